@@ -1,0 +1,66 @@
+//! Every bound in one place, with the relations between them checked at compile time.
+//!
+//! Each constant says what happens there: refuse, block, or shed.
+
+use std::time::Duration;
+
+/// Bytes in a name. Beyond: refused, `NameTooLong`.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Bytes in a symlink's target. Beyond: refused, `NameTooLong`.
+pub const SYMLINK_BYTES_MAX: usize = 4095;
+/// Bytes in an extended attribute's name. Beyond: refused, `Range`.
+pub const XATTR_NAME_BYTES_MAX: usize = 255;
+/// Bytes in one extended attribute's value. Beyond: refused, `TooLarge`.
+pub const XATTR_VALUE_BYTES_MAX: usize = 64 * 1024;
+/// Bytes in all extended attributes of one file. Beyond: refused, `NoSpace`.
+pub const XATTR_TOTAL_BYTES_MAX: usize = 256 * 1024;
+/// Hard links to one file. Beyond: refused, `TooManyLinks`.
+pub const LINKS_MAX: u32 = 65_000;
+/// Bytes in a file. Beyond: refused, `FileTooBig`. Stays clear of i64 arithmetic and of EOF.
+pub const FILE_BYTES_MAX: u64 = (1 << 63) - (1 << 20);
+
+/// Bytes in one frame, header and bulk included. Beyond: the peer is disconnected.
+pub const FRAME_BYTES_MAX: usize = 5 << 20;
+/// Sub-requests in one frame. Beyond: the peer is disconnected.
+pub const FRAME_REQUESTS_MAX: usize = 4096;
+/// Bytes of file data in one read or write request.
+pub const BULK_BYTES_MAX: usize = 4 << 20;
+/// Bytes of names and attributes in one directory page.
+pub const PAGE_BYTES_MAX: usize = 1 << 20;
+/// Entries in one directory page.
+pub const PAGE_ENTRIES_MAX: usize = 8192;
+/// Request frames of one client a server holds at once (its slots). Beyond: the client waits.
+pub const SLOTS_MAX: u16 = 64;
+/// Bytes a peer may have queued here. Beyond: reading from it stops until it drains.
+pub const PEER_QUEUE_BYTES_MAX: usize = 64 << 20;
+
+/// Locks one client may hold or await on one target. Beyond: it is told to cancel its oldest.
+pub const LOCKS_PER_CLIENT_MAX: usize = 1 << 20;
+/// Idle locks a client keeps. Beyond: the oldest are cancelled.
+pub const LOCK_LRU_MAX: usize = 400_000;
+/// How long a client keeps an idle lock.
+pub const LOCK_AGE_MAX: Duration = Duration::from_secs(600);
+/// Cancels carried in one message.
+pub const CANCEL_BATCH_MAX: usize = 256;
+/// How long a client may take to give a lock back. Beyond: it is evicted.
+pub const CALLBACK_DEADLINE: Duration = Duration::from_secs(100);
+/// Withdrawn children remembered for one lease. Beyond: the lease's CHILD bit goes as a whole.
+pub const LEASE_WITHDRAWN_MAX: usize = 256;
+/// Withdrawals in [`LEASE_CONTENTION_WINDOW`] that end a directory's lease.
+pub const LEASE_CONTENTION_MAX: usize = 16;
+/// Over how long withdrawals are counted.
+pub const LEASE_CONTENTION_WINDOW: Duration = Duration::from_secs(4);
+/// How long a contended directory gives no lease.
+pub const LEASE_CONTENTION_HOLD: Duration = Duration::from_secs(30);
+
+/// Bytes of unwritten data one mount keeps. Beyond: writers wait for the write-out.
+pub const DIRTY_BYTES_MAX: u64 = 256 << 20;
+/// Age of unwritten data before it is sent.
+pub const DIRTY_AGE_MAX: Duration = Duration::from_secs(5);
+/// Sequences granted at once.
+pub const SEQUENCES_PER_GRANT: u64 = 1;
+
+const _: () = assert!(BULK_BYTES_MAX + (64 << 10) < FRAME_BYTES_MAX);
+const _: () = assert!(PAGE_BYTES_MAX < FRAME_BYTES_MAX);
+const _: () = assert!(PEER_QUEUE_BYTES_MAX >= 2 * FRAME_BYTES_MAX);
+const _: () = assert!(LOCK_LRU_MAX <= LOCKS_PER_CLIENT_MAX);

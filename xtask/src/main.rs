@@ -1,0 +1,2 @@
+//! Gates.
+fn main() {}
