@@ -1,1 +1,15 @@
-//! wire
+//! What travels between processes: frames, the handshake, and the messages inside; no sockets.
+//!
+//! docs/wire.md is the normative text; bytes are asserted by golden tests.
+
+pub mod attr;
+pub mod codec;
+pub mod frame;
+pub mod handshake;
+pub mod mdt;
+pub mod mgs;
+pub mod opcode;
+pub mod ost;
+
+pub use attr::{Attr, Cover, DirState, FileKind, Grant, Node, SizeState};
+pub use codec::{DecodeError, decode, encode, status_from, status_of};

@@ -1,0 +1,537 @@
+//! Requests to a metadata target, and their replies.
+
+use base::{Fid, LockHandle, Name, SequenceRange, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::attr::{DirState, FileKind, Grant, Node};
+
+/// Who asks: the kernel's view of the calling process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Caller {
+    /// File system user id.
+    pub uid: u32,
+    /// File system group id.
+    pub gid: u32,
+}
+
+/// An open file, as the MDT names it for one client. Zero: not registered there.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct OpenHandle(pub u64);
+
+/// What a file is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Access {
+    /// Reading.
+    pub read: bool,
+    /// Writing.
+    pub write: bool,
+    /// Executing: no writer may be there, none may come.
+    pub exec: bool,
+}
+
+/// The right to write objects of a file; each OST write carries it (hazard 21).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WriteTicket {
+    /// The layout's generation.
+    pub layout_generation: u32,
+    /// The MDT's count of write-opens; an OST refuses what is older than a destroyed object's.
+    pub open_epoch: u64,
+}
+
+/// A time to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SetTime {
+    /// The server's clock.
+    Now,
+    /// This time.
+    At(Timestamp),
+}
+
+/// What to make.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewFile {
+    /// Its id, minted by the client from its sequence.
+    pub fid: Fid,
+    /// Its kind; never [`FileKind::Symlink`] without `target`.
+    pub kind: FileKind,
+    /// Permission bits after the umask.
+    pub mode: u16,
+    /// Device number.
+    pub rdev: u32,
+    /// A symlink's target bytes.
+    pub target: Vec<u8>,
+}
+
+/// Size, blocks and mtime that a writer knows, for size on MDT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SizeUpdate {
+    /// Bytes.
+    pub size: u64,
+    /// Units of 512 bytes.
+    pub blocks: u64,
+    /// Last write.
+    pub mtime: Timestamp,
+    /// The OSTs have committed all of it: with no other writer open, the size becomes strict.
+    pub committed: bool,
+}
+
+/// Attributes to change; `None` leaves them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SetAttr {
+    /// Permission bits.
+    pub mode: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Last access.
+    pub atime: Option<SetTime>,
+    /// Last content change.
+    pub mtime: Option<SetTime>,
+    /// Set by a client that changed the file under its own EX lock earlier; else the server's now.
+    pub ctime: Option<Timestamp>,
+    /// What a truncating or writing client knows of the size.
+    pub size: Option<SizeUpdate>,
+    /// Clear setuid and setgid as a write by another user does.
+    pub kill_privileges: bool,
+}
+
+/// How [`Request::Rename`] treats an existing target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RenameMode {
+    /// Replaces it.
+    Replace,
+    /// Fails with `Exists`.
+    NoReplace,
+    /// Swaps the two.
+    Exchange,
+}
+
+/// How [`Request::SetXattr`] treats an existing value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum XattrMode {
+    /// Makes or replaces.
+    Set,
+    /// Fails with `Exists`.
+    Create,
+    /// Fails with `NoAttribute` where there is none.
+    Replace,
+}
+
+/// What a client asks of an MDT. One per sub-message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// A range of FID sequences of one's own -> [`Reply::Sequences`].
+    AllocSequences,
+    /// Attributes by id -> [`Reply::Node`]. `dir` is where the client last saw it (zero if nowhere).
+    GetAttr {
+        /// The file.
+        fid: Fid,
+        /// A directory whose lease could cover it.
+        dir: Fid,
+    },
+    /// A name -> [`Reply::Lookup`].
+    Lookup {
+        /// Where.
+        dir: Fid,
+        /// What.
+        name: Name,
+    },
+    /// The directory in which `dir` is -> [`Reply::Node`].
+    LookupParent {
+        /// A directory.
+        dir: Fid,
+    },
+    /// A page of a directory, in cookie order -> [`Reply::Page`].
+    ReadDir {
+        /// The directory.
+        dir: Fid,
+        /// Entries after this one; zero for the first.
+        cookie: u64,
+        /// Entries that shall carry attributes; the others come as names only.
+        attrs_max: u32,
+        /// Entries at most.
+        entries_max: u32,
+        /// Bytes of reply at most.
+        bytes_max: u32,
+    },
+    /// A symlink's target -> [`Reply::Target`].
+    ReadLink {
+        /// The symlink.
+        fid: Fid,
+    },
+    /// A new file of any kind -> [`Reply::Created`]. With `open` a regular file is opened too.
+    Create {
+        /// Where.
+        dir: Fid,
+        /// Its name.
+        name: Name,
+        /// What to make.
+        file: NewFile,
+        /// Who makes it.
+        caller: Caller,
+        /// Open it.
+        open: Option<Access>,
+    },
+    /// One more name -> [`Reply::Linked`].
+    Link {
+        /// The file; not a directory.
+        fid: Fid,
+        /// Where.
+        dir: Fid,
+        /// The new name.
+        name: Name,
+    },
+    /// Removes a name -> [`Reply::Unlinked`].
+    Unlink {
+        /// Where.
+        dir: Fid,
+        /// The name.
+        name: Name,
+        /// It must be an empty directory; else it must be none.
+        directory: bool,
+        /// Who.
+        caller: Caller,
+    },
+    /// Moves a name -> [`Reply::Renamed`].
+    Rename {
+        /// From where.
+        source_dir: Fid,
+        /// The old name.
+        source: Name,
+        /// To where.
+        target_dir: Fid,
+        /// The new name.
+        target: Name,
+        /// What if the new name exists.
+        mode: RenameMode,
+        /// Who.
+        caller: Caller,
+    },
+    /// Changes attributes -> [`Reply::Node`].
+    SetAttr {
+        /// The file.
+        fid: Fid,
+        /// A directory whose lease could cover it.
+        dir: Fid,
+        /// What.
+        change: SetAttr,
+        /// Who.
+        caller: Caller,
+        /// The EX lock under which it was changed before; zero for a plain request. Refused with
+        /// `Stale` when the client holds it no more.
+        under: LockHandle,
+    },
+    /// Opens -> [`Reply::Opened`].
+    Open {
+        /// The file.
+        fid: Fid,
+        /// A directory whose lease could cover it.
+        dir: Fid,
+        /// For what.
+        access: Access,
+        /// The client has it open already (under a lease, or since before a restart): take no
+        /// lock, check nothing, works on orphans too.
+        again: bool,
+    },
+    /// Closes -> [`Reply::Node`].
+    Close {
+        /// The file.
+        fid: Fid,
+        /// Its handle.
+        handle: OpenHandle,
+        /// Attributes changed while it was open.
+        change: SetAttr,
+        /// The EX lock under which it was changed, given up with this; or zero.
+        under: LockHandle,
+    },
+    /// All extended attributes -> [`Reply::Xattrs`].
+    GetXattrs {
+        /// The file.
+        fid: Fid,
+    },
+    /// Sets one -> [`Reply::Node`].
+    SetXattr {
+        /// The file.
+        fid: Fid,
+        /// Full name with prefix.
+        name: Vec<u8>,
+        /// Its value.
+        value: Vec<u8>,
+        /// What if it exists.
+        mode: XattrMode,
+    },
+    /// Removes one -> [`Reply::Node`].
+    RemoveXattr {
+        /// The file.
+        fid: Fid,
+        /// Full name with prefix.
+        name: Vec<u8>,
+    },
+    /// Gives locks back -> [`Reply::Done`].
+    Cancel {
+        /// Which.
+        handles: Vec<LockHandle>,
+    },
+    /// Keeps only some bits, or a weaker mode, of a lock -> [`Reply::Done`].
+    Convert {
+        /// Which.
+        handle: LockHandle,
+        /// The mode to keep, as `dlm::Mode` numbers it.
+        mode: u8,
+        /// The bits to keep.
+        bits: u32,
+    },
+    /// Answers when all the target has done so far is durable -> [`Reply::Done`].
+    Sync,
+    /// Space and files -> [`Reply::Space`].
+    StatFs,
+    /// A path of the file from the root -> [`Reply::Path`].
+    PathOf {
+        /// The file.
+        fid: Fid,
+    },
+}
+
+/// One directory entry of a page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirEntry {
+    /// The entry's own cookie: the next page is asked for with the last one's.
+    pub cookie: u64,
+    /// Its name.
+    pub name: Name,
+    /// The file.
+    pub fid: Fid,
+    /// Its kind.
+    pub kind: FileKind,
+    /// Attributes, where asked for and to be had without disturbing a writer.
+    pub node: Option<Node>,
+}
+
+/// The lease that comes with an answer about a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Lease {
+    /// None: names and attributes found are true once.
+    None,
+    /// The lock that covers them; its bits say what.
+    Held(Grant),
+}
+
+/// Space and files of a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Space {
+    /// Bytes in all.
+    pub bytes_total: u64,
+    /// Bytes free.
+    pub bytes_free: u64,
+    /// Bytes free for ordinary users.
+    pub bytes_available: u64,
+    /// Files (or objects) there can be.
+    pub files_total: u64,
+    /// Of these free.
+    pub files_free: u64,
+}
+
+/// What an MDT answers. Failures travel in the sub-message's status instead.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// Nothing to tell.
+    Done,
+    /// To [`Request::AllocSequences`].
+    Sequences(SequenceRange),
+    /// A file's attributes now.
+    Node(Node),
+    /// To [`Request::Lookup`].
+    Lookup {
+        /// What covers the name, or its absence.
+        lease: Lease,
+        /// The file; `None`: there is no such name (not an error, so that the lease can travel).
+        node: Option<Node>,
+    },
+    /// To [`Request::ReadDir`].
+    Page {
+        /// What covers names and attributes.
+        lease: Lease,
+        /// The directory when the page was read.
+        dir: DirState,
+        /// In cookie order.
+        entries: Vec<DirEntry>,
+        /// Nothing follows.
+        end: bool,
+    },
+    /// To [`Request::ReadLink`].
+    Target(Vec<u8>),
+    /// To [`Request::Create`].
+    Created {
+        /// The new file.
+        node: Node,
+        /// The new name's cookie.
+        cookie: u64,
+        /// The directory now.
+        dir: DirState,
+        /// The open file, or zero.
+        handle: OpenHandle,
+        /// For writing its objects.
+        ticket: WriteTicket,
+    },
+    /// To [`Request::Link`].
+    Linked {
+        /// The file now; its own lock covers it from here on.
+        node: Node,
+        /// The new name's cookie.
+        cookie: u64,
+        /// The directory now.
+        dir: DirState,
+    },
+    /// To [`Request::Unlink`].
+    Unlinked {
+        /// The directory now.
+        dir: DirState,
+        /// The file that had the name, with the links it has left.
+        node: Node,
+    },
+    /// To [`Request::Rename`].
+    Renamed {
+        /// The directory it left, now.
+        source_dir: DirState,
+        /// The directory it came to, now.
+        target_dir: DirState,
+        /// What moved.
+        node: Node,
+        /// Its new name's cookie.
+        cookie: u64,
+        /// What had the name before, with the links it has left; for an exchange, what moved back.
+        replaced: Option<Node>,
+        /// For an exchange, the other's new cookie.
+        replaced_cookie: u64,
+    },
+    /// To [`Request::Open`].
+    Opened {
+        /// The file.
+        node: Node,
+        /// Names the open file from now on.
+        handle: OpenHandle,
+        /// For writing its objects.
+        ticket: WriteTicket,
+    },
+    /// To [`Request::GetXattrs`].
+    Xattrs {
+        /// Name and value, in name order.
+        values: Vec<(Vec<u8>, Vec<u8>)>,
+        /// The lock that covers them, if any.
+        cover: Option<Grant>,
+    },
+    /// To [`Request::StatFs`].
+    Space(Space),
+    /// To [`Request::PathOf`]: relative to the root, components joined by `/`.
+    Path(Vec<u8>),
+}
+
+/// What an MDT asks of a client, on the control lane.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Callback {
+    /// Give the lock back, or at least these bits. Acknowledged at once; a Cancel or Convert
+    /// follows when what it covered is written and forgotten.
+    Blocking {
+        /// Which lock.
+        handle: LockHandle,
+        /// On what.
+        fid: Fid,
+        /// The bits somebody wants.
+        bits: u32,
+    },
+    /// Forget one name or child of a leased directory; the lease stays. Acknowledged when the
+    /// kernel has forgotten it too.
+    Withdraw {
+        /// The lease.
+        handle: LockHandle,
+        /// The directory.
+        dir: Fid,
+        /// What is withdrawn: NAMES, LIST, CHILD.
+        bits: u32,
+        /// The name, for NAMES.
+        name: Option<Name>,
+        /// The file behind the name, for CHILD and for names that lose their file; or zero.
+        child: Fid,
+        /// The lease's version from now on.
+        version: u64,
+    },
+    /// What are the file's attributes under your EX lock? -> [`CallbackReply::Glimpse`].
+    Glimpse {
+        /// The EX lock.
+        handle: LockHandle,
+        /// The file.
+        fid: Fid,
+    },
+    /// You hold too many locks: cancel the oldest.
+    Shrink {
+        /// How many to give back.
+        locks: u32,
+    },
+}
+
+/// What a client answers to a callback.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CallbackReply {
+    /// Heard; for a withdrawal: done.
+    Done,
+    /// The attributes as they are under the lock; `None`: held no more.
+    Glimpse(Option<Glimpsed>),
+}
+
+/// A file's attributes as a holder of its EX lock has them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Glimpsed {
+    /// The whole of it; `version` is the one it was changed from.
+    pub attr: crate::attr::Attr,
+}
+
+impl Request {
+    /// Changes the target: its reply carries a transno and is remembered for a resend.
+    pub fn is_modification(&self) -> bool {
+        !matches!(
+            self,
+            Request::GetAttr { .. }
+                | Request::Lookup { .. }
+                | Request::LookupParent { .. }
+                | Request::ReadDir { .. }
+                | Request::ReadLink { .. }
+                | Request::GetXattrs { .. }
+                | Request::Cancel { .. }
+                | Request::Convert { .. }
+                | Request::Sync
+                | Request::StatFs
+                | Request::PathOf { .. }
+        )
+    }
+
+    /// The operation's name, for counters and logs (Lustre's word where it has one).
+    pub fn name(&self) -> &'static str {
+        match self {
+            Request::AllocSequences => "seq_alloc",
+            Request::GetAttr { .. } => "getattr",
+            Request::Lookup { .. } => "lookup",
+            Request::LookupParent { .. } => "lookup_parent",
+            Request::ReadDir { .. } => "readpage",
+            Request::ReadLink { .. } => "readlink",
+            Request::Create { .. } => "create",
+            Request::Link { .. } => "link",
+            Request::Unlink { .. } => "unlink",
+            Request::Rename { .. } => "rename",
+            Request::SetAttr { .. } => "setattr",
+            Request::Open { .. } => "open",
+            Request::Close { .. } => "close",
+            Request::GetXattrs { .. } => "getxattr",
+            Request::SetXattr { .. } => "setxattr",
+            Request::RemoveXattr { .. } => "removexattr",
+            Request::Cancel { .. } => "cancel",
+            Request::Convert { .. } => "convert",
+            Request::Sync => "sync",
+            Request::StatFs => "statfs",
+            Request::PathOf { .. } => "fid2path",
+        }
+    }
+}
+

@@ -1,0 +1,268 @@
+//! Requests to an object storage target, and their replies.
+
+use base::{ByteRange, LockHandle, Timestamp};
+use layout::ObjectId;
+use serde::{Deserialize, Serialize};
+
+use crate::mdt::{Space, WriteTicket};
+
+/// Lock value block: an object as its OST, or a writer, sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ObjectAttr {
+    /// Bytes; zero for an object that was never written.
+    pub size: u64,
+    /// Space used, in units of 512 bytes.
+    pub blocks: u64,
+    /// Last write.
+    pub mtime: Timestamp,
+}
+
+/// An extent lock handed to the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExtentGrant {
+    /// The lock's name at the server.
+    pub handle: LockHandle,
+    /// Its object.
+    pub object: ObjectId,
+    /// Its mode, as `dlm::Mode` numbers it: PR or PW.
+    pub mode: u8,
+    /// What it covers; often more than was asked for.
+    pub range: ByteRange,
+}
+
+/// What [`Request::Allocate`] does to a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AllocateMode {
+    /// Reserves space; the size grows to the range's end.
+    Extend,
+    /// Reserves space; the size stays.
+    KeepSize,
+    /// Frees the space; reads give zeros; the size stays.
+    PunchHole,
+    /// Reads give zeros; the size grows to the range's end.
+    Zero,
+    /// Reads give zeros; the size stays.
+    ZeroKeepSize,
+}
+
+/// What a client (or an MDT) asks of an OST. One per sub-message. File data travels in the frame's
+/// bulk region, named by `bulk`: offset and length there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// A lock -> [`Reply::Locked`], when it can be had.
+    Enqueue {
+        /// On what.
+        object: ObjectId,
+        /// PR or PW, as `dlm::Mode` numbers them.
+        mode: u8,
+        /// At least this.
+        range: ByteRange,
+    },
+    /// Reads -> [`Reply::Read`]; the bytes are in the reply's bulk region.
+    Read {
+        /// From what.
+        object: ObjectId,
+        /// From where.
+        offset: u64,
+        /// How many bytes at most.
+        len: u32,
+        /// A PR (or PW) lock over at least that range is wanted with it; zero: one is held.
+        lock_mode: u8,
+        /// The held lock, or zero.
+        under: LockHandle,
+    },
+    /// Writes bytes that a lock (or the MDT's EX lock) covers -> [`Reply::Written`].
+    Write {
+        /// To what; made by the first write that carries a ticket.
+        object: ObjectId,
+        /// Where.
+        offset: u64,
+        /// The bytes in the request's bulk region.
+        bulk: (u32, u32),
+        /// The right to write.
+        ticket: WriteTicket,
+        /// When the application wrote.
+        mtime: Timestamp,
+        /// The PW lock it was written under; zero under the MDT's EX lock.
+        under: LockHandle,
+    },
+    /// Appends: the OST picks the offset under PW [EOF, infinity) of its own -> [`Reply::Appended`].
+    Append {
+        /// To what.
+        object: ObjectId,
+        /// The bytes in the request's bulk region.
+        bulk: (u32, u32),
+        /// The right to write.
+        ticket: WriteTicket,
+        /// When the application wrote.
+        mtime: Timestamp,
+    },
+    /// Sets the size -> [`Reply::Written`]. Takes PW over all of it on the OST unless `under` is held.
+    Truncate {
+        /// Of what.
+        object: ObjectId,
+        /// To how many bytes.
+        size: u64,
+        /// The right to write.
+        ticket: WriteTicket,
+        /// When.
+        mtime: Timestamp,
+        /// The PW lock held over it, or zero.
+        under: LockHandle,
+    },
+    /// Reserves, frees or zeroes a range -> [`Reply::Written`].
+    Allocate {
+        /// Of what.
+        object: ObjectId,
+        /// Which bytes.
+        range: ByteRange,
+        /// How.
+        mode: AllocateMode,
+        /// The right to write.
+        ticket: WriteTicket,
+        /// When.
+        mtime: Timestamp,
+    },
+    /// Size, blocks, mtime as of now, from the writer if there is one, without disturbing its
+    /// cache -> [`Reply::Glimpsed`].
+    Glimpse {
+        /// Of what.
+        object: ObjectId,
+        /// A guess ahead of need (AGL): where a writer would have to be asked, answer `TryAgain`.
+        speculative: bool,
+    },
+    /// The next data or hole at or after `offset` -> [`Reply::Offset`].
+    Seek {
+        /// In what.
+        object: ObjectId,
+        /// From where.
+        offset: u64,
+        /// A hole; else data.
+        hole: bool,
+    },
+    /// Answers when everything written to the target so far is durable -> [`Reply::Done`].
+    Sync,
+    /// Removes objects whose file is gone (an MDT asks) -> [`Reply::Done`] when durable.
+    Destroy {
+        /// Which, each with the highest open epoch that may still write it.
+        objects: Vec<(ObjectId, u64)>,
+    },
+    /// Gives locks back -> [`Reply::Done`].
+    Cancel {
+        /// Which.
+        handles: Vec<LockHandle>,
+    },
+    /// Space and objects -> [`Reply::Space`].
+    StatFs,
+}
+
+/// What an OST answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// Nothing to tell.
+    Done,
+    /// To [`Request::Enqueue`].
+    Locked {
+        /// The lock.
+        grant: ExtentGrant,
+        /// The object under it.
+        attr: ObjectAttr,
+    },
+    /// To [`Request::Read`].
+    Read {
+        /// The bytes in the reply's bulk region; fewer than asked at the end of file.
+        bulk: (u32, u32),
+        /// The lock, if one was wanted and could be had without waiting.
+        grant: Option<ExtentGrant>,
+        /// The object when it was read.
+        attr: ObjectAttr,
+    },
+    /// To writes, truncates and allocations.
+    Written {
+        /// The object now.
+        attr: ObjectAttr,
+    },
+    /// To [`Request::Append`].
+    Appended {
+        /// Where the bytes went.
+        offset: u64,
+        /// The object now.
+        attr: ObjectAttr,
+    },
+    /// To [`Request::Glimpse`].
+    Glimpsed {
+        /// As of now.
+        attr: ObjectAttr,
+    },
+    /// To [`Request::Seek`].
+    Offset(u64),
+    /// To [`Request::StatFs`].
+    Space(Space),
+}
+
+/// What an OST asks of a client, on the control lane.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Callback {
+    /// Write back what the lock covers, forget it, then cancel. Acknowledged at once.
+    Blocking {
+        /// Which lock.
+        handle: LockHandle,
+        /// On what.
+        object: ObjectId,
+        /// The range somebody wants.
+        range: ByteRange,
+    },
+    /// How does the object look under your PW lock? -> [`CallbackReply::Glimpse`].
+    Glimpse {
+        /// Which lock.
+        handle: LockHandle,
+        /// On what.
+        object: ObjectId,
+    },
+    /// You hold too many locks: cancel the oldest.
+    Shrink {
+        /// How many to give back.
+        locks: u32,
+    },
+}
+
+/// What a client answers to a callback.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CallbackReply {
+    /// Heard.
+    Done,
+    /// The object with what is not yet written; `None`: held no more, or nothing unwritten.
+    Glimpse(Option<ObjectAttr>),
+}
+
+impl Request {
+    /// Changes the target.
+    pub fn is_modification(&self) -> bool {
+        matches!(
+            self,
+            Request::Write { .. }
+                | Request::Append { .. }
+                | Request::Truncate { .. }
+                | Request::Allocate { .. }
+                | Request::Destroy { .. }
+        )
+    }
+
+    /// The operation's name, for counters and logs (Lustre's word where it has one).
+    pub fn name(&self) -> &'static str {
+        match self {
+            Request::Enqueue { .. } => "ldlm_extent_enqueue",
+            Request::Read { .. } => "ost_read",
+            Request::Write { .. } => "ost_write",
+            Request::Append { .. } => "ost_append",
+            Request::Truncate { .. } => "ost_punch",
+            Request::Allocate { .. } => "ost_fallocate",
+            Request::Glimpse { .. } => "ldlm_glimpse_enqueue",
+            Request::Seek { .. } => "ost_seek",
+            Request::Sync => "ost_sync",
+            Request::Destroy { .. } => "ost_destroy",
+            Request::Cancel { .. } => "ldlm_cancel",
+            Request::StatFs => "ost_statfs",
+        }
+    }
+}
