@@ -1,0 +1,486 @@
+//! One file's cached bytes: what was read, what was written and not yet sent, what is on its way.
+//!
+//! A byte is absent, clean, dirty (written here, not yet sent), in flight (sent, not yet answered),
+//! or uncommitted (answered, not yet durable at the server). A byte written again while in flight
+//! is dirty as well and stays so when the answer comes. Of one byte at most one write is in flight,
+//! so the server can't apply two of them in the wrong order.
+//!
+//! No locks, no clock, no I/O: the caller asks only for what a lock of its own covers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base::limits::BULK_BYTES_MAX;
+use base::{ByteRange, Tick, Transno};
+
+use super::extents::Extents;
+
+/// Bytes of one block, the unit of allocation and eviction.
+pub const BLOCK_BYTES: u64 = 128 << 10;
+/// Ages of dirty bytes are kept to this grain, so that small writes in a row stay one range.
+const AGE_GRAIN: Duration = Duration::from_millis(125);
+
+/// Bytes on their way to the server. Ends in [`PageCache::written`] or [`PageCache::failed`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriteOut {
+    /// Names it in the answer.
+    pub id: WriteId,
+    /// Where in the file.
+    pub offset: u64,
+    /// At most [`BULK_BYTES_MAX`].
+    pub bytes: Vec<u8>,
+}
+
+/// One [`WriteOut`] of one [`PageCache`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WriteId(u64);
+
+/// A moment in the cache's life. Bytes fetched before something was dropped may be older than
+/// what was dropped, so they do not come in afterwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Generation(u64);
+
+/// A part of the answer to [`PageCache::read`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// Cached bytes.
+    Hit {
+        /// Where in the file.
+        offset: u64,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
+    /// Not cached: ask the server.
+    Hole(ByteRange),
+}
+
+/// A sent write that was not answered yet.
+#[derive(Debug, Clone, Copy)]
+struct InFlight {
+    range: ByteRange,
+    /// How old its bytes are.
+    since: Tick,
+}
+
+/// Up to [`BLOCK_BYTES`] of memory; the tail that was never needed is not allocated.
+#[derive(Debug, Clone, Default)]
+struct Block {
+    bytes: Vec<u8>,
+    /// Its place in the order of use.
+    used: u64,
+}
+
+/// The cache of one file.
+#[derive(Debug, Clone, Default)]
+pub struct PageCache {
+    /// By number: offset / [`BLOCK_BYTES`].
+    blocks: BTreeMap<u64, Block>,
+    /// Block numbers by last use.
+    by_use: BTreeMap<u64, u64>,
+    uses: u64,
+    /// Allocated bytes of all blocks.
+    allocated: u64,
+    /// Every byte that can be read here.
+    valid: Extents<()>,
+    /// Since when.
+    dirty: Extents<Tick>,
+    /// Bytes in flight whose content is still wanted.
+    writing: Extents<WriteId>,
+    /// Every write in flight, dropped bytes too: until it ends nothing else is sent there.
+    in_flight: BTreeMap<WriteId, InFlight>,
+    last_write: u64,
+    /// Bytes the server could still lose, by the modification that brought them there.
+    uncommitted: Extents<Transno>,
+    generation: Generation,
+}
+
+impl PageCache {
+    /// An empty cache.
+    pub fn new() -> PageCache {
+        PageCache::default()
+    }
+
+    /// The application writes. The bytes are dirty from `now` on.
+    pub fn write(&mut self, offset: u64, data: &[u8], now: Tick) {
+        let Some(range) = ByteRange::at(offset, data.len() as u64) else {
+            return;
+        };
+        self.store(offset, data);
+        let grain = AGE_GRAIN.as_nanos() as u64;
+        // A byte that was dirty before keeps its age: the bound is on the oldest unsent change.
+        self.dirty
+            .insert_where_absent(range, Tick(now.0 - now.0 % grain));
+    }
+
+    /// Bytes from the server, asked for at `asked`. Only absent bytes are taken, none where a write
+    /// of ours is in flight, and none at all if anything was dropped since. Returns whether the
+    /// data was still current.
+    pub fn fill(&mut self, offset: u64, data: &[u8], asked: Generation) -> bool {
+        if asked != self.generation {
+            return false;
+        }
+        let Some(range) = ByteRange::at(offset, data.len() as u64) else {
+            return false;
+        };
+        let busy = self.busy(range);
+        for gap in self.valid.gaps(range) {
+            for free in busy.gaps(gap) {
+                let from = (free.start - offset) as usize;
+                self.store(free.start, &data[from..from + free.len() as usize]);
+            }
+        }
+        true
+    }
+
+    /// The moment to hand to [`PageCache::fill`]; take it before asking the server.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// What is known of `range`, in order and without gaps. The caller has cut it to the file's
+    /// size. Hits end at block borders.
+    pub fn read(&mut self, range: ByteRange) -> Vec<Piece<'_>> {
+        for number in numbers(range) {
+            self.touch(number);
+        }
+        let mut pieces = Vec::new();
+        let mut at = range.start;
+        for (held, ()) in self.valid.within(range) {
+            if at < held.start {
+                pieces.push(Piece::Hole(ByteRange::new(at, held.start)));
+            }
+            pieces.extend(
+                self.slices(held)
+                    .map(|(offset, bytes)| Piece::Hit { offset, bytes }),
+            );
+            at = held.end;
+        }
+        if at < range.end {
+            pieces.push(Piece::Hole(ByteRange::new(at, range.end)));
+        }
+        pieces
+    }
+
+    /// The parts of `range` that are not cached.
+    pub fn holes(&self, range: ByteRange) -> Vec<ByteRange> {
+        self.valid.gaps(range)
+    }
+
+    /// Up to `max_bytes` dirty bytes of `range`, from its start on, to be sent now: neighbours in
+    /// one piece of at most [`BULK_BYTES_MAX`]. They are in flight from here on. Bytes of which an
+    /// earlier write is in flight wait for its end.
+    pub fn take_dirty(&mut self, range: ByteRange, max_bytes: u64) -> Vec<WriteOut> {
+        let mut left = max_bytes;
+        let mut taken = Vec::new();
+        for (piece, since) in self.sendable(range) {
+            if left == 0 {
+                break;
+            }
+            let end = piece
+                .end
+                .min(piece.start.saturating_add(left.min(BULK_BYTES_MAX as u64)));
+            let piece = ByteRange::new(piece.start, end);
+            left -= piece.len();
+            taken.push(self.send(piece, since));
+        }
+        taken
+    }
+
+    /// The server has the bytes, as its modification `transno`; they are clean once that is
+    /// committed. Zero: they are durable already. An unknown id is ignored.
+    pub fn written(&mut self, id: WriteId, transno: Transno) {
+        for piece in self.end_write(id) {
+            if transno != Transno(0) {
+                self.uncommitted.insert(piece, transno);
+            }
+        }
+    }
+
+    /// The write did not happen: its bytes are dirty again, as old as they were.
+    pub fn failed(&mut self, id: WriteId) {
+        let Some(InFlight { since, .. }) = self.in_flight.get(&id).copied() else {
+            return;
+        };
+        for piece in self.end_write(id) {
+            // A byte rewritten meanwhile is the newer change and keeps its own age.
+            self.dirty.insert_where_absent(piece, since);
+        }
+    }
+
+    /// Everything up to `last_committed` is durable at the server.
+    pub fn committed(&mut self, last_committed: Transno) {
+        let done: Vec<ByteRange> = self
+            .uncommitted
+            .iter()
+            .filter(|(_, transno)| *transno <= last_committed)
+            .map(|(range, _)| range)
+            .collect();
+        for range in done {
+            self.uncommitted.remove(range);
+        }
+    }
+
+    /// The server restarted and may have lost what was not committed: it is dirty again, as is
+    /// everything in flight. What was only read is dropped.
+    pub fn server_restarted(&mut self, now: Tick) {
+        for id in self.in_flight.keys().copied().collect::<Vec<_>>() {
+            self.failed(id);
+        }
+        for (range, _) in std::mem::take(&mut self.uncommitted).iter() {
+            self.dirty.insert_where_absent(range, now);
+        }
+        for clean in self.dirty.gaps(ByteRange::ALL) {
+            self.discard(clean);
+        }
+    }
+
+    /// Drops every byte of `range`, dirty ones too: the lock is gone.
+    pub fn discard(&mut self, range: ByteRange) {
+        self.generation.0 += 1;
+        self.valid.remove(range);
+        self.dirty.remove(range);
+        self.writing.remove(range);
+        self.uncommitted.remove(range);
+        let touched: Vec<u64> = match range.is_empty() {
+            true => Vec::new(),
+            false => {
+                let last = (range.end - 1) / BLOCK_BYTES;
+                self.blocks
+                    .range(range.start / BLOCK_BYTES..=last)
+                    .map(|(n, _)| *n)
+                    .collect()
+            }
+        };
+        for number in touched {
+            if !self.valid.touches(block_range(number)) {
+                self.free(number);
+            }
+        }
+    }
+
+    /// The file ends at `size` now: everything beyond is dropped.
+    pub fn truncate(&mut self, size: u64) {
+        self.discard(ByteRange::from(size));
+    }
+
+    /// Bytes not yet at the server. One rewritten while in flight counts twice: it is sent twice.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.dirty.total() + self.writing.total()
+    }
+
+    /// Nothing of `range` is dirty or in flight.
+    pub fn is_flushed(&self, range: ByteRange) -> bool {
+        !self.dirty.touches(range)
+            && !self
+                .in_flight
+                .values()
+                .any(|write| write.range.overlaps(range))
+    }
+
+    /// Memory the file's blocks take, in bytes.
+    pub fn cached_bytes(&self) -> u64 {
+        self.allocated
+    }
+
+    /// The age of the oldest dirty byte, to a grain of 125 ms. Bytes in flight do not count.
+    pub fn oldest_dirty(&self) -> Option<Tick> {
+        self.dirty.iter().map(|(_, since)| since).min()
+    }
+
+    /// One past the last byte that is dirty or in flight: the file is at least that long.
+    pub fn dirty_end(&self) -> Option<u64> {
+        let last = [self.dirty.last(), self.writing.last()];
+        last.into_iter().flatten().map(|range| range.end).max()
+    }
+
+    /// Frees at least `bytes` of memory, blocks not used for longest first; blocks with bytes the
+    /// server does not durably have stay. Returns how much came free.
+    pub fn evict_clean(&mut self, bytes: u64) -> u64 {
+        let before = self.allocated;
+        let mut after = 0;
+        while before - self.allocated < bytes {
+            // `after` walks the order of use past the blocks that must stay.
+            let Some((&used, &number)) = self.by_use.range(after..).next() else {
+                break;
+            };
+            after = used + 1;
+            let range = block_range(number);
+            if self.dirty.touches(range)
+                || self.writing.touches(range)
+                || self.uncommitted.touches(range)
+            {
+                continue;
+            }
+            self.discard(range);
+        }
+        before - self.allocated
+    }
+
+    /// Copies `data` into the blocks and makes it valid.
+    fn store(&mut self, offset: u64, data: &[u8]) {
+        let range = ByteRange::new(offset, offset + data.len() as u64);
+        for number in numbers(range) {
+            let whole = block_range(number);
+            let Some(part) = range.intersection(whole) else {
+                continue;
+            };
+            let block = self.blocks.entry(number).or_default();
+            let (from, to) = (
+                (part.start - whole.start) as usize,
+                (part.end - whole.start) as usize,
+            );
+            let before = block.bytes.capacity();
+            if block.bytes.len() < to {
+                grow(&mut block.bytes, to);
+            }
+            self.allocated += (block.bytes.capacity() - before) as u64;
+            let source = (part.start - offset) as usize;
+            block.bytes[from..to].copy_from_slice(&data[source..source + (to - from)]);
+            self.touch(number);
+        }
+        self.valid.insert(range, ());
+    }
+
+    /// Marks a block as just used.
+    fn touch(&mut self, number: u64) {
+        let Some(block) = self.blocks.get_mut(&number) else {
+            return;
+        };
+        self.uses += 1;
+        self.by_use.remove(&block.used);
+        block.used = self.uses;
+        self.by_use.insert(self.uses, number);
+    }
+
+    /// Gives a block's memory back.
+    fn free(&mut self, number: u64) {
+        if let Some(block) = self.blocks.remove(&number) {
+            self.by_use.remove(&block.used);
+            self.allocated -= block.bytes.capacity() as u64;
+        }
+    }
+
+    /// The memory behind a valid range, block by block.
+    fn slices(&self, range: ByteRange) -> impl Iterator<Item = (u64, &[u8])> {
+        numbers(range).filter_map(move |number| {
+            let whole = block_range(number);
+            let part = range.intersection(whole)?;
+            let bytes = &self.blocks.get(&number)?.bytes;
+            let (from, to) = (part.start - whole.start, part.end - whole.start);
+            Some((part.start, &bytes[from as usize..to as usize]))
+        })
+    }
+
+    /// Dirty ranges with nothing in flight on them, neighbours joined (as old as the older), cut
+    /// to one bulk transfer each.
+    fn sendable(&self, range: ByteRange) -> Vec<(ByteRange, Tick)> {
+        let busy = self.busy(range);
+        let mut pieces: Vec<(ByteRange, Tick)> = Vec::new();
+        for (held, since) in self.dirty.within(range) {
+            for free in busy.gaps(held) {
+                match pieces.last_mut() {
+                    Some((last, oldest)) if last.end == free.start => {
+                        last.end = free.end;
+                        *oldest = since.min(*oldest);
+                    }
+                    _ => pieces.push((free, since)),
+                }
+            }
+        }
+        pieces
+            .into_iter()
+            .flat_map(|(piece, since)| cut(piece).map(move |p| (p, since)))
+            .collect()
+    }
+
+    /// Puts a dirty range in flight.
+    fn send(&mut self, range: ByteRange, since: Tick) -> WriteOut {
+        self.last_write += 1;
+        let id = WriteId(self.last_write);
+        self.dirty.remove(range);
+        self.writing.insert(range, id);
+        self.in_flight.insert(id, InFlight { range, since });
+        let mut bytes = Vec::with_capacity(range.len() as usize);
+        for (_, slice) in self.slices(range) {
+            bytes.extend_from_slice(slice);
+        }
+        WriteOut {
+            id,
+            offset: range.start,
+            bytes,
+        }
+    }
+
+    /// What of `range` has a write in flight, dropped bytes included.
+    fn busy(&self, range: ByteRange) -> Extents<()> {
+        let mut busy = Extents::default();
+        for part in self
+            .in_flight
+            .values()
+            .filter_map(|w| w.range.intersection(range))
+        {
+            busy.insert(part, ());
+        }
+        busy
+    }
+
+    /// Takes a write out of flight: the parts of it that were not dropped meanwhile.
+    fn end_write(&mut self, id: WriteId) -> Vec<ByteRange> {
+        let Some(write) = self.in_flight.remove(&id) else {
+            return Vec::new();
+        };
+        let parts: Vec<ByteRange> = self
+            .writing
+            .within(write.range)
+            .filter(|(_, owner)| *owner == id)
+            .map(|(range, _)| range)
+            .collect();
+        for part in &parts {
+            self.writing.remove(*part);
+        }
+        // Where its bytes were dropped, nobody here knows what a read on its way will have seen.
+        if parts.iter().map(|part| part.len()).sum::<u64>() < write.range.len() {
+            self.generation.0 += 1;
+        }
+        parts
+    }
+}
+
+/// The numbers of the blocks that hold a finite range.
+fn numbers(range: ByteRange) -> std::ops::Range<u64> {
+    match range.is_empty() {
+        true => 0..0,
+        false => range.start / BLOCK_BYTES..(range.end - 1) / BLOCK_BYTES + 1,
+    }
+}
+
+/// The bytes of a block.
+fn block_range(number: u64) -> ByteRange {
+    let start = number * BLOCK_BYTES;
+    ByteRange::new(start, start.saturating_add(BLOCK_BYTES))
+}
+
+/// Makes a block's memory at least `to` bytes long: exactly at first (most files are small), then
+/// doubling up to the whole block.
+fn grow(bytes: &mut Vec<u8>, to: usize) {
+    let capacity = match bytes.is_empty() {
+        true => to,
+        false => to.next_power_of_two().min(BLOCK_BYTES as usize),
+    };
+    if capacity > bytes.capacity() {
+        bytes.reserve_exact(capacity - bytes.len());
+    }
+    bytes.resize(to, 0);
+}
+
+/// A range in pieces of at most one bulk transfer.
+fn cut(range: ByteRange) -> impl Iterator<Item = ByteRange> {
+    let step = BULK_BYTES_MAX;
+    (range.start..range.end)
+        .step_by(step)
+        .map(move |start| ByteRange::new(start, range.end.min(start + step as u64)))
+}
+
+#[cfg(test)]
+#[path = "pages_tests.rs"]
+mod tests;

@@ -1,0 +1,420 @@
+//! The page cache against a plain array of bytes with a state each.
+
+use base::{ByteRange, Tick, Transno};
+use proptest::prelude::*;
+
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn content(cache: &mut PageCache, range: ByteRange) -> Vec<Option<u8>> {
+    let mut bytes = Vec::new();
+    let mut at = range.start;
+    for piece in cache.read(range) {
+        match piece {
+            Piece::Hit { offset, bytes: hit } => {
+                assert_eq!(offset, at);
+                at += hit.len() as u64;
+                bytes.extend(hit.iter().map(|b| Some(*b)));
+            }
+            Piece::Hole(hole) => {
+                assert_eq!(hole.start, at);
+                at = hole.end;
+                bytes.extend((hole.start..hole.end).map(|_| None));
+            }
+        }
+    }
+    assert_eq!(at, range.end);
+    bytes
+}
+
+fn all(cache: &mut PageCache, max: u64) -> Vec<WriteOut> {
+    cache.take_dirty(ByteRange::ALL, max)
+}
+
+#[test]
+fn a_byte_rewritten_in_flight_stays_dirty_and_waits() {
+    let mut cache = PageCache::new();
+    cache.write(0, b"aaaa", Tick(SECOND));
+    let first = all(&mut cache, u64::MAX);
+    assert_eq!((first.len(), &first[0].bytes[..]), (1, &b"aaaa"[..]));
+    cache.write(1, b"bb", Tick(2 * SECOND));
+    assert!(
+        all(&mut cache, u64::MAX).is_empty(),
+        "an earlier write is in flight there"
+    );
+    assert_eq!(cache.dirty_bytes(), 6);
+    cache.written(first[0].id, Transno(0));
+    let second = all(&mut cache, u64::MAX);
+    assert_eq!((second[0].offset, &second[0].bytes[..]), (1, &b"bb"[..]));
+    cache.written(second[0].id, Transno(0));
+    assert!(cache.dirty_bytes() == 0 && cache.is_flushed(ByteRange::ALL));
+}
+
+#[test]
+fn a_failed_write_keeps_its_age_and_the_newer_bytes() {
+    let mut cache = PageCache::new();
+    cache.write(0, b"aaaa", Tick(SECOND));
+    let sent = all(&mut cache, u64::MAX);
+    assert_eq!(cache.oldest_dirty(), None);
+    cache.write(0, b"b", Tick(9 * SECOND));
+    cache.failed(sent[0].id);
+    assert_eq!(cache.oldest_dirty(), Some(Tick(SECOND)));
+    assert_eq!(all(&mut cache, u64::MAX)[0].bytes, b"baaa");
+}
+
+#[test]
+fn old_bytes_from_the_server_do_not_come_back_after_a_truncate() {
+    let mut cache = PageCache::new();
+    let asked = cache.generation();
+    cache.truncate(0);
+    assert!(!cache.fill(0, b"old", asked));
+    assert_eq!(content(&mut cache, ByteRange::new(0, 3)), vec![None; 3]);
+    let asked = cache.generation();
+    cache.write(1, b"N", Tick(0));
+    assert!(cache.fill(0, b"old", asked));
+    assert_eq!(content(&mut cache, ByteRange::new(0, 3)), b"oNd".map(Some));
+}
+
+#[test]
+fn a_dropped_range_is_not_sent_twice_at_once() {
+    let mut cache = PageCache::new();
+    cache.write(0, b"aaaa", Tick(0));
+    let first = all(&mut cache, u64::MAX);
+    cache.truncate(0);
+    cache.write(2, b"bb", Tick(0));
+    assert!(!cache.is_flushed(ByteRange::ALL) && all(&mut cache, u64::MAX).is_empty());
+    cache.written(first[0].id, Transno(7));
+    let second = all(&mut cache, u64::MAX);
+    assert_eq!((second[0].offset, &second[0].bytes[..]), (2, &b"bb"[..]));
+}
+
+#[test]
+fn uncommitted_bytes_stay_and_are_dirty_again_after_a_restart() {
+    let mut cache = PageCache::new();
+    assert!(cache.fill(10, b"read", cache.generation()));
+    cache.write(0, b"one", Tick(0));
+    let sent = all(&mut cache, u64::MAX);
+    cache.written(sent[0].id, Transno(5));
+    assert_eq!(cache.evict_clean(u64::MAX), 0);
+    cache.committed(Transno(4));
+    cache.write(20, b"x", Tick(0));
+    cache.server_restarted(Tick(SECOND));
+    assert_eq!(cache.dirty_bytes(), 4);
+    assert_eq!(content(&mut cache, ByteRange::new(10, 14)), vec![None; 4]);
+    for sent in all(&mut cache, u64::MAX) {
+        cache.written(sent.id, Transno(6));
+    }
+    cache.committed(Transno(6));
+    assert!(cache.evict_clean(1) > 0 && cache.cached_bytes() == 0);
+}
+
+#[test]
+fn write_out_comes_in_bulk_sized_pieces_and_stops_at_the_bound() {
+    let mut cache = PageCache::new();
+    for block in 0..80u64 {
+        cache.write(
+            block * BLOCK_BYTES,
+            &vec![block as u8; BLOCK_BYTES as usize],
+            Tick(block),
+        );
+    }
+    let some = all(&mut cache, 5 << 20);
+    let sizes: Vec<usize> = some.iter().map(|w| w.bytes.len()).collect();
+    assert_eq!(sizes, [4 << 20, 1 << 20]);
+    assert_eq!(some[1].bytes[0], 32);
+    assert_eq!(cache.dirty_bytes(), 10 << 20);
+    assert_eq!(
+        all(&mut cache, u64::MAX)
+            .iter()
+            .map(|w| w.bytes.len())
+            .sum::<usize>(),
+        5 << 20
+    );
+}
+
+#[test]
+fn memory_follows_the_file_and_the_oldest_blocks_go_first() {
+    let mut cache = PageCache::new();
+    assert!(cache.fill(0, b"tiny", cache.generation()));
+    assert!(cache.cached_bytes() < 100);
+    for block in 1..10u64 {
+        let data = vec![1; BLOCK_BYTES as usize];
+        assert!(cache.fill(block * BLOCK_BYTES, &data, cache.generation()));
+    }
+    cache.read(ByteRange::new(BLOCK_BYTES, BLOCK_BYTES + 1));
+    cache.write(3 * BLOCK_BYTES, b"d", Tick(0));
+    assert!(cache.evict_clean(2 * BLOCK_BYTES) >= 2 * BLOCK_BYTES);
+    let held = |cache: &PageCache, block: u64| cache.holes(block_range(block)).is_empty();
+    assert!(held(&cache, 1) && held(&cache, 3) && !held(&cache, 2) && !held(&cache, 4));
+    cache.evict_clean(u64::MAX);
+    assert_eq!(cache.cached_bytes(), BLOCK_BYTES);
+    assert!(held(&cache, 3));
+}
+
+#[test]
+fn any_range_can_be_dropped() {
+    let mut cache = PageCache::new();
+    cache.write(base::limits::FILE_BYTES_MAX - 3, b"end", Tick(0));
+    cache.discard(ByteRange::new(5, 5));
+    assert_eq!(cache.dirty_end(), Some(base::limits::FILE_BYTES_MAX));
+    cache.discard(ByteRange::ALL);
+    assert_eq!((cache.cached_bytes(), cache.dirty_bytes()), (0, 0));
+}
+
+/// The file of the random runs: some bytes on both sides of each block border.
+const WINDOW: usize = 48;
+
+/// Model places are spread so that block borders fall inside.
+fn place(at: usize) -> u64 {
+    BLOCK_BYTES - 16 + at as u64
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Write(usize, usize, u8),
+    /// The server answers a read that was asked for now (true) or before the last drop.
+    Fill(usize, usize, bool),
+    Take(usize, usize, u64),
+    Written(usize),
+    Failed(usize),
+    Commit,
+    Discard(usize, usize),
+    Truncate(usize),
+    Evict(u64),
+    Restart,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let span = || (0..WINDOW, 0..WINDOW).prop_map(|(a, b)| (a.min(b), a.max(b)));
+    prop_oneof![
+        5 => (span(), any::<u8>()).prop_map(|((a, b), v)| Op::Write(a, b, v)),
+        4 => (span(), any::<bool>()).prop_map(|((a, b), f)| Op::Fill(a, b, f)),
+        4 => (span(), 1u64..60).prop_map(|((a, b), n)| Op::Take(a, b, n)),
+        4 => (0usize..8).prop_map(Op::Written),
+        1 => (0usize..8).prop_map(Op::Failed),
+        1 => Just(Op::Commit),
+        1 => span().prop_map(|(a, b)| Op::Discard(a, b)),
+        1 => (0..WINDOW).prop_map(Op::Truncate),
+        1 => (0u64..300_000).prop_map(Op::Evict),
+        1 => Just(Op::Restart),
+    ]
+}
+
+/// What the cache must know of one byte.
+#[derive(Debug, Clone, Copy, Default)]
+struct Byte {
+    value: Option<u8>,
+    dirty: bool,
+    /// In flight and still wanted.
+    writing: Option<WriteId>,
+    uncommitted: Option<u64>,
+}
+
+/// A write of this place was sent and not answered.
+fn flying(at: usize, writes: &[WriteOut]) -> bool {
+    writes
+        .iter()
+        .any(|w| (w.offset..w.offset + w.bytes.len() as u64).contains(&place(at)))
+}
+
+struct Reference {
+    bytes: [Byte; WINDOW],
+    /// What the server holds, as far as writes reached it.
+    server: [u8; WINDOW],
+    flying: Vec<WriteOut>,
+    transno: u64,
+    before_drop: Generation,
+    tick: u64,
+}
+
+impl Reference {
+    fn new() -> Reference {
+        Reference {
+            bytes: [Byte::default(); WINDOW],
+            server: [0; WINDOW],
+            flying: Vec::new(),
+            transno: 0,
+            before_drop: Generation::default(),
+            tick: 0,
+        }
+    }
+
+    fn drop_bytes(&mut self, from: usize, to: usize, cache: &PageCache) {
+        self.before_drop = cache.generation();
+        self.bytes[from..to].fill(Byte::default());
+    }
+
+    fn step(&mut self, cache: &mut PageCache, op: &Op) {
+        self.tick += SECOND;
+        match *op {
+            Op::Write(from, to, value) => {
+                cache.write(place(from), &vec![value; to - from], Tick(self.tick));
+                for byte in &mut self.bytes[from..to] {
+                    (byte.value, byte.dirty) = (Some(value), true);
+                }
+            }
+            Op::Fill(from, to, current) => self.fill(cache, from, to, current),
+            Op::Take(from, to, max) => self.take(cache, from, to, max),
+            Op::Written(which) if !self.flying.is_empty() => {
+                let write = self.flying.remove(which % self.flying.len());
+                self.arrive(cache, write);
+            }
+            Op::Failed(which) if !self.flying.is_empty() => {
+                let write = self.flying.remove(which % self.flying.len());
+                cache.failed(write.id);
+                for byte in self
+                    .bytes
+                    .iter_mut()
+                    .filter(|b| b.writing == Some(write.id))
+                {
+                    (byte.writing, byte.dirty) = (None, true);
+                }
+            }
+            Op::Written(_) | Op::Failed(_) => {}
+            Op::Commit => {
+                cache.committed(Transno(self.transno));
+                self.bytes.iter_mut().for_each(|b| b.uncommitted = None);
+            }
+            Op::Discard(from, to) => {
+                self.drop_bytes(from, to, cache);
+                cache.discard(ByteRange::new(place(from), place(to)));
+            }
+            Op::Truncate(to) => {
+                self.drop_bytes(to, WINDOW, cache);
+                cache.truncate(place(to));
+            }
+            Op::Evict(bytes) => self.evict(cache, bytes),
+            Op::Restart => self.restart(cache),
+        }
+    }
+
+    fn fill(&mut self, cache: &mut PageCache, from: usize, to: usize, current: bool) {
+        let asked = if current {
+            cache.generation()
+        } else {
+            self.before_drop
+        };
+        let taken = cache.fill(place(from), &self.server[from..to], asked);
+        assert_eq!(taken, asked == cache.generation());
+        if taken {
+            for at in from..to {
+                if !flying(at, &self.flying) {
+                    self.bytes[at].value.get_or_insert(self.server[at]);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, cache: &mut PageCache, from: usize, to: usize, max: u64) {
+        let sendable: Vec<usize> = (from..to)
+            .filter(|at| self.bytes[*at].dirty && !flying(*at, &self.flying))
+            .take(max as usize)
+            .collect();
+        let mut taken = Vec::new();
+        for write in cache.take_dirty(ByteRange::new(place(from), place(to)), max) {
+            for (i, sent) in write.bytes.iter().enumerate() {
+                let at = (write.offset - place(0)) as usize + i;
+                let byte = &mut self.bytes[at];
+                assert_eq!(byte.value, Some(*sent));
+                (byte.dirty, byte.writing) = (false, Some(write.id));
+                taken.push(at);
+            }
+            self.flying.push(write);
+        }
+        assert_eq!(taken, sendable);
+    }
+
+    fn arrive(&mut self, cache: &mut PageCache, write: WriteOut) {
+        self.transno += 1;
+        cache.written(write.id, Transno(self.transno));
+        let start = (write.offset - place(0)) as usize;
+        self.server[start..start + write.bytes.len()].copy_from_slice(&write.bytes);
+        for byte in self
+            .bytes
+            .iter_mut()
+            .filter(|b| b.writing == Some(write.id))
+        {
+            (byte.writing, byte.uncommitted) = (None, Some(self.transno));
+        }
+    }
+
+    fn evict(&mut self, cache: &mut PageCache, bytes: u64) {
+        self.before_drop = cache.generation();
+        let (before, said) = (cache.cached_bytes(), cache.evict_clean(bytes));
+        assert_eq!(before - cache.cached_bytes(), said);
+        for block in [0..16, 16..WINDOW] {
+            let known = content(cache, ByteRange::new(place(block.start), place(block.end)));
+            if known.iter().all(Option::is_none) {
+                for byte in &mut self.bytes[block] {
+                    assert!(!byte.dirty && byte.writing.is_none() && byte.uncommitted.is_none());
+                    *byte = Byte::default();
+                }
+            }
+        }
+    }
+
+    fn restart(&mut self, cache: &mut PageCache) {
+        self.before_drop = cache.generation();
+        cache.server_restarted(Tick(self.tick));
+        self.flying.clear();
+        for byte in &mut self.bytes {
+            let kept = byte.dirty || byte.writing.is_some() || byte.uncommitted.is_some();
+            *byte = match kept {
+                true => Byte {
+                    value: byte.value,
+                    dirty: true,
+                    ..Byte::default()
+                },
+                false => Byte::default(),
+            };
+        }
+    }
+
+    fn check(&self, cache: &mut PageCache) {
+        let expected: Vec<Option<u8>> = self.bytes.iter().map(|b| b.value).collect();
+        assert_eq!(
+            content(cache, ByteRange::new(place(0), place(WINDOW))),
+            expected
+        );
+        let unsent = self
+            .bytes
+            .iter()
+            .map(|b| u64::from(b.dirty) + u64::from(b.writing.is_some()));
+        assert_eq!(cache.dirty_bytes(), unsent.sum::<u64>());
+        assert_eq!(
+            cache.oldest_dirty().is_some(),
+            self.bytes.iter().any(|b| b.dirty)
+        );
+        let end = self
+            .bytes
+            .iter()
+            .rposition(|b| b.dirty || b.writing.is_some());
+        assert_eq!(cache.dirty_end(), end.map(|at| place(at) + 1));
+        assert!(cache.cached_bytes() <= 2 * BLOCK_BYTES);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1500) })]
+
+    #[test]
+    fn agrees_with_an_array_of_bytes(ops in proptest::collection::vec(op(), 1..60)) {
+        let mut cache = PageCache::new();
+        let mut reference = Reference::new();
+        for op in &ops {
+            reference.step(&mut cache, op);
+            reference.check(&mut cache);
+        }
+        // Everything written reaches the server once all writes are sent and answered.
+        while cache.dirty_bytes() > 0 || !reference.flying.is_empty() {
+            reference.take(&mut cache, 0, WINDOW, u64::MAX);
+            for write in std::mem::take(&mut reference.flying) {
+                reference.arrive(&mut cache, write);
+            }
+        }
+        for (byte, server) in reference.bytes.iter().zip(reference.server) {
+            prop_assert!(byte.value.is_none_or(|value| value == server));
+        }
+    }
+}

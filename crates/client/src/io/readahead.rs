@@ -1,0 +1,195 @@
+//! What to read before it is asked for: one state per open file, no clock and no I/O.
+
+use base::ByteRange;
+
+/// The first window of a file read in order, in bytes.
+pub const WINDOW_BYTES_MIN: u64 = 128 << 10;
+/// The largest window, in bytes: one bulk transfer.
+pub const WINDOW_BYTES_MAX: u64 = 4 << 20;
+/// Files up to this size, in bytes, are read whole at the first touch.
+pub const WHOLE_FILE_BYTES_MAX: u64 = 64 << 10;
+/// How far, in bytes, a read may be from the expected place and still count as in order: the kernel
+/// splits and reorders the requests of one sequential reader.
+const SLACK_BYTES: u64 = 128 << 10;
+
+/// The read-ahead of one open file. Reads in order double the window, others halve it.
+#[derive(Debug, Clone, Default)]
+pub struct ReadAhead {
+    /// Where the next read of a sequential reader starts.
+    expected: u64,
+    /// Up to where the bytes from `expected` on were asked for already.
+    ahead: u64,
+    /// Bytes to be ahead by; zero: this reader jumps about.
+    window: u64,
+    /// Reads in order, one after the other.
+    in_order: u32,
+    /// The whole (small) file was asked for.
+    whole: bool,
+}
+
+impl ReadAhead {
+    /// The state of a file just opened.
+    pub fn new() -> ReadAhead {
+        ReadAhead::default()
+    }
+
+    /// How far ahead of the reader this reads, in bytes.
+    pub fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// What to fetch ahead now that the application reads `len` bytes at `offset` of a file of
+    /// `size` bytes. The bytes read themselves are not part of it, but for small files, where it
+    /// is the whole file, once.
+    pub fn next(&mut self, offset: u64, len: u64, size: u64) -> Option<ByteRange> {
+        let end = offset.saturating_add(len).min(size);
+        if offset >= end {
+            return None;
+        }
+        if size <= WHOLE_FILE_BYTES_MAX {
+            return (!std::mem::replace(&mut self.whole, true)).then(|| ByteRange::new(0, size));
+        }
+        self.adapt(offset, end);
+        self.fetch(end, size)
+    }
+
+    /// Forgets what was asked for: the cached bytes are gone.
+    pub fn reset(&mut self) {
+        *self = ReadAhead::new();
+    }
+
+    /// Learns from a read of `[offset, end)`.
+    fn adapt(&mut self, offset: u64, end: u64) {
+        if offset.abs_diff(self.expected) <= SLACK_BYTES {
+            self.in_order = self.in_order.saturating_add(1);
+            self.expected = self.expected.max(end);
+            // A read at the very start, or the second in a row, begins a sequential run.
+            if self.window == 0 && (offset == 0 || self.in_order >= 2) {
+                self.window = WINDOW_BYTES_MIN;
+            }
+            return;
+        }
+        self.in_order = 0;
+        self.window /= 2;
+        if self.window < WINDOW_BYTES_MIN {
+            self.window = 0;
+        }
+        self.expected = end;
+        self.ahead = end;
+    }
+
+    /// The next stretch, once at most half a window is left ahead of the reader.
+    fn fetch(&mut self, end: u64, size: u64) -> Option<ByteRange> {
+        if self.in_order == 0 || self.window == 0 {
+            return None;
+        }
+        let start = self.ahead.max(end);
+        let stop = self.expected.saturating_add(self.window).min(size);
+        if start >= stop || start - end > self.window / 2 {
+            return None;
+        }
+        self.ahead = stop;
+        self.window = (self.window * 2).min(WINDOW_BYTES_MAX);
+        Some(ByteRange::new(start, stop))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{Rng, SeededRng};
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_small_file_is_fetched_whole_and_once() {
+        let mut state = ReadAhead::new();
+        assert_eq!(
+            state.next(5000, 100, 60_000),
+            Some(ByteRange::new(0, 60_000))
+        );
+        assert_eq!(state.next(0, 100, 60_000), None);
+        assert_eq!(ReadAhead::new().next(0, 4096, 0), None);
+        assert_eq!(ReadAhead::new().next(70_000, 10, 60_000), None);
+        state.reset();
+        assert_eq!(state.next(0, 1, 60_000), Some(ByteRange::new(0, 60_000)));
+    }
+
+    #[test]
+    fn a_sequential_reader_is_served_each_byte_once_in_few_large_pieces() {
+        let (size, step) = (100 * MIB + 77, 128 << 10);
+        let mut state = ReadAhead::new();
+        let (mut fetched, mut pieces, mut at) = (step, 0, 0);
+        while at < size {
+            if let Some(range) = state.next(at, step, size) {
+                assert_eq!(range.start, fetched, "no gap, no overlap");
+                assert!(range.len() <= WINDOW_BYTES_MAX && range.end <= size);
+                fetched = range.end;
+                pieces += 1;
+            }
+            at += step;
+            assert!(fetched >= at.min(size), "the reader never outruns it");
+        }
+        assert_eq!(fetched, size);
+        assert!(pieces < 60, "{pieces} pieces");
+        assert_eq!(state.window(), WINDOW_BYTES_MAX);
+    }
+
+    #[test]
+    fn requests_swapped_by_the_kernel_stay_sequential() {
+        let mut state = ReadAhead::new();
+        let step = 64 << 10;
+        for pair in 0..100 {
+            state.next((2 * pair + 1) * step, step, 1 << 30);
+            state.next(2 * pair * step, step, 1 << 30);
+        }
+        assert_eq!(state.window(), WINDOW_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_random_reader_fetches_next_to_nothing() {
+        let mut rng = SeededRng::new(1);
+        let mut state = ReadAhead::new();
+        let size = 10 << 30;
+        let fetched: u64 = (0..1000)
+            .filter_map(|_| state.next(rng.below(size / 4096) * 4096, 4096, size))
+            .map(|range| range.len())
+            .sum();
+        assert!(fetched <= WINDOW_BYTES_MIN, "{fetched}");
+        assert_eq!(state.window(), 0);
+    }
+
+    #[test]
+    fn a_jump_shrinks_the_window_and_order_grows_it_again() {
+        let mut state = ReadAhead::new();
+        for block in 0..100 {
+            state.next(block * MIB, MIB, 10 << 30);
+        }
+        assert_eq!(state.window(), WINDOW_BYTES_MAX);
+        assert_eq!(state.next(5 << 30, MIB, 10 << 30), None);
+        assert_eq!(state.window(), WINDOW_BYTES_MAX / 2);
+        let range = state
+            .next((5 << 30) + MIB, MIB, 10 << 30)
+            .expect("in order again");
+        assert_eq!(range.start, (5 << 30) + 2 * MIB);
+        assert_eq!(state.window(), WINDOW_BYTES_MAX);
+    }
+
+    #[test]
+    fn any_numbers_are_taken() {
+        let mut rng = SeededRng::new(3);
+        let mut state = ReadAhead::new();
+        for _ in 0..10_000 {
+            let shift = rng.below(64);
+            let (offset, len, size) = (
+                rng.next_u64() >> shift,
+                rng.next_u64() >> rng.below(64),
+                rng.next_u64() >> shift,
+            );
+            if let Some(range) = state.next(offset, len, size) {
+                assert!(!range.is_empty() && range.end <= size);
+                assert!(range.len() <= WINDOW_BYTES_MAX + SLACK_BYTES + len.min(size));
+            }
+        }
+    }
+}
