@@ -1,1 +1,20 @@
-//! bench
+//! What `glint bench` measures with: an emulated link, source trees, workloads of real programs, the
+//! file systems to compare with, and the table that shows it all.
+//!
+//! Knows nothing of Glint's client: a file system is measured through [`workload::System`].
+//!
+//! Invariant: whatever is created here (namespaces, devices, mounts, processes, files) is owned by a
+//! value that removes it when dropped. A caller that catches signals sets the [`StopFlag`], lets the
+//! running call return [`BenchError::Interrupted`], and drops its values.
+
+pub mod error;
+pub mod interrupt;
+pub mod link;
+mod pidfd;
+pub mod process;
+pub mod progress;
+
+pub use error::{BenchError, Result};
+pub use interrupt::StopFlag;
+pub use link::{Link, LinkConfig, LinkSettings, Namespace};
+pub use progress::{Event, Progress};
