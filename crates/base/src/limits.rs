@@ -19,6 +19,11 @@ pub const LINKS_MAX: u32 = 65_000;
 /// Bytes in a file. Beyond: refused, `FileTooBig`. Stays clear of i64 arithmetic and of EOF.
 pub const FILE_BYTES_MAX: u64 = (1 << 63) - (1 << 20);
 
+/// Bytes in a key of a metadata store. Beyond: refused.
+pub const KV_KEY_BYTES_MAX: usize = 1024;
+/// Bytes in a value of a metadata store. Beyond: refused.
+pub const KV_VALUE_BYTES_MAX: usize = 1 << 20;
+
 /// Bytes in one frame, header and bulk included. Beyond: the peer is disconnected.
 pub const FRAME_BYTES_MAX: usize = 5 << 20;
 /// Sub-requests in one frame. Beyond: the peer is disconnected.
@@ -33,6 +38,23 @@ pub const PAGE_ENTRIES_MAX: usize = 8192;
 pub const SLOTS_MAX: u16 = 64;
 /// Bytes a peer may have queued here. Beyond: reading from it stops until it drains.
 pub const PEER_QUEUE_BYTES_MAX: usize = 64 << 20;
+
+/// Callbacks to one client under way at once. Beyond: they wait here for their turn.
+pub const CALLBACK_SLOTS_MAX: u16 = 1024;
+/// Calls (or callbacks) of one session waiting for a slot or a connection. Beyond: shed, `Timeout`.
+pub const UNSENT_CALLS_MAX: usize = 1 << 16;
+/// Bytes of a reply that a slot keeps for a resend. Beyond, and if it changed nothing: made again.
+pub const STORED_REPLY_BYTES_MAX: usize = PEER_QUEUE_BYTES_MAX / SLOTS_MAX as usize;
+/// Connections of one listener that have not said yet who they are. Beyond: closed at once.
+pub const HANDSHAKES_MAX: usize = 256;
+/// How long a connection may take to say who it is. Beyond: closed.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may be silent before its peer is asked whether it lives.
+pub const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+/// How long a connection may be silent at all. Beyond: closed.
+pub const KEEPALIVE_DEAD: Duration = Duration::from_secs(40);
+/// How long a client may be gone before its session ends.
+pub const SESSION_GRACE: Duration = Duration::from_secs(150);
 
 /// Locks one client may hold or await on one target. Beyond: it is told to cancel its oldest.
 pub const LOCKS_PER_CLIENT_MAX: usize = 1 << 20;
@@ -53,6 +75,23 @@ pub const LEASE_CONTENTION_WINDOW: Duration = Duration::from_secs(4);
 /// How long a contended directory gives no lease.
 pub const LEASE_CONTENTION_HOLD: Duration = Duration::from_secs(30);
 
+/// Conflicts in [`EXTENT_CONTENTION_WINDOW`] after which an object's extents are granted as asked.
+pub const EXTENT_CONTENTION_MAX: usize = 16;
+/// Over how long conflicts are counted.
+pub const EXTENT_CONTENTION_WINDOW: Duration = Duration::from_secs(4);
+/// How long a contended object's extents are granted as asked.
+pub const EXTENT_CONTENTION_HOLD: Duration = Duration::from_secs(30);
+/// Granted extents grow to multiples of this many bytes.
+pub const EXTENT_ALIGN: u64 = 4096;
+/// Lock requests and operations that wait on one target. Beyond: refused, try again.
+pub const LOCK_WAITERS_MAX: usize = 1 << 16;
+/// Lock requests of one client that wait on one target. Beyond: refused, try again.
+pub const LOCK_WAITERS_PER_CLIENT_MAX: usize = 4096;
+/// Callbacks a client remembers for grants still under way. Beyond: not answered.
+pub const EARLY_CALLBACKS_MAX: usize = 1 << 14;
+/// Idle locks a client gives up in one go.
+pub const LOCK_LRU_BATCH: usize = 256;
+
 /// Bytes of unwritten data one mount keeps. Beyond: writers wait for the write-out.
 pub const DIRTY_BYTES_MAX: u64 = 256 << 20;
 /// Age of unwritten data before it is sent.
@@ -60,6 +99,7 @@ pub const DIRTY_AGE_MAX: Duration = Duration::from_secs(5);
 /// Sequences granted at once.
 pub const SEQUENCES_PER_GRANT: u64 = 1;
 
+const _: () = assert!(XATTR_TOTAL_BYTES_MAX < KV_VALUE_BYTES_MAX);
 const _: () = assert!(BULK_BYTES_MAX + (64 << 10) < FRAME_BYTES_MAX);
 const _: () = assert!(PAGE_BYTES_MAX < FRAME_BYTES_MAX);
 const _: () = assert!(PEER_QUEUE_BYTES_MAX >= 2 * FRAME_BYTES_MAX);

@@ -1,0 +1,336 @@
+//! Golden bytes, round trips, compaction, and hostile bytes.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn example(kind: FrameKind) -> Frame {
+    let subs = match kind {
+        FrameKind::Request | FrameKind::Reply => vec![sub(0x20, 0, b"ab"), sub(0x30, 7, b"")],
+        FrameKind::Callback | FrameKind::CallbackReply | FrameKind::Handshake => {
+            vec![sub(1, 0, b"xyz")]
+        }
+        _ => Vec::new(),
+    };
+    let bulk = match kind {
+        FrameKind::Request => b"file data".to_vec(),
+        _ => Vec::new(),
+    };
+    Frame {
+        header: Header {
+            kind,
+            resent: kind == FrameKind::Request,
+            slot: 3,
+            credits: 64,
+            session: SessionId(0x0a0b_0c0d),
+            epoch: 9,
+            xid: Xid(0x0102_0304_0506_0708),
+            last_committed: Transno(77),
+            transno: Transno(78),
+        },
+        payload: Arc::new(Payload { subs, bulk }),
+    }
+}
+
+fn sub(opcode: u16, status: u16, body: &[u8]) -> Sub {
+    Sub {
+        opcode,
+        status,
+        body: body.to_vec(),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What every example's header ends with: slot to transno.
+const TAIL: &str = "0300400000000d0c0b0a09000000\
+                    08070605040302014d000000000000004e00000000000000";
+
+/// Kind, flags, body length, bulk length, both checksums, count; then [`TAIL`]; then the body.
+const GOLDEN: [(FrameKind, &str, &str); 11] = [
+    (
+        FrameKind::Request,
+        "01010012000000090000001c9395be98976a280200",
+        "200000000200000061623000070000000000",
+    ),
+    (
+        FrameKind::Reply,
+        "02000012000000000000003f555420000000000200",
+        "200000000200000061623000070000000000",
+    ),
+    (
+        FrameKind::Callback,
+        "0300000b000000000000008611ca57000000000100",
+        "010000000300000078797a",
+    ),
+    (
+        FrameKind::CallbackReply,
+        "0400000b00000000000000e0640d7e000000000100",
+        "010000000300000078797a",
+    ),
+    (
+        FrameKind::Handshake,
+        "0500000b000000000000009a189770000000000100",
+        "010000000300000078797a",
+    ),
+    (
+        FrameKind::Ping,
+        "06000000000000000000009187e62c000000000000",
+        "",
+    ),
+    (
+        FrameKind::Pong,
+        "0700000000000000000000250aa718000000000000",
+        "",
+    ),
+    (
+        FrameKind::Ready,
+        "080000000000000000000078b18332000000000000",
+        "",
+    ),
+    (
+        FrameKind::Committed,
+        "0900000000000000000000cc3cc206000000000000",
+        "",
+    ),
+    (
+        FrameKind::Evicted,
+        "0a0000000000000000000010aa005a000000000000",
+        "",
+    ),
+    (
+        FrameKind::Goodbye,
+        "0b00000000000000000000a427416e000000000000",
+        "",
+    ),
+];
+
+#[test]
+fn golden_bytes_of_every_kind() {
+    for ((kind, head, body), listed) in GOLDEN.into_iter().zip(FrameKind::ALL) {
+        assert_eq!(kind, listed, "every kind has its golden bytes");
+        let bytes = example(kind).encode(true).unwrap();
+        let golden = format!("474c4e5401{head}{TAIL}{body}");
+        assert_eq!(hex(&bytes), golden, "{kind:?}");
+    }
+}
+
+#[test]
+fn every_kind_survives_the_trip() {
+    for kind in FrameKind::ALL {
+        let frame = example(kind);
+        let head = frame.encode(true).unwrap();
+        assert_eq!(Frame::decode(&head, frame.payload.bulk.clone()), Ok(frame));
+    }
+}
+
+/// A reply's body as messages really look: varints of slightly different lengths between fields
+/// that are alike in one directory.
+fn attribute_reply(n: u64) -> Vec<u8> {
+    let mut body = vec![1, 0, 0x80, 0x80, 0x80];
+    let varint = |body: &mut Vec<u8>, mut value: u64| {
+        while value >= 0x80 {
+            body.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        body.push(value as u8);
+    };
+    varint(&mut body, 0x412 << 24 | (n + 100));
+    for same in [0o100_644, 1000, 1000, 1, 0, 0, 0, 1 << 20, 1, 0, 1 << 20] {
+        varint(&mut body, same);
+    }
+    for time in 0..4 {
+        varint(&mut body, 3_600_000_000 + time);
+        varint(&mut body, (n * 7_919_317 + time) % 1_000_000_000);
+    }
+    for field in [n * n * 37, n * n / 14, 1_000_000 + n] {
+        varint(&mut body, field);
+    }
+    body
+}
+
+fn reply_of(bodies: impl Iterator<Item = Vec<u8>>) -> Frame {
+    let subs = bodies.map(|body| sub(0x20, 0, &body)).collect();
+    Frame {
+        header: Header::new(FrameKind::Reply),
+        payload: Arc::new(Payload {
+            subs,
+            bulk: Vec::new(),
+        }),
+    }
+}
+
+#[test]
+fn compaction_halves_256_attribute_replies() {
+    let frame = reply_of((0..256).map(attribute_reply));
+    let (plain, compact) = (frame.encode(false).unwrap(), frame.encode(true).unwrap());
+    println!("plain {} bytes, compact {}", plain.len(), compact.len());
+    assert!(compact.len() * 2 < plain.len());
+    assert_eq!(Frame::decode(&compact, Vec::new()), Ok(frame.clone()));
+    assert_eq!(Frame::decode(&plain, Vec::new()), Ok(frame));
+}
+
+#[test]
+fn what_does_not_shrink_is_sent_plain() {
+    let mut state = 1u64;
+    let mut noise = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    let frame = reply_of(
+        (0..64)
+            .map(|_| (0..100).map(|_| noise()).collect::<Vec<u8>>())
+            .collect::<Vec<_>>()
+            .into_iter(),
+    );
+    assert_eq!(frame.encode(true), frame.encode(false));
+}
+
+#[test]
+fn an_expansion_beyond_a_frame_is_refused() {
+    let mut body = (FRAME_BYTES_MAX as u32).to_le_bytes().to_vec();
+    body.extend_from_slice(&[0x1f, 0, 1, 0, 255, 255, 255, 255]);
+    let head = reseal(&example(FrameKind::Reply), FLAG_COMPACT, &body);
+    let refused = Frame::decode(&head, Vec::new());
+    assert_eq!(refused, Err(FrameError::TooLarge(FRAME_BYTES_MAX as u64)));
+}
+
+/// The frame with other flags and body, and checksums that are right.
+fn reseal(frame: &Frame, flags: u16, body: &[u8]) -> Vec<u8> {
+    let mut head = frame.encode(false).unwrap();
+    head.truncate(HEADER_BYTES);
+    head.extend_from_slice(body);
+    head[6..8].copy_from_slice(&flags.to_le_bytes());
+    head[BODY_BYTES_AT..][..4].copy_from_slice(&(body.len() as u32).to_le_bytes());
+    head[CRC_AT..][..4].fill(0);
+    let crc = crc32c::crc32c(&head);
+    head[CRC_AT..][..4].copy_from_slice(&crc.to_le_bytes());
+    head
+}
+
+#[test]
+fn lengths_are_bounded_before_anything_is_read() {
+    let head = example(FrameKind::Request).encode(true).unwrap();
+    assert_eq!(
+        lengths(&head, FRAME_BYTES_MAX),
+        Ok(Lengths { body: 18, bulk: 9 })
+    );
+    assert_eq!(lengths(&head, 90), Err(FrameError::TooLarge(91)));
+    let mut huge = head;
+    huge[BODY_BYTES_AT..][..4].fill(0xff);
+    huge[12..16].fill(0xff);
+    assert!(matches!(
+        lengths(&huge, usize::MAX),
+        Err(FrameError::TooLarge(_))
+    ));
+}
+
+#[test]
+fn each_fault_has_its_name() {
+    let frame = example(FrameKind::Request);
+    let head = frame.encode(true).unwrap();
+    let bulk = || frame.payload.bulk.clone();
+    let spoilt = |at: usize, byte: u8| {
+        let mut head = head.clone();
+        head[at] = byte;
+        Frame::decode(&head, bulk()).unwrap_err()
+    };
+    assert!(matches!(spoilt(0, 0), FrameError::Magic(_)));
+    assert_eq!(spoilt(4, 9), FrameError::Version(9));
+    assert_eq!(spoilt(5, 0), FrameError::Kind(0));
+    assert_eq!(spoilt(5, 12), FrameError::Kind(12));
+    assert_eq!(spoilt(6, 0x80), FrameError::Flags(0x80));
+    assert_eq!(spoilt(25, 0xff), FrameError::TooMany(0xff02));
+    assert_eq!(spoilt(40, 0), FrameError::Checksum);
+    assert_eq!(spoilt(70, 1), FrameError::Checksum);
+    assert_eq!(
+        Frame::decode(&head, b"file dat4".to_vec()),
+        Err(FrameError::BulkChecksum)
+    );
+    assert_eq!(Frame::decode(&head, Vec::new()), Err(FrameError::Truncated));
+    assert_eq!(
+        Frame::decode(&head[..63], bulk()),
+        Err(FrameError::Truncated)
+    );
+    let surplus = reseal(&frame, 0, &[0; 40]);
+    assert!(matches!(
+        Frame::decode(&surplus, bulk()),
+        Err(FrameError::Body(_))
+    ));
+}
+
+#[test]
+fn too_much_is_refused_by_the_sender() {
+    let frame = reply_of((0..=FRAME_REQUESTS_MAX).map(|_| Vec::new()));
+    assert_eq!(
+        frame.encode(true),
+        Err(FrameError::TooMany(FRAME_REQUESTS_MAX + 1))
+    );
+    let frame = reply_of(std::iter::once(vec![0; FRAME_BYTES_MAX]));
+    assert!(matches!(frame.encode(true), Err(FrameError::TooLarge(_))));
+}
+
+prop_compose! {
+    fn any_sub()(
+        opcode in 0u16..4,
+        status in prop_oneof![Just(0), any::<u16>()],
+        body in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..40),
+            prop::collection::vec(0u8..2, 0..2000),
+        ],
+    ) -> Sub {
+        Sub { opcode, status, body }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_payload_survives(
+        subs in prop::collection::vec(any_sub(), 0..40),
+        bulk in prop::collection::vec(any::<u8>(), 0..100),
+        compact: bool,
+    ) {
+        let mut frame = example(FrameKind::Reply);
+        frame.payload = Arc::new(Payload { subs, bulk: bulk.clone() });
+        let head = frame.encode(compact).unwrap();
+        prop_assert_eq!(Frame::decode(&head, bulk), Ok(frame));
+    }
+
+    #[test]
+    fn any_bytes_are_survived(
+        head in prop::collection::vec(any::<u8>(), 0..300),
+        bulk in prop::collection::vec(any::<u8>(), 0..20),
+    ) {
+        let _ = lengths(&head, FRAME_BYTES_MAX);
+        prop_assert!(Frame::decode(&head, bulk).is_err());
+    }
+
+    /// Past the checksum too: the body is hostile, the header is right.
+    #[test]
+    fn any_body_is_survived(
+        body in prop::collection::vec(any::<u8>(), 0..300),
+        expanded in 0u32..100_000,
+        plain: bool,
+    ) {
+        let frame = example(FrameKind::Reply);
+        let head = if plain {
+            reseal(&frame, 0, &body)
+        } else {
+            let framed = [&expanded.to_le_bytes()[..], &body].concat();
+            reseal(&frame, FLAG_COMPACT, &framed)
+        };
+        let _ = Frame::decode(&head, Vec::new());
+    }
+
+    #[test]
+    fn one_flipped_bit_is_noticed(at in 0usize..82, bit in 0u8..8) {
+        let frame = example(FrameKind::Request);
+        let mut head = frame.encode(true).unwrap();
+        head[at] ^= 1 << bit;
+        prop_assert!(Frame::decode(&head, frame.payload.bulk.clone()).is_err());
+    }
+}
