@@ -1,1 +1,22 @@
-//! storage
+//! Durable state: the one crate that touches `std::fs`.
+//!
+//! [`Disk`] is about six calls on one linear run of bytes, with file, memory and faulty backends.
+//! [`Kv`] is an ordered, transactional store on a `Disk`. [`TargetDir`] is a directory with
+//! superblocks. [`ObjectStore`] holds the bytes of objects. Formats: `docs/disk.md`; the choice of
+//! the engine: `docs/adr/0002-metadata-engine.md`.
+//!
+//! Invariant: what was damaged on disk is reported as damage; it is never served, never skipped.
+
+pub mod disk;
+pub mod error;
+pub mod kv;
+pub mod objects;
+pub mod target;
+
+pub use disk::{CheckedDisk, Disk, FaultyDisk, FileDisk, MemDisk, Survivors};
+pub use error::{Result, StorageError};
+pub use kv::{Batch, Commit, KeyRange, Kv, KvOptions, KvStats, TableId, Ticket};
+pub use objects::{ObjectFiles, ObjectId, ObjectMemory, ObjectStat, ObjectStore, SpaceStat};
+pub use target::{
+    FormatRequest, State, SystemRandom, Target, TargetDir, TargetError, TargetKey, Uuid,
+};

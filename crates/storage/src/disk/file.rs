@@ -1,0 +1,100 @@
+//! A [`Disk`] that is a file or block device, held exclusively.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use super::Disk;
+use crate::error::{Result, StorageError};
+use crate::target::lock::{ExclusiveLock, lock_exclusive};
+
+/// A file or block device under an exclusive `flock`, so that two processes never share it.
+#[derive(Debug)]
+pub struct FileDisk {
+    path: PathBuf,
+    file: File,
+    lock: Mutex<Option<ExclusiveLock>>,
+}
+
+impl FileDisk {
+    /// Opens the existing file at `path`; fails with [`StorageError::InUse`] if another holds it.
+    pub fn open(path: impl Into<PathBuf>) -> Result<FileDisk> {
+        FileDisk::open_with(path.into(), OpenOptions::new().read(true).write(true))
+    }
+
+    /// Creates a file at `path`, readable by its owner alone; fails if there is one.
+    pub fn create(path: impl Into<PathBuf>) -> Result<FileDisk> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        FileDisk::open_with(path.into(), &options)
+    }
+
+    fn open_with(path: PathBuf, options: &OpenOptions) -> Result<FileDisk> {
+        let file = options
+            .open(&path)
+            .map_err(|e| StorageError::from_io(path.display(), "open it", &e))?;
+        let lock = lock_exclusive(&file, &path)?;
+        Ok(FileDisk {
+            path,
+            file,
+            lock: Mutex::new(Some(lock)),
+        })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn error(&self, action: &'static str) -> impl Fn(std::io::Error) -> StorageError {
+        let at = self.path.display().to_string();
+        move |error| StorageError::from_io(&at, action, &error)
+    }
+}
+
+impl Disk for FileDisk {
+    fn len(&self) -> Result<u64> {
+        let metadata = self.file.metadata().map_err(self.error("stat it"))?;
+        if metadata.file_type().is_block_device() {
+            // A block device's length is where its end is; its metadata says zero.
+            return (&self.file)
+                .seek(SeekFrom::End(0))
+                .map_err(self.error("seek in it"));
+        }
+        Ok(metadata.len())
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.file
+            .read_exact_at(buffer, offset)
+            .map_err(self.error("read it"))
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.file
+            .write_all_at(data, offset)
+            .map_err(self.error("write it"))
+    }
+
+    fn sync(&self) -> Result<()> {
+        // Data and the metadata needed to read it back, which includes the length.
+        self.file.sync_data().map_err(self.error("sync it"))
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.file.set_len(len).map_err(self.error("resize it"))
+    }
+
+    fn close(&self) -> Result<()> {
+        // The lock goes with the first close; the descriptor goes with the value.
+        let lock = self
+            .lock
+            .lock()
+            .unwrap_or_else(|held| held.into_inner())
+            .take();
+        drop(lock);
+        Ok(())
+    }
+}

@@ -1,0 +1,221 @@
+//! An ordered, transactional key-value store with several tables, on one [`Disk`].
+//!
+//! A committed batch is applied to an overlay in memory, seen by every later call at once. The
+//! overlay is drained in order, many batches at a time, into one transaction of the engine, which
+//! is when its batches become durable. So a crash loses a suffix of the batches, each whole.
+//!
+//! Invariant: what `durable()` reported, or anything before it, is never lost; no batch is ever
+//! found in part; after an error nothing is answered any more.
+
+mod batch;
+mod committer;
+mod engine;
+mod overlay;
+mod scan;
+mod store;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub use batch::{Batch, KeyRange, TableId, Ticket};
+use store::Shared;
+
+use crate::disk::{Disk, MemDisk};
+use crate::error::Result;
+
+/// Who drains the overlay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Commit {
+    /// A thread of its own: soon when someone waits, else after `interval` at the latest.
+    Thread {
+        /// How long a batch may stay undurable when nobody asks.
+        interval: Duration,
+    },
+    /// Nobody but [`Kv::flush_once`], which a call that would wait calls itself: tests and the
+    /// simulator.
+    Manual,
+}
+
+/// The bounds of a [`Kv`].
+#[derive(Debug, Clone)]
+pub struct KvOptions {
+    /// What messages call it: a target's name.
+    pub name: String,
+    /// Who drains the overlay.
+    pub commit: Commit,
+    /// Bytes of keys and values not yet durable. Beyond: `commit` blocks until they have drained.
+    pub overlay_bytes_max: usize,
+    /// Bytes of the engine's page cache.
+    pub cache_bytes: usize,
+}
+
+impl KvOptions {
+    /// The defaults, for the target called `name`.
+    pub fn new(name: impl Into<String>) -> KvOptions {
+        KvOptions {
+            name: name.into(),
+            commit: Commit::Thread {
+                interval: Duration::from_secs(1),
+            },
+            overlay_bytes_max: 64 << 20,
+            cache_bytes: 64 << 20,
+        }
+    }
+
+    /// The same, drained by hand.
+    pub fn manual(mut self) -> KvOptions {
+        self.commit = Commit::Manual;
+        self
+    }
+}
+
+/// Counters since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KvStats {
+    /// Batches committed.
+    pub batches: u64,
+    /// Engine transactions that made them durable.
+    pub flushes: u64,
+    /// Bytes in the overlay now.
+    pub overlay_bytes: usize,
+}
+
+/// The store. Any thread may call it; calls that read never wait for the disk to sync.
+///
+/// Dropping it without [`Kv::close`] loses what is not durable, as a crash would.
+#[derive(Debug)]
+pub struct Kv {
+    shared: Arc<Shared>,
+    committer: Option<JoinHandle<()>>,
+}
+
+impl Kv {
+    /// Makes an empty store on `disk`, forgetting what it held. Durable when this returns.
+    pub fn create(disk: impl Disk + 'static) -> Result<()> {
+        engine::Engine::create(disk)
+    }
+
+    /// Opens the store on `disk`, which [`Kv::create`] made, with `tables`: their ids here, and
+    /// the names they have on disk. Tables that are missing are made.
+    pub fn open(
+        disk: impl Disk + 'static,
+        tables: &[(TableId, &str)],
+        options: KvOptions,
+    ) -> Result<Kv> {
+        let (engine, snapshot) = engine::Engine::open(disk, tables, &options)?;
+        let shared = Arc::new(Shared::new(engine, snapshot, tables, options));
+        let committer = committer::start(&shared)?;
+        Ok(Kv { shared, committer })
+    }
+
+    /// An empty store in memory, drained by hand: for tests.
+    pub fn scratch(tables: &[(TableId, &str)]) -> Result<Kv> {
+        let disk = MemDisk::new();
+        Kv::create(disk.clone())?;
+        Kv::open(disk, tables, KvOptions::new("scratch").manual())
+    }
+
+    /// Applies `batch` whole, in about a microsecond; every call that starts after this returns
+    /// sees it. It is durable when [`Kv::durable`] reaches the ticket. Blocks while the overlay is
+    /// full. An empty batch gets the ticket of the last one.
+    pub fn commit(&self, batch: Batch) -> Result<Ticket> {
+        self.shared.commit(batch)
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get_with(table, key, <[u8]>::to_vec)
+    }
+
+    /// What `read` makes of the value of `key`, without a copy. `read` may call this store.
+    pub fn get_with<R>(
+        &self,
+        table: TableId,
+        key: &[u8],
+        read: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        self.shared.get_with(table, key, read)
+    }
+
+    /// Whether `key` has a value.
+    pub fn contains(&self, table: TableId, key: &[u8]) -> Result<bool> {
+        Ok(self.get_with(table, key, |_| ())?.is_some())
+    }
+
+    /// Calls `visit` with each key in `range` and its value, ascending, until it breaks. `visit`
+    /// may call this store.
+    ///
+    /// A row present during the whole scan is met exactly once. Beside concurrent commits the scan
+    /// is one moment's state in runs of at least 32 rows, later runs being as new or newer.
+    pub fn scan(
+        &self,
+        table: TableId,
+        range: &KeyRange,
+        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.shared.scan(table, range, visit)
+    }
+
+    /// The last batch committed.
+    pub fn committed(&self) -> Ticket {
+        self.shared.committed()
+    }
+
+    /// Every batch up to this one is durable.
+    pub fn durable(&self) -> Ticket {
+        self.shared.durable()
+    }
+
+    /// Makes `ticket` durable soon, without waiting: [`Kv::on_durable`] tells when it is.
+    pub fn sync_soon(&self, ticket: Ticket) {
+        self.shared.sync_soon(ticket);
+    }
+
+    /// Returns when `ticket` is durable, making it so soon; fails if it never will be.
+    pub fn wait_durable(&self, ticket: Ticket) -> Result<()> {
+        self.shared.wait_durable(ticket)
+    }
+
+    /// From now on, calls `callback` with the newest durable ticket each time there is one, on the
+    /// committer's thread (or that of the caller of [`Kv::flush_once`]); and once with
+    /// an error when the store stops. Keep it short, and let it hold this store weakly at most.
+    pub fn on_durable(&self, callback: impl Fn(&Result<Ticket>) + Send + Sync + 'static) {
+        self.shared.on_durable(Box::new(callback));
+    }
+
+    /// Makes everything committed so far durable, in one engine transaction; says up to where.
+    pub fn flush_once(&self) -> Result<Ticket> {
+        self.shared.flush_once()
+    }
+
+    /// Counters since the start.
+    pub fn stats(&self) -> KvStats {
+        self.shared.stats()
+    }
+
+    /// Makes everything durable and lets go of the disk.
+    pub fn close(mut self) -> Result<()> {
+        self.stop_committer();
+        self.shared.flush_once()?;
+        self.shared.close_engine()
+    }
+
+    fn stop_committer(&mut self) {
+        self.shared.stop();
+        let Some(thread) = self.committer.take() else {
+            return;
+        };
+        // A callback that drops the last handle runs on that very thread, which ends by itself.
+        if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+            tracing::error!("the committer thread panicked");
+        }
+    }
+}
+
+impl Drop for Kv {
+    fn drop(&mut self) {
+        self.stop_committer();
+    }
+}

@@ -1,0 +1,63 @@
+//! The thread that drains the overlay: when to flush is decided here, how in `store`.
+
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::Commit;
+use super::store::{Progress, Shared};
+use crate::error::{Result, StorageError};
+
+/// Starts the thread, if there is to be one.
+pub(super) fn start(shared: &Arc<Shared>) -> Result<Option<JoinHandle<()>>> {
+    let Commit::Thread { interval } = shared.commit_mode() else {
+        return Ok(None);
+    };
+    let name = shared.name();
+    let thread = Builder::new().name(format!("commit {name}"));
+    let for_thread = shared.clone();
+    let started = thread.spawn(move || run(&for_thread, interval));
+    started
+        .map(Some)
+        .map_err(|e| StorageError::from_io(name, "start its committer thread", &e))
+}
+
+fn run(shared: &Shared, interval: Duration) {
+    // A failed flush has stopped the store: there is nothing more to do.
+    while wait_for_work(shared, interval) && shared.flush_once().is_ok() {}
+}
+
+/// Returns when a flush is due; `false` when the store is let go of.
+fn wait_for_work(shared: &Shared, interval: Duration) -> bool {
+    let mut progress = shared.progress();
+    loop {
+        if progress.stop {
+            return false;
+        }
+        let is_wanted = progress.wanted > shared.durable().0;
+        if is_wanted || shared.is_filling_up(shared.overlay_bytes()) {
+            break;
+        }
+        match progress.dirty_since.map(|since| since + interval) {
+            Some(due) if due <= Instant::now() => break,
+            due => progress = wait_until(shared, progress, due),
+        }
+    }
+    // Before the flush freezes what it takes: a batch that comes later sets it anew.
+    progress.dirty_since = None;
+    true
+}
+
+fn wait_until<'a>(
+    shared: &'a Shared,
+    progress: MutexGuard<'a, Progress>,
+    due: Option<Instant>,
+) -> MutexGuard<'a, Progress> {
+    let Some(due) = due else {
+        let woken = shared.wake.wait(progress);
+        return woken.unwrap_or_else(PoisonError::into_inner);
+    };
+    let left = due.saturating_duration_since(Instant::now());
+    let woken = shared.wake.wait_timeout(progress, left);
+    woken.unwrap_or_else(PoisonError::into_inner).0
+}

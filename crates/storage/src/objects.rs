@@ -1,0 +1,99 @@
+//! The bytes of objects, behind one small trait: files for now, a block allocator later.
+
+mod descriptors;
+mod files;
+mod memory;
+
+use std::fmt;
+
+use base::{ByteRange, Fid};
+
+pub use files::ObjectFiles;
+pub use memory::ObjectMemory;
+
+use crate::error::Result;
+
+/// One stripe of one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId {
+    /// The file.
+    pub fid: Fid,
+    /// The stripe inside it, from zero.
+    pub stripe: u32,
+}
+
+impl ObjectId {
+    /// Stripe `stripe` of `fid`.
+    pub fn new(fid: Fid, stripe: u32) -> ObjectId {
+        ObjectId { fid, stripe }
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.fid, self.stripe)
+    }
+}
+
+/// An object's size and space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ObjectStat {
+    /// One past its last byte.
+    pub size: u64,
+    /// Units of 512 bytes it takes.
+    pub blocks_512: u64,
+}
+
+/// The space of a target, in bytes and objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SpaceStat {
+    /// All of it, in bytes.
+    pub total: u64,
+    /// Not in use, in bytes.
+    pub free: u64,
+    /// Not in use and not reserved for root, in bytes.
+    pub available: u64,
+    /// Objects that fit in all; zero where there is no such bound.
+    pub objects_total: u64,
+    /// Objects that still fit.
+    pub objects_free: u64,
+}
+
+/// Holds objects. Any thread may call it; calls on one object that must not meet are the caller's
+/// to order. What a call did is durable only after a sync that began after it.
+///
+/// A full target is [`crate::StorageError::NoSpace`], an offset past what can be stored
+/// [`crate::StorageError::FileTooBig`]; a write that fails may have been done in part.
+pub trait ObjectStore: fmt::Debug + Send + Sync {
+    /// Reads at `offset`; says how many bytes: fewer than asked for at the end, none where there
+    /// is no such object.
+    fn read(&self, id: ObjectId, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+    /// Writes all of `data` at `offset`. Creates the object.
+    fn write(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<()>;
+    /// Cuts or grows it to `size`; new bytes are zero and take no space. Creates the object.
+    fn truncate(&self, id: ObjectId, size: u64) -> Result<()>;
+    /// Its size and space; `None` where there is no such object.
+    fn stat(&self, id: ObjectId) -> Result<Option<ObjectStat>>;
+    /// Makes a hole: zeros that take no space. The size stays.
+    fn punch(&self, id: ObjectId, range: ByteRange) -> Result<()>;
+    /// Reserves space for `range`; grows the object to its end unless `keep_size`. Creates it.
+    fn allocate(&self, id: ObjectId, range: ByteRange, keep_size: bool) -> Result<()>;
+    /// The same, and what `range` held becomes zeros.
+    fn zero(&self, id: ObjectId, range: ByteRange, keep_size: bool) -> Result<()>;
+    /// The first byte at or after `offset` that is data; `None` where only a hole or the end is.
+    fn seek_data(&self, id: ObjectId, offset: u64) -> Result<Option<u64>>;
+    /// The first byte at or after `offset` that is in a hole, the end counting as one; `None`
+    /// where `offset` is at or past the end.
+    fn seek_hole(&self, id: ObjectId, offset: u64) -> Result<Option<u64>>;
+    /// Removes it; says whether it was there.
+    fn remove(&self, id: ObjectId) -> Result<bool>;
+    /// Makes everything done so far durable.
+    fn sync_all(&self) -> Result<()>;
+    /// Makes everything done so far to one object durable.
+    fn sync(&self, id: ObjectId) -> Result<()>;
+    /// The space there is.
+    fn statfs(&self) -> Result<SpaceStat>;
+    /// Calls `visit` with every object, in no order. Objects that come or go meanwhile may be met
+    /// or not.
+    fn list(&self, visit: &mut dyn FnMut(ObjectId)) -> Result<()>;
+}

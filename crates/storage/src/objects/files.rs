@@ -1,0 +1,342 @@
+//! Objects as files: `objects/XX/FID.STRIPE`, hexadecimal, `XX` the lowest byte of the FID.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use base::limits::FILE_BYTES_MAX;
+use base::{ByteRange, Fid};
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::unistd::{Whence, lseek};
+
+use super::descriptors::Descriptors;
+use super::{ObjectId, ObjectStat, ObjectStore, SpaceStat};
+use crate::error::{Result, StorageError};
+
+/// Directories the objects are spread over.
+const FAN_OUT: usize = 256;
+/// Files kept open.
+const OPEN_FILES_MAX: usize = 512;
+
+/// Objects as files in a directory of a local file system.
+#[derive(Debug)]
+pub struct ObjectFiles {
+    dir: PathBuf,
+    dir_file: File,
+    open: Descriptors,
+    /// Names in this directory came or went since it was synced.
+    changed: [AtomicBool; FAN_OUT],
+    /// The first sync that failed: the system reports a lost write once, so no later sync may
+    /// claim that all is well.
+    sync_failed: OnceLock<Arc<StorageError>>,
+}
+
+impl ObjectFiles {
+    /// Opens the existing directory `dir`.
+    pub fn open(dir: impl Into<PathBuf>) -> Result<ObjectFiles> {
+        let dir = dir.into();
+        let dir_file =
+            File::open(&dir).map_err(|e| StorageError::from_io(dir.display(), "open it", &e))?;
+        for shelf in 0..FAN_OUT {
+            let path = dir.join(format!("{shelf:02x}"));
+            match fs::create_dir(&path) {
+                Err(e) if e.kind() != ErrorKind::AlreadyExists => {
+                    return Err(StorageError::from_io(path.display(), "make it", &e));
+                }
+                _ => {}
+            }
+        }
+        dir_file
+            .sync_all()
+            .map_err(|e| StorageError::from_io(dir.display(), "sync it", &e))?;
+        Ok(ObjectFiles {
+            dir,
+            dir_file,
+            open: Descriptors::new(OPEN_FILES_MAX),
+            changed: [const { AtomicBool::new(false) }; FAN_OUT],
+            sync_failed: OnceLock::new(),
+        })
+    }
+
+    fn shelf(&self, id: ObjectId) -> PathBuf {
+        self.dir.join(format!("{:02x}", shelf_of(id)))
+    }
+
+    fn path(&self, id: ObjectId) -> PathBuf {
+        let name = format!("{:016x}.{:08x}", id.fid.0, id.stripe);
+        self.shelf(id).join(name)
+    }
+
+    fn error(&self, id: ObjectId, action: &'static str) -> impl Fn(io::Error) -> StorageError {
+        let at = self.path(id).display().to_string();
+        move |error| StorageError::from_io(&at, action, &error)
+    }
+
+    fn too_big(&self, id: ObjectId) -> StorageError {
+        let at = self.path(id).display().to_string();
+        StorageError::FileTooBig { at }
+    }
+
+    /// The file, if the object exists.
+    fn existing(&self, id: ObjectId) -> Result<Option<Arc<File>>> {
+        let open = || match OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(self.path(id))
+        {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            opened => opened.map(Some),
+        };
+        self.open.get(id, open).map_err(self.error(id, "open it"))
+    }
+
+    /// The file, created if need be.
+    fn made(&self, id: ObjectId) -> Result<Arc<File>> {
+        if let Some(file) = self.existing(id)? {
+            return Ok(file);
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let create = || {
+            let file = options.mode(0o600).open(self.path(id))?;
+            self.changed[shelf_of(id)].store(true, Ordering::Release);
+            Ok(Some(file))
+        };
+        let made = self.open.get(id, create);
+        let made = made.map_err(self.error(id, "create it"))?;
+        Ok(made.expect("the closure above never gives None"))
+    }
+
+    fn fallocate(
+        &self,
+        id: ObjectId,
+        file: &File,
+        range: ByteRange,
+        flags: FallocateFlags,
+    ) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let done = fallocate(file, flags, range.start as i64, range.len() as i64);
+        done.map_err(|errno| self.error(id, "allocate in it")(errno.into()))
+    }
+
+    fn reserve(&self, id: ObjectId, range: ByteRange, flags: FallocateFlags) -> Result<()> {
+        if range.end > FILE_BYTES_MAX {
+            return Err(self.too_big(id));
+        }
+        let file = self.made(id)?;
+        self.fallocate(id, &file, range, flags)
+    }
+
+    fn seek(&self, id: ObjectId, offset: u64, whence: Whence) -> Result<Option<u64>> {
+        let Some(file) = self.existing(id)? else {
+            return Ok(None);
+        };
+        let Ok(offset) = i64::try_from(offset) else {
+            return Ok(None);
+        };
+        // The shared position of the descriptor is used by nothing else here.
+        match lseek(&*file, offset, whence) {
+            Ok(found) => Ok(Some(found as u64)),
+            Err(Errno::ENXIO) => Ok(None),
+            Err(errno) => Err(self.error(id, "seek in it")(errno.into())),
+        }
+    }
+
+    fn check_synced(&self) -> Result<()> {
+        match self.sync_failed.get() {
+            None => Ok(()),
+            Some(cause) => Err(StorageError::Stopped {
+                at: self.dir.display().to_string(),
+                cause: cause.clone(),
+            }),
+        }
+    }
+
+    fn note_sync<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            // Only the first is kept: it is the one to act on.
+            let _ = self.sync_failed.set(Arc::new(error.clone()));
+        }
+        result
+    }
+}
+
+fn shelf_of(id: ObjectId) -> usize {
+    id.fid.0 as usize % FAN_OUT
+}
+
+/// The object whose file is called `name`.
+fn id_of(name: &str) -> Option<ObjectId> {
+    let (fid, stripe) = name.split_once('.')?;
+    if fid.len() != 16 || stripe.len() != 8 {
+        return None;
+    }
+    Some(ObjectId {
+        fid: Fid(u64::from_str_radix(fid, 16).ok()?),
+        stripe: u32::from_str_radix(stripe, 16).ok()?,
+    })
+}
+
+fn read_up_to(file: &File, mut offset: u64, mut buffer: &mut [u8]) -> io::Result<usize> {
+    let asked = buffer.len();
+    while !buffer.is_empty() {
+        match file.read_at(buffer, offset) {
+            Ok(0) => break,
+            Ok(count) => {
+                offset += count as u64;
+                buffer = &mut buffer[count..];
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(asked - buffer.len())
+}
+
+fn keep_size_flag(keep_size: bool) -> FallocateFlags {
+    match keep_size {
+        true => FallocateFlags::FALLOC_FL_KEEP_SIZE,
+        false => FallocateFlags::empty(),
+    }
+}
+
+impl ObjectStore for ObjectFiles {
+    fn read(&self, id: ObjectId, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        match self.existing(id)? {
+            Some(file) if offset < FILE_BYTES_MAX => {
+                read_up_to(&file, offset, buffer).map_err(self.error(id, "read it"))
+            }
+            _ => Ok(0),
+        }
+    }
+
+    fn write(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
+        let end = offset.checked_add(data.len() as u64);
+        if end.is_none_or(|end| end > FILE_BYTES_MAX) {
+            return Err(self.too_big(id));
+        }
+        let file = self.made(id)?;
+        file.write_all_at(data, offset)
+            .map_err(self.error(id, "write it"))
+    }
+
+    fn truncate(&self, id: ObjectId, size: u64) -> Result<()> {
+        if size > FILE_BYTES_MAX {
+            return Err(self.too_big(id));
+        }
+        let file = self.made(id)?;
+        file.set_len(size).map_err(self.error(id, "resize it"))
+    }
+
+    fn stat(&self, id: ObjectId) -> Result<Option<ObjectStat>> {
+        let Some(file) = self.existing(id)? else {
+            return Ok(None);
+        };
+        let metadata = file.metadata().map_err(self.error(id, "stat it"))?;
+        Ok(Some(ObjectStat {
+            size: metadata.len(),
+            blocks_512: metadata.blocks(),
+        }))
+    }
+
+    fn punch(&self, id: ObjectId, range: ByteRange) -> Result<()> {
+        let Some(file) = self.existing(id)? else {
+            return Ok(());
+        };
+        // Space reserved beyond the end goes too, so the bound is not the size.
+        let end = range.end.min(FILE_BYTES_MAX);
+        let range = ByteRange::new(range.start.min(end), end);
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        self.fallocate(id, &file, range, flags)
+    }
+
+    fn allocate(&self, id: ObjectId, range: ByteRange, keep_size: bool) -> Result<()> {
+        self.reserve(id, range, keep_size_flag(keep_size))
+    }
+
+    fn zero(&self, id: ObjectId, range: ByteRange, keep_size: bool) -> Result<()> {
+        let flags = FallocateFlags::FALLOC_FL_ZERO_RANGE | keep_size_flag(keep_size);
+        self.reserve(id, range, flags)
+    }
+
+    fn seek_data(&self, id: ObjectId, offset: u64) -> Result<Option<u64>> {
+        self.seek(id, offset, Whence::SeekData)
+    }
+
+    fn seek_hole(&self, id: ObjectId, offset: u64) -> Result<Option<u64>> {
+        self.seek(id, offset, Whence::SeekHole)
+    }
+
+    fn remove(&self, id: ObjectId) -> Result<bool> {
+        let removed = self.open.forget(id, || fs::remove_file(self.path(id)));
+        match removed {
+            Ok(()) => {
+                self.changed[shelf_of(id)].store(true, Ordering::Release);
+                Ok(true)
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(self.error(id, "remove it")(error)),
+        }
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        self.check_synced()?;
+        let synced = nix::unistd::syncfs(&self.dir_file);
+        let at = self.dir.display();
+        let synced = synced.map_err(|e| StorageError::from_io(at, "sync it", &e.into()));
+        self.note_sync(synced)
+    }
+
+    fn sync(&self, id: ObjectId) -> Result<()> {
+        self.check_synced()?;
+        if let Some(file) = self.existing(id)? {
+            self.note_sync(file.sync_data().map_err(self.error(id, "sync it")))?;
+        }
+        let changed = &self.changed[shelf_of(id)];
+        if !changed.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let synced = sync_dir(&self.shelf(id));
+        let synced = synced.map_err(self.error(id, "sync its directory"));
+        self.note_sync(synced)
+    }
+
+    fn statfs(&self) -> Result<SpaceStat> {
+        let found = nix::sys::statvfs::fstatvfs(&self.dir_file);
+        let at = self.dir.display();
+        let found = found.map_err(|e| StorageError::from_io(at, "stat it", &e.into()))?;
+        let unit = found.fragment_size();
+        Ok(SpaceStat {
+            total: found.blocks() * unit,
+            free: found.blocks_free() * unit,
+            available: found.blocks_available() * unit,
+            objects_total: found.files(),
+            objects_free: found.files_free(),
+        })
+    }
+
+    fn list(&self, visit: &mut dyn FnMut(ObjectId)) -> Result<()> {
+        for shelf in 0..FAN_OUT {
+            let path = self.dir.join(format!("{shelf:02x}"));
+            let failed = |e| StorageError::from_io(path.display(), "list it", &e);
+            for entry in fs::read_dir(&path).map_err(failed)? {
+                let name = entry.map_err(failed)?.file_name();
+                match name.to_str().and_then(id_of) {
+                    Some(id) => visit(id),
+                    None => tracing::warn!(?name, dir = %path.display(), "not an object"),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn sync_dir(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}

@@ -1,0 +1,492 @@
+//! Looking at, formatting, opening and erasing a directory of targets.
+
+use std::fs::{self, DirBuilder, DirEntry, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use base::{BootEpoch, Rng, TargetIndex, TargetKind, TargetName, Timestamp};
+
+use super::error::TargetError;
+use super::key::TargetKey;
+use super::lock::{ExclusiveLock, lock_exclusive};
+use super::superblock::{FsName, Superblock, Unreadable, Uuid};
+use crate::disk::FileDisk;
+use crate::error::StorageError;
+use crate::kv::{Kv, KvOptions, TableId};
+use crate::objects::ObjectFiles;
+
+type Result<T> = std::result::Result<T, TargetError>;
+
+/// Foreign files are counted up to here.
+pub const FOREIGN_MAX: u64 = 100_000;
+
+const SUPERBLOCK: &str = "superblock";
+const DATABASE: &str = "db";
+const OBJECTS: &str = "objects";
+/// What a directory or file is called until it is whole.
+const UNFINISHED: &str = ".new";
+
+/// What a directory holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// Nothing, or it does not exist.
+    Empty,
+    /// No target, but files of someone else.
+    NotOurs {
+        /// How many, up to [`FOREIGN_MAX`].
+        files: u64,
+    },
+    /// Targets of one file system.
+    Targets {
+        /// Each target's superblock, by name.
+        superblocks: Vec<Superblock>,
+        /// How many files beside them are not ours.
+        foreign: u64,
+    },
+    /// A superblock is missing, or is not what was written.
+    Damaged {
+        /// The superblock's file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Another version of the program formatted it.
+    ForeignVersion {
+        /// The superblock's file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+}
+
+/// What to format.
+#[derive(Debug, Clone)]
+pub struct FormatRequest {
+    /// The file system's name.
+    pub fs_name: FsName,
+    /// The file system to join; `None`: the one the directory's targets belong to, else a new one.
+    pub fs_uuid: Option<Uuid>,
+    /// The targets to make.
+    pub targets: Vec<TargetName>,
+    /// The time now.
+    pub created: Timestamp,
+}
+
+/// Every target of a directory, held for this process alone.
+#[derive(Debug)]
+pub struct TargetDir {
+    key: TargetKey,
+    targets: Vec<Target>,
+}
+
+/// One target, held for this process alone until dropped.
+#[derive(Debug)]
+pub struct Target {
+    path: PathBuf,
+    superblock: Superblock,
+    _lock: ExclusiveLock,
+}
+
+/// The directory of a target inside its DIR: `mgs`, `mdt0`, `ost12`.
+pub fn dir_name(target: TargetName) -> String {
+    target.to_string().to_lowercase()
+}
+
+/// The target whose directory is called `name`.
+fn target_of(name: &str) -> Option<TargetName> {
+    let digits = name.find(|c: char| c.is_ascii_digit());
+    let (kind, index) = name.split_at(digits.unwrap_or(name.len()));
+    let kind = match kind {
+        "mgs" => TargetKind::Mgs,
+        "mdt" => TargetKind::Mdt,
+        "ost" => TargetKind::Ost,
+        _ => return None,
+    };
+    let index = match (kind, index) {
+        (TargetKind::Mgs, "") => 0,
+        (_, index) => index.parse().ok()?,
+    };
+    let target = TargetName {
+        kind,
+        index: TargetIndex(index),
+    };
+    // One spelling each: `ost01` is not ours.
+    (dir_name(target) == name).then_some(target)
+}
+
+fn sync_dir(path: &Path) -> Result<()> {
+    let synced = File::open(path).and_then(|dir| dir.sync_all());
+    synced.map_err(|e| TargetError::io(path, "sync it", &e))
+}
+
+fn entries(dir: &Path) -> Result<Vec<DirEntry>> {
+    let entries = fs::read_dir(dir).and_then(Iterator::collect);
+    entries.map_err(|e| TargetError::io(dir, "list it", &e))
+}
+
+/// Counts what is at `entry` and below, following no symlink, until `count` reaches its bound.
+fn count_files(entry: &DirEntry, count: &mut u64) {
+    *count += 1;
+    let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+    if !is_dir || *count >= FOREIGN_MAX {
+        return;
+    }
+    // What cannot be listed counts as one.
+    for inner in entries(&entry.path()).unwrap_or_default() {
+        count_files(&inner, count);
+        if *count >= FOREIGN_MAX {
+            return;
+        }
+    }
+}
+
+/// What one entry of a directory is to us.
+enum Found {
+    /// Ours, but no target: the key, or what an interrupted format or erase left behind.
+    Ours,
+    Target(Superblock),
+    Damaged(String),
+    ForeignVersion(u32),
+    Foreign,
+}
+
+fn classify(entry: &DirEntry) -> Found {
+    let name = entry.file_name();
+    let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+    match name.to_str() {
+        Some("lost+found") if is_dir => Found::Ours,
+        Some("key") if !is_dir => classify_key(&entry.path()),
+        Some(name) if is_dir => match name.strip_suffix(UNFINISHED) {
+            Some(name) if target_of(name).is_some() && is_leftover(&entry.path()) => Found::Ours,
+            _ => target_of(name).map_or(Found::Foreign, |t| classify_target(&entry.path(), t)),
+        },
+        _ => Found::Foreign,
+    }
+}
+
+/// A key is ours also when its mode is wrong: loading it says so.
+fn classify_key(path: &Path) -> Found {
+    match TargetKey::load(path) {
+        Ok(_) | Err(TargetError::KeyExposed { .. }) => Found::Ours,
+        Err(_) => Found::Foreign,
+    }
+}
+
+/// Holds nothing but what a format puts there.
+fn is_leftover(path: &Path) -> bool {
+    let known = [SUPERBLOCK, DATABASE, OBJECTS];
+    entries(path).is_ok_and(|entries| {
+        let mut names = entries.iter().map(DirEntry::file_name);
+        names.all(|name| known.iter().any(|known| name == *known))
+    })
+}
+
+fn classify_target(path: &Path, target: TargetName) -> Found {
+    match read_superblock(path) {
+        Ok(superblock) if superblock.target == target => Found::Target(superblock),
+        Ok(superblock) => Found::Damaged(format!("it is the superblock of {}", superblock.target)),
+        Err(Some(Unreadable::ForeignVersion(found))) => Found::ForeignVersion(found),
+        Err(Some(Unreadable::Damaged(why))) => Found::Damaged(why),
+        Err(None) if path.join(DATABASE).exists() => Found::Damaged("it is missing".to_owned()),
+        Err(None) => Found::Foreign,
+    }
+}
+
+/// The superblock of the target at `path`; the error is `None` where there is none.
+fn read_superblock(path: &Path) -> std::result::Result<Superblock, Option<Unreadable>> {
+    match fs::read(path.join(SUPERBLOCK)) {
+        Ok(bytes) => Superblock::decode(&bytes).map_err(Some),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(None),
+        Err(error) => Err(Some(Unreadable::Damaged(error.to_string()))),
+    }
+}
+
+/// Replaces the superblock of the target at `path`, durably, in one step.
+fn write_superblock(path: &Path, superblock: &Superblock) -> Result<()> {
+    let file = path.join(SUPERBLOCK);
+    let unfinished = path.join(format!("{SUPERBLOCK}{UNFINISHED}"));
+    let io = |error| TargetError::io(&file, "write it", &error);
+    let mut new = File::create(&unfinished).map_err(io)?;
+    new.write_all(&superblock.encode()).map_err(io)?;
+    new.sync_all().map_err(io)?;
+    fs::rename(&unfinished, &file).map_err(io)?;
+    sync_dir(path)
+}
+
+fn lock_dir(path: &Path) -> Result<ExclusiveLock> {
+    let dir = File::open(path).map_err(|e| TargetError::io(path, "open it", &e))?;
+    Ok(lock_exclusive(&dir, path)?)
+}
+
+impl TargetDir {
+    /// What `dir` holds. Changes nothing.
+    pub fn inspect(dir: &Path) -> Result<State> {
+        match fs::metadata(dir) {
+            Ok(metadata) if metadata.is_dir() => {}
+            Ok(_) => {
+                let path = dir.to_owned();
+                return Err(TargetError::NotADirectory { path });
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(State::Empty),
+            Err(error) => return Err(TargetError::io(dir, "stat it", &error)),
+        }
+        let mut superblocks: Vec<Superblock> = Vec::new();
+        let mut foreign = 0;
+        let mut broken = None;
+        for entry in entries(dir)? {
+            let path = entry.path().join(SUPERBLOCK);
+            match classify(&entry) {
+                Found::Ours => {}
+                Found::Foreign => count_files(&entry, &mut foreign),
+                Found::Target(superblock) => superblocks.push(superblock),
+                Found::Damaged(why) => broken = Some(State::Damaged { path, why }),
+                Found::ForeignVersion(found) => {
+                    broken = Some(State::ForeignVersion { path, found });
+                }
+            }
+        }
+        if let Some(broken) = broken {
+            return Ok(broken);
+        }
+        superblocks.sort_by_key(|superblock| superblock.target);
+        Ok(summarise(dir, superblocks, foreign))
+    }
+
+    /// The superblocks in `dir`, none where it is empty; an error where it may not be touched.
+    fn existing(dir: &Path) -> Result<(Vec<Superblock>, u64)> {
+        match TargetDir::inspect(dir)? {
+            State::Empty => Ok((Vec::new(), 0)),
+            State::Targets {
+                superblocks,
+                foreign,
+            } => Ok((superblocks, foreign)),
+            State::NotOurs { files } => {
+                let dir = dir.to_owned();
+                Err(TargetError::NotOurs { dir, files })
+            }
+            State::Damaged { path, why } => Err(TargetError::Damaged { path, why }),
+            State::ForeignVersion { path, found } => {
+                Err(TargetError::ForeignVersion { path, found })
+            }
+        }
+    }
+
+    /// Makes the targets that `request` names in `dir`, which is created where it is missing.
+    /// Refuses a directory that holds anything else, and a target that is there. Each target
+    /// appears whole or not at all.
+    pub fn format(
+        dir: &Path,
+        request: &FormatRequest,
+        rng: &mut dyn Rng,
+    ) -> Result<Vec<Superblock>> {
+        TargetDir::check_format(dir, request)?;
+        let io = |error| TargetError::io(dir, "make it", &error);
+        let mut builder = DirBuilder::new();
+        builder
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .map_err(io)?;
+        let _lock = lock_dir(dir)?;
+        // Again, now that nobody else formats it.
+        let existing = TargetDir::check_format(dir, request)?;
+        let key = TargetKey::path_in(dir);
+        if !key.exists() {
+            TargetKey::generate(&key)?;
+        }
+        let known = existing.first().map(|superblock| superblock.fs_uuid);
+        let fs_uuid = request.fs_uuid.or(known);
+        let fs_uuid = fs_uuid.unwrap_or_else(|| Uuid::random(rng));
+        let mut made = Vec::new();
+        for &target in &request.targets {
+            let superblock = Superblock {
+                fs_name: request.fs_name.clone(),
+                fs_uuid,
+                target,
+                target_uuid: Uuid::random(rng),
+                created: request.created,
+                boot_epoch: BootEpoch(0),
+            };
+            make_target(dir, &superblock)?;
+            made.push(superblock);
+        }
+        Ok(made)
+    }
+
+    /// What is in `dir`, if `request` may be carried out there.
+    fn check_format(dir: &Path, request: &FormatRequest) -> Result<Vec<Superblock>> {
+        let (existing, foreign) = TargetDir::existing(dir)?;
+        if foreign > 0 {
+            let (dir, files) = (dir.to_owned(), foreign);
+            return Err(TargetError::NotOurs { dir, files });
+        }
+        let mut seen: Vec<TargetName> = existing.iter().map(|known| known.target).collect();
+        for &target in &request.targets {
+            if seen.contains(&target) {
+                let dir = dir.to_owned();
+                return Err(TargetError::Exists { dir, target });
+            }
+            seen.push(target);
+        }
+        let other = existing.iter().find(|known| {
+            known.fs_name != request.fs_name
+                || request.fs_uuid.is_some_and(|uuid| uuid != known.fs_uuid)
+        });
+        match other {
+            None => Ok(existing),
+            Some(other) => Err(TargetError::OtherFileSystem {
+                dir: dir.to_owned(),
+                found: other.fs_name.clone(),
+            }),
+        }
+    }
+
+    /// Takes every target in `dir` for this process, and counts a start of each durably.
+    pub fn open(dir: &Path) -> Result<TargetDir> {
+        let (superblocks, _) = TargetDir::existing(dir)?;
+        if superblocks.is_empty() {
+            return Err(TargetError::NoTarget {
+                dir: dir.to_owned(),
+            });
+        }
+        let key = TargetKey::load(&TargetKey::path_in(dir))?;
+        let locked = superblocks.into_iter().map(|superblock| {
+            let path = dir.join(dir_name(superblock.target));
+            let lock = lock_dir(&path)?;
+            Ok((path, lock))
+        });
+        // All of them before the first is touched.
+        let locked: Vec<_> = locked.collect::<Result<_>>()?;
+        let targets = locked.into_iter().map(|(path, lock)| start(path, lock));
+        Ok(TargetDir {
+            key,
+            targets: targets.collect::<Result<_>>()?,
+        })
+    }
+
+    /// The key that peers of these targets prove.
+    pub fn key(&self) -> &TargetKey {
+        &self.key
+    }
+
+    /// Its targets, by name.
+    pub fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    /// Its targets, for whoever will run them.
+    pub fn into_targets(self) -> Vec<Target> {
+        self.targets
+    }
+
+    /// Removes `target` and all it holds. Only where its superblock says that it is `target`, and
+    /// nobody serves it.
+    pub fn erase(dir: &Path, target: TargetName) -> Result<()> {
+        let path = dir.join(dir_name(target));
+        let names_it = read_superblock(&path).is_ok_and(|found| found.target == target);
+        if !names_it {
+            let dir = dir.to_owned();
+            return Err(TargetError::Unknown { dir, target });
+        }
+        let _dir_lock = lock_dir(dir)?;
+        let _lock = lock_dir(&path)?;
+        // Out of sight in one step: what an interruption leaves is removed by the next format.
+        let doomed = unfinished(dir, target);
+        remove_leftover(&doomed)?;
+        fs::rename(&path, &doomed).map_err(|e| TargetError::io(&path, "remove it", &e))?;
+        sync_dir(dir)?;
+        remove_leftover(&doomed)
+    }
+}
+
+fn summarise(dir: &Path, superblocks: Vec<Superblock>, foreign: u64) -> State {
+    let Some(first) = superblocks.first() else {
+        return match foreign {
+            0 => State::Empty,
+            files => State::NotOurs { files },
+        };
+    };
+    let stray = superblocks.iter().find(|s| s.fs_uuid != first.fs_uuid);
+    match stray {
+        Some(stray) => State::Damaged {
+            path: dir.join(dir_name(stray.target)).join(SUPERBLOCK),
+            why: format!("it is of another file system than {}", first.target),
+        },
+        None => State::Targets {
+            superblocks,
+            foreign,
+        },
+    }
+}
+
+fn unfinished(dir: &Path, target: TargetName) -> PathBuf {
+    dir.join(format!("{}{UNFINISHED}", dir_name(target)))
+}
+
+fn remove_leftover(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(TargetError::io(path, "remove it", &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Makes a target aside and moves it into place whole.
+fn make_target(dir: &Path, superblock: &Superblock) -> Result<()> {
+    let aside = unfinished(dir, superblock.target);
+    let io = |error| TargetError::io(&aside, "make it", &error);
+    remove_leftover(&aside)?;
+    let mut builder = DirBuilder::new();
+    builder.mode(0o700);
+    builder.create(&aside).map_err(io)?;
+    if superblock.target.kind == TargetKind::Ost {
+        builder.create(aside.join(OBJECTS)).map_err(io)?;
+    }
+    Kv::create(FileDisk::create(aside.join(DATABASE))?)?;
+    write_superblock(&aside, superblock)?;
+    fs::rename(&aside, dir.join(dir_name(superblock.target))).map_err(io)?;
+    sync_dir(dir)
+}
+
+fn start(path: PathBuf, lock: ExclusiveLock) -> Result<Target> {
+    // Read under the lock: who held it before may have counted its start since.
+    let mut superblock = read_superblock(&path).map_err(|_| TargetError::Damaged {
+        path: path.join(SUPERBLOCK),
+        why: "it changed while it was being opened".to_owned(),
+    })?;
+    superblock.boot_epoch.0 += 1;
+    write_superblock(&path, &superblock)?;
+    Ok(Target {
+        path,
+        superblock,
+        _lock: lock,
+    })
+}
+
+impl Target {
+    /// What it is, this start counted.
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The store of its records.
+    pub fn kv(
+        &self,
+        tables: &[(TableId, &str)],
+        options: KvOptions,
+    ) -> std::result::Result<Kv, StorageError> {
+        Kv::open(FileDisk::open(self.path.join(DATABASE))?, tables, options)
+    }
+
+    /// The bytes of its objects, for an object storage target.
+    pub fn objects(&self) -> std::result::Result<ObjectFiles, StorageError> {
+        ObjectFiles::open(self.path.join(OBJECTS))
+    }
+}

@@ -1,0 +1,177 @@
+//! Why a directory cannot be formatted or served.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use base::TargetName;
+
+use super::superblock::{FsName, SUPERBLOCK_VERSION};
+use crate::error::StorageError;
+
+/// Why a directory cannot be formatted or served; the message says how to mend it.
+#[derive(Debug, Clone)]
+pub enum TargetError {
+    /// The system refused.
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// The system's words.
+        reason: String,
+    },
+    /// A directory is needed.
+    NotADirectory {
+        /// What is there.
+        path: PathBuf,
+    },
+    /// It holds what is not ours.
+    NotOurs {
+        /// The directory.
+        dir: PathBuf,
+        /// How many files and directories; at most [`super::directory::FOREIGN_MAX`] are counted.
+        files: u64,
+    },
+    /// There is no target in it.
+    NoTarget {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// It has that target already.
+    Exists {
+        /// The directory.
+        dir: PathBuf,
+        /// The target.
+        target: TargetName,
+    },
+    /// It has no such target.
+    Unknown {
+        /// The directory.
+        dir: PathBuf,
+        /// The target.
+        target: TargetName,
+    },
+    /// Its targets belong to another file system.
+    OtherFileSystem {
+        /// The directory.
+        dir: PathBuf,
+        /// The file system there.
+        found: FsName,
+    },
+    /// A superblock is not what was written, or is not there.
+    Damaged {
+        /// The superblock's file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Another version of the program formatted it.
+    ForeignVersion {
+        /// The superblock's file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+    /// Others than its owner may read the key.
+    KeyExposed {
+        /// The key's file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The key file holds no key.
+    KeyMalformed {
+        /// The key's file.
+        path: PathBuf,
+    },
+    /// A file inside failed; also when the target is in use.
+    Storage(StorageError),
+}
+
+impl TargetError {
+    pub(super) fn io(path: &Path, action: &'static str, error: &io::Error) -> TargetError {
+        TargetError::Io {
+            path: path.to_owned(),
+            action,
+            reason: error.to_string(),
+        }
+    }
+}
+
+impl From<StorageError> for TargetError {
+    fn from(error: StorageError) -> TargetError {
+        TargetError::Storage(error)
+    }
+}
+
+impl fmt::Display for TargetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TargetError::Io {
+                path,
+                action,
+                reason,
+            } => write!(f, "{}: cannot {action}: {reason}", path.display()),
+            TargetError::NotADirectory { path } => {
+                write!(f, "{} is not a directory; name one", path.display())
+            }
+            TargetError::NotOurs { dir, files } => write!(
+                f,
+                "{} holds {files} {} not Glint's; choose an empty directory",
+                dir.display(),
+                if *files == 1 {
+                    "file that is"
+                } else {
+                    "files that are"
+                }
+            ),
+            TargetError::NoTarget { dir } => write!(
+                f,
+                "{} holds no target; make one with glint format",
+                dir.display()
+            ),
+            TargetError::Exists { dir, target } => write!(
+                f,
+                "{} has {target} already; to lose it and all it holds, add --erase {}",
+                dir.display(),
+                super::directory::dir_name(*target)
+            ),
+            TargetError::Unknown { dir, target } => {
+                write!(
+                    f,
+                    "{} has no {target}; glint status lists what it has",
+                    dir.display()
+                )
+            }
+            TargetError::OtherFileSystem { dir, found } => write!(
+                f,
+                "{} belongs to the file system {found}; choose another directory",
+                dir.display()
+            ),
+            TargetError::Damaged { path, why } => write!(
+                f,
+                "{} is damaged: {why}; restore it from a copy of the target, or see what glint fsck says",
+                path.display()
+            ),
+            TargetError::ForeignVersion { path, found } => write!(
+                f,
+                "{} has format version {found}, this program has {SUPERBLOCK_VERSION}; use the program that wrote it",
+                path.display()
+            ),
+            TargetError::KeyExposed { path, mode } => write!(
+                f,
+                "{} may be read by others than its owner (mode {mode:04o}); chmod 600 it, and make a new key if others have read it",
+                path.display()
+            ),
+            TargetError::KeyMalformed { path } => write!(
+                f,
+                "{} is not a key; it must be 64 hexadecimal digits on one line",
+                path.display()
+            ),
+            TargetError::Storage(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for TargetError {}

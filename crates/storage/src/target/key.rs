@@ -1,0 +1,94 @@
+//! The secret that peers prove over TCP: `DIR/key`, readable by its owner alone.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::error::TargetError;
+use super::random::SystemRandom;
+
+/// Bytes of a key.
+pub const KEY_BYTES: usize = 32;
+/// Bytes of its file: hexadecimal digits and a line end.
+const FILE_BYTES: usize = 2 * KEY_BYTES + 1;
+
+/// A shared secret. Never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TargetKey([u8; KEY_BYTES]);
+
+impl fmt::Debug for TargetKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TargetKey(secret)")
+    }
+}
+
+impl TargetKey {
+    /// The key with these bytes.
+    pub fn from_bytes(bytes: [u8; KEY_BYTES]) -> TargetKey {
+        TargetKey(bytes)
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8; KEY_BYTES] {
+        &self.0
+    }
+
+    /// Reads the key file at `path`; refuses one that others than its owner may read or write.
+    pub fn load(path: &Path) -> Result<TargetKey, TargetError> {
+        let io = |error| TargetError::io(path, "read the key", &error);
+        let file = File::open(path).map_err(io)?;
+        let mode = file.metadata().map_err(io)?.mode() & 0o777;
+        if mode & 0o077 != 0 {
+            let path = path.to_owned();
+            return Err(TargetError::KeyExposed { path, mode });
+        }
+        let mut text = String::new();
+        // One byte more than a key has, so that a longer file is noticed.
+        let read = file.take(FILE_BYTES as u64 + 1).read_to_string(&mut text);
+        let key = read.ok().and_then(|_| parse(&text));
+        key.ok_or_else(|| TargetError::KeyMalformed {
+            path: path.to_owned(),
+        })
+    }
+
+    /// Writes a new random key at `path`, durably.
+    pub(super) fn generate(path: &Path) -> Result<TargetKey, TargetError> {
+        let io = |error| TargetError::io(path, "write the key", &error);
+        let key = TargetKey(
+            SystemRandom::open()
+                .and_then(|mut r| r.bytes())
+                .map_err(io)?,
+        );
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let mut file = options.open(path).map_err(io)?;
+        file.write_all(key.to_text().as_bytes()).map_err(io)?;
+        file.sync_all().map_err(io)?;
+        Ok(key)
+    }
+
+    fn to_text(&self) -> String {
+        let digits = self.0.iter().map(|byte| format!("{byte:02x}"));
+        digits.chain(["\n".to_owned()]).collect()
+    }
+
+    /// Where the key of the targets in `dir` is.
+    pub fn path_in(dir: &Path) -> PathBuf {
+        dir.join("key")
+    }
+}
+
+fn parse(text: &str) -> Option<TargetKey> {
+    let digits = text.trim_end().as_bytes();
+    if digits.len() != 2 * KEY_BYTES || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let mut key = [0; KEY_BYTES];
+    for (byte, pair) in key.iter_mut().zip(digits.chunks_exact(2)) {
+        let pair = std::str::from_utf8(pair).ok()?;
+        *byte = u8::from_str_radix(pair, 16).ok()?;
+    }
+    Some(TargetKey(key))
+}
