@@ -10,11 +10,20 @@
 pub mod error;
 pub mod interrupt;
 pub mod link;
+pub mod local;
+mod mount_point;
+pub mod peer;
 mod pidfd;
 pub mod process;
 pub mod progress;
+pub mod report;
+pub mod tree;
+pub mod workload;
 
 pub use error::{BenchError, Result};
 pub use interrupt::StopFlag;
 pub use link::{Link, LinkConfig, LinkSettings, Namespace};
 pub use progress::{Event, Progress};
+pub use report::{Column, Report, Sample};
+pub use tree::SourceTree;
+pub use workload::{Cold, FlatConfig, Step, System, WalkConfig, flat, walk};

@@ -1,7 +1,7 @@
 //! A real link: its round trip, its throughput, its loss, changes while it is used, and that nothing
 //! is left of it. Needs root and /dev/net/tun; says so and ends where they are missing.
+#![allow(clippy::unwrap_used)] // A test may panic, in its helpers too.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{Read, Write};
@@ -386,37 +386,57 @@ fn the_control_socket_changes_a_running_link() {
     });
 }
 
-/// What a link makes that could be left behind.
-fn traces() -> (BTreeSet<String>, BTreeSet<String>, usize, String) {
-    let names = |directory: &str| {
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        entries
-            .map(|entry| entry.file_name().into_string().unwrap())
-            .filter(|name| name.starts_with("glint"))
-            .collect::<BTreeSet<String>>()
-    };
-    let threads = fs::read_dir("/proc/self/task")
-        .unwrap()
-        .flatten()
-        .filter(|task| {
-            fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.starts_with("link-"))
+/// What a link of this process could leave behind.
+#[derive(Debug, PartialEq, Eq, Default)]
+struct Traces {
+    namespaces: usize,
+    devices_here: usize,
+    threads: usize,
+    mounts: usize,
+}
+
+impl Traces {
+    fn now() -> Traces {
+        let pid = std::process::id();
+        let count = |directory: &str, prefix: &str| {
+            let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+            let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+            names.filter(|name| name.starts_with(prefix)).count()
+        };
+        let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
+        let threads = threads.filter(|task| {
+            let comm = fs::read_to_string(task.path().join("comm"));
+            comm.is_ok_and(|comm| comm.starts_with("link-to-"))
         });
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let own = format!("glint-{}-", std::process::id());
-    let mounts = mounts.lines().filter(|line| line.contains(&own)).collect();
-    (
-        names("/run/netns"),
-        names("/sys/class/net"),
-        threads.count(),
-        mounts,
-    )
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let name = format!("glint-{pid}-");
+        Traces {
+            namespaces: count("/run/netns", &name),
+            devices_here: count("/sys/class/net", &format!("glint{pid}-")),
+            threads: threads.count(),
+            mounts: mounts.lines().filter(|line| line.contains(&name)).count(),
+        }
+    }
+
+    /// A joined thread stays listed for a moment.
+    fn become_none() {
+        let start = Instant::now();
+        while Traces::now() != Traces::default() {
+            assert!(
+                start.elapsed() < Duration::from_secs(5),
+                "{:?}",
+                Traces::now()
+            );
+            std::thread::yield_now();
+        }
+    }
 }
 
 #[test]
 fn nothing_is_left() {
     let _alone = alone();
-    let before = traces();
-    for far_end in [FarEnd::Namespace, FarEnd::Here] {
+    for (far_end, namespaces, devices_here) in [(FarEnd::Namespace, 2, 0), (FarEnd::Here, 1, 1)] {
+        Traces::become_none();
         let config = LinkConfig {
             far_end,
             ..LinkConfig::default()
@@ -424,17 +444,16 @@ fn nothing_is_left() {
         let Ok(link) = Link::create(config) else {
             return;
         };
-        let (namespaces, devices, threads, _) = traces();
-        let made = if far_end == FarEnd::Here { 1 } else { 2 };
-        assert_eq!(namespaces.len(), before.0.len() + made);
-        assert_eq!(
-            devices.len(),
-            before.1.len() + usize::from(far_end == FarEnd::Here)
-        );
-        assert_eq!(threads, 2);
-        assert!(round_trips(&link, 3).len() == 3);
+        let expected = Traces {
+            namespaces,
+            devices_here,
+            threads: 2,
+            mounts: namespaces,
+        };
+        assert_eq!(Traces::now(), expected);
+        assert_eq!(round_trips(&link, 3).len(), 3);
         drop(link);
-        assert_eq!(traces(), before);
+        Traces::become_none();
     }
 }
 

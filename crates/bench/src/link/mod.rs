@@ -216,7 +216,7 @@ fn is_local(address: Ipv4Addr) -> bool {
 
 fn device(namespace: &Namespace, address: Ipv4Addr, mtu: u16) -> Result<Arc<Tun>> {
     namespace.run(|| {
-        let tun = Tun::create("glint%d")?;
+        let tun = Tun::create(&format!("glint{}-%d", std::process::id()))?;
         interface::configure(tun.name(), address, mtu)?;
         Ok(Arc::new(tun))
     })?

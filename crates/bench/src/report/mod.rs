@@ -1,0 +1,222 @@
+//! What was measured, as one table: aligned text, Markdown, or JSON.
+
+mod table;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{BenchError, Result};
+use table::Table;
+
+/// One measured run of one step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// From start to end, or to when it was stopped.
+    pub seconds: f64,
+    /// Requests the client sent meanwhile.
+    pub rpcs: Option<u64>,
+    /// It was stopped at the time limit: it would have taken longer.
+    pub capped: bool,
+    /// The part of the tree (0 to 1) that was there to work on, if it was not the whole.
+    pub part: Option<f64>,
+    /// What it was done for, where a time for each is of interest.
+    pub entries: Option<u64>,
+}
+
+/// The runs of one step on one system.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepRuns {
+    /// The row.
+    pub step: String,
+    /// Every run.
+    pub samples: Vec<Sample>,
+    /// Why there are none, or fewer than asked for.
+    pub skipped: Option<String>,
+}
+
+/// One system's column.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Column {
+    /// The system.
+    pub name: String,
+    /// In the order they were first met.
+    pub steps: Vec<StepRuns>,
+    /// Why nothing was measured at all.
+    pub absent: Option<String>,
+}
+
+impl Column {
+    /// A column to be filled.
+    pub fn new(name: impl Into<String>) -> Column {
+        Column {
+            name: name.into(),
+            steps: Vec::new(),
+            absent: None,
+        }
+    }
+
+    /// A column of a system that could not be measured.
+    pub fn absent(name: impl Into<String>, why: impl Into<String>) -> Column {
+        Column {
+            absent: Some(why.into()),
+            ..Column::new(name)
+        }
+    }
+
+    /// Keeps a sample.
+    pub fn add(&mut self, step: &str, sample: Sample) {
+        self.runs(step).samples.push(sample);
+    }
+
+    /// Says why a step was not run.
+    pub fn skip(&mut self, step: &str, why: String) {
+        self.runs(step).skipped = Some(why);
+    }
+
+    /// The median of a step's runs; if any was capped, that one.
+    pub fn result(&self, step: &str) -> Option<Sample> {
+        let runs = self.steps.iter().find(|runs| runs.step == step)?;
+        if let Some(capped) = runs.samples.iter().find(|sample| sample.capped) {
+            return Some(*capped);
+        }
+        let mut sorted = runs.samples.clone();
+        sorted.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        let middle = *sorted.get(sorted.len() / 2)?;
+        if sorted.len() % 2 == 1 {
+            return Some(middle);
+        }
+        let below = sorted[sorted.len() / 2 - 1];
+        Some(Sample {
+            seconds: f64::midpoint(below.seconds, middle.seconds),
+            ..middle
+        })
+    }
+
+    fn runs(&mut self, step: &str) -> &mut StepRuns {
+        let at = self.steps.iter().position(|runs| runs.step == step);
+        let at = at.unwrap_or_else(|| {
+            self.steps.push(StepRuns {
+                step: step.to_string(),
+                samples: Vec::new(),
+                skipped: None,
+            });
+            self.steps.len() - 1
+        });
+        &mut self.steps[at]
+    }
+}
+
+/// The whole table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// What was measured, on what, over what link.
+    pub title: String,
+    /// The machine and how busy it was.
+    pub machine: String,
+    /// The rows, in order. Rows that no column has are left out.
+    pub steps: Vec<String>,
+    /// One for each system.
+    pub columns: Vec<Column>,
+    /// The name of the column that the others are divided by.
+    pub baseline: Option<String>,
+}
+
+impl Report {
+    /// An empty table with these rows.
+    pub fn new<S: Into<String>>(
+        title: impl Into<String>,
+        steps: impl IntoIterator<Item = S>,
+    ) -> Report {
+        Report {
+            title: title.into(),
+            machine: machine(),
+            steps: steps.into_iter().map(Into::into).collect(),
+            columns: Vec::new(),
+            baseline: None,
+        }
+    }
+
+    /// For a terminal.
+    pub fn text(&self) -> String {
+        let table = Table::of(self).text();
+        format!(
+            "{}\n{}\n\n{table}{}",
+            self.title,
+            self.machine,
+            self.notes("  ")
+        )
+    }
+
+    /// For a document.
+    pub fn markdown(&self) -> String {
+        let table = Table::of(self).markdown();
+        let notes = self.notes("- ");
+        format!("### {}\n\n{}\n\n{table}{notes}", self.title, self.machine)
+    }
+
+    /// Everything, each run included.
+    pub fn json(&self) -> Result<String> {
+        serde_json::to_string_pretty(self)
+            .map_err(|error| BenchError::Invalid(format!("a number that JSON has not: {error}")))
+    }
+
+    /// What the signs in the table mean, and why cells are empty.
+    fn notes(&self, bullet: &str) -> String {
+        let mut notes = Vec::new();
+        let results = || {
+            let columns = self.columns.iter();
+            columns.flat_map(|column| self.steps.iter().filter_map(|step| column.result(step)))
+        };
+        if results().any(|sample| sample.capped) {
+            notes.push("\">\" means stopped at the time limit: it takes longer".to_string());
+        }
+        if results().any(|sample| sample.part.is_some()) {
+            notes.push(
+                "\"*\" means on the part of the tree that tar had unpacked when stopped"
+                    .to_string(),
+            );
+        }
+        for column in &self.columns {
+            notes.extend(column_notes(column));
+        }
+        if notes.is_empty() {
+            return String::new();
+        }
+        let lines = notes.into_iter().map(|note| format!("{bullet}{note}\n"));
+        format!("\n{}", lines.collect::<String>())
+    }
+}
+
+/// One line for each reason, with the steps it holds for.
+fn column_notes(column: &Column) -> Vec<String> {
+    if let Some(why) = &column.absent {
+        return vec![format!("{}: not run: {why}", column.name)];
+    }
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for runs in &column.steps {
+        let Some(why) = &runs.skipped else { continue };
+        match reasons.iter_mut().find(|(reason, _)| reason == why) {
+            Some((_, steps)) => steps.push(&runs.step),
+            None => reasons.push((why, vec![&runs.step])),
+        }
+    }
+    let line = |(why, steps): (&str, Vec<&str>)| {
+        format!("{}: not run: {why} ({})", column.name, steps.join("; "))
+    };
+    reasons.into_iter().map(line).collect()
+}
+
+/// Processors, kernel and load, from /proc.
+fn machine() -> String {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let processors = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    let kernel = read("/proc/sys/kernel/osrelease");
+    let load = read("/proc/loadavg");
+    let load = load.split(' ').next().unwrap_or("?").to_string();
+    format!(
+        "{processors} processors, Linux {}, load {load}",
+        kernel.trim()
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! One workload on one system: the directory it works in, and the measuring of its steps.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::{Cold, System};
+use crate::error::{BenchError, During, Result};
+use crate::interrupt::StopFlag;
+use crate::process::{Ending, time};
+use crate::progress::{Event, Progress};
+use crate::report::{Column, Sample};
+
+/// How long removing a workload's files may take.
+const REMOVE_CAP: Duration = Duration::from_secs(600);
+
+/// The directory that one run of a workload works in; removed on drop.
+#[derive(Debug)]
+pub(super) struct WorkDirectory {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl WorkDirectory {
+    /// `last` says that the system's files will not be needed any more.
+    pub(super) fn create(system: &dyn System, number: u32, last: bool) -> Result<WorkDirectory> {
+        let name = format!("glint-bench-{}-{number}", std::process::id());
+        let path = system.root().join(name);
+        std::fs::create_dir(&path).during(|| format!("making {}", path.display()))?;
+        Ok(WorkDirectory {
+            path,
+            keep: last && system.is_throwaway(),
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for WorkDirectory {
+    fn drop(&mut self) {
+        if self.keep {
+            return;
+        }
+        // In a process of its own, so that a file system that hangs cannot hang us. It runs on when
+        // the stop flag is set: leaving nothing behind is part of stopping.
+        let mut remove = Command::new("rm");
+        remove.arg("-rf").arg(&self.path);
+        remove.stdout(Stdio::null()).stdin(Stdio::null());
+        let _ = time(&mut remove, REMOVE_CAP, &StopFlag::new(), &mut |_| {});
+    }
+}
+
+/// Runs the steps of one system's column.
+pub(super) struct Measurement<'a, 'p> {
+    pub(super) system: &'a mut dyn System,
+    pub(super) column: Column,
+    pub(super) cap: Duration,
+    pub(super) stop: &'a StopFlag,
+    pub(super) progress: &'a mut Progress<'p>,
+}
+
+impl Measurement<'_, '_> {
+    /// Empties the caches. False when that cannot be done, which is noted for the step.
+    pub(super) fn make_cold(&mut self, step: &str) -> Result<bool> {
+        self.stop.check()?;
+        match self.system.make_cold() {
+            Ok(Cold::Done) => Ok(true),
+            Ok(Cold::Impossible(why)) => {
+                self.column.skip(step, why);
+                Ok(false)
+            }
+            Err(BenchError::Interrupted) => Err(BenchError::Interrupted),
+            Err(error) => {
+                self.column.skip(step, error.to_string());
+                Ok(false)
+            }
+        }
+    }
+
+    /// Times a command and counts its requests. `codes` are the exit codes that mean success. None
+    /// when it failed, which is noted for the step.
+    pub(super) fn command(
+        &mut self,
+        step: &str,
+        command: &mut Command,
+        codes: &[i32],
+        done: &dyn Fn() -> Option<f64>,
+    ) -> Result<Option<Sample>> {
+        let name = self.system.name().to_string();
+        let program = command.get_program().to_string_lossy().into_owned();
+        let before = self.system.rpcs_sent();
+        let progress = &mut *self.progress;
+        let ran = time(command, self.cap, self.stop, &mut |elapsed| {
+            progress(Event::Live(live_line(&name, step, elapsed, done())));
+        });
+        let ran = match ran.and_then(|ran| ran.expect(&program, codes)) {
+            Ok(ran) => ran,
+            Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+            Err(error) => {
+                (self.progress)(Event::Line(format!("{name}: {step}: {error}")));
+                self.column.skip(step, error.to_string());
+                return Ok(None);
+            }
+        };
+        let rpcs = self.rpcs_since(before);
+        Ok(Some(Sample {
+            seconds: ran.elapsed.as_secs_f64(),
+            rpcs,
+            capped: ran.ending == Ending::Capped,
+            part: None,
+            entries: None,
+        }))
+    }
+
+    /// Requests sent since an earlier answer of [`System::rpcs_sent`].
+    pub(super) fn rpcs_since(&mut self, before: Option<u64>) -> Option<u64> {
+        let after = self.system.rpcs_sent()?;
+        Some(after.saturating_sub(before?))
+    }
+
+    /// Keeps a sample and says it.
+    pub(super) fn keep(&mut self, step: &str, sample: Sample) {
+        let name = self.system.name();
+        let rpcs = sample.rpcs.map(|rpcs| format!(", {rpcs} RPCs"));
+        let capped = if sample.capped {
+            " (stopped there)"
+        } else {
+            ""
+        };
+        let line = format!(
+            "{name}: {step}: {:.3} s{}{capped}",
+            sample.seconds,
+            rpcs.unwrap_or_default()
+        );
+        (self.progress)(Event::Line(line));
+        self.column.add(step, sample);
+    }
+}
+
+fn live_line(name: &str, step: &str, elapsed: Duration, done: Option<f64>) -> String {
+    let part = done.map(|part| format!(", {:.0} %", part * 100.0));
+    let seconds = elapsed.as_secs_f64();
+    format!("{name}: {step}: {seconds:.1} s{}", part.unwrap_or_default())
+}

@@ -1,0 +1,54 @@
+//! Workloads: real programs on a file system, timed and counted.
+//!
+//! The measuring process opens and lists files below the measured directory itself only in
+//! [`flat`], so a file system must be served by another process.
+
+pub mod flat;
+mod measured;
+pub mod walk;
+
+use std::path::Path;
+use std::process::Command;
+
+pub use flat::{FlatConfig, flat};
+pub use walk::{Step, WalkConfig, walk};
+
+use crate::error::Result;
+
+/// What [`System::make_cold`] did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cold {
+    /// Nothing is cached at the client any more.
+    Done,
+    /// It cannot be done, for this reason; cold steps are not run.
+    Impossible(String),
+}
+
+/// A file system to be measured.
+pub trait System {
+    /// Its name in the report.
+    fn name(&self) -> &str;
+
+    /// An existing directory of it to work in.
+    fn root(&self) -> &Path;
+
+    /// Empties the client's caches: unmounts and mounts again.
+    fn make_cold(&mut self) -> Result<Cold>;
+
+    /// A command that returns when everything written below [`root`](Self::root) is durable.
+    fn sync_command(&self) -> Command {
+        let mut command = Command::new("sync");
+        command.arg("--file-system").arg(self.root());
+        command
+    }
+
+    /// Requests that the client has sent so far, if it counts them.
+    fn rpcs_sent(&mut self) -> Option<u64> {
+        None
+    }
+
+    /// Whether all its files go with it, so that a workload need not remove its own at the end.
+    fn is_throwaway(&self) -> bool {
+        false
+    }
+}

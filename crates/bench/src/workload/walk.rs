@@ -1,0 +1,265 @@
+//! The life of a source tree: unpacked, walked, searched, copied, removed, by the programs that people
+//! use for it.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::Seek;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::System;
+use super::measured::{Measurement, WorkDirectory};
+use crate::error::{During, Result};
+use crate::interrupt::StopFlag;
+use crate::progress::Progress;
+use crate::report::{Column, Sample};
+use crate::tree::{ABSENT_WORD, SourceTree};
+
+/// What is done to the tree, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// `tar -x`. Every other step needs it, so it is always done.
+    Unpack,
+    /// Makes it durable.
+    SyncUnpacked,
+    /// `find -uid 0` with nothing cached.
+    FindCold,
+    /// Again at once.
+    FindWarm,
+    /// `du -s` with nothing cached.
+    DuCold,
+    /// Again at once.
+    DuWarm,
+    /// `ls -lR` with nothing cached.
+    ListCold,
+    /// Again at once.
+    ListWarm,
+    /// `grep -r` for a word that is nowhere, with nothing cached.
+    GrepCold,
+    /// Again at once.
+    GrepWarm,
+    /// `cp -r`.
+    Copy,
+    /// Makes the copy durable.
+    SyncCopied,
+    /// `rm -r` of the first tree.
+    Remove,
+}
+
+impl Step {
+    /// All of them.
+    pub const ALL: [Step; 13] = [
+        Step::Unpack,
+        Step::SyncUnpacked,
+        Step::FindCold,
+        Step::FindWarm,
+        Step::DuCold,
+        Step::DuWarm,
+        Step::ListCold,
+        Step::ListWarm,
+        Step::GrepCold,
+        Step::GrepWarm,
+        Step::Copy,
+        Step::SyncCopied,
+        Step::Remove,
+    ];
+
+    /// Its row in the report.
+    pub fn label(self) -> &'static str {
+        match self {
+            Step::Unpack => "tar -x",
+            Step::SyncUnpacked => "sync after tar",
+            Step::FindCold => "find -uid 0, cold",
+            Step::FindWarm => "find -uid 0, warm",
+            Step::DuCold => "du -s, cold",
+            Step::DuWarm => "du -s, warm",
+            Step::ListCold => "ls -lR, cold",
+            Step::ListWarm => "ls -lR, warm",
+            Step::GrepCold => "grep -r, cold",
+            Step::GrepWarm => "grep -r, warm",
+            Step::Copy => "cp -r",
+            Step::SyncCopied => "sync after cp",
+            Step::Remove => "rm -r",
+        }
+    }
+
+    fn is_cold(self) -> bool {
+        use Step::{DuCold, FindCold, GrepCold, ListCold};
+        matches!(self, FindCold | DuCold | ListCold | GrepCold)
+    }
+
+    /// Exit codes that mean success: grep's answer is that it found nothing.
+    fn success(self) -> &'static [i32] {
+        match self {
+            Step::GrepCold | Step::GrepWarm => &[1],
+            _ => &[0],
+        }
+    }
+}
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct WalkConfig {
+    /// The tree to unpack.
+    pub tree: SourceTree,
+    /// How often; the report shows medians.
+    pub runs: u32,
+    /// How long a step may take before it is killed and reported as longer than that.
+    pub cap: Duration,
+    /// Which steps; unpacking is always one of them.
+    pub steps: Vec<Step>,
+    /// Set to end early.
+    pub stop: StopFlag,
+}
+
+impl WalkConfig {
+    /// Every step once, two minutes each at most.
+    pub fn new(tree: SourceTree, stop: StopFlag) -> WalkConfig {
+        WalkConfig {
+            tree,
+            runs: 1,
+            cap: Duration::from_secs(120),
+            steps: Step::ALL.to_vec(),
+            stop,
+        }
+    }
+}
+
+/// Measures one system. A step that fails is noted in the column; only an interrupt and a directory
+/// that cannot be written end the measurement.
+pub fn walk(
+    system: &mut dyn System,
+    config: &WalkConfig,
+    progress: &mut Progress,
+) -> Result<Column> {
+    let name = system.name().to_string();
+    let mut measurement = Measurement {
+        system,
+        column: Column::new(name),
+        cap: config.cap,
+        stop: &config.stop,
+        progress,
+    };
+    for number in 0..config.runs.max(1) {
+        let last = number + 1 == config.runs.max(1);
+        let directory = WorkDirectory::create(measurement.system, number, last)?;
+        let run = Run {
+            tree: directory.path().join(&config.tree.top),
+            copy: directory.path().join("copy"),
+            directory: directory.path().to_path_buf(),
+        };
+        run.all(&mut measurement, config)?;
+    }
+    Ok(measurement.column)
+}
+
+/// The places of one run.
+struct Run {
+    directory: PathBuf,
+    tree: PathBuf,
+    copy: PathBuf,
+}
+
+impl Run {
+    fn all(&self, measurement: &mut Measurement, config: &WalkConfig) -> Result<()> {
+        let Some(part) = self.unpack(measurement, config)? else {
+            for step in config.steps.iter().filter(|step| **step != Step::Unpack) {
+                measurement
+                    .column
+                    .skip(step.label(), "there was no tree".into());
+            }
+            return Ok(());
+        };
+        let mut copied = true;
+        for step in Step::ALL {
+            let label = step.label();
+            if step == Step::Unpack || !config.steps.contains(&step) {
+                continue;
+            }
+            if step == Step::SyncCopied && !copied {
+                measurement.column.skip(label, "cp -r did not end".into());
+                continue;
+            }
+            if step.is_cold() && !measurement.make_cold(label)? {
+                continue;
+            }
+            let mut command = self.command(step, measurement.system);
+            let sample = measurement.command(label, &mut command, step.success(), &|| None)?;
+            if step == Step::Copy {
+                copied = sample.is_some_and(|sample| !sample.capped);
+            }
+            if let Some(sample) = sample {
+                measurement.keep(label, Sample { part, ..sample });
+            }
+        }
+        Ok(())
+    }
+
+    /// None when it failed; else the part of the tree that is there, if it is not the whole.
+    fn unpack(
+        &self,
+        measurement: &mut Measurement,
+        config: &WalkConfig,
+    ) -> Result<Option<Option<f64>>> {
+        let tar = &config.tree.tar;
+        let doing = || format!("reading {}", tar.display());
+        let file = File::open(tar).during(doing)?;
+        let bytes = file.metadata().during(doing)?.len().max(1);
+        // tar reads the same open file, so that its position says how far tar has come.
+        let shared = RefCell::new(file.try_clone().during(doing)?);
+        let done = || {
+            let position = shared.borrow_mut().stream_position().ok()?;
+            Some((position as f64 / bytes as f64).min(1.0))
+        };
+        let mut command = quiet("tar");
+        command.args(["-x", "-f", "-", "-C"]).arg(&self.directory);
+        command.stdin(Stdio::from(file));
+        let label = Step::Unpack.label();
+        let sample = measurement.command(label, &mut command, &[0], &done)?;
+        let Some(mut sample) = sample else {
+            return Ok(None);
+        };
+        sample.part = sample.capped.then(done).flatten();
+        let part = sample.part;
+        measurement.keep(label, sample);
+        Ok(Some(part))
+    }
+
+    fn command(&self, step: Step, system: &dyn System) -> Command {
+        let on_tree = |program: &str, arguments: &[&str]| {
+            let mut command = quiet(program);
+            command.args(arguments).arg(&self.tree);
+            command
+        };
+        match step {
+            Step::Unpack | Step::SyncUnpacked | Step::SyncCopied => {
+                let mut command = system.sync_command();
+                command.stdin(Stdio::null()).stdout(Stdio::null());
+                command
+            }
+            Step::FindCold | Step::FindWarm => {
+                let mut command = on_tree("find", &[]);
+                command.args(["-uid", "0"]);
+                command
+            }
+            Step::DuCold | Step::DuWarm => on_tree("du", &["-s"]),
+            Step::ListCold | Step::ListWarm => on_tree("ls", &["-lR"]),
+            Step::GrepCold | Step::GrepWarm => on_tree("grep", &["-r", ABSENT_WORD]),
+            Step::Copy => {
+                let mut command = on_tree("cp", &["-r"]);
+                command.arg(&self.copy);
+                command
+            }
+            Step::Remove => on_tree("rm", &["-r"]),
+        }
+    }
+}
+
+/// A program in the plain locale, whose output nobody reads.
+fn quiet(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env("LC_ALL", "C");
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
