@@ -1,0 +1,142 @@
+//! One lock in the cache: what it covers, who uses it, and what is wanted of it.
+
+use base::{LockHandle, Tick};
+
+use super::Reason;
+use super::lease::LeaseView;
+use crate::bits::Bits;
+use crate::lock::{Cover, Grant, Keep, ResourceId};
+use crate::mode::{Mode, ModeSet};
+use crate::slab::{Link, Linked};
+
+/// A lock that this client holds.
+#[derive(Debug)]
+pub(super) struct Cached {
+    pub handle: LockHandle,
+    pub resource: ResourceId,
+    pub mode: Mode,
+    pub cover: Cover,
+    /// Calls that use it now.
+    pub uses: u32,
+    /// When it was last used.
+    pub used_at: Tick,
+    /// What others want to do with it, and with which bits.
+    wanted_modes: ModeSet,
+    wanted_bits: Bits,
+    /// All of it is to go, whatever others want.
+    pub leaving: Option<Reason>,
+    /// The owner was told to flush; this will be left.
+    pub dropping: Option<Keep>,
+    /// Present where the lock has lease bits.
+    pub lease: Option<Box<LeaseView>>,
+    pub links: [Link; 2],
+}
+
+impl Linked for Cached {
+    fn link(&self, kind: usize) -> &Link {
+        &self.links[kind]
+    }
+
+    fn link_mut(&mut self, kind: usize) -> &mut Link {
+        &mut self.links[kind]
+    }
+}
+
+impl Cached {
+    pub fn new(grant: &Grant, uses: u32, now: Tick) -> Cached {
+        let has_lease = grant.cover.bits().overlaps(Bits::LEASE) || !grant.withdrawn.is_empty();
+        let lease = || Box::new(LeaseView::new(grant.version, &grant.withdrawn));
+        Cached {
+            handle: grant.handle,
+            resource: grant.resource,
+            mode: grant.mode,
+            cover: grant.cover,
+            uses,
+            used_at: now,
+            wanted_modes: ModeSet::default(),
+            wanted_bits: Bits::NONE,
+            leaving: None,
+            dropping: None,
+            lease: has_lease.then(lease),
+            links: Default::default(),
+        }
+    }
+
+    /// Somebody wants to do `mode` with `cover`.
+    pub fn want(&mut self, mode: Mode, cover: Cover) {
+        self.wanted_modes.insert(mode);
+        self.wanted_bits |= cover.bits() & self.cover.bits();
+    }
+
+    /// What may be kept when everything wanted is given up; `None`: all of it.
+    pub fn rest(&self) -> Option<Keep> {
+        if self.leaving.is_some() {
+            return Some(Keep::Nothing);
+        }
+        if self.wanted_modes.all_compatible_with(self.mode) {
+            return None;
+        }
+        match self.cover {
+            Cover::Bits(bits) => {
+                let rest = bits.without(self.wanted_bits);
+                match (rest == bits, rest.is_empty()) {
+                    (true, _) => None,
+                    (_, true) => Some(Keep::Nothing),
+                    _ => Some(Keep::Bits(rest)),
+                }
+            }
+            Cover::Range(_) => {
+                let reading_stays =
+                    self.mode.covers(Mode::PW) && self.wanted_modes.all_compatible_with(Mode::PR);
+                Some(if reading_stays {
+                    Keep::Mode(Mode::PR)
+                } else {
+                    Keep::Nothing
+                })
+            }
+        }
+    }
+
+    /// The lock may be used for `mode` on `cover`, by what will be left of it.
+    pub fn serves(&self, mode: Mode, cover: Cover) -> bool {
+        match self.rest() {
+            None => self.mode.covers(mode) && self.cover.contains(cover),
+            Some(Keep::Nothing) => false,
+            Some(Keep::Bits(rest)) => self.mode.covers(mode) && Cover::Bits(rest).contains(cover),
+            Some(Keep::Mode(rest)) => rest.covers(mode) && self.cover.contains(cover),
+        }
+    }
+
+    /// The part that goes when `keep` stays.
+    pub fn going(&self, keep: Keep) -> Cover {
+        match (self.cover, keep) {
+            (Cover::Bits(bits), Keep::Bits(rest)) => Cover::Bits(bits.without(rest)),
+            (cover, _) => cover,
+        }
+    }
+
+    /// Only `keep` is left.
+    pub fn shrink(&mut self, keep: Keep) {
+        match keep {
+            Keep::Nothing => {}
+            Keep::Mode(mode) => self.mode = mode,
+            Keep::Bits(rest) => {
+                let bits = self.cover.bits() & rest;
+                self.cover = Cover::Bits(bits);
+                self.wanted_bits &= bits;
+                if !bits.overlaps(Bits::LEASE) {
+                    self.lease = None;
+                }
+            }
+        }
+        if self.rest().is_none() {
+            self.wanted_modes = ModeSet::default();
+            self.wanted_bits = Bits::NONE;
+        }
+    }
+
+    /// Nobody uses it and nobody wants it.
+    pub fn is_idle(&self) -> bool {
+        self.uses == 0 && self.dropping.is_none() && self.rest().is_none()
+    }
+}

@@ -1,0 +1,180 @@
+//! Blocking callbacks and the deadlines of all callbacks.
+
+use std::collections::BTreeMap;
+
+use base::{ClientId, LockHandle, Tick};
+
+use super::{LockTable, Output};
+use crate::bits::Bits;
+use crate::lock::{Cover, Keep, Lock, OpId};
+use crate::mode::{Mode, ModeSet};
+
+/// The deadline of one outstanding callback.
+pub(super) type DueKey = (Tick, u64);
+
+/// Outstanding callbacks by deadline; nothing else is looked at when time passes.
+#[derive(Default)]
+pub(super) struct Deadlines {
+    due: BTreeMap<DueKey, ClientId>,
+    serial: u64,
+}
+
+impl Deadlines {
+    pub fn add(&mut self, at: Tick, client: ClientId) -> DueKey {
+        self.serial += 1;
+        let key = (at, self.serial);
+        self.due.insert(key, client);
+        key
+    }
+
+    pub fn remove(&mut self, key: DueKey) {
+        self.due.remove(&key);
+    }
+
+    pub fn contains(&self, key: DueKey) -> bool {
+        self.due.contains_key(&key)
+    }
+
+    /// Takes out one whose time has come.
+    pub fn pop_expired(&mut self, now: Tick) -> Option<ClientId> {
+        let first = self.due.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
+    }
+
+    pub fn len(&self) -> usize {
+        self.due.len()
+    }
+
+    /// The earliest deadline.
+    pub fn next(&self) -> Option<Tick> {
+        self.due.first_key_value().map(|(key, _)| key.0)
+    }
+}
+
+/// A blocking callback that has not been answered in full.
+pub(super) struct Blocking {
+    pub due: DueKey,
+    /// Inode bits wanted so far.
+    pub bits: Bits,
+    /// Modes wanted so far.
+    pub modes: ModeSet,
+    /// Operations that wait until the lock has none of those bits.
+    pub revokers: Vec<(OpId, Bits)>,
+}
+
+impl Blocking {
+    /// What the holder was asked for conflicts with what is left of its lock.
+    fn concerns(&self, lock: &Lock) -> bool {
+        let overlap = match lock.cover {
+            Cover::Bits(bits) => bits.overlaps(self.bits),
+            Cover::Range(_) => true,
+        };
+        overlap && !self.modes.all_compatible_with(lock.mode)
+    }
+}
+
+impl LockTable {
+    /// Asks the holder of `slot` to make room for `mode` on `cover`, unless it was asked already.
+    /// True if a callback went out.
+    pub(super) fn call_back(&mut self, slot: u32, mode: Mode, cover: Cover) -> bool {
+        let lock = self.locks.at(slot).lock;
+        let (now, deadline) = (self.now, self.limits.callback_deadline);
+        let deadlines = &mut self.deadlines;
+        let mut first = false;
+        let blocking = self.blocking.entry(lock.handle).or_insert_with(|| {
+            first = true;
+            Blocking {
+                due: deadlines.add(now.after(deadline), lock.client),
+                bits: Bits::NONE,
+                modes: ModeSet::default(),
+                revokers: Vec::new(),
+            }
+        });
+        let wanted = cover.bits() & lock.cover.bits();
+        if !first && blocking.bits.contains(wanted) && blocking.modes.implies(mode) {
+            return false;
+        }
+        blocking.bits |= wanted;
+        blocking.modes.insert(mode);
+        let cover = match cover {
+            Cover::Bits(_) => Cover::Bits(blocking.bits),
+            Cover::Range(_) => cover,
+        };
+        self.out.push(Output::Blocking {
+            client: lock.client,
+            handle: lock.handle,
+            resource: lock.resource,
+            mode,
+            cover,
+        });
+        true
+    }
+
+    /// Asks the holder of `slot` to give up `bits`; `op` waits for it.
+    pub(super) fn revoke_for(&mut self, slot: u32, bits: Bits, op: OpId) {
+        self.call_back(slot, Mode::EX, Cover::Bits(bits));
+        let handle = self.locks.at(slot).lock.handle;
+        if let Some(blocking) = self.blocking.get_mut(&handle) {
+            blocking.revokers.push((op, bits));
+        }
+    }
+
+    /// Everything asked of a lock that is going away counts as answered.
+    pub(super) fn forget_callbacks(&mut self, handle: LockHandle) {
+        if let Some(blocking) = self.blocking.remove(&handle) {
+            self.deadlines.remove(blocking.due);
+            for (op, _) in blocking.revokers {
+                self.op_answered(op);
+            }
+        }
+        self.forget_lease(handle);
+        self.forget_glimpse(handle);
+    }
+
+    /// A client gives part of a lock back.
+    pub(super) fn convert(&mut self, client: ClientId, handle: LockHandle, keep: Keep) {
+        let Some(slot) = self.slot_of(client, handle) else {
+            // It may have crossed an eviction on the way.
+            return;
+        };
+        let lock = self.locks.at(slot).lock;
+        let (mode, cover) = match (keep, lock.cover) {
+            (Keep::Bits(bits), Cover::Bits(had)) => (lock.mode, Cover::Bits(bits & had)),
+            (Keep::Mode(mode), cover) if lock.mode.covers(mode) => (mode, cover),
+            (Keep::Nothing, _) => (lock.mode, Cover::Bits(Bits::NONE)),
+            (Keep::Mode(_), _) => return self.misuse(client, "convert to a stronger mode"),
+            (Keep::Bits(_), Cover::Range(_)) => return self.misuse(client, "bits of an extent"),
+        };
+        if cover.is_empty() {
+            return self.remove_lock(slot);
+        }
+        self.reshape_lock(slot, mode, cover);
+        self.narrow_lease(slot);
+        self.narrow_blocking(slot);
+    }
+
+    /// After a lock has shrunk: is its callback answered now? What is still wanted of it gets a
+    /// new deadline, because the holder made progress.
+    fn narrow_blocking(&mut self, slot: u32) {
+        let lock = self.locks.at(slot).lock;
+        let Some(blocking) = self.blocking.get_mut(&lock.handle) else {
+            return;
+        };
+        let left = lock.cover.bits();
+        let (waiting, answered): (Vec<_>, Vec<_>) = blocking
+            .revokers
+            .drain(..)
+            .partition(|(_, bits)| left.overlaps(*bits));
+        blocking.revokers = waiting;
+        self.deadlines.remove(blocking.due);
+        if blocking.concerns(&lock) {
+            let at = self.now.after(self.limits.callback_deadline);
+            blocking.due = self.deadlines.add(at, lock.client);
+        } else {
+            self.blocking.remove(&lock.handle);
+        }
+        for (op, _) in answered {
+            self.op_answered(op);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Glimpses: asking writers for their current values without taking their locks.
+//!
+//! A lock has one glimpse under way at most. Operations that come meanwhile share the next one:
+//! an answer that was on its way before they began could be too old for them.
+
+use std::collections::BTreeMap;
+
+use base::{ByteRange, ClientId, LockHandle};
+
+use super::callback::DueKey;
+use super::granted::Ask;
+use super::{Glimpsed, LockTable, Output, Want};
+use crate::lock::{Cover, OpId, ResourceId};
+use crate::mode::Mode;
+
+/// The glimpse of one lock.
+pub(super) struct Glimpse {
+    pub due: DueKey,
+    /// Those the answer under way is for.
+    pub asked: Vec<OpId>,
+    /// Those the next one will be for.
+    pub next: Vec<OpId>,
+}
+
+impl LockTable {
+    /// Asks all that the operation's wants name.
+    pub(super) fn send_glimpses(&mut self, op: OpId) {
+        let Some(operation) = self.operations.get(&op) else {
+            return;
+        };
+        let client = operation.client;
+        let glimpses =
+            |want: &&Want| matches!(want, Want::Glimpse { .. } | Want::GlimpseExtent { .. });
+        let wants: Vec<Want> = operation.wants.iter().filter(glimpses).copied().collect();
+        let (mut slots, mut busy) = (Vec::new(), false);
+        for want in wants {
+            match want {
+                Want::Glimpse { resource, bits } => {
+                    slots.extend(self.writers(resource, Cover::Bits(bits), client));
+                }
+                Want::GlimpseExtent {
+                    resource,
+                    speculative,
+                } => {
+                    let writers = self.highest_writers(resource, client);
+                    busy |= speculative && !writers.is_empty();
+                    slots.extend(writers.into_iter().filter(|_| !speculative));
+                }
+                _ => {}
+            }
+        }
+        if let Some(operation) = self.operations.get_mut(&op) {
+            operation.unglimpsed = slots.len();
+            operation.busy = busy;
+        }
+        for slot in slots {
+            self.glimpse(slot, op);
+        }
+    }
+
+    /// Locks of others than `client` under which values may be newer than the server's.
+    fn writers(&self, resource: ResourceId, cover: Cover, client: Option<ClientId>) -> Vec<u32> {
+        let ask = Ask {
+            mode: Mode::PR,
+            cover,
+            except: client,
+        };
+        let mut slots = self.conflicts(resource, ask);
+        slots.retain(|slot| self.locks.at(*slot).lock.mode.covers(Mode::PW));
+        slots
+    }
+
+    /// Of every client that writes the object, its highest extent, by client.
+    fn highest_writers(&self, resource: ResourceId, client: Option<ClientId>) -> Vec<u32> {
+        let mut highest: BTreeMap<ClientId, (u64, u64, u32)> = BTreeMap::new();
+        for slot in self.writers(resource, Cover::Range(ByteRange::ALL), client) {
+            let lock = &self.locks.at(slot).lock;
+            if let Cover::Range(range) = lock.cover {
+                let best = highest.entry(lock.client).or_default();
+                *best = (*best).max((range.end, range.start, slot));
+            }
+        }
+        highest.into_values().map(|(.., slot)| slot).collect()
+    }
+
+    fn glimpse(&mut self, slot: u32, op: OpId) {
+        let handle = self.locks.at(slot).lock.handle;
+        if let Some(glimpse) = self.glimpses.get_mut(&handle) {
+            glimpse.next.push(op);
+        } else {
+            self.ask_for_values(slot, vec![op]);
+        }
+    }
+
+    fn ask_for_values(&mut self, slot: u32, asked: Vec<OpId>) {
+        let lock = self.locks.at(slot).lock;
+        let at = self.now.after(self.limits.callback_deadline);
+        let due = self.deadlines.add(at, lock.client);
+        self.glimpses.insert(
+            lock.handle,
+            Glimpse {
+                due,
+                asked,
+                next: Vec::new(),
+            },
+        );
+        self.out.push(Output::Glimpse {
+            client: lock.client,
+            handle: lock.handle,
+            resource: lock.resource,
+        });
+    }
+
+    /// A holder's answer.
+    pub(super) fn glimpse_reply(&mut self, client: ClientId, handle: LockHandle, value: Vec<u8>) {
+        let Some(slot) = self.slot_of(client, handle) else {
+            return;
+        };
+        let Some(glimpse) = self.glimpses.remove(&handle) else {
+            return;
+        };
+        self.deadlines.remove(glimpse.due);
+        let resource = self.locks.at(slot).lock.resource;
+        for op in glimpse.asked {
+            let value = value.clone();
+            self.op_glimpsed(
+                op,
+                Some(Glimpsed {
+                    resource,
+                    client,
+                    value,
+                }),
+            );
+        }
+        let next: Vec<OpId> = glimpse
+            .next
+            .into_iter()
+            .filter(|op| self.operations.contains_key(op))
+            .collect();
+        if !next.is_empty() {
+            self.ask_for_values(slot, next);
+        }
+    }
+
+    /// The lock goes away: its holder has sent all it had, and says nothing more.
+    pub(super) fn forget_glimpse(&mut self, handle: LockHandle) {
+        if let Some(glimpse) = self.glimpses.remove(&handle) {
+            self.deadlines.remove(glimpse.due);
+            for op in glimpse.asked.into_iter().chain(glimpse.next) {
+                self.op_glimpsed(op, None);
+            }
+        }
+    }
+}
