@@ -1,1 +1,23 @@
-//! oss
+//! The object storage server: file data, its sizes and its extent locks.
+//!
+//! [`Oss`] is the whole of it as one deterministic state machine: requests, callback answers and
+//! time go in, replies, callbacks and wanted syncs come out. [`serve`] puts it on a network.
+//!
+//! Invariant: bytes are read and written only under a lock that covers them, the caller's or the
+//! target's own; what `committed` covers survives a crash.
+
+mod durability;
+mod failure;
+pub mod fsck;
+mod locks;
+mod objects;
+mod ops;
+mod oss;
+mod outbox;
+pub mod records;
+pub mod serve;
+
+pub use durability::{SYNC_INTERVAL, SyncTicket};
+pub use objects::{Syncer, TOMBSTONE_AGE};
+pub use oss::{Call, Oss};
+pub use outbox::{Answer, Outbox, Output};

@@ -1,0 +1,193 @@
+//! Which modifications are durable, and when the next sync must start. Pure: time comes in, a sync
+//! is asked for by a ticket and reported back by it.
+//!
+//! Syncs are grouped: while one runs, everybody who comes waits for the next one together, unless
+//! nothing was modified since the running one began.
+
+use std::time::Duration;
+
+use base::{Tick, Transno};
+
+/// How long a modification may stay undurable when nobody asks.
+pub const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Names one sync of the target. Grows by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct SyncTicket(pub u64);
+
+#[derive(Debug)]
+struct Running<W> {
+    ticket: SyncTicket,
+    /// Every modification up to here is part of it.
+    covers: Transno,
+    waiters: Vec<W>,
+}
+
+/// The modifications of a target and those who wait for them. `W` is who is told.
+#[derive(Debug)]
+pub struct Durability<W> {
+    last: Transno,
+    committed: Transno,
+    /// When the oldest modification that no sync covers was made.
+    dirty_since: Option<Tick>,
+    running: Option<Running<W>>,
+    /// They wait for the sync after the running one.
+    queue: Vec<W>,
+    tickets: u64,
+}
+
+impl<W> Durability<W> {
+    /// A target whose modifications up to `committed` are durable, and that numbers new ones from
+    /// after `last`.
+    pub fn new(committed: Transno, last: Transno) -> Durability<W> {
+        Durability {
+            last: last.max(committed),
+            committed,
+            dirty_since: None,
+            running: None,
+            queue: Vec::new(),
+            tickets: 0,
+        }
+    }
+
+    /// The newest modification.
+    pub fn last(&self) -> Transno {
+        self.last
+    }
+
+    /// Everything up to here survives a crash.
+    pub fn committed(&self) -> Transno {
+        self.committed
+    }
+
+    /// Numbers a modification made now.
+    pub fn modified(&mut self, now: Tick) -> Transno {
+        self.last.0 += 1;
+        self.dirty_since.get_or_insert(now);
+        self.last
+    }
+
+    /// Everything modified so far must be durable before `waiter` is told. Hands it back where
+    /// that is so already.
+    pub fn wait(&mut self, waiter: W) -> Option<W> {
+        match (&mut self.running, self.dirty_since) {
+            (Some(running), None) => running.waiters.push(waiter),
+            (None, None) => return Some(waiter),
+            (_, Some(_)) => self.queue.push(waiter),
+        }
+        None
+    }
+
+    /// The sync to start now, if one is due and none runs.
+    pub fn start_due(&mut self, now: Tick) -> Option<SyncTicket> {
+        let since = self.dirty_since?;
+        let due = !self.queue.is_empty() || now.since(since) >= SYNC_INTERVAL;
+        if self.running.is_some() || !due {
+            return None;
+        }
+        self.dirty_since = None;
+        self.tickets += 1;
+        let (ticket, waiters) = (SyncTicket(self.tickets), std::mem::take(&mut self.queue));
+        self.running = Some(Running {
+            ticket,
+            covers: self.last,
+            waiters,
+        });
+        Some(ticket)
+    }
+
+    /// The sync is done: those who waited for it. An unknown ticket is ignored.
+    pub fn synced(&mut self, ticket: SyncTicket) -> Vec<W> {
+        match self.running.take_if(|running| running.ticket == ticket) {
+            Some(running) => {
+                self.committed = running.covers;
+                running.waiters
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// Forgets the waiters that `gone` picks.
+    pub fn forget(&mut self, gone: impl Fn(&W) -> bool) {
+        self.queue.retain(|waiter| !gone(waiter));
+        if let Some(running) = &mut self.running {
+            running.waiters.retain(|waiter| !gone(waiter));
+        }
+    }
+
+    /// Everyone who waits, when no sync will ever end again.
+    pub fn give_up(&mut self) -> Vec<W> {
+        let mut waiters = self
+            .running
+            .take()
+            .map_or_else(Vec::new, |running| running.waiters);
+        waiters.append(&mut self.queue);
+        waiters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Tick {
+        Tick(millis * 1_000_000)
+    }
+
+    #[test]
+    fn a_clean_target_makes_nobody_wait() {
+        let mut state = Durability::new(Transno(5), Transno(5));
+        assert_eq!(state.wait('a'), Some('a'));
+        assert_eq!(state.start_due(at(10_000)), None);
+    }
+
+    #[test]
+    fn undurable_for_a_second_starts_a_sync_by_itself() {
+        let mut state = Durability::<()>::new(Transno(0), Transno(100));
+        assert_eq!(state.modified(at(0)), Transno(101));
+        assert_eq!(state.modified(at(900)), Transno(102));
+        assert_eq!(state.start_due(at(999)), None);
+        let ticket = state.start_due(at(1000)).expect("due");
+        assert_eq!(state.modified(at(1001)), Transno(103));
+        state.synced(ticket);
+        assert_eq!(
+            (state.committed(), state.last()),
+            (Transno(102), Transno(103))
+        );
+        assert!(state.start_due(at(2000)).is_none() && state.start_due(at(2001)).is_some());
+    }
+
+    #[test]
+    fn who_comes_during_a_sync_waits_for_the_next_one_together() {
+        let mut state = Durability::new(Transno(0), Transno(0));
+        state.modified(at(0));
+        assert_eq!(state.wait('a'), None);
+        let first = state.start_due(at(0)).expect("someone waits");
+        assert_eq!(
+            state.wait('b'),
+            None,
+            "nothing new: the running sync covers it"
+        );
+        state.modified(at(1));
+        assert_eq!((state.wait('c'), state.wait('d')), (None, None));
+        assert_eq!(state.start_due(at(1)), None, "one at a time");
+        assert_eq!(state.synced(SyncTicket(99)), []);
+        assert_eq!(state.synced(first), ['a', 'b']);
+        let second = state.start_due(at(2)).expect("two wait");
+        state.forget(|waiter| *waiter == 'c');
+        assert_eq!(state.synced(second), ['d']);
+        assert_eq!(state.committed(), Transno(2));
+    }
+
+    #[test]
+    fn when_syncs_fail_everyone_is_told() {
+        let mut state = Durability::new(Transno(0), Transno(0));
+        state.modified(at(0));
+        state.wait('a');
+        state.start_due(at(0));
+        state.modified(at(0));
+        state.wait('b');
+        assert_eq!(state.give_up(), ['a', 'b']);
+        assert_eq!(state.committed(), Transno(0));
+    }
+}

@@ -1,0 +1,383 @@
+//! The objects of a target: their bytes in an [`ObjectStore`], what else is known of them in a
+//! [`Kv`], and the tombstones of those removed.
+//!
+//! Records change in memory and go to the store with the next sync: a crash loses at most the
+//! times of writes whose bytes could be lost as well.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::limits::FILE_BYTES_MAX;
+use base::{ByteRange, FsError, Timestamp, Transno};
+use layout::ObjectId;
+use storage::{Batch, KeyRange, Kv, ObjectStore, StorageError};
+use wire::mdt::{Space, WriteTicket};
+use wire::ost::{AllocateMode, ObjectAttr};
+
+use crate::failure::{Failure, Outcome};
+use crate::records::{
+    HISTORY_KEY, History, META, OBJECTS, ObjectRecord, TOMBSTONES, Tombstone, object_key,
+    object_of_key,
+};
+
+/// How long a tombstone is kept: far longer than a client that lost its right to write keeps
+/// unwritten data and than any message is under way. File ids are never reused, so all that a
+/// write after this could do is leave an orphan, which fsck finds.
+pub const TOMBSTONE_AGE: Duration = Duration::from_secs(3600);
+/// Changed records kept in memory. Beyond: they go to the store without waiting for a sync.
+const CHANGED_RECORDS_MAX: usize = 65_536;
+/// Tombstones looked at in one step of their ageing.
+const AGEING_ROWS_MAX: usize = 1000;
+/// Numbers of modifications set aside for one life of the target: more than it can make.
+const TRANSNOS_PER_LIFE: u64 = 1 << 32;
+
+/// The objects of one target.
+#[derive(Debug)]
+pub struct Objects {
+    store: Arc<dyn ObjectStore>,
+    kv: Arc<Kv>,
+    /// Records newer than the store's.
+    changed: BTreeMap<ObjectId, ObjectRecord>,
+    /// Removed since the last sync began.
+    removed: Vec<ObjectId>,
+    /// Removed before the running sync began.
+    removing: Vec<ObjectId>,
+    /// Where the ageing of tombstones goes on.
+    ageing: Vec<u8>,
+}
+
+impl Objects {
+    /// Opens the objects in `store` and `kv`, finishing removals that a crash interrupted. Also
+    /// returns the target's history as the last life left it, and as this one continues it, with
+    /// numbers for its modifications set aside durably.
+    pub fn open(
+        store: Arc<dyn ObjectStore>,
+        kv: Arc<Kv>,
+    ) -> Result<(Objects, History, History), StorageError> {
+        let objects = Objects {
+            store,
+            kv,
+            changed: BTreeMap::new(),
+            removed: Vec::new(),
+            removing: Vec::new(),
+            ageing: Vec::new(),
+        };
+        objects.finish_removals()?;
+        let before = objects.history()?;
+        let next = History {
+            committed: before.committed,
+            reserved: Transno(before.reserved.0.saturating_add(TRANSNOS_PER_LIFE)),
+        };
+        let mut batch = Batch::new();
+        batch.put(META, HISTORY_KEY, next.encode());
+        objects.kv.wait_durable(objects.kv.commit(batch)?)?;
+        Ok((objects, before, next))
+    }
+
+    /// Size, space and time of an object; all zero where there is none.
+    pub fn attr(&self, id: ObjectId) -> Outcome<ObjectAttr> {
+        let Some(stat) = self.store.stat(stored(id))? else {
+            return Ok(ObjectAttr::default());
+        };
+        let mtime = self.record(id)?.unwrap_or_default().mtime;
+        Ok(ObjectAttr {
+            size: stat.size,
+            blocks: stat.blocks_512,
+            mtime,
+        })
+    }
+
+    /// The object's size; zero where there is none.
+    pub fn size(&self, id: ObjectId) -> Outcome<u64> {
+        Ok(self.store.stat(stored(id))?.map_or(0, |stat| stat.size))
+    }
+
+    /// Up to `len` bytes at `offset`; fewer at the end of the object.
+    pub fn read(&self, id: ObjectId, offset: u64, len: u32) -> Outcome<Vec<u8>> {
+        let rest = self.size(id)?.saturating_sub(offset);
+        let mut data = vec![0; rest.min(u64::from(len)) as usize];
+        let read = self.store.read(stored(id), offset, &mut data)?;
+        data.truncate(read);
+        Ok(data)
+    }
+
+    /// The ticket gives the right to change the object: it is of the current layout, and of a
+    /// later open than any that the object's removal put an end to.
+    pub fn admit(&self, id: ObjectId, ticket: WriteTicket) -> Outcome<()> {
+        let refused = match self.record(id)? {
+            Some(record) => ticket.layout_generation < record.layout_generation,
+            None => self
+                .tombstone(id)?
+                .is_some_and(|stone| ticket.open_epoch <= stone.epoch),
+        };
+        if refused {
+            Err(FsError::Stale.into())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Writes; the object comes into being where it was not.
+    pub fn write(&mut self, id: ObjectId, offset: u64, data: &[u8], by: Change) -> Outcome<()> {
+        self.note(id, by)?;
+        Ok(self.store.write(stored(id), offset, data)?)
+    }
+
+    /// Sets the size.
+    pub fn truncate(&mut self, id: ObjectId, size: u64, by: Change) -> Outcome<()> {
+        self.note(id, by)?;
+        Ok(self.store.truncate(stored(id), size)?)
+    }
+
+    /// Reserves, frees or zeroes a range.
+    pub fn allocate(
+        &mut self,
+        id: ObjectId,
+        range: ByteRange,
+        mode: AllocateMode,
+        by: Change,
+    ) -> Outcome<()> {
+        self.note(id, by)?;
+        let id = stored(id);
+        match mode {
+            AllocateMode::Extend => self.store.allocate(id, range, false)?,
+            AllocateMode::KeepSize => self.store.allocate(id, range, true)?,
+            AllocateMode::Zero => self.store.zero(id, range, false)?,
+            AllocateMode::ZeroKeepSize => self.store.zero(id, range, true)?,
+            AllocateMode::PunchHole => match self.store.stat(id)? {
+                Some(_) => self.store.punch(id, range)?,
+                // It exists from its first change on, even if that one frees what was not there.
+                None => self.store.truncate(id, 0)?,
+            },
+        }
+        Ok(())
+    }
+
+    /// The next data or hole at or after `offset`.
+    pub fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Outcome<u64> {
+        let found = match hole {
+            true => self.store.seek_hole(stored(id), offset)?,
+            false => self.store.seek_data(stored(id), offset)?,
+        };
+        found.ok_or(Failure::Refused(FsError::NoData))
+    }
+
+    /// Removes an object; tickets up to `epoch` cannot bring it back.
+    pub fn destroy(&mut self, id: ObjectId, epoch: u64, wall: Timestamp) -> Outcome<()> {
+        let epoch = self
+            .tombstone(id)?
+            .map_or(epoch, |stone| stone.epoch.max(epoch));
+        let stone = Tombstone {
+            epoch,
+            removed: wall.secs,
+            pending: true,
+        };
+        self.changed.remove(&id);
+        let mut batch = Batch::new();
+        batch.put(TOMBSTONES, object_key(id), stone.encode());
+        batch.delete(OBJECTS, object_key(id));
+        self.kv.commit(batch)?;
+        self.store.remove(stored(id))?;
+        self.removed.push(id);
+        Ok(())
+    }
+
+    /// The target's space.
+    pub fn space(&self) -> Outcome<Space> {
+        let space = self.store.statfs()?;
+        Ok(Space {
+            bytes_total: space.total,
+            bytes_free: space.free,
+            bytes_available: space.available,
+            files_total: space.objects_total,
+            files_free: space.objects_free,
+        })
+    }
+
+    /// A sync begins now: hands everything kept in memory to the store.
+    pub fn before_sync(&mut self) -> Outcome<()> {
+        self.save()?;
+        self.removing.append(&mut self.removed);
+        Ok(())
+    }
+
+    /// That sync is done: removals made before it began are final.
+    pub fn after_sync(&mut self) -> Outcome<()> {
+        let mut batch = Batch::new();
+        for id in std::mem::take(&mut self.removing) {
+            if let Some(stone) = self.tombstone(id)? {
+                let stone = Tombstone {
+                    pending: false,
+                    ..stone
+                };
+                batch.put(TOMBSTONES, object_key(id), stone.encode());
+            }
+        }
+        self.kv.commit(batch)?;
+        Ok(())
+    }
+
+    /// Drops old tombstones, a bounded number of rows a call, round and round.
+    pub fn age_tombstones(&mut self, wall: Timestamp) -> Outcome<()> {
+        let cutoff = wall.secs.saturating_sub(TOMBSTONE_AGE.as_secs() as i64);
+        let from = KeyRange::from(std::mem::take(&mut self.ageing));
+        let (mut batch, mut rows) = (Batch::new(), 0);
+        let mut damage = None;
+        self.kv.scan(TOMBSTONES, &from, |key, value| {
+            rows += 1;
+            if rows > AGEING_ROWS_MAX {
+                self.ageing = key.to_vec();
+                return ControlFlow::Break(());
+            }
+            match Tombstone::decode(value) {
+                Ok(stone) if stone.pending || stone.removed > cutoff => {}
+                Ok(_) => {
+                    batch.delete(TOMBSTONES, key);
+                }
+                Err(error) => {
+                    damage = Some(error);
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        })?;
+        if let Some(damage) = damage {
+            return Err(damage.into());
+        }
+        self.kv.commit(batch)?;
+        Ok(())
+    }
+
+    /// Sees to it that a change by a writer is remembered.
+    fn note(&mut self, id: ObjectId, by: Change) -> Outcome<()> {
+        let before = self.record(id)?.unwrap_or_default();
+        let record = ObjectRecord {
+            // Write-outs of one file come in any order; its time never goes back for that.
+            mtime: before.mtime.later(by.mtime),
+            layout_generation: before.layout_generation.max(by.ticket.layout_generation),
+        };
+        self.changed.insert(id, record);
+        if self.changed.len() > CHANGED_RECORDS_MAX {
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    fn save(&mut self) -> Outcome<()> {
+        let mut batch = Batch::new();
+        for (id, record) in std::mem::take(&mut self.changed) {
+            batch.put(OBJECTS, object_key(id), record.encode());
+        }
+        self.kv.commit(batch)?;
+        Ok(())
+    }
+
+    fn record(&self, id: ObjectId) -> Outcome<Option<ObjectRecord>> {
+        if let Some(record) = self.changed.get(&id) {
+            return Ok(Some(*record));
+        }
+        let found = self
+            .kv
+            .get_with(OBJECTS, &object_key(id), ObjectRecord::decode)?;
+        Ok(found.transpose()?)
+    }
+
+    fn tombstone(&self, id: ObjectId) -> Outcome<Option<Tombstone>> {
+        let found = self
+            .kv
+            .get_with(TOMBSTONES, &object_key(id), Tombstone::decode)?;
+        Ok(found.transpose()?)
+    }
+
+    fn history(&self) -> Result<History, StorageError> {
+        let found = self.kv.get_with(META, HISTORY_KEY, History::decode)?;
+        let history = found.transpose().map_err(|damage| damaged(&damage))?;
+        Ok(history.unwrap_or_default())
+    }
+
+    /// Removes again what was being removed when the target went down.
+    fn finish_removals(&self) -> Result<(), StorageError> {
+        let (mut pending, mut damage) = (Vec::new(), None);
+        self.kv.scan(TOMBSTONES, &KeyRange::all(), |key, value| {
+            let row = object_of_key(key).and_then(|id| Ok((id, Tombstone::decode(value)?)));
+            match row {
+                Ok((id, stone)) if stone.pending => pending.push((id, stone)),
+                Ok(_) => {}
+                Err(error) => {
+                    damage = Some(error);
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        })?;
+        if let Some(damage) = damage {
+            return Err(damaged(&damage));
+        }
+        for (id, _) in &pending {
+            self.store.remove(stored(*id))?;
+        }
+        if pending.is_empty() {
+            return Ok(());
+        }
+        self.store.sync_all()?;
+        let mut batch = Batch::new();
+        for (id, stone) in pending {
+            let stone = Tombstone {
+                pending: false,
+                ..stone
+            };
+            batch.put(TOMBSTONES, object_key(id), stone.encode());
+        }
+        self.kv.commit(batch)?;
+        Ok(())
+    }
+}
+
+/// Who changes an object, and when.
+#[derive(Debug, Clone, Copy)]
+pub struct Change {
+    /// The right to.
+    pub ticket: WriteTicket,
+    /// When the application did it.
+    pub mtime: Timestamp,
+}
+
+/// What is still needed to make a sync's modifications durable; runs where it may take its time.
+#[derive(Debug, Clone)]
+pub struct Syncer {
+    store: Arc<dyn ObjectStore>,
+    kv: Arc<Kv>,
+}
+
+impl Syncer {
+    /// For the objects in `store` and `kv`.
+    pub fn new(store: Arc<dyn ObjectStore>, kv: Arc<Kv>) -> Syncer {
+        Syncer { store, kv }
+    }
+
+    /// Bytes first, then the records, then the word that both are there.
+    pub fn run(&self, history: History) -> Result<(), StorageError> {
+        self.store.sync_all()?;
+        let mut batch = Batch::new();
+        batch.put(META, HISTORY_KEY, history.encode());
+        self.kv.wait_durable(self.kv.commit(batch)?)
+    }
+}
+
+/// `len` bytes at `offset`, if a file may have bytes there.
+pub fn file_range(offset: u64, len: u64) -> Result<ByteRange, FsError> {
+    ByteRange::at(offset, len)
+        .filter(|range| range.end <= FILE_BYTES_MAX)
+        .ok_or(FsError::FileTooBig)
+}
+
+/// The object's name in the store.
+pub fn stored(id: ObjectId) -> storage::ObjectId {
+    storage::ObjectId::new(id.fid, id.stripe)
+}
+
+fn damaged(damage: &base::Damage) -> StorageError {
+    StorageError::damaged("OST", damage.record.clone(), damage.reason.clone())
+}

@@ -1,0 +1,61 @@
+//! Reserving, freeing and zeroing ranges.
+
+use base::limits::FILE_BYTES_MAX;
+use base::{ByteRange, FsError, Tick};
+use layout::ObjectId;
+use wire::ost::{AllocateMode, Reply};
+
+use crate::failure::Outcome;
+use crate::locks::Wish;
+use crate::objects::Change;
+use crate::oss::{Job, Need, Oss, Step};
+
+/// What is to be done to which range.
+#[derive(Debug)]
+pub(crate) struct Allocate {
+    pub object: ObjectId,
+    pub range: ByteRange,
+    pub mode: AllocateMode,
+    pub change: Change,
+}
+
+/// Waits for a lock of the target's own on the range; on everything after it, too, where the size
+/// can change.
+pub(crate) fn allocate(mut allocate: Allocate) -> Outcome<Step> {
+    let range = &mut allocate.range;
+    if allocate.mode == AllocateMode::PunchHole {
+        // A hole may reach to the end of file and beyond.
+        range.end = range.end.min(FILE_BYTES_MAX);
+    }
+    if range.is_empty() {
+        return Err(FsError::Invalid.into());
+    }
+    if range.end > FILE_BYTES_MAX {
+        return Err(FsError::FileTooBig.into());
+    }
+    let grows = matches!(allocate.mode, AllocateMode::Extend | AllocateMode::Zero);
+    let locked = if grows {
+        ByteRange::from(range.start)
+    } else {
+        *range
+    };
+    let wish = Wish::write(allocate.object, locked)?;
+    Ok(Step::Park(Job::Allocate(allocate), Need::Lock(wish)))
+}
+
+impl Oss {
+    /// The lock is there.
+    pub(crate) fn allocate_locked(&mut self, now: Tick, allocate: &Allocate) -> Outcome<Step> {
+        let Allocate {
+            object,
+            range,
+            mode,
+            change,
+        } = *allocate;
+        self.objects.admit(object, change.ticket)?;
+        let transno = self.modified(now);
+        self.objects.allocate(object, range, mode, change)?;
+        let attr = self.objects.attr(object)?;
+        Ok(Step::Done(Reply::Written { attr }.into(), transno))
+    }
+}

@@ -1,0 +1,49 @@
+//! Appending: the target picks the place, under a lock of its own on everything from there on.
+
+use base::{ByteRange, Tick};
+use layout::ObjectId;
+use wire::ost::Reply;
+
+use crate::failure::Outcome;
+use crate::locks::Wish;
+use crate::objects::{Change, file_range};
+use crate::oss::{Job, Need, Oss, Step};
+
+/// What is to be appended.
+#[derive(Debug)]
+pub(crate) struct Append {
+    pub object: ObjectId,
+    pub data: Vec<u8>,
+    pub change: Change,
+    /// The end of the object when the lock was asked for; the lock starts there.
+    pub from: u64,
+}
+
+impl Oss {
+    /// Waits until nobody else holds anything at or after the end. Who could make the object
+    /// longer with bytes not yet written holds a lock there, so the end is then known.
+    pub(crate) fn append(&mut self, append: Append) -> Outcome<Step> {
+        let from = self.objects.size(append.object)?;
+        let wish = Wish::write(append.object, ByteRange::from(from))?;
+        Ok(Step::Park(
+            Job::Append(Append { from, ..append }),
+            Need::Lock(wish),
+        ))
+    }
+
+    /// The lock is there.
+    pub(crate) fn append_locked(&mut self, now: Tick, append: Append) -> Outcome<Step> {
+        let offset = self.objects.size(append.object)?;
+        if offset < append.from {
+            // Cut while we waited: the bytes between may be locked by others.
+            return self.append(append);
+        }
+        file_range(offset, append.data.len() as u64)?;
+        self.objects.admit(append.object, append.change.ticket)?;
+        let transno = self.modified(now);
+        self.objects
+            .write(append.object, offset, &append.data, append.change)?;
+        let attr = self.objects.attr(append.object)?;
+        Ok(Step::Done(Reply::Appended { offset, attr }.into(), transno))
+    }
+}

@@ -1,0 +1,34 @@
+//! Finding data and holes.
+
+use base::ByteRange;
+use layout::ObjectId;
+use wire::ost::Reply;
+
+use crate::failure::Outcome;
+use crate::locks::Wish;
+use crate::oss::{Job, Need, Oss, Step};
+
+/// What is to be found.
+#[derive(Debug)]
+pub(crate) struct Seek {
+    pub object: ObjectId,
+    pub offset: u64,
+    pub hole: bool,
+}
+
+/// Waits until no other client holds unwritten bytes where the answer may lie.
+pub(crate) fn seek(seek: Seek) -> Outcome<Step> {
+    if seek.offset == u64::MAX {
+        return Err(base::FsError::NoData.into());
+    }
+    let wish = Wish::read(seek.object, ByteRange::from(seek.offset))?;
+    Ok(Step::Park(Job::Seek(seek), Need::Lock(wish)))
+}
+
+impl Oss {
+    /// The lock is there.
+    pub(crate) fn seek_locked(&self, seek: &Seek) -> Outcome<Step> {
+        let found = self.objects.seek(seek.object, seek.offset, seek.hole)?;
+        Step::answer(Reply::Offset(found))
+    }
+}

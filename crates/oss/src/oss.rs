@@ -1,0 +1,566 @@
+//! The core: what comes in, what waits, what goes out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::limits::BULK_BYTES_MAX;
+use base::{ClientId, FsError, LockHandle, Tick, Timestamp, Transno};
+use dlm::{Glimpsed, Grant, Input, Limits, OpId, Output as Event, Refusal, ResourceId};
+use layout::ObjectId;
+use storage::{Kv, ObjectStore, StorageError};
+use wire::ost::{Callback, CallbackReply, Reply, Request};
+
+use crate::durability::{Durability, SyncTicket};
+use crate::failure::{Failure, Outcome};
+use crate::locks::{self, Locks, Wish};
+use crate::objects::{Change, Objects};
+use crate::ops::{Allocate, Append, Read, Seek, Truncate, Write, allocate, glimpse, seek};
+use crate::outbox::{Answer, Outbox, Output};
+use crate::records::History;
+
+/// Locks a client is asked to give back when it holds too many.
+const SHRINK_LOCKS: u32 = 1024;
+
+/// A request, as it came.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// Whose.
+    pub client: ClientId,
+    /// The caller's name for it; the reply carries it.
+    pub tag: u64,
+    /// What is asked.
+    pub request: Request,
+    /// The bulk region of the frame it came in.
+    pub bulk: &'a [u8],
+}
+
+/// Who waits for a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Caller {
+    pub client: ClientId,
+    pub tag: u64,
+}
+
+/// A request that waits, with all it needs to be done.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Enqueue,
+    Append(Append),
+    Truncate(Truncate),
+    Allocate(Allocate),
+    Seek(Seek),
+    Glimpse { object: ObjectId },
+}
+
+#[derive(Debug)]
+struct Parked {
+    caller: Caller,
+    job: Job,
+}
+
+/// How far a request came.
+pub(crate) enum Step {
+    /// Answer it; the modification it made, or zero.
+    Done(Answer, Transno),
+    /// It waits for locks or answers.
+    Park(Job, Need),
+    /// It waits for everything so far to be durable.
+    Sync,
+}
+
+/// What a parked request waits for.
+pub(crate) enum Need {
+    /// A lock for the client.
+    Grant(Wish),
+    /// A lock of the target's own.
+    Lock(Wish),
+    /// How those who write an object see it.
+    Values { of: ResourceId, speculative: bool },
+}
+
+impl Step {
+    /// Done, nothing changed.
+    pub fn answer(answer: impl Into<Answer>) -> Outcome<Step> {
+        Ok(Step::Done(answer.into(), Transno(0)))
+    }
+}
+
+/// One object storage target.
+pub struct Oss {
+    pub(crate) objects: Objects,
+    pub(crate) locks: Locks,
+    pub(crate) durability: Durability<Caller>,
+    /// Waiting requests, by the name the lock table has for them.
+    parked: BTreeMap<u64, Parked>,
+    waits: u64,
+    /// Glimpse callbacks on their way.
+    glimpses: BTreeMap<(ClientId, u64), LockHandle>,
+    callbacks: u64,
+    /// The highest number that modifications of this life may have.
+    reserved: Transno,
+    last_ageing: Tick,
+    stopped: bool,
+}
+
+impl Oss {
+    /// The target whose bytes are in `store` and whose records are in `kv`, opened with
+    /// [`crate::records::TABLES`].
+    pub fn open(
+        store: Arc<dyn ObjectStore>,
+        kv: Arc<Kv>,
+        limits: Limits,
+    ) -> Result<Oss, StorageError> {
+        let (objects, before, history) = Objects::open(store, kv)?;
+        Ok(Oss {
+            reserved: history.reserved,
+            objects,
+            locks: Locks::new(limits),
+            durability: Durability::new(before.committed, before.reserved),
+            parked: BTreeMap::new(),
+            waits: 0,
+            glimpses: BTreeMap::new(),
+            callbacks: 0,
+            last_ageing: Tick::default(),
+            stopped: false,
+        })
+    }
+
+    /// Every modification up to here survives a crash.
+    pub fn committed(&self) -> Transno {
+        self.durability.committed()
+    }
+
+    /// Requests that wait for locks or answers.
+    pub fn parked_count(&self) -> usize {
+        self.parked.len()
+    }
+
+    /// Takes a request. Its reply comes now or in a later call.
+    pub fn handle(&mut self, now: Tick, wall: Timestamp, call: Call<'_>, out: &mut Outbox) {
+        let caller = Caller {
+            client: call.client,
+            tag: call.tag,
+        };
+        let step = match self.stopped {
+            true => Err(Failure::Refused(FsError::Io)),
+            false => self.start(now, wall, call),
+        };
+        self.proceed(now, caller, step, out);
+        self.finish(now, out);
+    }
+
+    /// Takes a client's answer to the callback `id`.
+    pub fn callback_reply(
+        &mut self,
+        now: Tick,
+        client: ClientId,
+        id: u64,
+        reply: CallbackReply,
+        out: &mut Outbox,
+    ) {
+        if let Some(handle) = self.glimpses.remove(&(client, id)) {
+            let seen = match reply {
+                CallbackReply::Glimpse(seen) => seen,
+                CallbackReply::Done => None,
+            };
+            let value = wire::encode(&seen);
+            self.locks.tell(
+                now,
+                Input::GlimpseReply {
+                    client,
+                    handle,
+                    value,
+                },
+            );
+        }
+        self.finish(now, out);
+    }
+
+    /// The client is gone: its locks and waiting requests go too.
+    pub fn evict(&mut self, now: Tick, client: ClientId, out: &mut Outbox) {
+        self.forget_client(now, client);
+        self.finish(now, out);
+    }
+
+    /// The sync named `ticket` is done.
+    pub fn synced(&mut self, now: Tick, ticket: SyncTicket, out: &mut Outbox) {
+        for caller in self.durability.synced(ticket) {
+            reply(out, caller, Ok(Reply::Done.into()), Transno(0));
+        }
+        if let Err(failure) = self.objects.after_sync() {
+            self.note_failure(&failure, out);
+        }
+        self.finish(now, out);
+    }
+
+    /// A sync failed: nobody knows what is durable, so the target stops.
+    pub fn sync_failed(&mut self, error: &StorageError, out: &mut Outbox) {
+        self.stop(format!("cannot make writes durable: {error}"), out);
+    }
+
+    /// Time has passed. Call at least ten times a second.
+    pub fn tick(&mut self, now: Tick, wall: Timestamp, out: &mut Outbox) {
+        self.locks.tell(now, Input::Tick);
+        if !self.stopped && now.since(self.last_ageing).as_secs() >= 1 {
+            self.last_ageing = now;
+            if let Err(failure) = self.objects.age_tombstones(wall) {
+                self.note_failure(&failure, out);
+            }
+        }
+        self.finish(now, out);
+    }
+
+    /// Hands a request to its operation.
+    fn start(&mut self, now: Tick, wall: Timestamp, call: Call<'_>) -> Outcome<Step> {
+        let Call {
+            client,
+            request,
+            bulk,
+            ..
+        } = call;
+        match request {
+            Request::Enqueue {
+                object,
+                mode,
+                range,
+            } => {
+                let wish = Wish::of(object, mode, range)?;
+                Ok(Step::Park(Job::Enqueue, Need::Grant(wish)))
+            }
+            Request::Read {
+                object,
+                offset,
+                len,
+                lock_mode,
+                under,
+            } => self.read(
+                now,
+                client,
+                &Read {
+                    object,
+                    offset,
+                    len,
+                    lock_mode,
+                    under,
+                },
+            ),
+            Request::Write {
+                object,
+                offset,
+                bulk: place,
+                ticket,
+                mtime,
+                under,
+            } => {
+                let data = part(bulk, place)?;
+                let change = Change { ticket, mtime };
+                self.write(
+                    now,
+                    client,
+                    &Write {
+                        object,
+                        offset,
+                        data,
+                        change,
+                        under,
+                    },
+                )
+            }
+            Request::Append {
+                object,
+                bulk: place,
+                ticket,
+                mtime,
+            } => {
+                let data = part(bulk, place)?.to_vec();
+                self.append(Append {
+                    object,
+                    data,
+                    change: Change { ticket, mtime },
+                    from: 0,
+                })
+            }
+            Request::Truncate {
+                object,
+                size,
+                ticket,
+                mtime,
+                under,
+            } => {
+                let truncate = Truncate {
+                    object,
+                    size,
+                    change: Change { ticket, mtime },
+                };
+                self.truncate(now, client, truncate, under)
+            }
+            Request::Allocate {
+                object,
+                range,
+                mode,
+                ticket,
+                mtime,
+            } => allocate(Allocate {
+                object,
+                range,
+                mode,
+                change: Change { ticket, mtime },
+            }),
+            Request::Glimpse {
+                object,
+                speculative,
+            } => glimpse(object, speculative),
+            Request::Seek {
+                object,
+                offset,
+                hole,
+            } => seek(Seek {
+                object,
+                offset,
+                hole,
+            }),
+            Request::Sync => Ok(Step::Sync),
+            Request::Destroy { objects } => self.destroy(now, wall, &objects),
+            Request::Cancel { handles } => {
+                self.locks.tell(now, Input::Cancel { client, handles });
+                Step::answer(Reply::Done)
+            }
+            Request::StatFs => Step::answer(Reply::Space(self.objects.space()?)),
+        }
+    }
+
+    /// Answers a request or parks it.
+    fn proceed(&mut self, now: Tick, caller: Caller, step: Outcome<Step>, out: &mut Outbox) {
+        match step {
+            Ok(Step::Done(answer, transno)) => reply(out, caller, Ok(answer), transno),
+            Ok(Step::Sync) => {
+                if let Some(caller) = self.durability.wait(caller) {
+                    reply(out, caller, Ok(Reply::Done.into()), Transno(0));
+                }
+            }
+            Ok(Step::Park(job, need)) => self.park(now, caller, job, need),
+            Err(failure) => {
+                reply(out, caller, Err(failure.told()), Transno(0));
+                self.note_failure(&failure, out);
+            }
+        }
+    }
+
+    fn park(&mut self, now: Tick, caller: Caller, job: Job, need: Need) {
+        self.waits += 1;
+        let (wait, client) = (self.waits, caller.client);
+        self.parked.insert(wait, Parked { caller, job });
+        match need {
+            Need::Grant(wish) => self.locks.enqueue(now, client, wait, wish),
+            Need::Lock(wish) => self.locks.begin(now, client, wait, wish),
+            Need::Values { of, speculative } => {
+                self.locks.glimpse(now, client, wait, of, speculative);
+            }
+        }
+    }
+
+    /// Does what the lock table wants done, and starts a sync if one is due.
+    fn finish(&mut self, now: Tick, out: &mut Outbox) {
+        while let Some(event) = self.locks.next_event() {
+            self.take_event(now, event, out);
+        }
+        if self.stopped {
+            return;
+        }
+        let Some(ticket) = self.durability.start_due(now) else {
+            return;
+        };
+        match self.objects.before_sync() {
+            Ok(()) => {
+                let history = History {
+                    committed: self.durability.last(),
+                    reserved: self.reserved,
+                };
+                out.push(Output::SyncWanted { ticket, history });
+            }
+            Err(failure) => {
+                self.stop(
+                    format!("cannot make records durable: {}", failure.told()),
+                    out,
+                );
+            }
+        }
+    }
+
+    fn take_event(&mut self, now: Tick, event: Event, out: &mut Outbox) {
+        match event {
+            Event::Granted { request, grant, .. } => self.granted(request.0, &grant, out),
+            Event::Refused { request, why, .. } => self.give_up(request.0, refusal(why), out),
+            Event::Ready { op, glimpses, busy } => self.ready(now, op, &glimpses, busy, out),
+            Event::OpRefused { op } => self.give_up(op.0, FsError::TryAgain, out),
+            Event::Aborted { op } => {
+                self.parked.remove(&op.0);
+            }
+            Event::Blocking {
+                client,
+                handle,
+                resource,
+                cover,
+                ..
+            } => {
+                let (object, range) = (locks::object_of(resource), locks::range_of(cover));
+                self.call_back(
+                    client,
+                    Callback::Blocking {
+                        handle,
+                        object,
+                        range,
+                    },
+                    out,
+                );
+            }
+            Event::Glimpse {
+                client,
+                handle,
+                resource,
+            } => {
+                let object = locks::object_of(resource);
+                let id = self.call_back(client, Callback::Glimpse { handle, object }, out);
+                self.glimpses.insert((client, id), handle);
+            }
+            Event::ShrinkYourLocks { client } => {
+                self.call_back(
+                    client,
+                    Callback::Shrink {
+                        locks: SHRINK_LOCKS,
+                    },
+                    out,
+                );
+            }
+            Event::EvictionDue { client } => {
+                self.forget_client(now, client);
+                out.push(Output::Evict { client });
+            }
+            Event::Misuse { client, reason } => {
+                tracing::warn!(%client, reason, "a client misuses the lock protocol");
+            }
+            // Objects have no entries to withdraw.
+            Event::Withdraw { .. } => {}
+        }
+    }
+
+    fn call_back(&mut self, client: ClientId, callback: Callback, out: &mut Outbox) -> u64 {
+        self.callbacks += 1;
+        out.push(Output::Callback {
+            client,
+            id: self.callbacks,
+            callback,
+        });
+        self.callbacks
+    }
+
+    /// A client's lock is there.
+    fn granted(&mut self, wait: u64, grant: &Grant, out: &mut Outbox) {
+        let Some(Parked { caller, .. }) = self.parked.remove(&wait) else {
+            return;
+        };
+        let grant = locks::told(grant);
+        match self.objects.attr(grant.object) {
+            Ok(attr) => {
+                let answer = Reply::Locked { grant, attr }.into();
+                reply(out, caller, Ok(answer), Transno(0));
+            }
+            Err(failure) => {
+                reply(out, caller, Err(failure.told()), Transno(0));
+                self.note_failure(&failure, out);
+            }
+        }
+    }
+
+    fn give_up(&mut self, wait: u64, error: FsError, out: &mut Outbox) {
+        if let Some(Parked { caller, .. }) = self.parked.remove(&wait) {
+            reply(out, caller, Err(error), Transno(0));
+        }
+    }
+
+    /// An operation has all it waited for: runs it and lets its locks go.
+    fn ready(&mut self, now: Tick, op: OpId, glimpses: &[Glimpsed], busy: bool, out: &mut Outbox) {
+        let Some(Parked { caller, job }) = self.parked.remove(&op.0) else {
+            return self.locks.tell(now, Input::End { op });
+        };
+        let step = self.run(now, job, glimpses, busy);
+        self.locks.tell(now, Input::End { op });
+        self.proceed(now, caller, step, out);
+    }
+
+    fn run(&mut self, now: Tick, job: Job, glimpses: &[Glimpsed], busy: bool) -> Outcome<Step> {
+        if self.stopped {
+            return Err(FsError::Io.into());
+        }
+        match job {
+            Job::Append(append) => self.append_locked(now, append),
+            Job::Truncate(truncate) => self.truncate_locked(now, &truncate),
+            Job::Allocate(allocate) => self.allocate_locked(now, &allocate),
+            Job::Seek(seek) => self.seek_locked(&seek),
+            Job::Glimpse { object } => self.glimpsed(object, glimpses, busy),
+            // Its lock is the client's: it is granted, never run.
+            Job::Enqueue => Err(FsError::Invalid.into()),
+        }
+    }
+
+    /// A modification was made now.
+    pub(crate) fn modified(&mut self, now: Tick) -> Transno {
+        self.durability.modified(now)
+    }
+
+    fn forget_client(&mut self, now: Tick, client: ClientId) {
+        self.locks.tell(now, Input::Evict { client });
+        self.parked
+            .retain(|_, parked| parked.caller.client != client);
+        self.glimpses.retain(|(whose, _), _| *whose != client);
+        self.durability.forget(|caller| caller.client == client);
+    }
+
+    fn note_failure(&mut self, failure: &Failure, out: &mut Outbox) {
+        if let Some(reason) = failure.stops() {
+            self.stop(reason, out);
+        } else if let Failure::Storage(error) = failure {
+            tracing::warn!(%error, "an operation failed");
+        }
+    }
+
+    /// Fails everybody who waits for durability, and every request from here on.
+    fn stop(&mut self, reason: String, out: &mut Outbox) {
+        if std::mem::replace(&mut self.stopped, true) {
+            return;
+        }
+        for caller in self.durability.give_up() {
+            reply(out, caller, Err(FsError::Io), Transno(0));
+        }
+        out.push(Output::Stop { reason });
+    }
+}
+
+/// The part of a frame's bulk region that a request points to.
+fn part(bulk: &[u8], (offset, len): (u32, u32)) -> Result<&[u8], FsError> {
+    let start = offset as usize;
+    let end = start.checked_add(len as usize).ok_or(FsError::Invalid)?;
+    bulk.get(start..end)
+        .filter(|data| data.len() <= BULK_BYTES_MAX)
+        .ok_or(FsError::Invalid)
+}
+
+fn reply(out: &mut Outbox, caller: Caller, result: Result<Answer, FsError>, transno: Transno) {
+    let Caller { client, tag } = caller;
+    out.push(Output::Reply {
+        client,
+        tag,
+        result,
+        transno,
+    });
+}
+
+fn refusal(why: Refusal) -> FsError {
+    match why {
+        Refusal::Invalid => FsError::Invalid,
+        Refusal::WouldBlock
+        | Refusal::Contended
+        | Refusal::TooManyLocks
+        | Refusal::TooManyWaiting => FsError::TryAgain,
+    }
+}

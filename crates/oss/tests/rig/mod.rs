@@ -1,0 +1,330 @@
+//! A target with nobody around it: requests go in by hand, what comes out is kept for the test.
+
+#![allow(dead_code, reason = "each test file uses a part of the rig")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{ByteRange, ClientId, Fid, FsError, LockHandle, Tick, Timestamp, Transno};
+use dlm::Mode;
+use layout::ObjectId;
+use oss::records::{History, TABLES};
+use oss::{Answer, Call, Oss, Output, SyncTicket, Syncer};
+use storage::{Kv, KvOptions, MemDisk, ObjectMemory};
+use wire::mdt::WriteTicket;
+use wire::ost::{Callback, CallbackReply, ExtentGrant, ObjectAttr, Reply, Request};
+
+pub const A: ClientId = ClientId(1);
+pub const B: ClientId = ClientId(2);
+pub const C: ClientId = ClientId(3);
+pub const PR: u8 = Mode::PR as u8;
+pub const PW: u8 = Mode::PW as u8;
+pub const TICKET: WriteTicket = WriteTicket {
+    layout_generation: 1,
+    open_epoch: 7,
+};
+
+pub fn object(number: u32) -> ObjectId {
+    ObjectId {
+        fid: Fid::new(Fid::SEQUENCE_FIRST, number),
+        stripe: 0,
+    }
+}
+
+pub fn range(start: u64, end: u64) -> ByteRange {
+    ByteRange::new(start, end)
+}
+
+pub fn second(secs: i64) -> Timestamp {
+    Timestamp { secs, nanos: 0 }
+}
+
+/// What the disk under a target keeps.
+#[derive(Debug)]
+pub struct Disk {
+    pub store: Arc<ObjectMemory>,
+    pub records: MemDisk,
+}
+
+pub struct Rig {
+    pub oss: Oss,
+    pub disk: Disk,
+    pub kv: Arc<Kv>,
+    pub syncer: Syncer,
+    pub now: Tick,
+    pub wall: Timestamp,
+    pub replies: BTreeMap<u64, (Result<Answer, FsError>, Transno)>,
+    pub callbacks: Vec<(ClientId, u64, Callback)>,
+    pub syncs: Vec<(SyncTicket, History)>,
+    pub evicted: Vec<ClientId>,
+    pub stopped: Vec<String>,
+    tags: u64,
+}
+
+impl Rig {
+    pub fn new() -> Rig {
+        let records = MemDisk::new();
+        Kv::create(records.clone()).expect("a fresh disk");
+        Rig::open(Disk {
+            store: Arc::new(ObjectMemory::new(1 << 40)),
+            records,
+        })
+    }
+
+    pub fn open(disk: Disk) -> Rig {
+        let options = KvOptions::new("OST0").manual();
+        let kv = Arc::new(Kv::open(disk.records.clone(), &TABLES, options).expect("a kv"));
+        let oss = Oss::open(disk.store.clone(), kv.clone(), dlm::Limits::default());
+        Rig {
+            oss: oss.expect("a target"),
+            syncer: Syncer::new(disk.store.clone(), kv.clone()),
+            disk,
+            kv,
+            now: Tick(1_000_000_000),
+            wall: second(1_000_000),
+            replies: BTreeMap::new(),
+            callbacks: Vec::new(),
+            syncs: Vec::new(),
+            evicted: Vec::new(),
+            stopped: Vec::new(),
+            tags: 0,
+        }
+    }
+
+    /// The process dies and starts again: what the disks have is what is left.
+    pub fn restart(self) -> Rig {
+        let (now, wall, disk) = (self.now, self.wall, self.disk);
+        drop((self.oss, self.syncer, self.kv));
+        Rig {
+            now,
+            wall,
+            ..Rig::open(disk)
+        }
+    }
+
+    fn take(&mut self, out: Vec<Output>) {
+        for output in out {
+            match output {
+                Output::Reply {
+                    tag,
+                    result,
+                    transno,
+                    ..
+                } => {
+                    let twice = self.replies.insert(tag, (result, transno));
+                    assert!(twice.is_none(), "answered twice");
+                }
+                Output::Callback {
+                    client,
+                    id,
+                    callback,
+                } => {
+                    self.callbacks.push((client, id, callback));
+                }
+                Output::Evict { client } => self.evicted.push(client),
+                Output::SyncWanted { ticket, history } => self.syncs.push((ticket, history)),
+                Output::Stop { reason } => self.stopped.push(reason),
+            }
+        }
+    }
+
+    /// Sends a request; its tag.
+    pub fn send(&mut self, client: ClientId, request: Request, bulk: &[u8]) -> u64 {
+        self.tags += 1;
+        let mut out = Vec::new();
+        let call = Call {
+            client,
+            tag: self.tags,
+            request,
+            bulk,
+        };
+        self.oss.handle(self.now, self.wall, call, &mut out);
+        self.take(out);
+        self.tags
+    }
+
+    /// The reply, if it is there.
+    pub fn reply(&mut self, tag: u64) -> Option<Result<Answer, FsError>> {
+        self.replies.remove(&tag).map(|(result, _)| result)
+    }
+
+    /// Sends a request that is answered at once.
+    pub fn ask(
+        &mut self,
+        client: ClientId,
+        request: Request,
+        bulk: &[u8],
+    ) -> Result<Answer, FsError> {
+        let tag = self.send(client, request, bulk);
+        self.reply(tag).expect("answered at once")
+    }
+
+    pub fn answer_callback(&mut self, client: ClientId, id: u64, reply: CallbackReply) {
+        let mut out = Vec::new();
+        self.oss
+            .callback_reply(self.now, client, id, reply, &mut out);
+        self.take(out);
+    }
+
+    pub fn evict(&mut self, client: ClientId) {
+        let mut out = Vec::new();
+        self.oss.evict(self.now, client, &mut out);
+        self.take(out);
+    }
+
+    pub fn pass(&mut self, time: Duration) {
+        self.now = self.now.after(time);
+        self.wall.secs += time.as_secs() as i64;
+        let mut out = Vec::new();
+        self.oss.tick(self.now, self.wall, &mut out);
+        self.take(out);
+    }
+
+    /// Runs the syncs that are wanted.
+    pub fn sync(&mut self) {
+        for (ticket, history) in std::mem::take(&mut self.syncs) {
+            self.syncer.run(history).expect("memory syncs");
+            let mut out = Vec::new();
+            self.oss.synced(self.now, ticket, &mut out);
+            self.take(out);
+        }
+    }
+
+    pub fn enqueue(&mut self, client: ClientId, mode: u8, range: ByteRange) -> u64 {
+        self.send(
+            client,
+            Request::Enqueue {
+                object: object(1),
+                mode,
+                range,
+            },
+            &[],
+        )
+    }
+
+    /// A lock on object 1 that is free.
+    pub fn lock(&mut self, client: ClientId, mode: u8, range: ByteRange) -> ExtentGrant {
+        let tag = self.enqueue(client, mode, range);
+        self.granted(tag).0
+    }
+
+    pub fn granted(&mut self, tag: u64) -> (ExtentGrant, ObjectAttr) {
+        match self.reply(tag).expect("answered").expect("granted").reply {
+            Reply::Locked { grant, attr } => (grant, attr),
+            other => panic!("not a lock: {other:?}"),
+        }
+    }
+
+    pub fn write(
+        &mut self,
+        client: ClientId,
+        under: LockHandle,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<ObjectAttr, FsError> {
+        self.write_to(client, object(1), under, offset, data, TICKET)
+    }
+
+    pub fn write_to(
+        &mut self,
+        client: ClientId,
+        object: ObjectId,
+        under: LockHandle,
+        offset: u64,
+        data: &[u8],
+        ticket: WriteTicket,
+    ) -> Result<ObjectAttr, FsError> {
+        let bulk = (0, data.len() as u32);
+        let request = Request::Write {
+            object,
+            offset,
+            bulk,
+            ticket,
+            mtime: self.wall,
+            under,
+        };
+        self.ask(client, request, data)
+            .map(|answer| attr_of(&answer.reply))
+    }
+
+    pub fn read(
+        &mut self,
+        client: ClientId,
+        under: LockHandle,
+        offset: u64,
+        len: u32,
+    ) -> Result<Vec<u8>, FsError> {
+        let request = Request::Read {
+            object: object(1),
+            offset,
+            len,
+            lock_mode: 0,
+            under,
+        };
+        self.ask(client, request, &[]).map(|answer| answer.data)
+    }
+
+    pub fn append(&mut self, client: ClientId, data: &[u8]) -> u64 {
+        let bulk = (0, data.len() as u32);
+        let request = Request::Append {
+            object: object(1),
+            bulk,
+            ticket: TICKET,
+            mtime: self.wall,
+        };
+        self.send(client, request, data)
+    }
+
+    pub fn truncate(&mut self, client: ClientId, size: u64, under: LockHandle) -> u64 {
+        let (ticket, mtime) = (TICKET, self.wall);
+        let request = Request::Truncate {
+            object: object(1),
+            size,
+            ticket,
+            mtime,
+            under,
+        };
+        self.send(client, request, &[])
+    }
+
+    pub fn glimpse(&mut self, client: ClientId, speculative: bool) -> u64 {
+        self.send(
+            client,
+            Request::Glimpse {
+                object: object(1),
+                speculative,
+            },
+            &[],
+        )
+    }
+
+    pub fn cancel(&mut self, client: ClientId, handle: LockHandle) {
+        let answer = self.ask(
+            client,
+            Request::Cancel {
+                handles: vec![handle],
+            },
+            &[],
+        );
+        assert!(matches!(answer.expect("done").reply, Reply::Done));
+    }
+
+    /// The one callback sent since the last look.
+    pub fn callback(&mut self) -> (ClientId, u64, Callback) {
+        assert_eq!(self.callbacks.len(), 1, "{:?}", self.callbacks);
+        self.callbacks.remove(0)
+    }
+}
+
+/// The attributes in a reply that has them.
+pub fn attr_of(reply: &Reply) -> ObjectAttr {
+    match reply {
+        Reply::Locked { attr, .. }
+        | Reply::Read { attr, .. }
+        | Reply::Written { attr }
+        | Reply::Appended { attr, .. }
+        | Reply::Glimpsed { attr } => *attr,
+        other => panic!("no attributes: {other:?}"),
+    }
+}
