@@ -1,0 +1,199 @@
+//! Who may know what: disks, sockets, errno numbers, arguments and environment, clocks each have an
+//! owner; everybody else gets them as arguments or through a trait.
+
+use crate::finding::Finding;
+use crate::repository::Repository;
+use crate::source::{Mention, Source};
+
+/// One piece of knowledge about the world outside.
+struct Knowledge {
+    what: &'static str,
+    /// A path mentioned is this, or goes on from it with `::`; a final `*` stands for the rest of a
+    /// name in capitals.
+    paths: &'static [&'static str],
+    /// Folders (ending in `/`) and files that have it.
+    owners: &'static [&'static str],
+}
+
+const TABLE: &[Knowledge] = &[
+    Knowledge {
+        what: "the local file system",
+        paths: &["std::fs", "std::os::unix::fs", "rustix::fs", "tokio::fs"],
+        owners: &[
+            "crates/storage/",
+            "crates/bench/",
+            "xtask/",
+            // The oracle's runner makes calls on mounts.
+            "crates/model/src/directory.rs",
+            "crates/model/src/compare.rs",
+            // /dev/fuse, /proc, /etc/fuse.conf, mount points.
+            "crates/fuse/src/kernel/device.rs",
+            "crates/fuse/src/kernel/mount/",
+            // Names of the instance, the log, the key file and the mount point.
+            "crates/cli/",
+        ],
+    },
+    Knowledge {
+        what: "sockets",
+        paths: &[
+            "std::net::TcpStream",
+            "std::net::TcpListener",
+            "std::net::UdpSocket",
+            "std::net::ToSocketAddrs",
+            "std::os::unix::net",
+            "nix::sys::socket",
+            "tokio::net",
+            "socket2",
+        ],
+        owners: &[
+            "crates/rpc/",
+            // The link emulator's namespaces, and peers' servers.
+            "crates/bench/",
+            // fusermount3 hands the device over on a socket.
+            "crates/fuse/src/kernel/mount/",
+        ],
+    },
+    Knowledge {
+        what: "errno numbers",
+        paths: &["libc::E*", "nix::errno", "Errno::E*"],
+        owners: &[
+            "crates/fuse/",
+            "crates/storage/",
+            "crates/rpc/src/transport/",
+            "crates/bench/",
+            "crates/cli/",
+            "crates/model/src/directory.rs",
+        ],
+    },
+    Knowledge {
+        what: "arguments and environment",
+        paths: &[
+            "std::env::args",
+            "std::env::args_os",
+            "std::env::var",
+            "std::env::var_os",
+            "std::env::vars",
+            "std::env::vars_os",
+        ],
+        owners: &["crates/cli/", "xtask/"],
+    },
+    Knowledge {
+        what: "the machine's clocks",
+        paths: &["std::time::Instant", "std::time::SystemTime"],
+        owners: &[
+            "crates/base/src/clock.rs",
+            "crates/bench/",
+            "crates/cli/",
+            "crates/rpc/",
+            "crates/storage/",
+            "crates/fuse/",
+            "crates/client/",
+            "crates/mds/src/serve/",
+            "crates/mds/src/serve.rs",
+            "crates/oss/src/serve/",
+            "crates/oss/src/serve.rs",
+        ],
+    },
+    Knowledge {
+        what: "threads",
+        paths: &["std::thread"],
+        owners: &[
+            "crates/bench/",
+            "crates/cli/",
+            "crates/client/",
+            "crates/fuse/",
+            "crates/mds/src/serve/",
+            "crates/mds/src/serve.rs",
+            "crates/oss/src/serve/",
+            "crates/oss/src/serve.rs",
+            "crates/rpc/",
+            "crates/storage/",
+        ],
+    },
+];
+
+/// Looks at every path that code outside tests mentions.
+pub fn check(repository: &Repository) -> Vec<Finding> {
+    let product = repository.sources.iter().filter(|source| !source.is_test);
+    product.flat_map(check_source).collect()
+}
+
+fn check_source(source: &Source) -> Vec<Finding> {
+    let strange = TABLE
+        .iter()
+        .filter(|known| !known.is_owned_by(&source.path));
+    strange
+        .flat_map(|known| {
+            let mentions = source.mentions.iter();
+            mentions.filter_map(move |mention| known.refuse(source, mention))
+        })
+        .collect()
+}
+
+impl Knowledge {
+    fn is_owned_by(&self, path: &str) -> bool {
+        self.owners.iter().any(|owner| match owner.ends_with('/') {
+            true => path.starts_with(owner),
+            false => path == *owner,
+        })
+    }
+
+    fn refuse(&self, source: &Source, mention: &Mention) -> Option<Finding> {
+        let meant = self.paths.iter().any(|path| matches(path, &mention.path));
+        let what = format!(
+            "`{}`: {} may be known only to {}; take it as an argument or ask one of these",
+            mention.path,
+            self.what,
+            self.owners.join(", ")
+        );
+        meant.then(|| Finding::new(&source.path, mention.line, what))
+    }
+}
+
+fn matches(pattern: &str, path: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => path.strip_prefix(start).is_some_and(|rest| {
+            !rest.is_empty()
+                && rest
+                    .chars()
+                    .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit())
+        }),
+        None => path
+            .strip_prefix(pattern)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with("::")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::fixture::repository;
+
+    fn findings(path: &str, text: &str) -> usize {
+        check(&repository(&[(path, text)])).len()
+    }
+
+    #[test]
+    fn only_owners_know() {
+        let text = "use std::{fs::File, io};\n";
+        assert_eq!(findings("crates/mds/src/lib.rs", text), 1);
+        assert_eq!(findings("crates/storage/src/lib.rs", text), 0);
+        assert_eq!(findings("crates/mds/tests/a.rs", text), 0);
+    }
+
+    #[test]
+    fn errno_numbers_are_told_from_other_constants() {
+        let path = "crates/client/src/lib.rs";
+        assert_eq!(findings(path, "fn f() -> i32 { libc::ENOENT }"), 1);
+        assert_eq!(
+            findings(path, "fn f() { libc::Epoch; std::envelope::x; }"),
+            0
+        );
+    }
+
+    #[test]
+    fn a_longer_name_is_another_name() {
+        assert!(matches("std::fs", "std::fs::read") && matches("std::fs", "std::fs"));
+        assert!(!matches("std::fs", "std::fsx"));
+    }
+}

@@ -1,0 +1,110 @@
+//! Every promise of SEMANTICS.md has an id that a test names, and tests name no other.
+
+use std::collections::BTreeMap;
+
+use crate::finding::Finding;
+use crate::repository::Repository;
+use crate::source::Source;
+
+const PATH: &str = "SEMANTICS.md";
+/// In a test: this, then ids apart by commas or spaces.
+const MARK: &str = "SEMANTICS:";
+
+/// Compares the headings `### area.name` with what tests name.
+pub fn check(repository: &Repository) -> Vec<Finding> {
+    let Some(document) = repository.document(PATH) else {
+        return vec![Finding::new(
+            PATH,
+            0,
+            "is not there; write what is promised",
+        )];
+    };
+    let headings = document.headings.iter().filter_map(|heading| {
+        let id = heading.text.split([' ', ':']).next()?;
+        is_id(id).then_some((id, heading.line))
+    });
+    let promised: BTreeMap<&str, usize> = headings.collect();
+    let sources = repository.sources.iter();
+    let named: Vec<Named> = sources.flat_map(named).collect();
+    let unproved = promised.iter().filter_map(|(id, line)| {
+        let proved = named.iter().any(|named| named.id == *id);
+        let what = format!("no test names `{id}`; write one with `// {MARK} {id}`");
+        (!proved).then(|| Finding::new(PATH, *line, what))
+    });
+    let unknown = named.iter().filter_map(|named| {
+        let known = promised.contains_key(named.id);
+        let what = format!(
+            "{PATH} has no section `{}`; add it or mend the id",
+            named.id
+        );
+        (!known).then(|| Finding::new(named.path, named.line, what))
+    });
+    unproved.chain(unknown).collect()
+}
+
+struct Named<'a> {
+    id: &'a str,
+    path: &'a str,
+    line: usize,
+}
+
+fn named(source: &Source) -> Vec<Named<'_>> {
+    let lines = (1..).zip(source.text.lines());
+    let lines = lines.filter(|(line, _)| source.is_test_line(*line));
+    let marked = lines.filter_map(|(line, text)| Some((line, text.split_once(MARK)?.1)));
+    marked
+        .flat_map(|(line, rest)| {
+            words(rest).map(move |id| Named {
+                id,
+                path: &source.path,
+                line,
+            })
+        })
+        .collect()
+}
+
+/// The ids that `rest` begins with.
+fn words(rest: &str) -> impl Iterator<Item = &str> {
+    let parts = rest
+        .split([' ', ',', '"', ';', ')'])
+        .map(|word| word.trim_matches('.'));
+    parts
+        .filter(|word| !word.is_empty())
+        .take_while(|word| is_id(word))
+}
+
+/// `area.name`, lower case.
+fn is_id(word: &str) -> bool {
+    let plain = |part: &str| {
+        !part.is_empty()
+            && part
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    };
+    word.split_once('.')
+        .is_some_and(|(area, name)| plain(area) && plain(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::fixture::repository;
+
+    #[test]
+    fn promises_without_tests_and_tests_without_promises_are_found() {
+        let document = "### op.rename: moves\n\n### op.link\n\n### Plain words\n";
+        let mark = MARK;
+        let test = format!("//! T.\n// {mark} op.rename, op.gone and more words\n");
+        let product = format!("//! P.\n// {mark} op.link\n");
+        let files = [
+            (PATH, document),
+            ("crates/x/tests/t.rs", &test),
+            ("crates/x/src/p.rs", &product),
+        ];
+        let findings = check(&repository(&files));
+        let said: Vec<_> = findings.iter().map(|f| (f.line, f.what.as_str())).collect();
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(said[0].0 == 3 && said[0].1.contains("op.link"));
+        assert!(said[1].0 == 2 && said[1].1.contains("op.gone"));
+    }
+}
