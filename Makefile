@@ -1,0 +1,70 @@
+# Every gate and every way to run Glint; `make` alone lists them.
+
+CARGO ?= cargo
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+TOOLS := target/tools
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo check test soak deps deps-run tools clean
+
+# Debian packages, each with its reason. To build and run:
+define PACKAGES_RUN
+gcc: links Rust programs
+libc6-dev: what programs are linked with
+fuse3: fusermount3, which mounts for ordinary users and unmounts for all
+xz-utils: unpacks the kernel's source tree, which the demo walks
+e2fsprogs: mkfs.ext4, for the local file system that measurements stand beside
+iputils-ping: checks the emulated link's round trip
+endef
+# To test, besides:
+define PACKAGES_TEST
+attr: getfattr and setfattr on a mount
+git: a clone, status and gc on a mount
+iperf3: checks the emulated link's bandwidth
+make: a C build with several jobs on a mount
+passwd: useradd and userdel, for tests as an ordinary user
+rsync: a tree there and back
+sqlite3: concurrent writers on a mount
+endef
+export PACKAGES_RUN PACKAGES_TEST
+
+help: ## this list
+	@echo "Glint: a POSIX file system for clusters. Targets:"
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+build: ## target/release/glint
+	$(CARGO) build --release --package cli
+
+demo: deps-run build ## a real source tree over a slow link, measured beside the local disk
+	target/release/glint bench demo
+
+check: ## format, lints, tidy, licences, documentation
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- --deny warnings
+	$(CARGO) xtask tidy
+	$(CARGO) xtask licences
+	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+test: tools ## all tests, those on real mounts too
+	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(CARGO) test --workspace
+
+soak: tools ## the same with millions of operations: an hour and more
+	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(CARGO) test --workspace --release -- --ignored soak --nocapture
+
+tools: $(TOOLS)/bin/pjdfstest $(TOOLS)/bin/fsx ## conformance tests of others, as programs
+
+$(TOOLS)/bin/pjdfstest:
+	$(CARGO) install --quiet --locked --root $(TOOLS) pjdfstest@0.2.2
+
+$(TOOLS)/bin/fsx:
+	$(CARGO) install --quiet --locked --root $(TOOLS) fsx@0.3.2
+
+deps-run: ## Debian packages needed to build and run
+	@PACKAGES="$$PACKAGES_RUN" SUDO="$(SUDO)" .ci/install
+
+deps: ## Debian packages needed to build, run and test
+	@PACKAGES="$$PACKAGES_RUN$$(printf '\n ')$$PACKAGES_TEST" SUDO="$(SUDO)" .ci/install
+
+clean: ## removes build results and the demo's data
+	$(CARGO) clean
+	rm -rf demo-data
