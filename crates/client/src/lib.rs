@@ -1,1 +1,28 @@
-//! client
+//! A file system without FUSE: POSIX-shaped calls on FIDs over ONE cache that locks cover.
+//!
+//! The kernel rim, tools and tests use [`Client`]; [`mount`] makes one. Statahead and write-behind
+//! are policies over the cache. What must wait is parked as data ([`executor`]).
+
+mod cache;
+mod callbacks;
+mod calls;
+mod client;
+mod cluster;
+pub mod executor;
+mod handles;
+mod io;
+pub mod kernel;
+mod locks;
+mod mount;
+pub mod params;
+mod recovery;
+mod sequence;
+mod statahead;
+pub mod stats;
+
+pub use calls::{DirPage, OpenWish, Opened, PageEntry};
+pub use client::{Client, Entry, NewNode, Place, Stat};
+pub use handles::HandleId;
+pub use io::read::ReadData;
+pub use io::write::WriteWish;
+pub use mount::{MountConfig, MountError, Mounted};

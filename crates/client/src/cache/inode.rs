@@ -1,0 +1,94 @@
+//! What is known of one file.
+
+use base::Fid;
+use wire::{Attr, FileKind, SizeState};
+
+use crate::cache::directory::Directory;
+use crate::io::file::FileState;
+
+/// What keeps the attributes valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Covered {
+    /// Nothing.
+    No,
+    /// CHILD of the lease on this directory, as long as its count is this.
+    Parent { dir: Fid, child_epoch: u64 },
+    /// A lock on the file itself.
+    Own,
+}
+
+/// A file's extended attributes, name and value.
+pub(crate) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// One file in the cache.
+#[derive(Debug)]
+pub(crate) struct Inode {
+    /// The last attributes told; to be used only while covered.
+    pub attr: Option<Attr>,
+    pub covered: Covered,
+    /// A directory it was seen in last; NONE if nowhere.
+    pub dir: Fid,
+    /// References the kernel holds.
+    pub lookups: u64,
+    /// Names the kernel may still hold that lead here no more: questions by path are answered
+    /// `Stale` until they are gone, so that the kernel looks the name up again (hazard 4).
+    pub stale_names: u32,
+    /// All extended attributes, valid under XATTR.
+    pub xattrs: Option<Xattrs>,
+    /// A symlink's target; never changes.
+    pub target: Option<Vec<u8>>,
+    /// Of a directory.
+    pub directory: Option<Box<Directory>>,
+    /// Of a regular file that is open or has data here.
+    pub file: Option<Box<FileState>>,
+}
+
+impl Inode {
+    pub fn new() -> Inode {
+        Inode {
+            attr: None,
+            covered: Covered::No,
+            dir: Fid::NONE,
+            lookups: 0,
+            stale_names: 0,
+            xattrs: None,
+            target: None,
+            directory: None,
+            file: None,
+        }
+    }
+
+    /// Nothing in it would be missed.
+    pub fn is_idle(&self) -> bool {
+        self.lookups == 0 && self.stale_names == 0 && self.file.is_none()
+    }
+
+    pub fn is_directory(&self) -> bool {
+        self.attr
+            .as_ref()
+            .is_some_and(|attr| attr.kind == FileKind::Directory)
+    }
+
+    /// The directory's names, made if need be.
+    pub fn directory(&mut self) -> &mut Directory {
+        self.directory.get_or_insert_default()
+    }
+
+    /// Takes attributes from a reply unless newer ones are known. True if they were taken.
+    pub fn take(&mut self, attr: Attr) -> bool {
+        match &self.attr {
+            Some(known) if known.version > attr.version => false,
+            _ => {
+                self.attr = Some(attr);
+                true
+            }
+        }
+    }
+
+    /// The size needs no question to anybody, as far as the MDT knows.
+    pub fn size_is_strict(&self) -> bool {
+        self.attr
+            .as_ref()
+            .is_some_and(|attr| attr.size_state == SizeState::Strict)
+    }
+}

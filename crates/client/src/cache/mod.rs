@@ -1,0 +1,344 @@
+//! The one cache: attributes, names, lists and bytes, each valid only while a lock covers it.
+//!
+//! Statahead and write-behind are policies over it; none has a cache of its own. All of it is one
+//! state under one lock that is held for microseconds and never across a wait.
+
+pub(crate) mod directory;
+pub(crate) mod inode;
+
+use std::collections::{BTreeSet, HashMap};
+
+use base::{Fid, Timestamp};
+use dlm::{Bits, Mode};
+use wire::attr::{Cover, DirState, Grant, Node, SizeState};
+use wire::mdt::Lease;
+use wire::{Attr, FileKind};
+
+use crate::cache::inode::{Covered, Inode};
+use crate::executor::WaitList;
+use crate::handles::Handles;
+use crate::io::file::FileState;
+use crate::locks::Locks;
+
+/// The bits that cover the attributes of a directory on its own lock.
+pub(crate) const DIR_ATTR: Bits = Bits::PERM.union(Bits::LIST);
+/// The bits that cover the attributes of another file on its own lock.
+pub(crate) const FILE_ATTR: Bits = Bits::PERM.union(Bits::UPDATE);
+/// The bits of a directory's lease.
+pub(crate) const LEASE: Bits = Bits::NAMES.union(Bits::LIST).union(Bits::CHILD);
+
+/// Everything this mount knows.
+pub(crate) struct State {
+    inodes: HashMap<Fid, Inode>,
+    pub locks: Locks,
+    pub handles: Handles,
+    /// Files with bytes to send.
+    pub dirty: BTreeSet<Fid>,
+    /// Files whose last writer closed them: the MDT is told when the bytes are durable.
+    pub closing: BTreeSet<Fid>,
+    /// Bytes written here and not yet sent, over all files.
+    pub dirty_bytes: u64,
+    /// Writers that wait until less is unsent.
+    pub room: WaitList,
+    /// Frames with file data on their way.
+    pub frames_writing: u32,
+    /// Files with bytes their OST has, but not durably.
+    pub uncommitted: BTreeSet<Fid>,
+    /// Grows whenever something cached is withdrawn: an answer prepared before is used once.
+    pub stamp: u64,
+}
+
+impl State {
+    pub fn new(locks: Locks) -> State {
+        State {
+            inodes: HashMap::new(),
+            locks,
+            handles: Handles::default(),
+            dirty: BTreeSet::new(),
+            closing: BTreeSet::new(),
+            dirty_bytes: 0,
+            room: WaitList::default(),
+            frames_writing: 0,
+            uncommitted: BTreeSet::new(),
+            stamp: 0,
+        }
+    }
+
+    /// The file, made unknown if it was not there.
+    pub fn inode(&mut self, fid: Fid) -> &mut Inode {
+        self.inodes.entry(fid).or_insert_with(Inode::new)
+    }
+
+    /// The file, if known.
+    pub fn known(&self, fid: Fid) -> Option<&Inode> {
+        self.inodes.get(&fid)
+    }
+
+    /// The file, if known.
+    pub fn known_mut(&mut self, fid: Fid) -> Option<&mut Inode> {
+        self.inodes.get_mut(&fid)
+    }
+
+    /// The file's open state, made if need be.
+    pub fn file(&mut self, fid: Fid) -> &mut FileState {
+        self.inode(fid).file.get_or_insert_default()
+    }
+
+    /// The file's open state, if it has one.
+    pub fn file_known(&mut self, fid: Fid) -> Option<&mut FileState> {
+        self.inodes.get_mut(&fid)?.file.as_deref_mut()
+    }
+
+    /// Changes a file's bytes and keeps the sum of what is unsent.
+    pub fn with_pages<R>(&mut self, fid: Fid, change: impl FnOnce(&mut FileState) -> R) -> R {
+        let file = self
+            .inodes
+            .entry(fid)
+            .or_insert_with(Inode::new)
+            .file
+            .get_or_insert_default();
+        let before = file.pages.dirty_bytes();
+        let result = change(file);
+        let after = file.pages.dirty_bytes();
+        self.dirty_bytes = self.dirty_bytes + after - before;
+        match after {
+            0 => self.dirty.remove(&fid),
+            _ => self.dirty.insert(fid),
+        };
+        result
+    }
+
+    /// Every file known.
+    pub fn fids(&self) -> Vec<Fid> {
+        self.inodes.keys().copied().collect()
+    }
+
+    /// How many files are known.
+    pub fn len(&self) -> usize {
+        self.inodes.len()
+    }
+
+    /// Drops the file if nothing needs it.
+    pub fn drop_if_idle(&mut self, fid: Fid) {
+        let Some(inode) = self.inodes.get_mut(&fid) else {
+            return;
+        };
+        let locked = self.locks.has_extents(fid);
+        if inode.file.as_ref().is_some_and(|file| file.is_idle()) && !locked {
+            inode.file = None;
+        }
+        // Attributes of a file the kernel has dropped are kept while a lease still covers them:
+        // they are what the next lookup wants. A directory goes with its own lock.
+        let covered = inode.covered != Covered::No;
+        if inode.is_idle() && !covered && !self.locks.holds_any(fid) {
+            self.inodes.remove(&fid);
+        }
+    }
+
+    /// The attributes of `fid` are valid now.
+    pub fn attr_valid(&self, fid: Fid) -> bool {
+        let Some(inode) = self.inodes.get(&fid) else {
+            return false;
+        };
+        let Some(attr) = &inode.attr else {
+            return false;
+        };
+        match inode.covered {
+            Covered::No => false,
+            Covered::Own => self.locks.holds(fid, own_bits(attr.kind)),
+            Covered::Parent { dir, child_epoch } => {
+                self.locks.holds(dir, Bits::CHILD) && self.child_epoch(dir) == Some(child_epoch)
+            }
+        }
+    }
+
+    fn child_epoch(&self, dir: Fid) -> Option<u64> {
+        self.inodes
+            .get(&dir)?
+            .directory
+            .as_ref()
+            .map(|d| d.child_epoch)
+    }
+
+    /// The attributes, if valid.
+    pub fn attr(&self, fid: Fid) -> Option<&Attr> {
+        self.attr_valid(fid)
+            .then(|| self.inodes.get(&fid)?.attr.as_ref())
+            .flatten()
+    }
+
+    /// A lock came with a reply. False: it is being called back already, use the reply once.
+    pub fn take_grant(&mut self, grant: &Grant) -> bool {
+        self.locks.granted(grant)
+    }
+
+    /// To be taken before a question about `dir` is sent, and given with its answer.
+    pub fn mark(&self, dir: Fid) -> Mark {
+        let directory = self
+            .inodes
+            .get(&dir)
+            .and_then(|inode| inode.directory.as_ref());
+        Mark {
+            dir,
+            withdrawn: directory.map_or(0, |d| d.withdrawn),
+        }
+    }
+
+    /// Nothing of the directory was withdrawn since the question was asked.
+    pub fn is_current(&self, mark: Mark) -> bool {
+        self.mark(mark.dir).withdrawn == mark.withdrawn
+    }
+
+    /// The lease that came with an answer covers `bits` of the directory.
+    pub fn take_lease(&mut self, lease: &Lease, bits: Bits, mark: Mark) -> bool {
+        let Lease::Held(grant) = lease else {
+            return false;
+        };
+        let held = grant.fid == mark.dir && self.take_grant(grant);
+        held && self.is_current(mark) && self.locks.holds(mark.dir, bits)
+    }
+
+    /// Attributes came in an answer about a child of the mark's directory.
+    pub fn take_node(&mut self, node: &Node, mark: Mark) {
+        let dir = mark.dir;
+        let owned = self.take_cover(node);
+        let child_epoch = match node.cover {
+            Cover::Parent if self.is_current(mark) && self.locks.holds(dir, Bits::CHILD) => {
+                self.child_epoch(dir)
+            }
+            _ => None,
+        };
+        let inode = self.inodes.entry(node.fid).or_insert_with(Inode::new);
+        if dir != Fid::NONE && dir != node.fid {
+            inode.dir = dir;
+        }
+        // Under the EX lock the truth is here, not at the MDT.
+        let local = inode
+            .file
+            .as_ref()
+            .is_some_and(|file| file.exclusive.is_some());
+        if local && inode.attr.is_some() {
+            return;
+        }
+        if !inode.take(node.attr.clone()) {
+            return;
+        }
+        inode.covered = match (owned, child_epoch) {
+            (true, _) => Covered::Own,
+            (false, Some(child_epoch)) => Covered::Parent { dir, child_epoch },
+            (false, None) => Covered::No,
+        };
+        if !node.attr.has_xattrs {
+            inode.xattrs = None;
+        }
+    }
+
+    /// Takes the lock that came with a node; true if it covers the attributes.
+    fn take_cover(&mut self, node: &Node) -> bool {
+        let Cover::Own(grant) = &node.cover else {
+            return false;
+        };
+        if !self.take_grant(grant) {
+            return false;
+        }
+        if Mode::from_index(grant.mode) == Some(Mode::EX) {
+            let file = self.file(node.fid);
+            file.exclusive = Some(grant.handle);
+        }
+        self.locks.holds(node.fid, own_bits(node.attr.kind))
+    }
+
+    /// A directory's attributes after an operation of this client in it. False: a withdrawal has
+    /// overtaken the answer, so what it says of the directory is not to be kept.
+    pub fn take_dir(&mut self, dir: &DirState, mark: Mark) -> bool {
+        let current = self.is_current(mark);
+        let inode = self.inodes.entry(dir.fid).or_insert_with(Inode::new);
+        if inode.take(dir.attr.clone()) && !current {
+            inode.covered = Covered::No;
+        }
+        current
+    }
+
+    /// A directory's attributes came with a lease on it.
+    pub fn take_leased_dir(&mut self, dir: &DirState, lease_holds_attr: bool) {
+        let inode = self.inodes.entry(dir.fid).or_insert_with(Inode::new);
+        if inode.take(dir.attr.clone()) {
+            inode.covered = if lease_holds_attr {
+                Covered::Own
+            } else {
+                Covered::No
+            };
+        }
+    }
+
+    /// The attributes a user sees: the MDT's, with what this client knows of the bytes. `None`
+    /// where somebody must be asked for the size.
+    pub fn seen(&self, fid: Fid) -> Option<Attr> {
+        let inode = self.inodes.get(&fid)?;
+        let mut attr = inode.attr.clone()?;
+        if attr.kind != FileKind::Regular {
+            return Some(attr);
+        }
+        let Some(file) = &inode.file else {
+            return (attr.size_state == SizeState::Strict).then_some(attr);
+        };
+        if file.exclusive.is_some() || self.locks.holds_to_eof(fid) {
+            merge_object(&mut attr, file.known);
+            return Some(attr);
+        }
+        (attr.size_state == SizeState::Strict).then_some(attr)
+    }
+
+    /// Something cached is withdrawn: answers being prepared are used once.
+    pub fn withdraw(&mut self) {
+        self.stamp += 1;
+    }
+}
+
+/// A moment in a directory's life at this client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub dir: Fid,
+    withdrawn: u64,
+}
+
+/// The bits of a file's own lock that cover its attributes.
+pub(crate) fn own_bits(kind: FileKind) -> Bits {
+    match kind {
+        FileKind::Directory => DIR_ATTR,
+        _ => FILE_ATTR,
+    }
+}
+
+/// Puts what is known of the bytes into the MDT's attributes. The bytes' mtime counts only if they
+/// were written after the attributes were last changed: `utimes` after a write wins.
+pub(crate) fn merge_object(attr: &mut Attr, object: wire::ost::ObjectAttr) {
+    attr.size = object.size;
+    attr.blocks = object.blocks;
+    if object.mtime > attr.ctime {
+        attr.mtime = object.mtime;
+        attr.ctime = object.mtime;
+    }
+}
+
+/// Applies a change of attributes made under the EX lock, as the MDT would.
+pub(crate) fn apply_locally(attr: &mut Attr, change: &wire::mdt::SetAttr, now: Timestamp) {
+    let at = |time: wire::mdt::SetTime| match time {
+        wire::mdt::SetTime::Now => now,
+        wire::mdt::SetTime::At(time) => time,
+    };
+    if let Some(mode) = change.mode {
+        attr.mode = mode;
+    }
+    attr.uid = change.uid.unwrap_or(attr.uid);
+    attr.gid = change.gid.unwrap_or(attr.gid);
+    attr.atime = change.atime.map_or(attr.atime, at);
+    attr.mtime = change.mtime.map_or(attr.mtime, at);
+    attr.ctime = now;
+    if change.kill_privileges {
+        attr.mode &= !0o4000;
+        if attr.mode & 0o010 != 0 {
+            attr.mode &= !0o2000;
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Attributes: getattr, setattr, readlink, paths. SEMANTICS: op.stat, op.setattr
+
+use base::{Fid, FsError, LockHandle};
+use wire::mdt::{Caller, Reply, Request, SetAttr};
+
+use crate::cache::apply_locally;
+use crate::client::{Client, Stat, unexpected};
+use crate::handles::HandleId;
+use crate::stats::bump;
+
+impl Client {
+    /// A file's attributes. `Stale`: the name by which it was reached leads elsewhere now; look it
+    /// up again.
+    pub async fn getattr(&self, fid: Fid) -> Result<Stat, FsError> {
+        bump(&self.0.stats.getattr);
+        {
+            let mut state = self.lock();
+            let inode = state.inode(fid);
+            if inode.stale_names > 0 {
+                return Err(FsError::Stale);
+            }
+            if state.attr_valid(fid) {
+                bump(&self.0.stats.getattr_hit);
+                drop(state);
+                return self.stat(fid).await;
+            }
+        }
+        self.ask_attributes(fid).await?;
+        self.stat(fid).await
+    }
+
+    /// Fetches the attributes from the MDT.
+    pub(crate) async fn ask_attributes(&self, fid: Fid) -> Result<(), FsError> {
+        let (dir, mark, own) = {
+            let mut state = self.lock();
+            let inode = state.inode(fid);
+            let dir = match inode.is_directory() {
+                true => Fid::NONE,
+                false => inode.dir,
+            };
+            (dir, state.mark(dir), state.mark(fid))
+        };
+        let reply = self.0.mdt(Request::GetAttr { fid, dir }).await?;
+        let Reply::Node(node) = reply else {
+            return Err(unexpected(&reply));
+        };
+        let mut state = self.lock();
+        state.take_node(&node, mark);
+        if !state.is_current(own) {
+            state.inode(fid).covered = crate::cache::inode::Covered::No;
+        }
+        Ok(())
+    }
+
+    /// Changes attributes; `size` truncates.
+    pub async fn setattr(
+        &self,
+        caller: Caller,
+        fid: Fid,
+        change: SetAttr,
+        size: Option<u64>,
+        _handle: Option<HandleId>,
+    ) -> Result<Stat, FsError> {
+        bump(&self.0.stats.setattr);
+        if let Some(size) = size {
+            self.truncate(fid, size).await?;
+        }
+        if change != SetAttr::default() && !self.set_locally(fid, &change) {
+            let (dir, mark) = {
+                let mut state = self.lock();
+                let dir = state.inode(fid).dir;
+                (dir, state.mark(dir))
+            };
+            let under = LockHandle(0);
+            let request = Request::SetAttr {
+                fid,
+                dir,
+                change,
+                caller,
+                under,
+            };
+            let reply = self.0.mdt(request).await?;
+            let Reply::Node(node) = reply else {
+                return Err(unexpected(&reply));
+            };
+            self.take_changed(&node, mark);
+        } else if size.is_none() && change == SetAttr::default() {
+            return self.getattr(fid).await;
+        }
+        self.stat(fid).await
+    }
+
+    /// Attributes after a change of this client's own: what covered them before still does.
+    pub(crate) fn take_changed(&self, node: &wire::Node, mark: crate::cache::Mark) {
+        let mut state = self.lock();
+        let valid = state.attr_valid(node.fid) && state.is_current(mark);
+        match (valid, &node.cover) {
+            (true, wire::Cover::None | wire::Cover::Parent) => {
+                state.inode(node.fid).take(node.attr.clone());
+            }
+            _ => state.take_node(node, mark),
+        }
+    }
+
+    /// Under the EX lock a change is made here, and told with the Close.
+    fn set_locally(&self, fid: Fid, change: &SetAttr) -> bool {
+        let now = self.0.clock.now();
+        let mut state = self.lock();
+        let inode = state.inode(fid);
+        let (Some(file), Some(attr)) = (inode.file.as_mut(), inode.attr.as_mut()) else {
+            return false;
+        };
+        if file.exclusive.is_none() || file.closing {
+            return false;
+        }
+        apply_locally(attr, change, now);
+        merge_change(&mut file.changed, change, attr);
+        true
+    }
+
+    /// A symlink's target.
+    pub async fn readlink(&self, fid: Fid) -> Result<Vec<u8>, FsError> {
+        if let Some(target) = self.lock().inode(fid).target.clone() {
+            return Ok(target);
+        }
+        match self.0.mdt(Request::ReadLink { fid }).await? {
+            Reply::Target(target) => {
+                self.lock().inode(fid).target = Some(target.clone());
+                Ok(target)
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// A path from the root to the file, components joined by `/`.
+    pub async fn path_of(&self, fid: Fid) -> Result<Vec<u8>, FsError> {
+        match self.0.mdt(Request::PathOf { fid }).await? {
+            Reply::Path(path) => Ok(path),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// Adds `change` to what is to be told later, as the values it led to.
+fn merge_change(told: &mut SetAttr, change: &SetAttr, attr: &wire::Attr) {
+    use wire::mdt::SetTime::At;
+    told.mode = change.mode.or(told.mode);
+    if change.kill_privileges {
+        told.mode = Some(attr.mode);
+    }
+    told.uid = change.uid.or(told.uid);
+    told.gid = change.gid.or(told.gid);
+    told.atime = change.atime.map(|_| At(attr.atime)).or(told.atime);
+    told.mtime = change.mtime.map(|_| At(attr.mtime)).or(told.mtime);
+    told.ctime = Some(attr.ctime);
+}

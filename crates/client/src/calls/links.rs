@@ -1,0 +1,184 @@
+//! Names that come, go and move: link, unlink, rmdir, rename.
+//! SEMANTICS: op.link, op.unlink, op.rmdir, op.rename
+
+use base::{Fid, FsError, Name};
+use dlm::Bits;
+use wire::attr::Node;
+use wire::mdt::{RenameMode, Reply, Request};
+
+use crate::cache::State;
+use crate::cache::directory::Listed;
+use crate::cache::inode::Covered;
+use crate::client::{Client, Entry, Place, unexpected};
+use crate::stats::bump;
+
+impl Client {
+    /// One more name for `fid`.
+    pub async fn link(&self, fid: Fid, dir: Fid, name: Name) -> Result<Entry, FsError> {
+        let mark = self.lock().mark(dir);
+        let reply = self
+            .0
+            .mdt(Request::Link {
+                fid,
+                dir,
+                name: name.clone(),
+            })
+            .await?;
+        let Reply::Linked {
+            node,
+            cookie,
+            dir: dir_now,
+        } = reply
+        else {
+            return Err(unexpected(&reply));
+        };
+        let name_valid = {
+            let mut state = self.lock();
+            let current = state.take_dir(&dir_now, mark);
+            state.take_node(&node, mark);
+            if current {
+                let listed = Listed {
+                    name,
+                    fid,
+                    kind: node.attr.kind,
+                };
+                state.inode(dir).directory().insert(cookie, listed);
+            }
+            current && state.locks.holds(dir, Bits::NAMES)
+        };
+        self.entry(fid, name_valid).await
+    }
+
+    /// Removes a name; of a directory if `directory`, else of anything but one.
+    pub async fn unlink(&self, place: Place, directory: bool) -> Result<(), FsError> {
+        bump(&self.0.stats.unlink);
+        let Place { dir, name, caller } = place;
+        let mark = self.lock().mark(dir);
+        let request = Request::Unlink {
+            dir,
+            name: name.clone(),
+            directory,
+            caller,
+        };
+        let reply = self.0.mdt(request).await?;
+        let Reply::Unlinked { dir: dir_now, node } = reply else {
+            return Err(unexpected(&reply));
+        };
+        let mut state = self.lock();
+        let current = state.take_dir(&dir_now, mark);
+        let directory = state.inode(dir).directory();
+        directory.remove(&name);
+        if current {
+            directory.mark_absent(name);
+        }
+        lost_name(&mut state, &node);
+        Ok(())
+    }
+
+    /// Moves a name.
+    pub async fn rename(
+        &self,
+        source: Place,
+        target_dir: Fid,
+        target: Name,
+        mode: RenameMode,
+    ) -> Result<(), FsError> {
+        bump(&self.0.stats.rename);
+        let Place {
+            dir: source_dir,
+            name: source,
+            caller,
+        } = source;
+        let marks = {
+            let state = self.lock();
+            (state.mark(source_dir), state.mark(target_dir))
+        };
+        let reply = self
+            .0
+            .mdt(Request::Rename {
+                source_dir,
+                source: source.clone(),
+                target_dir,
+                target: target.clone(),
+                mode,
+                caller,
+            })
+            .await?;
+        let Reply::Renamed {
+            source_dir: source_now,
+            target_dir: target_now,
+            node,
+            cookie,
+            replaced,
+            replaced_cookie,
+        } = reply
+        else {
+            return Err(unexpected(&reply));
+        };
+        let mut state = self.lock();
+        let source_current = state.take_dir(&source_now, marks.0);
+        let target_current = state.take_dir(&target_now, marks.1);
+        state.inode(source_dir).directory().remove(&source);
+        state.inode(target_dir).directory().remove(&target);
+        moved(&mut state, &node, target_dir);
+        if target_current {
+            let listed = Listed {
+                name: target,
+                fid: node.fid,
+                kind: node.attr.kind,
+            };
+            state.inode(target_dir).directory().insert(cookie, listed);
+        }
+        match replaced {
+            Some(back) if mode == RenameMode::Exchange => {
+                moved(&mut state, &back, source_dir);
+                if source_current {
+                    let listed = Listed {
+                        name: source,
+                        fid: back.fid,
+                        kind: back.attr.kind,
+                    };
+                    state
+                        .inode(source_dir)
+                        .directory()
+                        .insert(replaced_cookie, listed);
+                }
+            }
+            Some(gone) => lost_name(&mut state, &gone),
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+/// A file came to `dir`: the old directory's lease covers it no more.
+fn moved(state: &mut State, node: &Node, dir: Fid) {
+    let mark = state.mark(dir);
+    let local = state
+        .inode(node.fid)
+        .file
+        .as_ref()
+        .is_some_and(|file| file.exclusive.is_some());
+    state.take_node(node, mark);
+    let inode = state.inode(node.fid);
+    inode.dir = dir;
+    if let Covered::Parent { dir: covering, .. } = inode.covered
+        && covering != dir
+        && !local
+    {
+        inode.covered = Covered::No;
+    }
+}
+
+/// A file has one name less.
+fn lost_name(state: &mut State, node: &Node) {
+    let mark = state.mark(Fid::NONE);
+    state.take_node(node, mark);
+    if node.attr.nlink == 0 {
+        let inode = state.inode(node.fid);
+        if matches!(inode.covered, Covered::Parent { .. }) {
+            inode.covered = Covered::No;
+        }
+        state.drop_if_idle(node.fid);
+    }
+}

@@ -1,0 +1,293 @@
+//! Directory listings. SEMANTICS: op.readdir
+
+use base::limits::PAGE_BYTES_MAX;
+use base::{Fid, FsError, Name};
+use dlm::Bits;
+use wire::FileKind;
+use wire::mdt::{DirEntry, Reply, Request};
+
+use crate::cache::directory::Listed;
+use crate::cache::{DIR_ATTR, Mark, State};
+use crate::client::{Client, Entry, unexpected};
+use crate::handles::{DirHandle, HandleId};
+use crate::statahead::{Fetch, Statahead};
+use crate::stats::bump;
+
+/// One entry of a page.
+#[derive(Debug, Clone)]
+pub struct PageEntry {
+    /// Where to go on after it.
+    pub cookie: u64,
+    /// Its name.
+    pub name: Name,
+    /// The file.
+    pub fid: Fid,
+    /// Its kind.
+    pub kind: FileKind,
+    /// Its attributes, where they are at hand and covered. The kernel is *not* yet counted to hold
+    /// it: see [`Client::remember`].
+    pub entry: Option<Entry>,
+}
+
+/// Some entries of a directory.
+#[derive(Debug, Clone)]
+pub struct DirPage {
+    /// In cookie order.
+    pub entries: Vec<PageEntry>,
+    /// When this was put together; see [`Client::stamp`].
+    pub stamp: u64,
+}
+
+impl Client {
+    /// Opens a directory. True: the kernel may keep the pages it has of it.
+    pub async fn opendir(&self, fid: Fid) -> Result<(HandleId, bool), FsError> {
+        let mut state = self.lock();
+        if state.inode(fid).stale_names > 0 {
+            return Err(FsError::Stale);
+        }
+        let held = state.locks.holds(fid, Bits::LIST);
+        let directory = state.inode(fid).directory();
+        let keep = held && directory.kernel_pages == Some(directory.list_epoch);
+        if !keep {
+            directory.kernel_pages = None;
+        }
+        let statahead = Statahead::new();
+        Ok((state.handles.add_dir(DirHandle { fid, statahead }), keep))
+    }
+
+    /// Closes it; whatever was being fetched ahead for it ends here.
+    pub fn releasedir(&self, handle: HandleId) {
+        let mut state = self.lock();
+        if let Some(mut dir) = state.handles.remove_dir(handle) {
+            dir.statahead.close();
+            let (hits, misses) = dir.statahead.score();
+            self.0
+                .stats
+                .hit_total
+                .fetch_add(hits, std::sync::atomic::Ordering::Relaxed);
+            self.0
+                .stats
+                .miss_total
+                .fetch_add(misses, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    /// Up to `entries_max` entries after `cookie` (zero: from the start); none at the end.
+    pub async fn readdir(
+        &self,
+        handle: HandleId,
+        cookie: u64,
+        entries_max: usize,
+    ) -> Result<DirPage, FsError> {
+        bump(&self.0.stats.readdir);
+        let mut first = true;
+        loop {
+            let wait = {
+                let mut state = self.lock();
+                let fid = state.handles.dir(handle).ok_or(FsError::BadHandle)?.fid;
+                if let Some(page) = from_cache(&mut state, fid, cookie, entries_max) {
+                    if first {
+                        bump(&self.0.stats.readdir_hit);
+                    }
+                    let more = self.read_on(&mut state, handle, fid, &page);
+                    drop(state);
+                    self.start(more);
+                    return Ok(page);
+                }
+                let dir = state.handles.dir(handle).ok_or(FsError::BadHandle)?;
+                dir.statahead.wait_for_page()
+            };
+            if let Some(wait) = wait {
+                wait.await;
+                continue;
+            }
+            first = false;
+            if let Some(page) = self.fetch_page(handle, cookie, entries_max).await? {
+                return Ok(page);
+            }
+        }
+    }
+
+    /// Fetches the page after `cookie`. `Some`: no lease came with it, so it is to be used once.
+    async fn fetch_page(
+        &self,
+        handle: HandleId,
+        cookie: u64,
+        entries_max: usize,
+    ) -> Result<Option<DirPage>, FsError> {
+        let (fid, fetch, mark) = {
+            let mut state = self.lock();
+            let window = self.0.params.statahead_max() as u32;
+            let dir = state.handles.dir(handle).ok_or(FsError::BadHandle)?;
+            let fid = dir.fid;
+            let fetch = dir
+                .statahead
+                .page_wanted(cookie, window, entries_max as u32);
+            (fid, fetch, state.mark(fid))
+        };
+        let reply = self.0.mdt(page_request(fid, &fetch)).await;
+        self.page_came(handle, &fetch);
+        let reply = reply?;
+        let Reply::Page { .. } = reply else {
+            return Err(unexpected(&reply));
+        };
+        let usable = self.take_page(mark, cookie, &reply);
+        Ok((!usable).then(|| self.use_once(reply, entries_max)))
+    }
+
+    /// Keeps what a page told; false where no lease covers it.
+    fn take_page(&self, mark: Mark, from: u64, reply: &Reply) -> bool {
+        let Reply::Page {
+            lease,
+            dir,
+            entries,
+            end,
+        } = reply
+        else {
+            return false;
+        };
+        let mut state = self.lock();
+        let usable = state.take_lease(lease, Bits::LIST.union(Bits::NAMES), mark);
+        let attr_covered = usable && state.locks.holds(mark.dir, DIR_ATTR);
+        state.take_leased_dir(dir, attr_covered);
+        for entry in entries {
+            if let Some(node) = &entry.node {
+                state.take_node(node, mark);
+            } else if usable {
+                state.inode(entry.fid).dir = mark.dir;
+            }
+        }
+        if usable {
+            let listed = entries.iter().map(|entry| (entry.cookie, listed(entry)));
+            state.inode(mark.dir).directory().extend(from, listed, *end);
+        }
+        usable
+    }
+
+    /// A page that nothing covers: names as they were, attributes to be asked again.
+    fn use_once(&self, reply: Reply, entries_max: usize) -> DirPage {
+        let Reply::Page { entries, .. } = reply else {
+            return DirPage {
+                entries: Vec::new(),
+                stamp: self.stamp(),
+            };
+        };
+        let bare = |entry: DirEntry| PageEntry {
+            cookie: entry.cookie,
+            name: entry.name,
+            fid: entry.fid,
+            kind: entry.kind,
+            entry: None,
+        };
+        let entries = entries.into_iter().take(entries_max).map(bare).collect();
+        DirPage {
+            entries,
+            stamp: self.stamp(),
+        }
+    }
+
+    /// The walker took `page`: what to fetch before it asks for the next.
+    fn read_on(
+        &self,
+        state: &mut State,
+        handle: HandleId,
+        fid: Fid,
+        page: &DirPage,
+    ) -> Option<(HandleId, Fid, Fetch, Mark)> {
+        let window = self.0.params.statahead_max() as u32;
+        let directory = state.inode(fid).directory();
+        let (covered, complete) = (directory.covered(), directory.is_complete());
+        let last = page.entries.last()?.cookie;
+        let left = directory.after(last).0.take(window as usize + 1).count();
+        let dir = state.handles.dir(handle)?;
+        let fetch = dir
+            .statahead
+            .page_taken(covered, complete, left as u32, window)?;
+        Some((handle, fid, fetch, state.mark(fid)))
+    }
+
+    /// Fetches a page ahead of the walker.
+    fn start(&self, ahead: Option<(HandleId, Fid, Fetch, Mark)>) {
+        let Some((handle, fid, fetch, mark)) = ahead else {
+            return;
+        };
+        let client = self.clone();
+        crate::executor::spawn(async move {
+            let reply = client.0.mdt(page_request(fid, &fetch)).await;
+            if let Ok(reply) = &reply {
+                client.take_page(mark, fetch.cookie, reply);
+            }
+            client.page_came(handle, &fetch);
+        });
+    }
+
+    fn page_came(&self, handle: HandleId, fetch: &Fetch) {
+        let mut state = self.lock();
+        if let Some(dir) = state.handles.dir(handle) {
+            dir.statahead.page_came(fetch);
+        }
+    }
+}
+
+fn page_request(dir: Fid, fetch: &Fetch) -> Request {
+    Request::ReadDir {
+        dir,
+        cookie: fetch.cookie,
+        attrs_max: fetch.attrs,
+        entries_max: fetch.entries,
+        bytes_max: PAGE_BYTES_MAX as u32,
+    }
+}
+
+fn listed(entry: &DirEntry) -> Listed {
+    Listed {
+        name: entry.name.clone(),
+        fid: entry.fid,
+        kind: entry.kind,
+    }
+}
+
+/// The next entries, where the list is known and covered.
+fn from_cache(state: &mut State, fid: Fid, cookie: u64, entries_max: usize) -> Option<DirPage> {
+    if !state.locks.holds(fid, Bits::LIST.union(Bits::NAMES)) {
+        return None;
+    }
+    let stamp = state.stamp;
+    let directory = state.known(fid)?.directory.as_ref()?;
+    if !directory.knows_after(cookie) {
+        return None;
+    }
+    let entries = directory.after(cookie).0.take(entries_max);
+    let entries: Vec<PageEntry> = entries
+        .map(|(cookie, listed)| PageEntry {
+            cookie,
+            name: listed.name.clone(),
+            fid: listed.fid,
+            kind: listed.kind,
+            entry: covered_entry(state, listed.fid, stamp),
+        })
+        .collect();
+    // Whether the kernel may keep what it makes of this is decided when the directory is opened.
+    let directory = state.inode(fid).directory();
+    let epoch = directory.list_epoch;
+    directory.kernel_pages = match (cookie, directory.kernel_pages) {
+        (0, _) => Some(epoch),
+        (_, Some(kept)) if kept == epoch => Some(epoch),
+        _ => None,
+    };
+    Some(DirPage { entries, stamp })
+}
+
+fn covered_entry(state: &State, fid: Fid, stamp: u64) -> Option<Entry> {
+    if !state.attr_valid(fid) {
+        return None;
+    }
+    let attr = state.seen(fid)?;
+    Some(Entry {
+        fid,
+        attr,
+        attr_valid: true,
+        name_valid: true,
+        stamp,
+    })
+}

@@ -1,0 +1,169 @@
+//! Names. SEMANTICS: op.lookup
+
+use base::{Fid, FsError, Name};
+use dlm::Bits;
+use wire::mdt::{Reply, Request};
+
+use crate::cache::{Mark, State};
+use crate::client::{Client, Entry, Stat, unexpected};
+use crate::stats::bump;
+
+/// What the cache says of a name.
+enum Cached {
+    /// It leads there.
+    Leads(Fid),
+    /// There is no such name.
+    Absent,
+    /// Ask.
+    Unknown,
+}
+
+impl Client {
+    /// What `name` leads to. The kernel is counted to hold one more reference of it.
+    pub async fn lookup(&self, dir: Fid, name: &Name) -> Result<Entry, FsError> {
+        bump(&self.0.stats.lookup);
+        let cached = cached(&self.lock(), dir, name);
+        match cached {
+            Cached::Leads(fid) => {
+                bump(&self.0.stats.lookup_hit);
+                self.statahead_hit(dir, name);
+                return self.entry(fid, true).await;
+            }
+            Cached::Absent => {
+                bump(&self.0.stats.lookup_hit);
+                return Err(FsError::NotFound);
+            }
+            Cached::Unknown => {}
+        }
+        let fid = match self.statahead_miss(dir, name).await {
+            Some(found) => found?,
+            None => self.ask_name(dir, name).await?,
+        };
+        let name_valid =
+            matches!(cached_name(&self.lock(), dir, name), Some(known) if known == fid);
+        self.entry(fid, name_valid).await
+    }
+
+    async fn ask_name(&self, dir: Fid, name: &Name) -> Result<Fid, FsError> {
+        let mark = self.lock().mark(dir);
+        let reply = self
+            .0
+            .mdt(Request::Lookup {
+                dir,
+                name: name.clone(),
+            })
+            .await?;
+        self.take_lookup(mark, name, reply)
+    }
+
+    /// Keeps what a reply to a lookup told.
+    pub(crate) fn take_lookup(
+        &self,
+        mark: Mark,
+        name: &Name,
+        reply: Reply,
+    ) -> Result<Fid, FsError> {
+        let Reply::Lookup { lease, node } = reply else {
+            return Err(unexpected(&reply));
+        };
+        let mut state = self.lock();
+        let covered = state.take_lease(&lease, Bits::NAMES, mark);
+        let Some(node) = node else {
+            if covered {
+                state.inode(mark.dir).directory().learn_absent(name.clone());
+            }
+            return Err(FsError::NotFound);
+        };
+        state.take_node(&node, mark);
+        if covered {
+            state.inode(mark.dir).directory().learn(name, node.fid);
+        }
+        Ok(node.fid)
+    }
+
+    /// The directory in which `dir` is.
+    pub async fn lookup_parent(&self, dir: Fid) -> Result<Entry, FsError> {
+        let known = self.lock().known(dir).map_or(Fid::NONE, |inode| inode.dir);
+        if dir == Fid::ROOT {
+            return self.entry(Fid::ROOT, false).await;
+        }
+        let fid = match self.0.mdt(Request::LookupParent { dir }).await {
+            Ok(Reply::Node(node)) => {
+                let mut state = self.lock();
+                let mark = state.mark(Fid::NONE);
+                state.take_node(&node, mark);
+                node.fid
+            }
+            Ok(other) => return Err(unexpected(&other)),
+            Err(FsError::TryAgain) if known != Fid::NONE => known,
+            Err(error) => return Err(error),
+        };
+        self.entry(fid, false).await
+    }
+
+    /// The answer about `fid`, with one more reference for the kernel.
+    pub(crate) async fn entry(&self, fid: Fid, name_valid: bool) -> Result<Entry, FsError> {
+        let stat = self.stat(fid).await?;
+        let mut state = self.lock();
+        let inode = state.inode(fid);
+        inode.lookups += 1;
+        Ok(Entry {
+            fid,
+            attr: stat.attr,
+            attr_valid: stat.valid,
+            name_valid,
+            stamp: stat.stamp,
+        })
+    }
+
+    /// The attributes just told, with the size from whoever knows it.
+    pub(crate) async fn stat(&self, fid: Fid) -> Result<Stat, FsError> {
+        {
+            let state = self.lock();
+            let valid = state.attr_valid(fid);
+            if let Some(attr) = state.seen(fid) {
+                return Ok(Stat {
+                    attr,
+                    valid,
+                    stamp: state.stamp,
+                });
+            }
+        }
+        self.glimpse(fid).await
+    }
+}
+
+fn cached_name(state: &State, dir: Fid, name: &Name) -> Option<Fid> {
+    if !state.locks.holds(dir, Bits::NAMES) {
+        return None;
+    }
+    state
+        .known(dir)?
+        .directory
+        .as_ref()?
+        .get(name)
+        .map(|named| named.fid)
+}
+
+fn cached(state: &State, dir: Fid, name: &Name) -> Cached {
+    if !state.locks.holds(dir, Bits::NAMES) {
+        return Cached::Unknown;
+    }
+    let Some(directory) = state.known(dir).and_then(|inode| inode.directory.as_ref()) else {
+        return Cached::Unknown;
+    };
+    match directory.get(name) {
+        Some(named) if state.attr_valid(named.fid) => Cached::Leads(named.fid),
+        Some(_) => Cached::Unknown,
+        None => match directory.is_absent(name) && absence_covered(state, dir, name) {
+            true => Cached::Absent,
+            false => Cached::Unknown,
+        },
+    }
+}
+
+/// A name told to be absent is covered by NAMES; one that is missing from the list, by LIST.
+fn absence_covered(state: &State, dir: Fid, name: &Name) -> bool {
+    let directory = state.known(dir).and_then(|inode| inode.directory.as_ref());
+    directory.is_some_and(|d| d.was_told_absent(name)) || state.locks.holds(dir, Bits::LIST)
+}

@@ -1,0 +1,122 @@
+//! New names: create, mkdir, mknod, symlink. SEMANTICS: op.create, op.mkdir, op.mknod, op.symlink
+
+use base::{Fid, FsError};
+use wire::FileKind;
+use wire::mdt::{Access, NewFile, OpenHandle, Reply, Request};
+
+use crate::cache::directory::Listed;
+use crate::client::{Client, Entry, NewNode, Place, unexpected};
+use crate::handles::{FileHandle, HandleId};
+use crate::io::file::WriteOpen;
+use crate::io::readahead::ReadAhead;
+use crate::stats::bump;
+
+impl Client {
+    /// Makes a file of any kind, not opened.
+    pub async fn make(&self, place: Place, new: NewNode) -> Result<Entry, FsError> {
+        let (fid, name_valid) = self.create_node(&place, new, None).await?;
+        self.entry(fid, name_valid).await
+    }
+
+    /// Makes a regular file and opens it.
+    pub async fn create(
+        &self,
+        place: Place,
+        mode: u16,
+        access: Access,
+        append: bool,
+    ) -> Result<(Entry, HandleId), FsError> {
+        let new = NewNode {
+            kind: FileKind::Regular,
+            mode,
+            rdev: 0,
+            target: Vec::new(),
+        };
+        let (fid, name_valid) = self.create_node(&place, new, Some(access)).await?;
+        let handle = {
+            let mut state = self.lock();
+            let file = state.file(fid);
+            match access.write {
+                true => file.writers += 1,
+                false => file.readers += 1,
+            }
+            let readahead = ReadAhead::new();
+            state.handles.add_file(FileHandle {
+                fid,
+                access,
+                append,
+                readahead,
+                exec: None,
+            })
+        };
+        Ok((self.entry(fid, name_valid).await?, handle))
+    }
+
+    async fn create_node(
+        &self,
+        place: &Place,
+        new: NewNode,
+        open: Option<Access>,
+    ) -> Result<(Fid, bool), FsError> {
+        bump(&self.0.stats.create);
+        let Place { dir, name, caller } = place.clone();
+        let fid = self.0.mint().await?;
+        let mark = self.lock().mark(dir);
+        let (kind, target) = (new.kind, new.target.clone());
+        let NewNode { mode, rdev, .. } = new;
+        let file = NewFile {
+            fid,
+            kind,
+            mode,
+            rdev,
+            target: new.target,
+        };
+        let request = Request::Create {
+            dir,
+            name: name.clone(),
+            file,
+            caller,
+            open,
+        };
+        let reply = self.0.mdt(request).await?;
+        let Reply::Created {
+            node,
+            cookie,
+            dir: dir_now,
+            handle,
+            ticket,
+        } = reply
+        else {
+            return Err(unexpected(&reply));
+        };
+        let mut state = self.lock();
+        let current = state.take_dir(&dir_now, mark);
+        state.take_node(&node, mark);
+        if handle != OpenHandle(0) {
+            let file = state.file(fid);
+            match open {
+                Some(access) if access.write => {
+                    file.write_open = Some(WriteOpen { handle, ticket });
+                }
+                _ => file.read_opens.push(handle),
+            }
+        }
+        match kind {
+            FileKind::Symlink => state.inode(fid).target = Some(target),
+            // Nothing is in a directory that was just made, and nobody else has seen it.
+            FileKind::Directory if state.locks.holds(fid, crate::cache::LEASE) => {
+                state
+                    .inode(fid)
+                    .directory()
+                    .extend(0, std::iter::empty(), true);
+            }
+            _ => {}
+        }
+        if current {
+            let listed = Listed { name, fid, kind };
+            state.inode(dir).directory().insert(cookie, listed);
+        }
+        let name_valid = current && state.locks.holds(dir, dlm::Bits::NAMES);
+        Ok((fid, name_valid))
+    }
+}

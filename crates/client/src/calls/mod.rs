@@ -1,0 +1,13 @@
+//! One file per call. Each answers from the cache under its locks, or asks a server.
+
+mod attributes;
+mod links;
+mod listing;
+mod lookup;
+mod make;
+mod open;
+mod space;
+mod xattr;
+
+pub use listing::{DirPage, PageEntry};
+pub use open::{OpenWish, Opened};

@@ -1,0 +1,302 @@
+//! Opening, closing, fsync. SEMANTICS: op.open, op.close, op.fsync
+
+use base::{ByteRange, Fid, FsError};
+use rpc::Urgency;
+use wire::mdt::{Access, OpenHandle, Reply, Request, SetAttr};
+use wire::ost;
+
+use crate::client::{Client, unexpected};
+use crate::handles::{FileHandle, HandleId};
+use crate::io::file::WriteOpen;
+use crate::io::readahead::ReadAhead;
+use crate::kernel::Forget;
+use crate::stats::bump;
+
+/// How a file shall be opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OpenWish {
+    /// For what.
+    pub access: Access,
+    /// Writes go to the end of file.
+    pub append: bool,
+}
+
+/// An open file.
+#[derive(Debug, Clone, Copy)]
+pub struct Opened {
+    /// Names it.
+    pub handle: HandleId,
+    /// The kernel may keep the pages it has of the file.
+    pub keep_cache: bool,
+}
+
+impl Client {
+    /// Opens a regular file.
+    pub async fn open(&self, fid: Fid, wish: OpenWish) -> Result<Opened, FsError> {
+        bump(&self.0.stats.open);
+        if self.lock().inode(fid).stale_names > 0 {
+            return Err(FsError::Stale);
+        }
+        let OpenWish { access, append } = wish;
+        let exec = match access {
+            Access { write: true, .. } => {
+                self.open_for_writing(fid).await?;
+                None
+            }
+            Access { exec: true, .. } => Some(self.register(fid, access, false).await?),
+            _ => {
+                self.open_for_reading(fid).await?;
+                None
+            }
+        };
+        let mut state = self.lock();
+        let file = state.file(fid);
+        match access.write {
+            true => file.writers += 1,
+            false => file.readers += 1,
+        }
+        let keep_cache = file.kernel_pages && !access.write;
+        let readahead = ReadAhead::new();
+        let handle = FileHandle {
+            fid,
+            access,
+            append,
+            readahead,
+            exec,
+        };
+        Ok(Opened {
+            handle: state.handles.add_file(handle),
+            keep_cache,
+        })
+    }
+
+    /// Reading needs no word to the MDT while a lock covers the file: before its name goes, the
+    /// lock is withdrawn, and then the MDT is told (see callbacks).
+    async fn open_for_reading(&self, fid: Fid) -> Result<(), FsError> {
+        {
+            let mut state = self.lock();
+            if state.attr_valid(fid) {
+                bump(&self.0.stats.open_hit);
+                return Ok(());
+            }
+            let open_elsewhere = state
+                .file_known(fid)
+                .is_some_and(|file| file.write_open.is_some() || !file.read_opens.is_empty());
+            if open_elsewhere {
+                bump(&self.0.stats.open_hit);
+                return Ok(());
+            }
+        }
+        let access = Access {
+            read: true,
+            ..Access::default()
+        };
+        let handle = self.register(fid, access, false).await?;
+        self.lock().file(fid).read_opens.push(handle);
+        Ok(())
+    }
+
+    /// All writers of this mount share one open at the MDT.
+    pub(crate) async fn open_for_writing(&self, fid: Fid) -> Result<(), FsError> {
+        loop {
+            let wait = {
+                let mut state = self.lock();
+                state.closing.remove(&fid);
+                let file = state.file(fid);
+                match (file.closing, file.write_open.is_some()) {
+                    (true, _) => file.waiters.wait(),
+                    (false, true) => {
+                        bump(&self.0.stats.open_hit);
+                        return Ok(());
+                    }
+                    (false, false) => break,
+                }
+            };
+            wait.await;
+        }
+        let access = Access {
+            write: true,
+            read: true,
+            exec: false,
+        };
+        self.register(fid, access, false).await?;
+        // From now on pages in the kernel can be written without a word: those it has were read
+        // under a lock that does not allow it (hazard 7).
+        self.drop_kernel_pages(fid).await;
+        Ok(())
+    }
+
+    pub(crate) async fn drop_kernel_pages(&self, fid: Fid) {
+        let had = std::mem::take(&mut self.lock().file(fid).kernel_pages);
+        if had {
+            self.0
+                .forget(Forget::Pages {
+                    fid,
+                    range: ByteRange::ALL,
+                })
+                .await;
+        }
+    }
+
+    /// Tells the MDT of an open. A write-open is kept with the file.
+    pub(crate) async fn register(
+        &self,
+        fid: Fid,
+        access: Access,
+        again: bool,
+    ) -> Result<OpenHandle, FsError> {
+        let (dir, mark) = {
+            let mut state = self.lock();
+            let dir = state.inode(fid).dir;
+            (dir, state.mark(dir))
+        };
+        let reply = self
+            .0
+            .mdt(Request::Open {
+                fid,
+                dir,
+                access,
+                again,
+            })
+            .await?;
+        let Reply::Opened {
+            node,
+            handle,
+            ticket,
+        } = reply
+        else {
+            return Err(unexpected(&reply));
+        };
+        let mut state = self.lock();
+        if !again {
+            state.take_node(&node, mark);
+        }
+        let file = state.file(fid);
+        if access.write {
+            file.write_open = Some(WriteOpen { handle, ticket });
+            file.object_exists = true;
+        }
+        Ok(handle)
+    }
+
+    /// `close(2)` was called on one of the handle's descriptors: what failed so far is told.
+    pub async fn flush(&self, handle: HandleId) -> Result<(), FsError> {
+        let mut state = self.lock();
+        let fid = state.handles.file(handle).ok_or(FsError::BadHandle)?.fid;
+        state.file(fid).take_error()
+    }
+
+    /// The last descriptor of the handle is gone.
+    pub fn release(&self, handle: HandleId) {
+        let mut ended = Vec::new();
+        {
+            let mut state = self.lock();
+            let Some(gone) = state.handles.remove_file(handle) else {
+                return;
+            };
+            let fid = gone.fid;
+            ended.extend(gone.exec.map(|handle| (fid, handle)));
+            let file = state.file(fid);
+            match gone.access.write {
+                true => file.writers -= 1,
+                false => file.readers -= 1,
+            }
+            if file.readers == 0 {
+                ended.extend(file.read_opens.drain(..).map(|handle| (fid, handle)));
+            }
+            if file.writers == 0 && file.write_open.is_some() {
+                state.closing.insert(fid);
+            }
+            state.drop_if_idle(fid);
+        }
+        if !ended.is_empty() {
+            let client = self.clone();
+            crate::executor::spawn(async move { client.close_readers(ended).await });
+        }
+    }
+
+    async fn close_readers(&self, ended: Vec<(Fid, OpenHandle)>) {
+        let close = |(fid, handle)| Request::Close {
+            fid,
+            handle,
+            change: SetAttr::default(),
+            under: base::LockHandle(0),
+        };
+        let requests = ended.into_iter().map(close).collect();
+        let shared = &self.0;
+        let closed = shared
+            .cluster
+            .mdt_batch(&shared.stats, requests, Urgency::Urgent)
+            .await;
+        if let Err(error) = closed {
+            tracing::debug!("could not tell the MDT of a close: {error}");
+        }
+    }
+
+    /// Everything written to the file, and its attributes and name, are durable when this returns.
+    pub async fn fsync(&self, fid: Fid) -> Result<(), FsError> {
+        self.write_out(fid, ByteRange::ALL).await?;
+        self.tell_changes(fid).await?;
+        let touched = {
+            let mut state = self.lock();
+            state.file_known(fid).map(|file| file.object_exists)
+        };
+        if touched == Some(true) {
+            self.sync_object(fid).await?;
+        }
+        self.sync_names().await?;
+        match self.lock().file_known(fid) {
+            Some(file) => file.take_error(),
+            None => Ok(()),
+        }
+    }
+
+    /// Everything done in the directory is durable when this returns.
+    pub async fn fsyncdir(&self) -> Result<(), FsError> {
+        self.sync_names().await
+    }
+
+    /// Everything done on this mount is durable when this returns.
+    pub async fn sync(&self) -> Result<(), FsError> {
+        self.write_out_all().await;
+        let fids = self.lock().fids();
+        for fid in fids {
+            self.tell_changes(fid).await?;
+        }
+        let targets: Vec<_> = self
+            .0
+            .cluster
+            .osts
+            .iter()
+            .map(|(target, _)| *target)
+            .collect();
+        for target in targets {
+            self.sync_target(target).await?;
+        }
+        self.sync_names().await
+    }
+
+    async fn sync_names(&self) -> Result<(), FsError> {
+        match self.0.mdt(Request::Sync).await? {
+            Reply::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn sync_object(&self, fid: Fid) -> Result<(), FsError> {
+        self.sync_target(self.target_of(fid)?).await
+    }
+
+    async fn sync_target(&self, target: base::TargetIndex) -> Result<(), FsError> {
+        let shared = &self.0;
+        let request = ost::Request::Sync;
+        let answer = shared.cluster.ost(
+            &shared.stats,
+            target,
+            request,
+            Vec::new(),
+            Urgency::Ordinary,
+        );
+        answer.await.map(|_| ())
+    }
+}

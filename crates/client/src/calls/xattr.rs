@@ -1,0 +1,121 @@
+//! Extended attributes. SEMANTICS: op.xattr
+
+use base::{Fid, FsError};
+use dlm::Bits;
+use wire::mdt::{Reply, Request, XattrMode};
+
+use crate::cache::inode::Xattrs;
+use crate::client::{Client, unexpected};
+
+impl Client {
+    /// The value of `name`.
+    pub async fn getxattr(&self, fid: Fid, name: &[u8]) -> Result<Vec<u8>, FsError> {
+        let values = self.xattrs(fid).await?;
+        let found = values.into_iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value).ok_or(FsError::NoAttribute)
+    }
+
+    /// All names, in order.
+    pub async fn listxattr(&self, fid: Fid) -> Result<Vec<Vec<u8>>, FsError> {
+        Ok(self
+            .xattrs(fid)
+            .await?
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect())
+    }
+
+    async fn xattrs(&self, fid: Fid) -> Result<Xattrs, FsError> {
+        if let Some(known) = self.xattrs_known(fid) {
+            return Ok(known);
+        }
+        let (mark, epoch) = {
+            let state = self.lock();
+            (state.mark(fid), state.stamp)
+        };
+        let reply = self.0.mdt(Request::GetXattrs { fid }).await?;
+        let Reply::Xattrs { values, cover } = reply else {
+            return Err(unexpected(&reply));
+        };
+        let mut state = self.lock();
+        let covered = cover.is_some_and(|grant| state.take_grant(&grant));
+        let current = state.is_current(mark) && state.stamp == epoch;
+        if covered && current && state.locks.holds(fid, Bits::XATTR) {
+            state.inode(fid).xattrs = Some(values.clone());
+        }
+        Ok(values)
+    }
+
+    /// "Has none" travels with the attributes; others are kept under XATTR.
+    fn xattrs_known(&self, fid: Fid) -> Option<Xattrs> {
+        let state = self.lock();
+        if state.attr(fid).is_some_and(|attr| !attr.has_xattrs) {
+            return Some(Vec::new());
+        }
+        if !state.locks.holds(fid, Bits::XATTR) {
+            return None;
+        }
+        state.known(fid)?.xattrs.clone()
+    }
+
+    /// Sets one.
+    pub async fn setxattr(
+        &self,
+        fid: Fid,
+        name: Vec<u8>,
+        value: Vec<u8>,
+        mode: XattrMode,
+    ) -> Result<(), FsError> {
+        self.change_xattr(
+            fid,
+            Request::SetXattr {
+                fid,
+                name,
+                value,
+                mode,
+            },
+        )
+        .await
+    }
+
+    /// Removes one.
+    pub async fn removexattr(&self, fid: Fid, name: Vec<u8>) -> Result<(), FsError> {
+        self.change_xattr(fid, Request::RemoveXattr { fid, name })
+            .await
+    }
+
+    async fn change_xattr(&self, fid: Fid, request: Request) -> Result<(), FsError> {
+        let mark = {
+            let mut state = self.lock();
+            let dir = state.inode(fid).dir;
+            state.mark(dir)
+        };
+        let reply = self.0.mdt(request).await?;
+        let Reply::Node(node) = reply else {
+            return Err(unexpected(&reply));
+        };
+        self.lock().inode(fid).xattrs = None;
+        self.take_changed_xattrs(&node, mark);
+        Ok(())
+    }
+
+    /// The EX holder's own attributes stay, but for what the change of xattrs itself makes.
+    fn take_changed_xattrs(&self, node: &wire::Node, mark: crate::cache::Mark) {
+        let local = {
+            let mut state = self.lock();
+            let inode = state.inode(node.fid);
+            let local = inode
+                .file
+                .as_ref()
+                .is_some_and(|file| file.exclusive.is_some());
+            if let (true, Some(attr)) = (local, inode.attr.as_mut()) {
+                attr.has_xattrs = node.attr.has_xattrs;
+                attr.ctime = attr.ctime.later(node.attr.ctime);
+            }
+            local
+        };
+        if !local {
+            self.take_changed(node, mark);
+        }
+    }
+}

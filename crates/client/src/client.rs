@@ -1,0 +1,205 @@
+//! The file system's calls, POSIX-shaped, on FIDs. FUSE, tools and tests all use these.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use base::{Clock, Fid, FsError, Name};
+use wire::Attr;
+use wire::mdt::{self, Caller};
+
+use crate::cache::State;
+use crate::cluster::Cluster;
+use crate::executor::{PutOff, oneshot};
+use crate::kernel::{Forget, KernelCache};
+use crate::params::Params;
+use crate::sequence::FidMint;
+use crate::stats::{Snapshot, Stats};
+
+/// A mounted file system. Cheap to clone.
+#[derive(Clone)]
+pub struct Client(pub(crate) Arc<Shared>);
+
+pub(crate) struct Shared {
+    /// Itself, for work that is started when the state is let go.
+    pub me: Weak<Shared>,
+    pub cluster: Cluster,
+    pub state: Mutex<State>,
+    pub stats: Stats,
+    pub params: Params,
+    pub clock: Arc<dyn Clock>,
+    pub kernel: Arc<dyn KernelCache>,
+    pub fids: FidMint,
+}
+
+/// A file, as a name was found to lead to it.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The file.
+    pub fid: Fid,
+    /// Its attributes, size included.
+    pub attr: Attr,
+    /// A lock covers the attributes.
+    pub attr_valid: bool,
+    /// A lock covers the name.
+    pub name_valid: bool,
+    /// When this was put together; see [`Client::stamp`].
+    pub stamp: u64,
+}
+
+/// A file's attributes.
+#[derive(Debug, Clone)]
+pub struct Stat {
+    /// All of them, size included.
+    pub attr: Attr,
+    /// A lock covers them.
+    pub valid: bool,
+    /// When this was put together; see [`Client::stamp`].
+    pub stamp: u64,
+}
+
+/// The state under its lock. When it is let go, the giving back of locks that was found due
+/// begins, and tasks woken meanwhile run.
+pub(crate) struct StateGuard<'a> {
+    // `None` only while it is dropped.
+    guard: Option<MutexGuard<'a, State>>,
+    shared: &'a Shared,
+    // Last: fields drop in order.
+    _put_off: PutOff,
+}
+
+impl Deref for StateGuard<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.guard.as_ref().expect("held until dropped")
+    }
+}
+
+impl DerefMut for StateGuard<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        self.guard.as_mut().expect("held until dropped")
+    }
+}
+
+impl Drop for StateGuard<'_> {
+    fn drop(&mut self) {
+        let going = std::mem::take(&mut self.locks.going);
+        self.guard = None;
+        if let (false, Some(shared)) = (going.is_empty(), self.shared.me.upgrade()) {
+            let client = Client(shared);
+            going
+                .into_iter()
+                .for_each(|going| client.start_giving_up(going));
+        }
+    }
+}
+
+impl Shared {
+    pub fn lock(&self) -> StateGuard<'_> {
+        let put_off = PutOff::begin();
+        let guard = self
+            .state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        StateGuard {
+            guard: Some(guard),
+            shared: self,
+            _put_off: put_off,
+        }
+    }
+
+    /// One request to the MDT.
+    pub async fn mdt(&self, request: mdt::Request) -> Result<mdt::Reply, FsError> {
+        self.cluster.mdt(&self.stats, request).await
+    }
+
+    /// Waits until the kernel has forgotten.
+    pub async fn forget(&self, what: Forget) {
+        let (done, told) = oneshot();
+        self.kernel.forget(what, done);
+        told.await;
+    }
+}
+
+/// An MDT answered something else than what it was asked.
+pub(crate) fn unexpected(reply: &mdt::Reply) -> FsError {
+    tracing::error!("the MDT gave an answer of the wrong kind: {reply:?}");
+    FsError::Io
+}
+
+impl Client {
+    pub(crate) fn lock(&self) -> StateGuard<'_> {
+        self.0.lock()
+    }
+
+    /// Grows whenever something cached is withdrawn. An answer whose stamp is older must reach
+    /// the kernel with timeouts of zero (hazard 3b).
+    pub fn stamp(&self) -> u64 {
+        self.lock().stamp
+    }
+
+    /// Counters now.
+    pub fn stats(&self) -> Snapshot {
+        self.0.stats.snapshot(self.0.cluster.rpcs_sent())
+    }
+
+    /// The counters themselves, for those who count outside (the kernel rim).
+    pub fn counters(&self) -> &Stats {
+        &self.0.stats
+    }
+
+    /// Tunables.
+    pub fn params(&self) -> &Params {
+        &self.0.params
+    }
+
+    /// The kernel holds `count` references less.
+    pub fn forget(&self, fid: Fid, count: u64) {
+        let mut state = self.lock();
+        if let Some(inode) = state.known_mut(fid) {
+            inode.lookups = inode.lookups.saturating_sub(count);
+            if inode.lookups == 0 {
+                state.drop_if_idle(fid);
+            }
+        }
+    }
+
+    /// The kernel is about to hold one more reference of each.
+    pub fn remember(&self, fids: impl IntoIterator<Item = Fid>) {
+        let mut state = self.lock();
+        for fid in fids {
+            state.inode(fid).lookups += 1;
+        }
+    }
+
+    /// Files known, files open, directories open, locks held.
+    pub fn sizes(&self) -> [usize; 4] {
+        let state = self.lock();
+        let (files, dirs) = state.handles.counts();
+        [state.len(), files, dirs, state.locks.len()]
+    }
+}
+
+/// What a new file shall be.
+#[derive(Debug, Clone)]
+pub struct NewNode {
+    /// Its kind.
+    pub kind: wire::FileKind,
+    /// Permission bits after the umask.
+    pub mode: u16,
+    /// Device number.
+    pub rdev: u32,
+    /// A symlink's target.
+    pub target: Vec<u8>,
+}
+
+/// Where something is to happen, and for whom.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The directory.
+    pub dir: Fid,
+    /// The name in it.
+    pub name: Name,
+    /// Who asks.
+    pub caller: Caller,
+}

@@ -1,0 +1,167 @@
+//! The servers, and how to ask them.
+
+use base::{Disrupted, Fid, FsError, TargetIndex, Transno};
+use layout::ObjectId;
+use rpc::{Batch, CallFuture, Message, Peer, ReplyBatch, Urgency};
+use wire::{mdt, opcode, ost, status_from};
+
+use crate::stats::Stats;
+
+/// An answer of an OST with the bytes that came along.
+#[derive(Debug)]
+pub(crate) struct OstAnswer {
+    pub reply: ost::Reply,
+    pub bulk: Vec<u8>,
+    pub transno: Transno,
+}
+
+/// The targets of one file system.
+pub(crate) struct Cluster {
+    pub mdt: Peer,
+    pub osts: Vec<(TargetIndex, Peer)>,
+}
+
+impl Cluster {
+    /// One request to the MDT.
+    pub async fn mdt(&self, stats: &Stats, request: mdt::Request) -> Result<mdt::Reply, FsError> {
+        let mut replies = self
+            .mdt_batch(stats, vec![request], Urgency::Ordinary)
+            .await?;
+        replies.pop().unwrap_or(Err(FsError::Io))
+    }
+
+    /// Many requests to the MDT in one message; each has its own answer.
+    pub async fn mdt_batch(
+        &self,
+        stats: &Stats,
+        requests: Vec<mdt::Request>,
+        urgency: Urgency,
+    ) -> Result<Vec<Result<mdt::Reply, FsError>>, FsError> {
+        let count = requests.len();
+        requests
+            .iter()
+            .for_each(|request| stats.sent(request.name()));
+        let messages = requests
+            .iter()
+            .map(|request| Message {
+                opcode: opcode::MDT,
+                body: wire::encode(request),
+            })
+            .collect();
+        let batch = Batch {
+            messages,
+            bulk: Vec::new(),
+        };
+        let answer = call(&self.mdt, batch, urgency).await.map_err(disrupted)?;
+        let mut replies = Vec::with_capacity(count);
+        for reply in &answer.replies {
+            let decoded = status_from(reply.status)
+                .and_then(|()| wire::decode(&reply.body).map_err(|error| garbled(&error)));
+            replies.push(decoded);
+        }
+        replies.resize_with(count, || Err(FsError::TryAgain));
+        Ok(replies)
+    }
+
+    /// One request to the OST of `target`, with bytes to send along.
+    pub async fn ost(
+        &self,
+        stats: &Stats,
+        target: TargetIndex,
+        request: ost::Request,
+        bulk: Vec<u8>,
+        urgency: Urgency,
+    ) -> Result<OstAnswer, FsError> {
+        let answer = self
+            .ost_batch(stats, target, &[request], bulk, urgency)
+            .await?;
+        let transno = answer.transno;
+        let reply = decode_ost(&answer, 0)?;
+        Ok(OstAnswer {
+            reply,
+            bulk: answer.bulk,
+            transno,
+        })
+    }
+
+    /// Many requests to one OST in one message.
+    pub async fn ost_batch(
+        &self,
+        stats: &Stats,
+        target: TargetIndex,
+        requests: &[ost::Request],
+        bulk: Vec<u8>,
+        urgency: Urgency,
+    ) -> Result<ReplyBatch, FsError> {
+        requests
+            .iter()
+            .for_each(|request| stats.sent(request.name()));
+        let moves_data = !bulk.is_empty()
+            || requests
+                .iter()
+                .any(|request| matches!(request, ost::Request::Read { .. }));
+        let messages = requests
+            .iter()
+            .map(|request| Message {
+                opcode: opcode::OST,
+                body: wire::encode(request),
+            })
+            .collect();
+        let batch = Batch { messages, bulk };
+        let peer = self.ost_peer(target)?;
+        let answer = match moves_data {
+            true => peer.call_bulk(batch),
+            false => call(peer, batch, urgency),
+        };
+        answer.await.map_err(disrupted)
+    }
+
+    /// The connection to `target`.
+    pub fn ost_peer(&self, target: TargetIndex) -> Result<&Peer, FsError> {
+        let found = self.osts.iter().find(|(index, _)| *index == target);
+        found.map(|(_, peer)| peer).ok_or(FsError::NoDevice)
+    }
+
+    /// Every connection.
+    pub fn peers(&self) -> impl Iterator<Item = &Peer> {
+        std::iter::once(&self.mdt).chain(self.osts.iter().map(|(_, peer)| peer))
+    }
+
+    /// Request frames sent to all targets.
+    pub fn rpcs_sent(&self) -> u64 {
+        self.peers().map(|peer| peer.counters().rpcs_sent()).sum()
+    }
+}
+
+fn call(peer: &Peer, batch: Batch, urgency: Urgency) -> CallFuture {
+    match urgency {
+        Urgency::Ordinary => peer.call(batch),
+        Urgency::Urgent => peer.call_urgent(batch),
+    }
+}
+
+/// The answer to the `index`th request of a batch.
+pub(crate) fn decode_ost(answer: &ReplyBatch, index: usize) -> Result<ost::Reply, FsError> {
+    let reply = answer.replies.get(index).ok_or(FsError::TryAgain)?;
+    status_from(reply.status)?;
+    wire::decode(&reply.body).map_err(|error| garbled(&error))
+}
+
+/// The object that holds a file's bytes.
+pub(crate) fn object_of(fid: Fid) -> ObjectId {
+    ObjectId { fid, stripe: 0 }
+}
+
+fn disrupted(cause: Disrupted) -> FsError {
+    match cause {
+        Disrupted::NewEpoch | Disrupted::WrongTarget => FsError::TryAgain,
+        Disrupted::Timeout | Disrupted::Evicted | Disrupted::Refused | Disrupted::Closed => {
+            FsError::Io
+        }
+    }
+}
+
+fn garbled(error: &wire::DecodeError) -> FsError {
+    tracing::error!("a server sent what cannot be read: {error}; are versions mixed?");
+    FsError::Io
+}

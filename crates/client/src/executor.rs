@@ -1,0 +1,328 @@
+//! Calls that must wait are parked as data: a future, polled by whoever brings what it waits for.
+//!
+//! The first poll runs on the thread that brought the request, so that a call the cache can answer
+//! is answered there. A later poll runs on the thread that woke it (an RPC reader, a notifier),
+//! with no hand-off. No thread ever waits while it holds a request (docs/adr/0003-parked-calls.md).
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+type Parked = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+const IDLE: u8 = 0;
+const RUNNING: u8 = 1;
+const NOTIFIED: u8 = 2;
+const DONE: u8 = 3;
+
+struct Task {
+    future: Mutex<Option<Parked>>,
+    state: AtomicU8,
+}
+
+thread_local! {
+    /// This thread is inside a poll, or holds a lock that a poll may want: wakes are put off.
+    static BUSY: Cell<bool> = const { Cell::new(false) };
+    static PUT_OFF: RefCell<VecDeque<Arc<Task>>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// Runs `future` on this thread until it waits; from then on wakers carry it.
+pub fn spawn(future: impl Future<Output = ()> + Send + 'static) {
+    let task = Arc::new(Task {
+        future: Mutex::new(Some(Box::pin(future))),
+        state: AtomicU8::new(NOTIFIED),
+    });
+    schedule(task);
+}
+
+/// While it lives, wakes on this thread wait: held beside a lock that woken tasks may take.
+pub(crate) struct PutOff {
+    outermost: bool,
+}
+
+impl PutOff {
+    pub(crate) fn begin() -> PutOff {
+        PutOff {
+            outermost: !BUSY.replace(true),
+        }
+    }
+}
+
+impl Drop for PutOff {
+    fn drop(&mut self) {
+        if self.outermost {
+            run_put_off();
+            BUSY.set(false);
+        }
+    }
+}
+
+fn run_put_off() {
+    while let Some(task) = PUT_OFF.with_borrow_mut(VecDeque::pop_front) {
+        task.run();
+    }
+}
+
+fn schedule(task: Arc<Task>) {
+    PUT_OFF.with_borrow_mut(|queue| queue.push_back(task));
+    drop(PutOff::begin());
+}
+
+impl Task {
+    fn run(self: &Arc<Task>) {
+        let waker = Waker::from(self.clone());
+        let mut context = Context::from_waker(&waker);
+        loop {
+            self.state.store(RUNNING, Ordering::SeqCst);
+            let mut slot = lock(&self.future);
+            let Some(future) = slot.as_mut() else { return };
+            if future.as_mut().poll(&mut context).is_ready() {
+                *slot = None;
+                self.state.store(DONE, Ordering::SeqCst);
+                return;
+            }
+            drop(slot);
+            // Woken while it ran: what it waited for is there already.
+            let parked =
+                self.state
+                    .compare_exchange(RUNNING, IDLE, Ordering::SeqCst, Ordering::SeqCst);
+            if parked.is_ok() {
+                return;
+            }
+        }
+    }
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Task>) {
+        loop {
+            match self.state.load(Ordering::SeqCst) {
+                IDLE => {
+                    let claimed = self.state.compare_exchange(
+                        IDLE,
+                        NOTIFIED,
+                        Ordering::SeqCst,
+                        Ordering::SeqCst,
+                    );
+                    if claimed.is_ok() {
+                        return schedule(self);
+                    }
+                }
+                RUNNING => {
+                    let told = self.state.compare_exchange(
+                        RUNNING,
+                        NOTIFIED,
+                        Ordering::SeqCst,
+                        Ordering::SeqCst,
+                    );
+                    if told.is_ok() {
+                        return;
+                    }
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Waits for `future` on this thread: for tools, tests and start-up, never on a kernel request.
+pub fn block_on<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
+    let done = Arc::new((Mutex::new(None), Condvar::new()));
+    let tell = done.clone();
+    spawn(async move {
+        let value = future.await;
+        *lock(&tell.0) = Some(value);
+        tell.1.notify_all();
+    });
+    let mut slot = lock(&done.0);
+    loop {
+        if let Some(value) = slot.take() {
+            return value;
+        }
+        slot = done
+            .1
+            .wait(slot)
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+    }
+}
+
+/// A value that one side will bring and the other waits for.
+pub struct Oneshot<T>(Arc<Mutex<OneshotState<T>>>);
+
+/// Brings the value; dropped without, the waiting side gets `None`.
+pub struct Sender<T>(Option<Arc<Mutex<OneshotState<T>>>>);
+
+struct OneshotState<T> {
+    value: Option<Option<T>>,
+    waker: Option<Waker>,
+}
+
+/// A pair of ends.
+pub fn oneshot<T>() -> (Sender<T>, Oneshot<T>) {
+    let state = Arc::new(Mutex::new(OneshotState {
+        value: None,
+        waker: None,
+    }));
+    (Sender(Some(state.clone())), Oneshot(state))
+}
+
+impl<T> Sender<T> {
+    /// Brings it.
+    pub fn send(mut self, value: T) {
+        self.finish(Some(value));
+    }
+
+    fn finish(&mut self, value: Option<T>) {
+        let Some(state) = self.0.take() else { return };
+        let mut state = lock(&state);
+        state.value = Some(value);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        self.finish(None);
+    }
+}
+
+impl<T> Future for Oneshot<T> {
+    type Output = Option<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        let mut state = lock(&self.0);
+        match state.value.take() {
+            Some(value) => Poll::Ready(value),
+            None => {
+                state.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// Waits for all of `futures`, in any order of their ends.
+pub async fn join_all<T>(futures: Vec<impl Future<Output = T> + Send>) -> Vec<T> {
+    let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    let mut results: Vec<Option<T>> = futures.iter().map(|_| None).collect();
+    std::future::poll_fn(move |context| {
+        let mut waiting = false;
+        for (future, result) in futures.iter_mut().zip(results.iter_mut()) {
+            if result.is_none() {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(value) => *result = Some(value),
+                    Poll::Pending => waiting = true,
+                }
+            }
+        }
+        match waiting {
+            true => Poll::Pending,
+            false => Poll::Ready(results.iter_mut().filter_map(Option::take).collect()),
+        }
+    })
+    .await
+}
+
+/// Parties that wait for a condition to be looked at again.
+#[derive(Default)]
+pub struct WaitList(Vec<Sender<()>>);
+
+impl WaitList {
+    /// One more; resolves at the next [`WaitList::wake_all`].
+    pub fn wait(&mut self) -> Oneshot<()> {
+        let (sender, receiver) = oneshot();
+        self.0.push(sender);
+        receiver
+    }
+
+    /// All may look again.
+    pub fn wake_all(&mut self) {
+        for sender in self.0.drain(..) {
+            sender.send(());
+        }
+    }
+
+    /// Nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_at_hand_runs_on_the_spot_and_a_parked_one_where_it_is_woken() {
+        let threads = Arc::new(Mutex::new(Vec::new()));
+        let (sender, receiver) = oneshot();
+        let seen = threads.clone();
+        spawn(async move {
+            lock(&seen).push(std::thread::current().id());
+            assert_eq!(receiver.await, Some(7));
+            lock(&seen).push(std::thread::current().id());
+        });
+        assert_eq!(lock(&threads).len(), 1);
+        std::thread::spawn(move || sender.send(7))
+            .join()
+            .expect("ran");
+        let threads = lock(&threads);
+        assert_eq!(threads[0], std::thread::current().id());
+        assert_ne!(threads[1], threads[0]);
+    }
+
+    #[test]
+    fn a_dropped_sender_ends_the_wait() {
+        let (sender, receiver) = oneshot::<u8>();
+        drop(sender);
+        assert_eq!(block_on(receiver), None);
+    }
+
+    #[test]
+    fn wakes_under_a_put_off_run_after_it() {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let (sender, receiver) = oneshot();
+        let seen = order.clone();
+        spawn(async move {
+            receiver.await;
+            lock(&seen).push("task");
+        });
+        let hold = PutOff::begin();
+        sender.send(());
+        lock(&order).push("holder");
+        drop(hold);
+        assert_eq!(*lock(&order), ["holder", "task"]);
+    }
+
+    #[test]
+    fn a_chain_of_wakes_does_not_grow_the_stack() {
+        let mut last = None;
+        let (first, mut receiver) = oneshot();
+        for _ in 0..100_000 {
+            let (sender, next) = oneshot();
+            spawn(async move {
+                receiver.await;
+                sender.send(());
+            });
+            receiver = next;
+            last = Some(());
+        }
+        assert!(last.is_some());
+        first.send(());
+        block_on(receiver);
+    }
+}

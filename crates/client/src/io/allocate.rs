@@ -1,0 +1,137 @@
+//! Reserving, freeing and finding space inside a file. SEMANTICS: op.fallocate, op.lseek
+
+use base::limits::FILE_BYTES_MAX;
+use base::{ByteRange, Fid, FsError};
+use rpc::Urgency;
+use wire::mdt::WriteTicket;
+use wire::ost::{self, AllocateMode};
+
+use crate::client::Client;
+use crate::cluster::object_of;
+use crate::kernel::Forget;
+
+impl Client {
+    /// `fallocate(2)` of a plain range.
+    pub async fn allocate(
+        &self,
+        fid: Fid,
+        range: ByteRange,
+        mode: AllocateMode,
+    ) -> Result<(), FsError> {
+        if range.end > FILE_BYTES_MAX {
+            return Err(FsError::FileTooBig);
+        }
+        self.begin_writing(fid).await?;
+        let result = self.allocate_open(fid, range, mode).await;
+        self.end_writing(fid);
+        result
+    }
+
+    async fn allocate_open(
+        &self,
+        fid: Fid,
+        range: ByteRange,
+        mode: AllocateMode,
+    ) -> Result<(), FsError> {
+        self.lock_all(fid).await?;
+        let sent = self.allocate_locked(fid, range, mode).await;
+        {
+            let mut state = self.lock();
+            let file = state.file(fid);
+            file.users -= 1;
+            file.waiters.wake_all();
+        }
+        sent?;
+        self.0.forget(Forget::Pages { fid, range }).await;
+        self.tell_size(fid).await
+    }
+
+    async fn allocate_locked(
+        &self,
+        fid: Fid,
+        range: ByteRange,
+        mode: AllocateMode,
+    ) -> Result<(), FsError> {
+        self.write_out(fid, ByteRange::ALL).await?;
+        let now = self.0.clock.now();
+        let ticket = {
+            let mut state = self.lock();
+            state.with_pages(fid, |file| {
+                file.pages.discard(range);
+                file.write_open
+                    .map_or(WriteTicket::default(), |open| open.ticket)
+            })
+        };
+        let target = self.target_of(fid)?;
+        let object = object_of(fid);
+        let request = ost::Request::Allocate {
+            object,
+            range,
+            mode,
+            ticket,
+            mtime: now,
+        };
+        let shared = &self.0;
+        let answer = shared
+            .cluster
+            .ost(
+                &shared.stats,
+                target,
+                request,
+                Vec::new(),
+                Urgency::Ordinary,
+            )
+            .await?;
+        let ost::Reply::Written { attr } = answer.reply else {
+            return Err(FsError::Io);
+        };
+        let mut state = self.lock();
+        let file = state.file(fid);
+        file.object_exists = true;
+        file.known = attr;
+        file.written = file.written.max(answer.transno);
+        Ok(())
+    }
+
+    /// The next data (or hole) at or after `offset`.
+    pub async fn seek(&self, fid: Fid, offset: u64, hole: bool) -> Result<u64, FsError> {
+        self.write_out(fid, ByteRange::ALL).await?;
+        let size = self.stat(fid).await?.attr.size;
+        if offset >= size {
+            return Err(FsError::NoData);
+        }
+        let never_sent = {
+            let mut state = self.lock();
+            let file = state.file(fid);
+            file.exclusive.is_some() && !file.object_exists
+        };
+        if never_sent {
+            return if hole {
+                Ok(offset)
+            } else {
+                Err(FsError::NoData)
+            };
+        }
+        let target = self.target_of(fid)?;
+        let request = ost::Request::Seek {
+            object: object_of(fid),
+            offset,
+            hole,
+        };
+        let shared = &self.0;
+        let answer = shared
+            .cluster
+            .ost(
+                &shared.stats,
+                target,
+                request,
+                Vec::new(),
+                Urgency::Ordinary,
+            )
+            .await?;
+        match answer.reply {
+            ost::Reply::Offset(found) => Ok(found),
+            _ => Err(FsError::Io),
+        }
+    }
+}

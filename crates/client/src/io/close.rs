@@ -1,0 +1,208 @@
+//! Closing at the MDT: after the last writer, when the bytes are durable, many in one message.
+
+use base::{ByteRange, Fid, FsError, LockHandle};
+use dlm::Bits;
+use rpc::Urgency;
+use wire::mdt::{Reply, Request, SetAttr, SizeUpdate};
+
+use crate::cache::inode::Covered;
+use crate::cache::{Mark, State};
+use crate::client::Client;
+use crate::executor::spawn;
+use crate::io::file::{FileState, Revoking};
+use crate::kernel::Forget;
+
+/// A Close to send.
+struct Closing {
+    fid: Fid,
+    mark: Mark,
+    request: Request,
+    /// What the kernel must forget first, as nothing will cover it.
+    forget: Vec<Forget>,
+}
+
+impl Client {
+    /// Tells the MDT of files whose last writer is gone and whose bytes are durable.
+    pub(crate) fn close_ready(&self) {
+        let batch_max = self.0.params.batch_max() as usize;
+        loop {
+            let batch = self.take_closing(batch_max);
+            if batch.is_empty() {
+                return;
+            }
+            let client = self.clone();
+            spawn(async move { client.close_batch(batch).await });
+        }
+    }
+
+    /// Closes what can be closed, and waits for it.
+    pub(crate) async fn close_all(&self) {
+        loop {
+            let batch = self.take_closing(self.0.params.batch_max() as usize);
+            if batch.is_empty() {
+                return;
+            }
+            self.close_batch(batch).await;
+        }
+    }
+
+    fn take_closing(&self, batch_max: usize) -> Vec<Closing> {
+        let mut state = self.lock();
+        let ready: Vec<Fid> = state
+            .closing
+            .iter()
+            .copied()
+            .filter(|fid| {
+                state
+                    .known(*fid)
+                    .is_some_and(|i| i.file.as_ref().is_some_and(|f| is_ready(f)))
+            })
+            .take(batch_max)
+            .collect();
+        ready
+            .into_iter()
+            .filter_map(|fid| prepare(&mut state, fid))
+            .collect()
+    }
+
+    async fn close_batch(&self, mut batch: Vec<Closing>) {
+        for closing in &mut batch {
+            for what in std::mem::take(&mut closing.forget) {
+                self.0.forget(what).await;
+            }
+        }
+        let requests = batch
+            .iter()
+            .map(|closing| closing.request.clone())
+            .collect();
+        let shared = &self.0;
+        let replies = shared
+            .cluster
+            .mdt_batch(&shared.stats, requests, Urgency::Urgent)
+            .await;
+        let replies = match replies {
+            Ok(replies) => replies,
+            Err(error) => batch.iter().map(|_| Err(error)).collect(),
+        };
+        for (closing, reply) in batch.into_iter().zip(replies) {
+            self.closed(closing, reply);
+        }
+    }
+
+    fn closed(&self, closing: Closing, reply: Result<Reply, FsError>) {
+        let fid = closing.fid;
+        let mut state = self.lock();
+        let exclusive = {
+            let file = state.file(fid);
+            file.closing = false;
+            file.write_open = None;
+            file.changed = SetAttr::default();
+            file.exclusive.take()
+        };
+        match reply {
+            Ok(Reply::Node(node)) => state.take_node(&node, closing.mark),
+            Ok(_) => tracing::error!("{fid}: the MDT gave an answer of the wrong kind to a close"),
+            Err(error) => {
+                tracing::warn!("{fid}: the MDT did not take the close: {error}");
+                state.inode(fid).covered = Covered::No;
+            }
+        }
+        // Nothing covers the bytes any more, unless an extent lock does.
+        if exclusive.is_some() {
+            state.with_pages(fid, |file| file.pages.discard(ByteRange::ALL));
+        }
+        state.file(fid).waiters.wake_all();
+        state.drop_if_idle(fid);
+    }
+
+    /// Tells the MDT what was changed under the EX lock, keeping the lock.
+    pub(crate) async fn tell_changes(&self, fid: Fid) -> Result<(), FsError> {
+        let request = {
+            let mut state = self.lock();
+            let dir = state.inode(fid).dir;
+            let Some(file) = state.file_known(fid) else {
+                return Ok(());
+            };
+            let (Some(under), false) = (file.exclusive, file.closing) else {
+                return Ok(());
+            };
+            let change = change_to_tell(file, false);
+            file.changed = SetAttr::default();
+            Request::SetAttr {
+                fid,
+                dir,
+                change,
+                caller: Default::default(),
+                under,
+            }
+        };
+        self.0.mdt(request).await.map(|_| ())
+    }
+}
+
+/// No writer, nothing unsent, nothing at the OST that a power cut would take.
+fn is_ready(file: &FileState) -> bool {
+    file.writers == 0
+        && file.write_open.is_some()
+        && !file.closing
+        && file.users == 0
+        && file.writing == 0
+        && file.revoking == Revoking::No
+        && file.pages.dirty_bytes() == 0
+        && (file.committed || file.written == base::Transno(0))
+}
+
+fn prepare(state: &mut State, fid: Fid) -> Option<Closing> {
+    state.closing.remove(&fid);
+    let dir = state.inode(fid).dir;
+    let leased = state.locks.holds(dir, Bits::CHILD);
+    let mark = state.mark(dir);
+    let file = state.file_known(fid)?;
+    let open = file.write_open?;
+    let change = change_to_tell(file, true);
+    let under = file.exclusive.unwrap_or(LockHandle(0));
+    let mut forget = Vec::new();
+    if file.exclusive.is_some() {
+        // Pages the kernel read under the EX lock, attributes likewise.
+        if std::mem::take(&mut file.kernel_pages) {
+            forget.push(Forget::Pages {
+                fid,
+                range: ByteRange::ALL,
+            });
+        }
+        if !leased {
+            forget.push(Forget::Attributes { fid, dir });
+        }
+    }
+    file.closing = true;
+    if under != LockHandle(0) {
+        state.locks.give_with_close(fid);
+    }
+    if !leased && under != LockHandle(0) {
+        state.withdraw();
+    }
+    let request = Request::Close {
+        fid,
+        handle: open.handle,
+        change,
+        under,
+    };
+    Some(Closing {
+        fid,
+        mark,
+        request,
+        forget,
+    })
+}
+
+/// The attributes changed here, and the size.
+pub(crate) fn change_to_tell(file: &FileState, committed: bool) -> SetAttr {
+    let mut change = file.changed.clone();
+    change.size = Some(SizeUpdate {
+        size: file.known.size,
+        blocks: file.known.blocks,
+        mtime: file.known.mtime,
+        committed,
+    });
+    change
+}

@@ -1,0 +1,136 @@
+//! What allows this client to use cached bytes: the MDT's EX lock on the inode, or an extent lock.
+
+use base::{ByteRange, Fid, FsError, LockHandle, TargetIndex};
+use dlm::Mode;
+use rpc::Urgency;
+use wire::ost;
+
+use crate::cache::State;
+use crate::client::Client;
+use crate::cluster::object_of;
+use crate::executor::Oneshot;
+use crate::io::file::Revoking;
+
+/// The unit in which the kernel caches, and so in which locks are asked for, in bytes.
+pub(crate) const PAGE_BYTES: u64 = 4096;
+
+/// What covers a range.
+pub(crate) enum Covering {
+    /// This lock; zero stands for the MDT's EX lock.
+    Lock(LockHandle),
+    /// A lock is being given back: look again after this.
+    Wait(Oneshot<()>),
+    /// Nothing.
+    No,
+}
+
+/// What covers `range` of the file for reading or writing. `from_kernel`: the question comes from
+/// the kernel's page cache, whose pages are locked meanwhile, so that it must not wait for a lock
+/// that is being given back as long as the kernel has not forgotten (hazard 6).
+pub(crate) fn covering(
+    state: &mut State,
+    fid: Fid,
+    range: ByteRange,
+    mode: Mode,
+    from_kernel: bool,
+) -> Covering {
+    let file = state.file(fid);
+    let forgetting = file.revoking == Revoking::Forgetting && from_kernel;
+    if file.exclusive.is_some() && !file.closing {
+        return match file.revoking {
+            Revoking::No => Covering::Lock(LockHandle(0)),
+            _ if forgetting => Covering::Lock(LockHandle(0)),
+            _ => Covering::Wait(file.waiters.wait()),
+        };
+    }
+    if file.closing {
+        return Covering::Wait(file.waiters.wait());
+    }
+    if forgetting && let Some(handle) = state.locks.extent_even_going(fid, mode, range) {
+        return Covering::Lock(handle);
+    }
+    match state.locks.extent(fid, mode, range) {
+        Some(handle) => Covering::Lock(handle),
+        None => Covering::No,
+    }
+}
+
+/// The mode that reads need: while the file can be written through a mapping here, pages the
+/// kernel takes are covered by PW (hazard 7).
+pub(crate) fn read_mode(state: &mut State, fid: Fid) -> Mode {
+    match state.file(fid).writers {
+        0 => Mode::PR,
+        _ => Mode::PW,
+    }
+}
+
+impl Client {
+    /// The OST that holds the file's bytes.
+    pub(crate) fn target_of(&self, fid: Fid) -> Result<TargetIndex, FsError> {
+        let state = self.lock();
+        let attr = state.known(fid).and_then(|inode| inode.attr.as_ref());
+        let stripes = attr
+            .map(|attr| &attr.layout.stripes)
+            .ok_or(FsError::Stale)?;
+        stripes.first().copied().ok_or(FsError::Invalid)
+    }
+
+    /// Waits for an extent lock on at least `range` and keeps it.
+    pub(crate) async fn enqueue(
+        &self,
+        fid: Fid,
+        mode: Mode,
+        range: ByteRange,
+    ) -> Result<(), FsError> {
+        let target = self.target_of(fid)?;
+        let range = range.aligned_out(PAGE_BYTES);
+        let request = ost::Request::Enqueue {
+            object: object_of(fid),
+            mode: mode.index() as u8,
+            range,
+        };
+        let shared = &self.0;
+        let answer = shared
+            .cluster
+            .ost(
+                &shared.stats,
+                target,
+                request,
+                Vec::new(),
+                Urgency::Ordinary,
+            )
+            .await?;
+        let ost::Reply::Locked { grant, attr } = answer.reply else {
+            return Err(FsError::Io);
+        };
+        take_extent(&mut self.lock(), fid, target, &grant, attr);
+        Ok(())
+    }
+}
+
+/// Keeps a lock and what came with it. Unwritten bytes of this client count beyond what the OST saw.
+pub(crate) fn take_extent(
+    state: &mut State,
+    fid: Fid,
+    target: TargetIndex,
+    grant: &ost::ExtentGrant,
+    attr: ost::ObjectAttr,
+) {
+    let knew = state.locks.holds_to_eof(fid);
+    state.locks.extent_granted(target, grant);
+    if knew {
+        return;
+    }
+    let file = state.file(fid);
+    let local_end = file.pages.dirty_end().unwrap_or(0);
+    let mtime = if local_end > 0 {
+        file.known.mtime.later(attr.mtime)
+    } else {
+        attr.mtime
+    };
+    file.known = ost::ObjectAttr {
+        size: attr.size.max(local_end),
+        blocks: attr.blocks,
+        mtime,
+    };
+}

@@ -1,0 +1,112 @@
+//! A regular file that is open or has data here.
+
+use base::{FsError, LockHandle, Timestamp, Transno};
+use wire::mdt::{OpenHandle, SetAttr, WriteTicket};
+use wire::ost::ObjectAttr;
+
+use crate::executor::WaitList;
+use crate::io::pages::PageCache;
+
+/// The one write-open of this client at the MDT, shared by all local handles.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WriteOpen {
+    pub handle: OpenHandle,
+    pub ticket: WriteTicket,
+}
+
+/// Where the giving back of a lock stands (hazard 6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Revoking {
+    /// Nothing is being given back.
+    #[default]
+    No,
+    /// The kernel is forgetting pages: reads and write-backs are still served under the old lock,
+    /// for their pages are locked in the kernel and the forgetting waits for them.
+    Forgetting,
+    /// The kernel holds nothing: calls wait for a new lock.
+    WritingOut,
+}
+
+/// Open counts, locks and bytes of one file.
+#[derive(Default)]
+pub(crate) struct FileState {
+    /// Local handles open for reading only.
+    pub readers: u32,
+    /// Local handles open for writing.
+    pub writers: u32,
+    /// The MDT's handle for this client's writers.
+    pub write_open: Option<WriteOpen>,
+    /// The MDT's handles of readers that had to be told to it (before an unlink, or after a
+    /// restart), and of those that execute the file.
+    pub read_opens: Vec<OpenHandle>,
+    /// The MDT's EX lock on the inode: attributes and data are this client's alone.
+    pub exclusive: Option<LockHandle>,
+    /// Attributes changed under the EX lock and not yet told.
+    pub changed: SetAttr,
+    /// The bytes.
+    pub pages: PageCache,
+    /// Size, blocks and last write as the bytes here make them; valid under EX, or under an extent
+    /// lock to the end of file.
+    pub known: ObjectAttr,
+    /// The object may exist on its OST: something was sent there, or the file is not of our making.
+    pub object_exists: bool,
+    /// The OST's transno of the last write sent.
+    pub written: Transno,
+    /// The OST has all of it durably.
+    pub committed: bool,
+    /// The kernel may hold pages of it.
+    pub kernel_pages: bool,
+    /// Where the giving back of a lock stands.
+    pub revoking: Revoking,
+    /// Reads answered since the forgetting began: it must be repeated.
+    pub refilled: bool,
+    /// Ranges being fetched.
+    pub fetching: Vec<base::ByteRange>,
+    /// Calls and write-outs that use a lock this moment.
+    pub users: u32,
+    /// Frames with its data are on their way.
+    pub writing: u32,
+    /// Its Close is on the way.
+    pub closing: bool,
+    /// What could not be written; told to the next fsync or close.
+    pub error: Option<FsError>,
+    /// Who waits for any of the above to change.
+    pub waiters: WaitList,
+}
+
+impl std::fmt::Debug for FileState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileState")
+            .field("readers", &self.readers)
+            .field("writers", &self.writers)
+            .field("exclusive", &self.exclusive)
+            .finish_non_exhaustive()
+    }
+}
+
+impl FileState {
+    /// Nothing local needs it any more, locks aside.
+    pub fn is_idle(&self) -> bool {
+        self.readers == 0
+            && self.writers == 0
+            && self.write_open.is_none()
+            && self.read_opens.is_empty()
+            && self.exclusive.is_none()
+            && self.pages.dirty_bytes() == 0
+            && self.writing == 0
+            && !self.closing
+            && self.users == 0
+            && self.revoking == Revoking::No
+    }
+
+    /// A write reached the cache.
+    pub fn wrote(&mut self, end: u64, now: Timestamp) {
+        self.known.size = self.known.size.max(end);
+        self.known.mtime = now;
+    }
+
+    /// The first error since it was last asked for.
+    pub fn take_error(&mut self) -> Result<(), FsError> {
+        self.error.take().map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,283 @@
+//! Write-behind: cached bytes on their way to the OSTs, many files in one message.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base::limits::BULK_BYTES_MAX;
+use base::{ByteRange, Fid, FsError, LockHandle, TargetIndex, Tick, Transno};
+use dlm::Mode;
+use rpc::Urgency;
+use wire::ost::{ObjectAttr, Reply, Request};
+
+use crate::cache::State;
+use crate::client::Client;
+use crate::cluster::{decode_ost, object_of};
+use crate::executor::spawn;
+use crate::io::pages::WriteOut;
+
+/// Frames with file data on their way at once; beyond, the rest waits for their answers.
+const FRAMES_MAX: u32 = 4;
+/// Writes in one frame.
+const WRITES_MAX: usize = 512;
+
+/// One write on its way.
+struct Sent {
+    fid: Fid,
+    out: WriteOut,
+}
+
+/// A frame's worth of writes to one OST.
+#[derive(Default)]
+struct WriteFrame {
+    sent: Vec<Sent>,
+    requests: Vec<Request>,
+    bulk: Vec<u8>,
+}
+
+impl WriteFrame {
+    fn room(&self) -> u64 {
+        match self.requests.len() < WRITES_MAX {
+            true => (BULK_BYTES_MAX - self.bulk.len()) as u64,
+            false => 0,
+        }
+    }
+
+    fn add(&mut self, state: &mut State, fid: Fid, mut out: WriteOut) {
+        let range = ByteRange::new(out.offset, out.offset + out.bytes.len() as u64);
+        let under = state
+            .locks
+            .extent_even_going(fid, Mode::PW, range)
+            .unwrap_or(LockHandle(0));
+        let file = state.file(fid);
+        file.writing += 1;
+        let under = if file.exclusive.is_some() {
+            LockHandle(0)
+        } else {
+            under
+        };
+        self.requests.push(Request::Write {
+            object: object_of(fid),
+            offset: out.offset,
+            bulk: (self.bulk.len() as u32, out.bytes.len() as u32),
+            ticket: file
+                .write_open
+                .map_or(Default::default(), |open| open.ticket),
+            mtime: file.known.mtime,
+            under,
+        });
+        self.bulk.append(&mut out.bytes);
+        self.sent.push(Sent { fid, out });
+    }
+}
+
+impl Client {
+    /// Sends all dirty bytes of `range` and waits until the OST has them and all that was on its
+    /// way before.
+    pub(crate) async fn write_out(&self, fid: Fid, range: ByteRange) -> Result<(), FsError> {
+        loop {
+            let (frame, wait) = {
+                let mut state = self.lock();
+                let Some(file) = state.file_known(fid) else {
+                    return Ok(());
+                };
+                if file.pages.is_flushed(range) {
+                    return Ok(());
+                }
+                let wait = file.waiters.wait();
+                (take_frame(&mut state, &[fid], range), wait)
+            };
+            match frame.requests.is_empty() {
+                true => {
+                    wait.await;
+                }
+                false => self.send_frame(self.target_of(fid)?, frame).await,
+            }
+        }
+    }
+
+    /// Sends everything dirty and waits for it.
+    pub(crate) async fn write_out_all(&self) {
+        let dirty: Vec<Fid> = self.lock().dirty.iter().copied().collect();
+        for fid in dirty {
+            if let Err(error) = self.write_out(fid, ByteRange::ALL).await {
+                tracing::warn!("data of {fid} could not be written: {error}");
+            }
+        }
+    }
+
+    /// Sends what is old, or all if there is much of it.
+    pub(crate) fn start_flushing(&self) {
+        self.flush_some(Duration::ZERO);
+    }
+
+    /// Sends what is older than the limit.
+    pub(crate) fn flush_aged(&self) {
+        self.flush_some(Duration::from_millis(self.0.params.dirty_age_ms()));
+    }
+
+    fn flush_some(&self, age: Duration) {
+        let now = self.0.clock.tick();
+        loop {
+            let (target, frame) = {
+                let mut state = self.lock();
+                if state.frames_writing >= FRAMES_MAX {
+                    return;
+                }
+                let Some((target, fids)) = due(&mut state, now, age) else {
+                    return;
+                };
+                let frame = take_frame(&mut state, &fids, ByteRange::ALL);
+                if frame.requests.is_empty() {
+                    return;
+                }
+                state.frames_writing += 1;
+                (target, frame)
+            };
+            let client = self.clone();
+            spawn(async move {
+                client.send_frame(target, frame).await;
+                client.lock().frames_writing -= 1;
+                let much = client.lock().dirty_bytes > client.0.params.dirty_max() / 8;
+                if much {
+                    client.start_flushing();
+                }
+            });
+        }
+    }
+
+    async fn send_frame(&self, target: TargetIndex, frame: WriteFrame) {
+        let WriteFrame {
+            sent,
+            requests,
+            bulk,
+        } = frame;
+        let shared = &self.0;
+        let answer = shared
+            .cluster
+            .ost_batch(&shared.stats, target, &requests, bulk, Urgency::Urgent)
+            .await;
+        let mut state = self.lock();
+        for (index, Sent { fid, out }) in sent.into_iter().enumerate() {
+            let reply = match &answer {
+                Ok(answer) => decode_ost(answer, index),
+                Err(error) => Err(*error),
+            };
+            let transno = answer.as_ref().map_or(Transno(0), |answer| answer.transno);
+            written(&mut state, fid, out, reply, transno);
+        }
+        state.room.wake_all();
+    }
+
+    /// The OST has made everything up to `last_committed` durable.
+    pub(crate) fn ost_committed(&self, last_committed: Transno) {
+        let mut state = self.lock();
+        let waiting: Vec<Fid> = state.uncommitted.iter().copied().collect();
+        for fid in waiting {
+            let Some(file) = state.file_known(fid) else {
+                state.uncommitted.remove(&fid);
+                continue;
+            };
+            if file.written <= last_committed {
+                file.pages.committed(last_committed);
+                file.committed = true;
+                state.uncommitted.remove(&fid);
+            }
+        }
+    }
+}
+
+/// An answer to one write.
+fn written(
+    state: &mut State,
+    fid: Fid,
+    out: WriteOut,
+    reply: Result<Reply, FsError>,
+    transno: Transno,
+) {
+    let attr = match reply {
+        Ok(Reply::Written { attr }) => Ok(attr),
+        Ok(_) => Err(FsError::Io),
+        Err(error) => Err(error),
+    };
+    let sent = state.with_pages(fid, |file| {
+        file.writing -= 1;
+        file.waiters.wake_all();
+        match attr {
+            Ok(attr) => note_written(file, out, attr, transno),
+            Err(FsError::TryAgain) => file.pages.failed(out.id),
+            Err(error) => {
+                tracing::error!(
+                    "{fid}: bytes from {} could not be written: {error}",
+                    out.offset
+                );
+                file.pages.written(out.id, Transno(0));
+                file.error.get_or_insert(error);
+            }
+        }
+        attr.is_ok()
+    });
+    if sent {
+        state.uncommitted.insert(fid);
+    }
+}
+
+fn note_written(
+    file: &mut crate::io::file::FileState,
+    out: WriteOut,
+    attr: ObjectAttr,
+    transno: Transno,
+) {
+    file.pages.written(out.id, transno);
+    file.object_exists = true;
+    file.written = file.written.max(transno);
+    file.committed = false;
+    file.known.blocks = attr.blocks;
+}
+
+/// Dirty bytes of `fids` within `range`, as much as fits one frame.
+fn take_frame(state: &mut State, fids: &[Fid], range: ByteRange) -> WriteFrame {
+    let mut frame = WriteFrame::default();
+    for fid in fids {
+        let room = frame.room();
+        if room == 0 {
+            break;
+        }
+        let outs = state.with_pages(*fid, |file| file.pages.take_dirty(range, room));
+        for out in outs {
+            frame.add(state, *fid, out);
+        }
+    }
+    frame
+}
+
+/// Files of one OST with bytes older than `age`, a frame's worth.
+fn due(state: &mut State, now: Tick, age: Duration) -> Option<(TargetIndex, Vec<Fid>)> {
+    let mut by_target: BTreeMap<TargetIndex, Vec<Fid>> = BTreeMap::new();
+    let dirty: Vec<Fid> = state.dirty.iter().copied().collect();
+    for fid in dirty {
+        let Some(inode) = state.known_mut(fid) else {
+            continue;
+        };
+        let Some(target) = inode
+            .attr
+            .as_ref()
+            .and_then(|a| a.layout.stripes.first().copied())
+        else {
+            continue;
+        };
+        let Some(file) = &inode.file else { continue };
+        let old = file
+            .pages
+            .oldest_dirty()
+            .is_some_and(|since| now.since(since) >= age);
+        if !old {
+            continue;
+        }
+        let fids = by_target.entry(target).or_default();
+        fids.push(fid);
+        if fids.len() >= WRITES_MAX {
+            break;
+        }
+    }
+    by_target.into_iter().max_by_key(|(_, fids)| fids.len())
+}

@@ -1,0 +1,376 @@
+//! Reading. SEMANTICS: op.read
+
+use base::{ByteRange, Fid, FsError, LockHandle, TargetIndex};
+use rpc::Urgency;
+use wire::ost;
+
+use crate::client::Client;
+use crate::cluster::object_of;
+use crate::executor::spawn;
+use crate::handles::HandleId;
+use crate::io::cover::{Covering, covering, read_mode, take_extent};
+use crate::io::pages::{Generation, Piece};
+use crate::stats::bump;
+
+/// Bytes read. As long as this lives the lock they were read under stays: the kernel rim drops it
+/// after it has handed them over.
+pub struct ReadData {
+    /// The bytes; fewer than asked at the end of file.
+    pub bytes: Vec<u8>,
+    _pin: Option<Pin>,
+}
+
+/// A use of a file's locks that giving them back waits for.
+pub(crate) struct Pin {
+    client: Client,
+    fid: Fid,
+}
+
+impl Pin {
+    /// To be made under the state's lock, in which `users` was raised.
+    fn new(client: &Client, fid: Fid) -> Pin {
+        Pin {
+            client: client.clone(),
+            fid,
+        }
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let mut state = self.client.lock();
+        if let Some(file) = state.file_known(self.fid) {
+            file.users -= 1;
+            if file.users == 0 {
+                file.waiters.wake_all();
+            }
+        }
+    }
+}
+
+/// What to do about a read.
+enum Plan {
+    /// All of it is here.
+    Done(Vec<u8>),
+    /// These bytes are missing; the lock that covers them; when they were missing.
+    Fetch {
+        under: LockHandle,
+        holes: Vec<ByteRange>,
+        asked: Generation,
+    },
+    /// Somebody is fetching some of it already.
+    Wait(crate::executor::Oneshot<()>),
+    /// No lock: ask for one with the bytes.
+    Ask,
+}
+
+impl Client {
+    /// Up to `len` bytes at `offset`.
+    pub async fn read(&self, handle: HandleId, offset: u64, len: u64) -> Result<ReadData, FsError> {
+        bump(&self.0.stats.read);
+        let fid = self
+            .lock()
+            .handles
+            .file(handle)
+            .ok_or(FsError::BadHandle)?
+            .fid;
+        let range = ByteRange::at(offset, len).ok_or(FsError::Invalid)?;
+        let mut asked_already = false;
+        loop {
+            let (plan, pin) = self.plan_read(handle, fid, range)?;
+            match plan {
+                Plan::Done(bytes) => {
+                    if !asked_already {
+                        bump(&self.0.stats.read_hit);
+                    }
+                    let count = bytes.len() as u64;
+                    let counter = &self.0.stats.read_bytes;
+                    counter.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
+                    return Ok(ReadData { bytes, _pin: pin });
+                }
+                Plan::Wait(wait) => {
+                    wait.await;
+                }
+                Plan::Fetch {
+                    under,
+                    holes,
+                    asked,
+                } => {
+                    asked_already = true;
+                    self.fetch(fid, under, holes, asked).await?;
+                }
+                Plan::Ask => {
+                    asked_already = true;
+                    self.read_with_lock(fid, range).await?;
+                }
+            }
+        }
+    }
+
+    fn plan_read(
+        &self,
+        handle: HandleId,
+        fid: Fid,
+        range: ByteRange,
+    ) -> Result<(Plan, Option<Pin>), FsError> {
+        let mut state = self.lock();
+        let mode = read_mode(&mut state, fid);
+        let under = match covering(&mut state, fid, range, mode, true) {
+            Covering::Lock(under) => under,
+            Covering::Wait(wait) => return Ok((Plan::Wait(wait), None)),
+            Covering::No => return Ok((Plan::Ask, None)),
+        };
+        let size = self.size_under(&mut state, fid, under);
+        let end = range.end.min(size.unwrap_or(u64::MAX));
+        let file = state.file(fid);
+        if range.start >= end {
+            file.users += 1;
+            return Ok((Plan::Done(Vec::new()), Some(Pin::new(self, fid))));
+        }
+        let wanted = ByteRange::new(range.start, end);
+        let (bytes, holes) = gather(file, wanted);
+        if holes.is_empty() {
+            file.users += 1;
+            file.kernel_pages = true;
+            file.refilled = true;
+            let pin = Pin::new(self, fid);
+            self.read_ahead(&mut state, handle, fid, wanted, size, under);
+            return Ok((Plan::Done(bytes), Some(pin)));
+        }
+        if holes
+            .iter()
+            .any(|hole| file.fetching.iter().any(|busy| busy.overlaps(*hole)))
+        {
+            return Ok((Plan::Wait(file.waiters.wait()), None));
+        }
+        file.users += 1;
+        file.fetching.extend(&holes);
+        let asked = file.pages.generation();
+        Ok((
+            Plan::Fetch {
+                under,
+                holes,
+                asked,
+            },
+            Some(Pin::new(self, fid)),
+        ))
+    }
+
+    /// The size, where the lock tells it.
+    fn size_under(
+        &self,
+        state: &mut crate::cache::State,
+        fid: Fid,
+        under: LockHandle,
+    ) -> Option<u64> {
+        let knows = under == LockHandle(0) || state.locks.reaches_eof(fid);
+        knows.then(|| state.file(fid).known.size)
+    }
+
+    /// Brings missing bytes into the cache. What the OST does not have reads as zeros.
+    async fn fetch(
+        &self,
+        fid: Fid,
+        under: LockHandle,
+        holes: Vec<ByteRange>,
+        asked: Generation,
+    ) -> Result<(), FsError> {
+        let result = self.fetch_holes(fid, under, &holes, asked).await;
+        let mut state = self.lock();
+        if let Some(file) = state.file_known(fid) {
+            file.fetching.retain(|busy| !holes.contains(busy));
+            file.waiters.wake_all();
+        }
+        result
+    }
+
+    async fn fetch_holes(
+        &self,
+        fid: Fid,
+        under: LockHandle,
+        holes: &[ByteRange],
+        asked: Generation,
+    ) -> Result<(), FsError> {
+        let target = self.target_of(fid)?;
+        for hole in holes {
+            let exists = self.lock().file(fid).object_exists;
+            let bytes = match exists {
+                true => self.read_object(fid, target, *hole, under).await?,
+                false => Vec::new(),
+            };
+            let whole = self.pad(fid, *hole, bytes).await?;
+            self.lock().file(fid).pages.fill(hole.start, &whole, asked);
+        }
+        Ok(())
+    }
+
+    async fn read_object(
+        &self,
+        fid: Fid,
+        target: TargetIndex,
+        range: ByteRange,
+        under: LockHandle,
+    ) -> Result<Vec<u8>, FsError> {
+        let len = range.len() as u32;
+        let object = object_of(fid);
+        let request = ost::Request::Read {
+            object,
+            offset: range.start,
+            len,
+            lock_mode: 0,
+            under,
+        };
+        let shared = &self.0;
+        let answer = shared
+            .cluster
+            .ost(
+                &shared.stats,
+                target,
+                request,
+                Vec::new(),
+                Urgency::Ordinary,
+            )
+            .await?;
+        let ost::Reply::Read { bulk, .. } = answer.reply else {
+            return Err(FsError::Io);
+        };
+        slice(&answer.bulk, bulk).map(<[u8]>::to_vec)
+    }
+
+    /// A short answer is a hole up to the end of file: zeros.
+    async fn pad(
+        &self,
+        fid: Fid,
+        range: ByteRange,
+        mut bytes: Vec<u8>,
+    ) -> Result<Vec<u8>, FsError> {
+        let wanted = range.len() as usize;
+        if bytes.len() >= wanted {
+            bytes.truncate(wanted);
+            return Ok(bytes);
+        }
+        let known = {
+            let mut state = self.lock();
+            let exclusive = state.file(fid).exclusive.is_some();
+            let knows = exclusive || state.locks.reaches_eof(fid);
+            knows.then(|| state.file(fid).known.size)
+        };
+        let size = match known {
+            Some(size) => size,
+            None => self.glimpse_object(fid, false).await?.size,
+        };
+        let end = size.clamp(range.start, range.end);
+        bytes.resize(((end - range.start) as usize).max(bytes.len()), 0);
+        Ok(bytes)
+    }
+
+    /// One request for lock and bytes; where the lock is not free, waits for it.
+    async fn read_with_lock(&self, fid: Fid, range: ByteRange) -> Result<(), FsError> {
+        let target = self.target_of(fid)?;
+        let (mode, asked, small) = {
+            let mut state = self.lock();
+            let mode = read_mode(&mut state, fid);
+            let size = state
+                .known(fid)
+                .and_then(|i| i.attr.as_ref())
+                .map_or(0, |a| a.size);
+            (mode, state.file(fid).pages.generation(), size)
+        };
+        // A small file is read whole at the first touch.
+        let len = match small <= crate::io::readahead::WHOLE_FILE_BYTES_MAX && range.start == 0 {
+            true => range.len().max(small),
+            false => range.len(),
+        };
+        let request = ost::Request::Read {
+            object: object_of(fid),
+            offset: range.start,
+            len: len as u32,
+            lock_mode: mode.index() as u8,
+            under: LockHandle(0),
+        };
+        let shared = &self.0;
+        let answer = shared
+            .cluster
+            .ost(
+                &shared.stats,
+                target,
+                request,
+                Vec::new(),
+                Urgency::Ordinary,
+            )
+            .await?;
+        let ost::Reply::Read { bulk, grant, attr } = answer.reply else {
+            return Err(FsError::Io);
+        };
+        let Some(grant) = grant else {
+            return self.enqueue(fid, mode, range).await;
+        };
+        let bytes = slice(&answer.bulk, bulk)?;
+        let mut state = self.lock();
+        take_extent(&mut state, fid, target, &grant, attr);
+        state.file(fid).object_exists = true;
+        state.file(fid).pages.fill(range.start, bytes, asked);
+        Ok(())
+    }
+
+    /// Starts to fetch what a sequential reader will want next.
+    fn read_ahead(
+        &self,
+        state: &mut crate::cache::State,
+        handle: HandleId,
+        fid: Fid,
+        read: ByteRange,
+        size: Option<u64>,
+        under: LockHandle,
+    ) {
+        let Some(size) = size else { return };
+        let Some(open) = state.handles.file(handle) else {
+            return;
+        };
+        let Some(ahead) = open.readahead.next(read.start, read.len(), size) else {
+            return;
+        };
+        let ahead = ByteRange::new(ahead.start, ahead.end.min(size).max(ahead.start));
+        let file = state.file(fid);
+        let holes: Vec<ByteRange> = file
+            .pages
+            .holes(ahead)
+            .into_iter()
+            .filter(|hole| !file.fetching.iter().any(|busy| busy.overlaps(*hole)))
+            .collect();
+        if holes.is_empty() {
+            return;
+        }
+        file.users += 1;
+        file.fetching.extend(&holes);
+        let (asked, pin, client) = (file.pages.generation(), Pin::new(self, fid), self.clone());
+        spawn(async move {
+            if let Err(error) = client.fetch(fid, under, holes, asked).await {
+                tracing::debug!("read-ahead of {fid} failed: {error}");
+            }
+            drop(pin);
+        });
+    }
+}
+
+/// The cached bytes of `wanted`, and what is missing.
+fn gather(file: &mut crate::io::file::FileState, wanted: ByteRange) -> (Vec<u8>, Vec<ByteRange>) {
+    let mut bytes = Vec::with_capacity(wanted.len() as usize);
+    let mut holes = Vec::new();
+    for piece in file.pages.read(wanted) {
+        match piece {
+            Piece::Hit { bytes: hit, .. } => bytes.extend_from_slice(hit),
+            Piece::Hole(range) => holes.push(range),
+        }
+    }
+    (bytes, holes)
+}
+
+/// The part of a bulk region that an answer names.
+pub(crate) fn slice(bulk: &[u8], part: (u32, u32)) -> Result<&[u8], FsError> {
+    let (start, len) = (part.0 as usize, part.1 as usize);
+    start
+        .checked_add(len)
+        .and_then(|end| bulk.get(start..end))
+        .ok_or(FsError::Io)
+}

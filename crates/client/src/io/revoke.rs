@@ -1,0 +1,150 @@
+//! Giving back locks on bytes: the kernel forgets, dirty bytes go out, then the lock goes.
+
+use base::{ByteRange, Fid, FsError, LockHandle};
+use dlm::CacheInput;
+use rpc::Urgency;
+use wire::mdt::{Request, SetAttr};
+
+use crate::cache::inode::Covered;
+use crate::client::Client;
+use crate::io::close::change_to_tell;
+use crate::io::file::Revoking;
+use crate::kernel::Forget;
+use crate::locks::Holder;
+
+impl Client {
+    /// An extent lock is wanted back.
+    pub(crate) async fn give_up_extent(
+        &self,
+        holder: Holder,
+        handle: LockHandle,
+        fid: Fid,
+        range: ByteRange,
+    ) {
+        self.begin_revoking(fid).await;
+        self.forget_pages(fid, range).await;
+        let written = self.write_out(fid, range).await;
+        self.finish_revoking(fid, range, written);
+        self.lock()
+            .locks
+            .step(holder, CacheInput::Dropped { handle });
+        self.send_releases();
+    }
+
+    /// One lock of a file is given back at a time.
+    async fn begin_revoking(&self, fid: Fid) {
+        loop {
+            let wait = {
+                let mut state = self.lock();
+                state.withdraw();
+                let file = state.file(fid);
+                match file.revoking {
+                    Revoking::No => {
+                        file.revoking = Revoking::Forgetting;
+                        return;
+                    }
+                    _ => file.waiters.wait(),
+                }
+            };
+            wait.await;
+        }
+    }
+
+    /// The kernel forgets the pages of `range`; again as long as reads were answered meanwhile,
+    /// for the kernel may have put those back (hazard 6).
+    async fn forget_pages(&self, fid: Fid, range: ByteRange) {
+        loop {
+            let had = {
+                let mut state = self.lock();
+                let file = state.file(fid);
+                file.refilled = false;
+                file.kernel_pages || file.writers > 0 || file.readers > 0
+            };
+            if had {
+                self.0.forget(Forget::Pages { fid, range }).await;
+            }
+            loop {
+                let wait = {
+                    let mut state = self.lock();
+                    let file = state.file(fid);
+                    match file.users {
+                        0 => break,
+                        _ => file.waiters.wait(),
+                    }
+                };
+                wait.await;
+            }
+            let mut state = self.lock();
+            let file = state.file(fid);
+            if !file.refilled {
+                file.revoking = Revoking::WritingOut;
+                if range == ByteRange::ALL {
+                    file.kernel_pages = false;
+                }
+                return;
+            }
+        }
+    }
+
+    fn finish_revoking(&self, fid: Fid, range: ByteRange, written: Result<(), FsError>) {
+        let mut state = self.lock();
+        state.withdraw();
+        state.with_pages(fid, |file| {
+            if let Err(error) = written {
+                file.error.get_or_insert(error);
+            }
+            file.pages.discard(range);
+            file.revoking = Revoking::No;
+            file.waiters.wake_all();
+        });
+        state.drop_if_idle(fid);
+    }
+
+    /// The EX lock on the inode is wanted back: bytes to the OST, attributes to the MDT.
+    pub(crate) async fn give_up_exclusive(&self, handle: LockHandle, fid: Fid) {
+        self.begin_revoking(fid).await;
+        let dir = self.lock().inode(fid).dir;
+        self.0.forget(Forget::Attributes { fid, dir }).await;
+        self.forget_pages(fid, ByteRange::ALL).await;
+        let written = self.write_out(fid, ByteRange::ALL).await;
+        if let Err(error) = self.tell_last_changes(fid, handle).await {
+            tracing::warn!("{fid}: the MDT did not take its attributes: {error}");
+        }
+        {
+            let mut state = self.lock();
+            let file = state.file(fid);
+            file.exclusive = None;
+            state.inode(fid).covered = Covered::No;
+        }
+        self.finish_revoking(fid, ByteRange::ALL, written);
+        self.lock()
+            .locks
+            .step(Holder::Mdt, CacheInput::Dropped { handle });
+        self.send_releases();
+    }
+
+    async fn tell_last_changes(&self, fid: Fid, under: LockHandle) -> Result<(), FsError> {
+        let (dir, change) = {
+            let mut state = self.lock();
+            let dir = state.inode(fid).dir;
+            let file = state.file(fid);
+            let change = change_to_tell(file, false);
+            file.changed = SetAttr::default();
+            (dir, change)
+        };
+        let caller = Default::default();
+        let request = Request::SetAttr {
+            fid,
+            dir,
+            change,
+            caller,
+            under,
+        };
+        let shared = &self.0;
+        let mut replies = shared
+            .cluster
+            .mdt_batch(&shared.stats, vec![request], Urgency::Urgent)
+            .await?;
+        replies.pop().unwrap_or(Err(FsError::Io)).map(|_| ())
+    }
+}

@@ -1,0 +1,162 @@
+//! Changing the size. SEMANTICS: op.truncate
+
+use base::limits::FILE_BYTES_MAX;
+use base::{ByteRange, Fid, FsError, LockHandle};
+use dlm::Mode;
+use rpc::Urgency;
+use wire::mdt::{SizeUpdate, WriteTicket};
+use wire::ost;
+
+use crate::client::Client;
+use crate::cluster::object_of;
+use crate::io::cover::{Covering, covering};
+
+impl Client {
+    /// Makes the file `size` bytes long.
+    pub(crate) async fn truncate(&self, fid: Fid, size: u64) -> Result<(), FsError> {
+        if size > FILE_BYTES_MAX {
+            return Err(FsError::FileTooBig);
+        }
+        self.begin_writing(fid).await?;
+        let result = self.truncate_open(fid, size).await;
+        self.end_writing(fid);
+        result
+    }
+
+    async fn truncate_open(&self, fid: Fid, size: u64) -> Result<(), FsError> {
+        let under = self.lock_all(fid).await?;
+        let (ticket, exists, now) = {
+            let mut state = self.lock();
+            let now = self.0.clock.now();
+            let (ticket, exists) = state.with_pages(fid, |file| {
+                file.pages.truncate(size);
+                file.known.size = size;
+                file.known.mtime = now;
+                if size == 0 {
+                    file.known.blocks = 0;
+                }
+                file.users -= 1;
+                file.waiters.wake_all();
+                let ticket = file
+                    .write_open
+                    .map_or(WriteTicket::default(), |open| open.ticket);
+                (ticket, file.object_exists)
+            });
+            (ticket, exists, now)
+        };
+        if !exists && size == 0 {
+            return self.tell_size(fid).await;
+        }
+        // Writes already on their way must not come after it.
+        self.write_out(fid, ByteRange::ALL).await?;
+        let target = self.target_of(fid)?;
+        let object = object_of(fid);
+        let request = ost::Request::Truncate {
+            object,
+            size,
+            ticket,
+            mtime: now,
+            under,
+        };
+        let shared = &self.0;
+        let answer = shared
+            .cluster
+            .ost(
+                &shared.stats,
+                target,
+                request,
+                Vec::new(),
+                Urgency::Ordinary,
+            )
+            .await?;
+        if let ost::Reply::Written { attr } = answer.reply {
+            let mut state = self.lock();
+            let file = state.file(fid);
+            file.object_exists = true;
+            file.known.blocks = attr.blocks;
+            file.written = file.written.max(answer.transno);
+        }
+        self.tell_size(fid).await
+    }
+
+    /// Waits until the whole file is locked for writing here, and counts a user of the lock.
+    pub(crate) async fn lock_all(&self, fid: Fid) -> Result<LockHandle, FsError> {
+        loop {
+            let wait = {
+                let mut state = self.lock();
+                match covering(&mut state, fid, ByteRange::ALL, Mode::PW, false) {
+                    Covering::Lock(under) => {
+                        state.file(fid).users += 1;
+                        return Ok(under);
+                    }
+                    Covering::Wait(wait) => Some(wait),
+                    Covering::No => None,
+                }
+            };
+            match wait {
+                Some(wait) => {
+                    wait.await;
+                }
+                None => self.enqueue(fid, Mode::PW, ByteRange::ALL).await?,
+            }
+        }
+    }
+
+    /// The right to change the file's bytes, for a call that has no handle.
+    pub(crate) async fn begin_writing(&self, fid: Fid) -> Result<(), FsError> {
+        self.open_for_writing(fid).await?;
+        self.lock().file(fid).writers += 1;
+        Ok(())
+    }
+
+    /// The inverse of [`Client::begin_writing`].
+    pub(crate) fn end_writing(&self, fid: Fid) {
+        let mut state = self.lock();
+        let file = state.file(fid);
+        file.writers -= 1;
+        if file.writers == 0 && file.write_open.is_some() {
+            state.closing.insert(fid);
+        }
+    }
+
+    /// Tells the MDT that size and mtime changed, unless it will be told with the Close under EX.
+    pub(crate) async fn tell_size(&self, fid: Fid) -> Result<(), FsError> {
+        let change = {
+            let mut state = self.lock();
+            let file = state.file(fid);
+            if file.exclusive.is_some() {
+                return Ok(());
+            }
+            let ost::ObjectAttr {
+                size,
+                blocks,
+                mtime,
+            } = file.known;
+            let update = SizeUpdate {
+                size,
+                blocks,
+                mtime,
+                committed: false,
+            };
+            wire::mdt::SetAttr {
+                size: Some(update),
+                ..Default::default()
+            }
+        };
+        let dir = self.lock().inode(fid).dir;
+        let mark = self.lock().mark(dir);
+        let caller = wire::mdt::Caller::default();
+        let under = LockHandle(0);
+        let request = wire::mdt::Request::SetAttr {
+            fid,
+            dir,
+            change,
+            caller,
+            under,
+        };
+        if let wire::mdt::Reply::Node(node) = self.0.mdt(request).await? {
+            self.take_changed(&node, mark);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+//! Writing: into the cache, under a lock; sent later. SEMANTICS: op.write, op.append
+
+use base::limits::FILE_BYTES_MAX;
+use base::{ByteRange, Fid, FsError};
+use dlm::Mode;
+
+use crate::cache::State;
+use crate::client::Client;
+use crate::handles::HandleId;
+use crate::io::cover::{Covering, covering};
+use crate::kernel::Forget;
+use crate::stats::bump;
+
+/// How bytes are to be written.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WriteWish {
+    /// At the end of file, wherever that is by then (hazard 8).
+    pub append: bool,
+    /// Pages the kernel writes back from a mapping: no caller, and its pages are locked.
+    pub write_back: bool,
+    /// Clear setuid and setgid.
+    pub kill_privileges: bool,
+}
+
+impl Client {
+    /// Writes `data`; returns where it went. Durable after fsync.
+    pub async fn write(
+        &self,
+        fid: Fid,
+        handle: Option<HandleId>,
+        offset: u64,
+        data: &[u8],
+        wish: WriteWish,
+    ) -> Result<u64, FsError> {
+        bump(&self.0.stats.write);
+        let append = wish.append
+            || handle.is_some_and(|id| self.lock().handles.file(id).is_some_and(|f| f.append));
+        if !wish.write_back {
+            self.wait_for_room().await;
+        }
+        if wish.kill_privileges {
+            self.kill_privileges(fid).await?;
+        }
+        let at = loop {
+            let cover = {
+                let mut state = self.lock();
+                let (at, range) = place(&mut state, fid, offset, data.len(), append)?;
+                match covering(&mut state, fid, range, Mode::PW, wish.write_back) {
+                    Covering::Lock(_) => {
+                        self.put(&mut state, fid, at, data);
+                        break at;
+                    }
+                    other => (other, range),
+                }
+            };
+            match cover {
+                (Covering::Wait(wait), _) => {
+                    wait.await;
+                }
+                (_, range) => self.enqueue(fid, Mode::PW, range).await?,
+            }
+        };
+        if append && at != offset {
+            // The kernel believes it wrote at `offset`.
+            let range = ByteRange::from(at.min(offset));
+            let (client, what) = (self.clone(), Forget::Pages { fid, range });
+            crate::executor::spawn(async move { client.0.forget(what).await });
+        }
+        let counter = &self.0.stats.write_bytes;
+        counter.fetch_add(data.len() as u64, std::sync::atomic::Ordering::Relaxed);
+        Ok(at)
+    }
+
+    fn put(&self, state: &mut State, fid: Fid, at: u64, data: &[u8]) {
+        let (tick, now) = (self.0.clock.tick(), self.0.clock.now());
+        state.with_pages(fid, |file| {
+            file.pages.write(at, data, tick);
+            file.wrote(at + data.len() as u64, now);
+        });
+    }
+
+    /// Waits while too much is unsent.
+    async fn wait_for_room(&self) {
+        loop {
+            let wait = {
+                let mut state = self.lock();
+                if state.dirty_bytes <= self.0.params.dirty_max() {
+                    break;
+                }
+                state.room.wait()
+            };
+            self.start_flushing();
+            wait.await;
+        }
+        if self.lock().dirty_bytes > self.0.params.dirty_max() / 8 {
+            self.start_flushing();
+        }
+    }
+
+    async fn kill_privileges(&self, fid: Fid) -> Result<(), FsError> {
+        let set = {
+            let state = self.lock();
+            state
+                .known(fid)
+                .and_then(|i| i.attr.as_ref())
+                .is_some_and(|a| a.mode & 0o6000 != 0)
+        };
+        if !set {
+            return Ok(());
+        }
+        let change = wire::mdt::SetAttr {
+            kill_privileges: true,
+            ..Default::default()
+        };
+        let caller = wire::mdt::Caller::default();
+        self.setattr(caller, fid, change, None, None)
+            .await
+            .map(|_| ())
+    }
+}
+
+/// Where `len` bytes go, and what must be locked for them.
+fn place(
+    state: &mut State,
+    fid: Fid,
+    offset: u64,
+    len: usize,
+    append: bool,
+) -> Result<(u64, ByteRange), FsError> {
+    let at = match append {
+        true => state.file(fid).known.size,
+        false => offset,
+    };
+    let range = ByteRange::at(at, len as u64).ok_or(FsError::FileTooBig)?;
+    if range.end > FILE_BYTES_MAX {
+        return Err(FsError::FileTooBig);
+    }
+    // An append needs to know where the file ends: the lock reaches to there and beyond.
+    Ok((at, if append { ByteRange::ALL } else { range }))
+}

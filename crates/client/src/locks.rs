@@ -1,0 +1,246 @@
+//! The locks this client holds: one mirror of each server's table.
+
+use base::{ByteRange, Fid, LockHandle, TargetIndex, Tick};
+use dlm::{
+    Bits, CacheInput, CacheLimits, CacheOutput, Cover, Keep, LockCache, Mode, Release, ResourceId,
+};
+use wire::attr::Grant;
+use wire::ost::ExtentGrant;
+
+/// Inodes and directories, at the MDT.
+const SPACE_INODE: u8 = 1;
+/// Bytes of objects, at an OST.
+const SPACE_OBJECT: u8 = 2;
+
+/// Whose lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holder {
+    Mdt,
+    Ost(TargetIndex),
+}
+
+/// A lock to give back: what it covered goes first.
+#[derive(Debug)]
+pub(crate) struct GivingUp {
+    pub holder: Holder,
+    pub handle: LockHandle,
+    pub fid: Fid,
+    pub cover: Cover,
+    pub keep: Keep,
+}
+
+/// All locks of this mount.
+pub(crate) struct Locks {
+    mdt: LockCache,
+    osts: Vec<(TargetIndex, LockCache)>,
+    /// To be started when the state is let go.
+    pub going: Vec<GivingUp>,
+    /// Moved by the timer; locks are aged by it.
+    pub now: Tick,
+}
+
+fn inode(fid: Fid) -> ResourceId {
+    ResourceId {
+        space: SPACE_INODE,
+        id: fid.0,
+    }
+}
+
+fn object(fid: Fid) -> ResourceId {
+    ResourceId {
+        space: SPACE_OBJECT,
+        id: fid.0,
+    }
+}
+
+impl Locks {
+    pub fn new(osts: impl IntoIterator<Item = TargetIndex>) -> Locks {
+        let cache = || LockCache::new(CacheLimits::default());
+        Locks {
+            mdt: cache(),
+            osts: osts.into_iter().map(|target| (target, cache())).collect(),
+            going: Vec::new(),
+            now: Tick(0),
+        }
+    }
+
+    fn cache(&mut self, holder: Holder) -> Option<&mut LockCache> {
+        match holder {
+            Holder::Mdt => Some(&mut self.mdt),
+            Holder::Ost(target) => self
+                .osts
+                .iter_mut()
+                .find(|(t, _)| *t == target)
+                .map(|(_, cache)| cache),
+        }
+    }
+
+    /// One event for a mirror; what it wants given back is queued.
+    pub fn step(&mut self, holder: Holder, input: CacheInput) {
+        let now = self.now;
+        let mut outputs = Vec::new();
+        let Some(cache) = self.cache(holder) else {
+            return;
+        };
+        cache.step(now, input, &mut outputs);
+        for output in outputs {
+            if let CacheOutput::Drop {
+                handle,
+                resource,
+                cover,
+                keep,
+                ..
+            } = output
+            {
+                let fid = Fid(resource.id);
+                self.going.push(GivingUp {
+                    holder,
+                    handle,
+                    fid,
+                    cover,
+                    keep,
+                });
+            }
+        }
+    }
+
+    /// A lock came with a reply of the MDT. False: it is wanted back already.
+    pub fn granted(&mut self, grant: &Grant) -> bool {
+        let Some(mode) = Mode::from_index(grant.mode) else {
+            return false;
+        };
+        let cover = Cover::Bits(Bits(grant.bits));
+        let (handle, resource) = (grant.handle, inode(grant.fid));
+        let version = grant.version;
+        let grant = dlm::Grant {
+            handle,
+            resource,
+            mode,
+            cover,
+            version,
+            withdrawn: Vec::new(),
+        };
+        self.step(
+            Holder::Mdt,
+            CacheInput::Granted {
+                grant,
+                in_use: false,
+            },
+        );
+        self.mdt.held_bits(resource, mode).contains(cover.bits())
+    }
+
+    /// A lock came with a reply of an OST.
+    pub fn extent_granted(&mut self, target: TargetIndex, grant: &ExtentGrant) {
+        let Some(mode) = Mode::from_index(grant.mode) else {
+            return;
+        };
+        let grant = dlm::Grant {
+            handle: grant.handle,
+            resource: object(grant.object.fid),
+            mode,
+            cover: Cover::Range(grant.range),
+            version: 0,
+            withdrawn: Vec::new(),
+        };
+        self.step(
+            Holder::Ost(target),
+            CacheInput::Granted {
+                grant,
+                in_use: false,
+            },
+        );
+    }
+
+    /// A lock on `fid` at the MDT with all of `bits` is held and not wanted back.
+    pub fn holds(&self, fid: Fid, bits: Bits) -> bool {
+        self.mdt.held_bits(inode(fid), Mode::PR).contains(bits)
+    }
+
+    /// The lease on `fid` was of use just now.
+    pub fn used(&mut self, fid: Fid, bits: Bits) {
+        let now = self.now;
+        self.mdt
+            .lookup(now, inode(fid), Mode::PR, Cover::Bits(bits));
+    }
+
+    /// Some lock on `fid` at the MDT is held.
+    pub fn holds_any(&self, fid: Fid) -> bool {
+        self.mdt.is_locked(inode(fid))
+    }
+
+    /// An extent lock that allows `mode` on `range` and is not wanted back.
+    pub fn extent(&mut self, fid: Fid, mode: Mode, range: ByteRange) -> Option<LockHandle> {
+        let (now, cover) = (self.now, Cover::Range(range));
+        self.osts
+            .iter_mut()
+            .find_map(|(_, cache)| cache.lookup(now, object(fid), mode, cover))
+    }
+
+    /// As [`Locks::extent`], but one that is being given back counts too.
+    pub fn extent_even_going(&self, fid: Fid, mode: Mode, range: ByteRange) -> Option<LockHandle> {
+        let cover = Cover::Range(range);
+        self.osts
+            .iter()
+            .find_map(|(_, cache)| cache.held_extent(object(fid), mode, cover))
+    }
+
+    /// The end of file is known here and nobody can move it: a lock reaches there, and it is not
+    /// wanted back.
+    pub fn holds_to_eof(&self, fid: Fid) -> bool {
+        let cover = Cover::Range(EOF);
+        self.osts
+            .iter()
+            .any(|(_, cache)| cache.allows(object(fid), Mode::PR, cover))
+    }
+
+    /// As [`Locks::holds_to_eof`], but a lock that is being given back counts too.
+    pub fn reaches_eof(&self, fid: Fid) -> bool {
+        self.extent_even_going(fid, Mode::PR, EOF).is_some()
+    }
+
+    /// Some extent lock of the file is held.
+    pub fn has_extents(&self, fid: Fid) -> bool {
+        self.osts
+            .iter()
+            .any(|(_, cache)| cache.is_locked(object(fid)))
+    }
+
+    /// The EX lock on the inode goes with the Close that is about to be sent.
+    pub fn give_with_close(&mut self, fid: Fid) {
+        let all = Cover::Bits(Bits(u32::MAX));
+        self.mdt.take_conflicting(inode(fid), Mode::PR, all);
+    }
+
+    /// Messages that give locks back.
+    pub fn take_releases(&mut self, max: usize) -> Vec<(Holder, Vec<Release>)> {
+        let mut all = vec![(Holder::Mdt, self.mdt.take_releases(max))];
+        for (target, cache) in &mut self.osts {
+            all.push((Holder::Ost(*target), cache.take_releases(max)));
+        }
+        all.retain(|(_, releases)| !releases.is_empty());
+        all
+    }
+
+    /// Ages all locks.
+    pub fn tick(&mut self, now: Tick) {
+        self.now = now;
+        self.step(Holder::Mdt, CacheInput::Tick);
+        let targets: Vec<_> = self.osts.iter().map(|(target, _)| *target).collect();
+        for target in targets {
+            self.step(Holder::Ost(target), CacheInput::Tick);
+        }
+    }
+
+    /// Locks held.
+    pub fn len(&self) -> usize {
+        let extents: usize = self.osts.iter().map(|(_, cache)| cache.lock_count()).sum();
+        self.mdt.lock_count() + extents
+    }
+}
+
+/// A byte that is in every lock to the end of file and in no other.
+const EOF: ByteRange = ByteRange {
+    start: u64::MAX - 1,
+    end: u64::MAX,
+};

@@ -1,0 +1,351 @@
+//! Joining a file system: the MGS tells who is where, then each target is reached.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use base::{BootEpoch, Clock, Fid, TargetIndex, TargetKind, TargetName, Transno};
+use rpc::{
+    Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Key, Message, Peer, PeerConfig,
+    Policy,
+};
+use wire::{mgs, opcode};
+
+use crate::cache::State;
+use crate::client::{Client, Shared};
+use crate::cluster::Cluster;
+use crate::executor::block_on;
+use crate::kernel::KernelCache;
+use crate::locks::{Holder, Locks};
+use crate::params::Params;
+use crate::recovery::Void;
+use crate::sequence::FidMint;
+use crate::stats::Stats;
+
+/// How often ages are looked at.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Finds the way to an address as the configuration spells it.
+pub type Reach = Arc<dyn Fn(&str) -> Option<Address> + Send + Sync>;
+
+/// Which file system to join, and how.
+pub struct MountConfig {
+    /// Where the MGS may be; tried in turn.
+    pub addresses: Vec<Address>,
+    /// Turns an address of the configuration into one to connect to.
+    pub reach: Reach,
+    /// The mount's name for itself.
+    pub uuid: ClientUuid,
+    /// The file system's key, needed over TCP.
+    pub key: Option<Key>,
+    /// Speak beyond loopback although nothing is encrypted.
+    pub insecure: bool,
+    /// What a call does while a server is away.
+    pub policy: Policy,
+}
+
+/// Why a file system can't be joined.
+#[derive(Debug)]
+pub enum MountError {
+    /// The MGS could not be asked.
+    Mgs(String),
+    /// The configuration names no MDT, or no OST.
+    Incomplete(&'static str),
+    /// A target's address can't be used from here.
+    Address(TargetName, String),
+    /// A thread could not be started.
+    Threads(std::io::Error),
+}
+
+impl fmt::Display for MountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MountError::Mgs(cause) => write!(f, "the management service did not answer: {cause}"),
+            MountError::Incomplete(what) => write!(
+                f,
+                "the file system has no {what} yet; start 'glint serve' on a directory that holds one"
+            ),
+            MountError::Address(target, address) => {
+                write!(
+                    f,
+                    "{target} is said to be at {address}, which is no address"
+                )
+            }
+            MountError::Threads(cause) => write!(f, "a thread could not be started: {cause}"),
+        }
+    }
+}
+
+impl std::error::Error for MountError {}
+
+/// A joined file system and the thread that ages its caches.
+pub struct Mounted {
+    client: Client,
+    config: mgs::Config,
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    timer: Option<JoinHandle<()>>,
+    ended: AtomicBool,
+}
+
+type Slot = Arc<OnceLock<Weak<Shared>>>;
+
+/// Takes one target's messages to the client.
+struct Handler {
+    holder: Holder,
+    client: Slot,
+}
+
+impl Handler {
+    fn client(&self) -> Option<Client> {
+        Some(Client(self.client.get()?.upgrade()?))
+    }
+}
+
+impl ClientHandler for Handler {
+    fn callback(&self, message: Message, responder: CallbackResponder) {
+        let Some(client) = self.client() else { return };
+        match self.holder {
+            Holder::Mdt => client.on_mdt_callback(&message, responder),
+            Holder::Ost(target) => client.on_ost_callback(target, &message, responder),
+        }
+    }
+
+    fn epoch_changed(&self, old: BootEpoch, new: BootEpoch) {
+        tracing::warn!(
+            "{:?} restarted (epoch {old} to {new}): caches dropped",
+            self.holder
+        );
+        if let Some(client) = self.client() {
+            client.void_all(self.holder, Void::Restarted);
+        }
+    }
+
+    fn evicted(&self) {
+        tracing::error!(
+            "{:?} evicted this mount: caches dropped, unwritten data of open files is lost",
+            self.holder
+        );
+        if let Some(client) = self.client() {
+            client.void_all(self.holder, Void::Evicted);
+        }
+    }
+
+    fn last_committed(&self, transno: Transno) {
+        if let (Some(client), Holder::Ost(_)) = (self.client(), self.holder) {
+            client.ost_committed(transno);
+        }
+    }
+}
+
+/// The MGS calls nobody back.
+struct NoCallbacks;
+
+impl ClientHandler for NoCallbacks {
+    fn callback(&self, _message: Message, _responder: CallbackResponder) {}
+    fn epoch_changed(&self, _old: BootEpoch, _new: BootEpoch) {}
+    fn evicted(&self) {}
+    fn last_committed(&self, _transno: Transno) {}
+}
+
+impl MountConfig {
+    fn peer(&self, target: TargetName, addresses: Vec<Address>, lanes: u8) -> PeerConfig {
+        PeerConfig {
+            target,
+            addresses,
+            uuid: self.uuid,
+            incarnation: 1,
+            key: self.key.clone(),
+            insecure: self.insecure,
+            policy: self.policy,
+            lanes,
+        }
+    }
+}
+
+/// Asks the MGS what the file system consists of.
+pub fn fetch_config(
+    config: &MountConfig,
+    clock: Arc<dyn Clock>,
+) -> Result<mgs::Config, MountError> {
+    let peer_config = config.peer(TargetName::MGS, config.addresses.clone(), 1);
+    let peer = Peer::new(peer_config, Arc::new(NoCallbacks), clock).map_err(MountError::Threads)?;
+    let request = wire::encode(&mgs::Request::GetConfig);
+    let answer = peer.call(Batch::of(opcode::MGS, request)).wait();
+    peer.close();
+    let failed = |cause: String| MountError::Mgs(cause);
+    let answer = answer.map_err(|cause| failed(cause.to_string()))?;
+    let reply = answer
+        .replies
+        .first()
+        .ok_or_else(|| failed("an empty answer".to_owned()))?;
+    let decoded = wire::decode::<mgs::Reply>(&reply.body);
+    let mgs::Reply::Config(found) = decoded.map_err(|cause| failed(cause.to_string()))?;
+    Ok(found)
+}
+
+impl Mounted {
+    /// Joins the file system.
+    pub fn join(
+        config: &MountConfig,
+        kernel: Arc<dyn KernelCache>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Mounted, MountError> {
+        let found = fetch_config(config, clock.clone())?;
+        let slot: Slot = Arc::default();
+        let mut mdt = None;
+        let mut osts = Vec::new();
+        for target in &found.targets {
+            let (holder, lanes) = match target.name.kind {
+                TargetKind::Mgs => continue,
+                TargetKind::Mdt => (Holder::Mdt, 1),
+                TargetKind::Ost => (Holder::Ost(target.name.index), 2),
+            };
+            let addresses = reachable(config, target)?;
+            let handler = Arc::new(Handler {
+                holder,
+                client: slot.clone(),
+            });
+            let peer_config = config.peer(target.name, addresses, lanes);
+            let peer =
+                Peer::new(peer_config, handler, clock.clone()).map_err(MountError::Threads)?;
+            match holder {
+                Holder::Mdt => mdt = Some(peer),
+                Holder::Ost(index) => osts.push((index, peer)),
+            }
+        }
+        let mdt = mdt.ok_or(MountError::Incomplete("MDT"))?;
+        if osts.is_empty() {
+            return Err(MountError::Incomplete("OST"));
+        }
+        let client = build(Cluster { mdt, osts }, kernel, clock);
+        // The slot is filled once, here.
+        let _ = slot.set(Arc::downgrade(&client.0));
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let timer = start_timer(&client, stop.clone());
+        let ended = AtomicBool::new(false);
+        Ok(Mounted {
+            client,
+            config: found,
+            stop,
+            timer,
+            ended,
+        })
+    }
+
+    /// The calls.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// What the MGS told.
+    pub fn config(&self) -> &mgs::Config {
+        &self.config
+    }
+
+    /// Sends everything unsent, closes, and leaves. Nothing is lost.
+    pub fn leave(&mut self) {
+        if self.ended.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let client = self.client.clone();
+        if let Err(error) = block_on(async move { client.sync_and_close().await }) {
+            tracing::error!("not everything could be written at the end: {error}");
+        }
+        self.end();
+    }
+
+    /// Leaves at once: what is unsent is lost.
+    pub fn abandon(&mut self) {
+        if !self.ended.swap(true, Ordering::SeqCst) {
+            self.end();
+        }
+    }
+
+    fn end(&mut self) {
+        *self.stop.0.lock().unwrap_or_else(|p| p.into_inner()) = true;
+        self.stop.1.notify_all();
+        if let Some(timer) = self.timer.take() {
+            // A timer that panicked has said so already.
+            let _ = timer.join();
+        }
+        self.client.0.cluster.peers().for_each(Peer::close);
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+fn reachable(config: &MountConfig, target: &mgs::TargetInfo) -> Result<Vec<Address>, MountError> {
+    let resolve = |text: &String| {
+        (config.reach)(text).ok_or_else(|| MountError::Address(target.name, text.clone()))
+    };
+    target.addresses.iter().map(resolve).collect()
+}
+
+fn build(cluster: Cluster, kernel: Arc<dyn KernelCache>, clock: Arc<dyn Clock>) -> Client {
+    let targets: Vec<TargetIndex> = cluster.osts.iter().map(|(index, _)| *index).collect();
+    let mut state = State::new(Locks::new(targets));
+    state.inode(Fid::ROOT).lookups = 1;
+    let shared = Arc::new_cyclic(|me: &Weak<Shared>| Shared {
+        me: me.clone(),
+        cluster,
+        state: Mutex::new(state),
+        stats: Stats::default(),
+        params: Params::default(),
+        clock,
+        kernel,
+        fids: FidMint::default(),
+    });
+    Client(shared)
+}
+
+fn start_timer(client: &Client, stop: Arc<(Mutex<bool>, Condvar)>) -> Option<JoinHandle<()>> {
+    let shared = Arc::downgrade(&client.0);
+    let work = move || {
+        loop {
+            let stopped = stop.0.lock().unwrap_or_else(|p| p.into_inner());
+            let waited = stop.1.wait_timeout(stopped, TICK);
+            if *waited.unwrap_or_else(|p| p.into_inner()).0 {
+                return;
+            }
+            let Some(shared) = shared.upgrade() else {
+                return;
+            };
+            Client(shared).tick();
+        }
+    };
+    std::thread::Builder::new()
+        .name("client-timer".to_owned())
+        .spawn(work)
+        .ok()
+}
+
+impl Client {
+    /// Time has passed: ages locks, sends what is old, closes what is durable.
+    pub fn tick(&self) {
+        let now = self.0.clock.tick();
+        self.lock().locks.tick(now);
+        self.flush_aged();
+        self.close_ready();
+        self.send_releases();
+    }
+
+    /// Everything done is durable and every file that is not open is closed at the MDT.
+    pub(crate) async fn sync_and_close(&self) -> Result<(), base::FsError> {
+        self.sync().await?;
+        {
+            let mut state = self.lock();
+            let closing: Vec<Fid> = state.closing.iter().copied().collect();
+            for fid in closing {
+                state.file(fid).committed = true;
+            }
+        }
+        self.close_all().await;
+        self.fsyncdir().await
+    }
+}

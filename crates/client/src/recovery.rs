@@ -1,0 +1,215 @@
+//! What a client does when a server restarted or dropped it (hazard 24).
+//!
+//! Every lock and cache of the old life is void: the kernel forgets what it was given, files that
+//! are open here are made known to the new life, bytes that were not durable are sent again.
+//! Files the new life does not know answer `Stale`.
+
+use base::{ByteRange, Fid, FsError, Name};
+use dlm::CacheInput;
+use rpc::Urgency;
+use wire::mdt::{Access, Request, SetAttr};
+
+use crate::cache::State;
+use crate::cache::inode::Covered;
+use crate::client::Client;
+use crate::executor::spawn;
+use crate::kernel::Forget;
+use crate::locks::Holder;
+use crate::stats::bump;
+
+/// Why everything is void.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Void {
+    /// The server restarted.
+    Restarted,
+    /// The server gave up on this client: what was unsent may clash with what others did since.
+    Evicted,
+}
+
+impl Client {
+    /// All that `holder` granted is void.
+    pub(crate) fn void_all(&self, holder: Holder, why: Void) {
+        bump(&self.0.stats.recoveries);
+        let now = self.0.clock.tick();
+        let mut names = Vec::new();
+        let mut forget = Vec::new();
+        let mut reopen = Vec::new();
+        {
+            let mut state = self.lock();
+            state.withdraw();
+            state.locks.step(holder, CacheInput::NewEpoch);
+            for fid in state.fids() {
+                match holder {
+                    Holder::Mdt => {
+                        names.extend(void_inode(&mut state, fid, &mut forget));
+                        if let Some(reopened) = void_opens(&mut state, fid, why) {
+                            reopen.push(reopened);
+                        }
+                    }
+                    Holder::Ost(_) => void_bytes(&mut state, fid, why, now, &mut forget),
+                }
+            }
+            for (dir, name, fid) in names {
+                self.forget_name(&mut state, dir, name, fid, &mut forget);
+            }
+        }
+        if holder == Holder::Mdt {
+            self.0.fids.clear();
+        }
+        for what in forget {
+            let client = self.clone();
+            spawn(async move { client.0.forget(what).await });
+        }
+        for fid in reopen {
+            let client = self.clone();
+            spawn(async move { client.reopen(fid).await });
+        }
+    }
+
+    /// Makes the new life of the MDT know a file that is open here.
+    async fn reopen(&self, fid: Fid) {
+        let (read, write, change) = {
+            let mut state = self.lock();
+            let Some(file) = state.file_known(fid) else {
+                return;
+            };
+            let write = file.writers > 0 || file.pages.dirty_bytes() > 0;
+            (file.readers > 0, write, std::mem::take(&mut file.changed))
+        };
+        let mut result = Ok(());
+        if write {
+            let access = Access {
+                read: true,
+                write: true,
+                exec: false,
+            };
+            result = self.register(fid, access, true).await.map(|_| ());
+            let mut state = self.lock();
+            if state.file(fid).writers == 0 {
+                state.closing.insert(fid);
+            }
+        }
+        if read {
+            self.register_reader(fid).await;
+        }
+        if result.is_ok() && change != SetAttr::default() {
+            result = self.tell_old_changes(fid, change).await;
+        }
+        if let Err(error) = result {
+            tracing::warn!("{fid} was open when the MDT restarted and is lost: {error}");
+            let mut state = self.lock();
+            state.with_pages(fid, |file| {
+                file.pages.discard(ByteRange::ALL);
+                file.error.get_or_insert(FsError::Io);
+                file.write_open = None;
+                file.waiters.wake_all();
+            });
+        }
+    }
+
+    async fn tell_old_changes(&self, fid: Fid, change: SetAttr) -> Result<(), FsError> {
+        let (dir, under, caller) = (Fid::NONE, base::LockHandle(0), Default::default());
+        let request = Request::SetAttr {
+            fid,
+            dir,
+            change,
+            caller,
+            under,
+        };
+        let shared = &self.0;
+        let replies = shared
+            .cluster
+            .mdt_batch(&shared.stats, vec![request], Urgency::Urgent)
+            .await?;
+        replies
+            .into_iter()
+            .next()
+            .unwrap_or(Err(FsError::Io))
+            .map(|_| ())
+    }
+}
+
+/// Attributes and names of the old life; what the kernel has of them.
+fn void_inode(state: &mut State, fid: Fid, forget: &mut Vec<Forget>) -> Vec<(Fid, Name, Fid)> {
+    let inode = state.inode(fid);
+    inode.covered = Covered::No;
+    inode.xattrs = None;
+    // Versions of the new life may be lower than those of the old.
+    if let Some(attr) = &mut inode.attr {
+        attr.version = 0;
+    }
+    if inode.lookups > 0 {
+        forget.push(Forget::Attributes {
+            fid,
+            dir: inode.dir,
+        });
+    }
+    let Some(directory) = &mut inode.directory else {
+        return Vec::new();
+    };
+    directory.withdrawn += 1;
+    let names = directory
+        .names()
+        .map(|(name, named)| (fid, name.clone(), named.fid))
+        .collect();
+    directory.forget_all();
+    forget.push(Forget::Pages {
+        fid,
+        range: ByteRange::ALL,
+    });
+    names
+}
+
+/// Open files of the old life; `Some` where the new one must be told.
+fn void_opens(state: &mut State, fid: Fid, why: Void) -> Option<Fid> {
+    let file = state.file_known(fid)?;
+    file.write_open = None;
+    file.read_opens.clear();
+    file.closing = false;
+    let exclusive = file.exclusive.take();
+    if exclusive.is_some() {
+        // Its pages were covered by the lock that is void.
+        file.kernel_pages = false;
+    }
+    if why == Void::Evicted {
+        state.with_pages(fid, |file| {
+            if file.pages.dirty_bytes() > 0 {
+                file.error.get_or_insert(FsError::Io);
+            }
+            file.pages.discard(ByteRange::ALL);
+            file.changed = SetAttr::default();
+        });
+    }
+    let file = state.file_known(fid)?;
+    file.waiters.wake_all();
+    (file.readers + file.writers > 0 || file.pages.dirty_bytes() > 0).then_some(fid)
+}
+
+/// Bytes under locks of the old life.
+fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &mut Vec<Forget>) {
+    let Some(file) = state.file_known(fid) else {
+        return;
+    };
+    if file.kernel_pages {
+        forget.push(Forget::Pages {
+            fid,
+            range: ByteRange::ALL,
+        });
+    }
+    if file.exclusive.is_some() && why == Void::Evicted {
+        return;
+    }
+    state.with_pages(fid, |file| {
+        match why {
+            Void::Restarted => file.pages.server_restarted(now),
+            Void::Evicted => {
+                if file.pages.dirty_bytes() > 0 {
+                    file.error.get_or_insert(FsError::Io);
+                }
+                file.pages.discard(ByteRange::ALL);
+            }
+        }
+        file.kernel_pages = false;
+        file.waiters.wake_all();
+    });
+}

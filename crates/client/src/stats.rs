@@ -1,0 +1,124 @@
+//! What this mount counts. Names are Lustre's where it has them.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// The counters.
+        #[derive(Debug, Default)]
+        pub struct Stats {
+            $($(#[$doc])* pub $name: AtomicU64,)*
+            requests: Mutex<BTreeMap<&'static str, u64>>,
+        }
+
+        /// The counters at one moment.
+        #[derive(Debug, Default, Clone, Serialize)]
+        pub struct Snapshot {
+            $($(#[$doc])* pub $name: u64,)*
+            /// Request frames sent to all targets, sub-requests of a frame counted once.
+            pub rpcs_sent: u64,
+            /// Requests sent by kind; those of one frame each count.
+            pub requests: BTreeMap<String, u64>,
+        }
+
+        impl Stats {
+            /// All of them now.
+            pub fn snapshot(&self, rpcs_sent: u64) -> Snapshot {
+                let requests = self.requests.lock().unwrap_or_else(|p| p.into_inner());
+                Snapshot {
+                    $($name: self.$name.load(Ordering::Relaxed),)*
+                    rpcs_sent,
+                    requests: requests.iter().map(|(k, v)| (k.to_string(), *v)).collect(),
+                }
+            }
+
+            /// Sets all to zero.
+            pub fn clear(&self) {
+                $(self.$name.store(0, Ordering::Relaxed);)*
+                self.requests.lock().unwrap_or_else(|p| p.into_inner()).clear();
+            }
+        }
+    };
+}
+
+counters! {
+    /// Lookups asked by the kernel or a tool.
+    lookup,
+    /// Of these answered from the cache.
+    lookup_hit,
+    /// Attribute questions.
+    getattr,
+    /// Of these answered from the cache.
+    getattr_hit,
+    /// Directory listings asked for (one for each kernel buffer).
+    readdir,
+    /// Of these answered from the cache.
+    readdir_hit,
+    /// Opens.
+    open,
+    /// Of these without asking the MDT.
+    open_hit,
+    /// Files made.
+    create,
+    /// Names removed.
+    unlink,
+    /// Names moved.
+    rename,
+    /// Attribute changes.
+    setattr,
+    /// Read calls.
+    read,
+    /// Of these answered from the cache.
+    read_hit,
+    /// Bytes read.
+    read_bytes,
+    /// Write calls.
+    write,
+    /// Bytes written.
+    write_bytes,
+    /// Blocking callbacks answered.
+    blocking_callbacks,
+    /// Single entries of leases withdrawn.
+    withdrawals,
+    /// Glimpse callbacks answered.
+    glimpses,
+    /// statahead: directories walked with it.
+    statahead_total,
+    /// statahead: walks given up because guesses were wrong.
+    statahead_wrong,
+    /// statahead: entries fetched ahead.
+    statahead_entries,
+    /// statahead: batches sent.
+    statahead_batches,
+    /// statahead: entries fetched ahead and then asked for.
+    hit_total,
+    /// statahead: entries asked for that were not fetched ahead.
+    miss_total,
+    /// Sizes fetched ahead from OSTs.
+    agl_total,
+    /// Epoch bumps of the kernel's dentry cache, the last resort of coherence.
+    inc_epoch,
+    /// Server restarts and evictions seen.
+    recoveries,
+}
+
+impl Stats {
+    /// A request of a kind was sent.
+    pub(crate) fn sent(&self, kind: &'static str) {
+        *self
+            .requests
+            .lock()
+            .unwrap_or_else(|p| p.into_inner())
+            .entry(kind)
+            .or_default() += 1;
+    }
+}
+
+/// Adds one to a counter.
+pub(crate) fn bump(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
