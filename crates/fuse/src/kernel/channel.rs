@@ -1,0 +1,364 @@
+//! Reader threads: take requests from the kernel and hand them to a [`Handler`].
+
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+
+use tracing::{debug, error, info};
+use zerocopy::IntoBytes;
+
+use super::abi::{MAJOR, MINOR_OLDEST, READ_BUFFER_MIN, UNIQUE_INTERRUPT};
+use super::device::{Device, Received};
+use super::errno::Errno;
+use super::flusher::become_io_flusher;
+use super::handler::{Handler, Heard};
+use super::negotiation::{self, Granted, KernelLevel};
+use super::notify::Notifier;
+use super::replier::{Replier, ReplyPort};
+use super::request::{Dialect, Fault, InitRequest, Malformed, Op, Request};
+
+/// Room for everything of a request but a WRITE's data.
+const HEAD_BYTES: usize = 4096;
+/// Largest request other than WRITE: an extended attribute's value, with room to spare.
+const BODY_BYTES_MIN: usize = 128 << 10;
+
+/// How a session runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionConfig {
+    /// Reader threads; at least 1.
+    pub readers: usize,
+    /// The kernel to act as if under.
+    pub kernel: KernelLevel,
+}
+
+impl Default for SessionConfig {
+    /// One reader a CPU, 2 to 4.
+    fn default() -> SessionConfig {
+        let cpus = thread::available_parallelism().map_or(2, usize::from);
+        SessionConfig {
+            readers: cpus.clamp(2, 4),
+            kernel: KernelLevel::Running,
+        }
+    }
+}
+
+/// Why a session did not start.
+#[derive(Debug)]
+pub enum SessionError {
+    /// The mount went away before its first request.
+    Unmounted,
+    /// The kernel speaks a version that is not served here.
+    Version {
+        /// The kernel's.
+        major: u32,
+        /// The kernel's.
+        minor: u32,
+    },
+    /// The first request was not INIT, or could not be understood.
+    Handshake(String),
+    /// The device failed, or no thread could be started.
+    Io(io::Error),
+}
+
+impl fmt::Display for SessionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SessionError::Unmounted => f.write_str("unmounted before it was ready"),
+            SessionError::Version { major, minor } => write!(
+                f,
+                "the kernel speaks FUSE {major}.{minor}; {MAJOR}.{MINOR_OLDEST} or later is \
+                 needed: use Linux 5.4 or later"
+            ),
+            SessionError::Handshake(why) => write!(f, "no FUSE handshake: {why}"),
+            SessionError::Io(error) => write!(f, "cannot serve the mount: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for SessionError {}
+
+impl From<io::Error> for SessionError {
+    fn from(error: io::Error) -> SessionError {
+        SessionError::Io(error)
+    }
+}
+
+/// A mount being served.
+///
+/// Ends when the mount is gone; dropping this value does not end it.
+#[derive(Debug)]
+pub struct Session {
+    threads: Vec<JoinHandle<()>>,
+    granted: Granted,
+    notifier: Notifier,
+}
+
+impl Session {
+    /// Shakes hands on a freshly mounted device and starts the readers.
+    pub fn start<H: Handler + ?Sized + 'static>(
+        device: Device,
+        handler: Arc<H>,
+        config: SessionConfig,
+    ) -> Result<Session, SessionError> {
+        let granted = shake_hands(&device, &*handler, config.kernel)?;
+        debug!(?granted, "handshake");
+        Session::serve(queues(device, config.readers), granted, handler)
+    }
+
+    /// Goes on with a mount whose handshake another process made: one reader for each device.
+    pub fn resume<H: Handler + ?Sized + 'static>(
+        devices: Vec<Device>,
+        granted: Granted,
+        handler: Arc<H>,
+    ) -> Result<Session, SessionError> {
+        let devices = devices.into_iter().map(Arc::new).collect();
+        Session::serve(devices, granted, handler)
+    }
+
+    fn serve<H: Handler + ?Sized + 'static>(
+        devices: Vec<Arc<Device>>,
+        granted: Granted,
+        handler: Arc<H>,
+    ) -> Result<Session, SessionError> {
+        let first = devices.first().ok_or(SessionError::Unmounted)?;
+        let notifier = Notifier::new(first.clone(), &granted);
+        handler.ready(&granted, &notifier);
+        let shared = Arc::new(Shared {
+            handler,
+            granted,
+            running: AtomicUsize::new(0),
+            devices,
+        });
+        let threads = (0..shared.devices.len())
+            .map(|index| start_reader(&shared, index))
+            .collect::<io::Result<Vec<_>>>()?;
+        Ok(Session {
+            threads,
+            granted,
+            notifier,
+        })
+    }
+
+    /// What the handshake agreed on.
+    pub fn granted(&self) -> &Granted {
+        &self.granted
+    }
+
+    /// The way to tell the kernel what to forget.
+    pub fn notifier(&self) -> &Notifier {
+        &self.notifier
+    }
+
+    /// Whether the mount is gone and all readers have ended.
+    pub fn has_ended(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Waits until the mount is gone and all readers have ended.
+    pub fn join(self) {
+        for thread in self.threads {
+            if thread.join().is_err() {
+                error!("a reader thread panicked");
+            }
+        }
+    }
+}
+
+/// The device and clones of it, or the device several times where it cannot be cloned: an
+/// ordinary user may have got it from fusermount3 without being allowed to open it.
+fn queues(device: Device, readers: usize) -> Vec<Arc<Device>> {
+    let first = Arc::new(device);
+    let mut devices = vec![first.clone()];
+    while devices.len() < readers.max(1) {
+        match first.try_clone_queue() {
+            Ok(clone) => devices.push(Arc::new(clone)),
+            Err(error) => {
+                info!(%error, "/dev/fuse cannot be cloned; all readers share one queue");
+                devices.resize(readers, first);
+                break;
+            }
+        }
+    }
+    devices
+}
+
+fn shake_hands<H: Handler + ?Sized>(
+    device: &Device,
+    handler: &H,
+    level: KernelLevel,
+) -> Result<Granted, SessionError> {
+    let mut buffer = vec![0; READ_BUFFER_MIN.max(BODY_BYTES_MIN)];
+    loop {
+        let size = match device.receive(&mut buffer)? {
+            Received::Request(size) => size,
+            Received::Nothing => continue,
+            Received::Gone => return Err(SessionError::Unmounted),
+        };
+        let (unique, init) = parse_init(&buffer[..size])?;
+        if init.major < MAJOR || (init.major == MAJOR && init.minor < MINOR_OLDEST) {
+            device.reply(unique, Err(Errno::EPROTO));
+            return Err(SessionError::Version {
+                major: init.major,
+                minor: init.minor,
+            });
+        }
+        if init.major > MAJOR {
+            // The kernel will ask again in the version it is told here.
+            device.reply(unique, Ok(&[&MAJOR.to_ne_bytes(), &[0; 4]]));
+            continue;
+        }
+        let offer = negotiation::offer(&init, level);
+        let (granted, answer) = negotiation::agree(&offer, &handler.init(&offer));
+        device.reply(unique, Ok(&[answer.as_bytes()]));
+        return Ok(granted);
+    }
+}
+
+fn parse_init(bytes: &[u8]) -> Result<(u64, InitRequest), SessionError> {
+    let request = Request::parse(bytes, Dialect::default())
+        .map_err(|malformed| SessionError::Handshake(malformed.to_string()))?;
+    match request.op {
+        Op::Init(init) => Ok((request.unique, init)),
+        _ => Err(SessionError::Handshake(format!(
+            "{:?} came before INIT",
+            request.opcode
+        ))),
+    }
+}
+
+/// What the readers of one session have in common.
+struct Shared<H: ?Sized> {
+    granted: Granted,
+    devices: Vec<Arc<Device>>,
+    running: AtomicUsize,
+    handler: Arc<H>,
+}
+
+impl<H: ?Sized> Shared<H> {
+    /// Each device once, also where readers share one.
+    fn distinct_devices(&self) -> &[Arc<Device>] {
+        match &self.devices[..] {
+            [first, second, ..] if Arc::ptr_eq(first, second) => &self.devices[..1],
+            all => all,
+        }
+    }
+}
+
+fn start_reader<H: Handler + ?Sized + 'static>(
+    shared: &Arc<Shared<H>>,
+    index: usize,
+) -> io::Result<JoinHandle<()>> {
+    // Counted before it runs, so that the last one to end knows that it is the last.
+    shared.running.fetch_add(1, Ordering::AcqRel);
+    let reader = Reader {
+        shared: shared.clone(),
+        device: shared.devices[index].clone(),
+    };
+    let started = thread::Builder::new()
+        .name(format!("fuse-{index}"))
+        .spawn(move || {
+            become_io_flusher();
+            reader.run();
+        });
+    if started.is_err() {
+        shared.running.fetch_sub(1, Ordering::AcqRel);
+    }
+    started
+}
+
+/// One thread's view: the device it reads.
+struct Reader<H: Handler + ?Sized> {
+    shared: Arc<Shared<H>>,
+    device: Arc<Device>,
+}
+
+impl<H: Handler + ?Sized> Drop for Reader<H> {
+    fn drop(&mut self) {
+        if self.shared.running.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.shared.handler.destroy();
+        }
+    }
+}
+
+impl<H: Handler + ?Sized> Reader<H> {
+    fn run(&self) {
+        let body = (self.shared.granted.max_write as usize).max(BODY_BYTES_MIN);
+        let mut buffer = vec![0; HEAD_BYTES + body];
+        loop {
+            match self.device.receive(&mut buffer) {
+                Ok(Received::Request(size)) => self.take(&buffer[..size]),
+                Ok(Received::Nothing) => {}
+                Ok(Received::Gone) => return,
+                Err(error) => {
+                    error!(%error, "reading /dev/fuse failed; this reader ends");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take(&self, bytes: &[u8]) {
+        match Request::parse(bytes, self.shared.granted.dialect()) {
+            Ok(request) => self.dispatch(request),
+            Err(malformed) => self.refuse(&malformed),
+        }
+    }
+
+    fn refuse(&self, malformed: &Malformed) {
+        if malformed.fault == Fault::Opcode {
+            debug!(%malformed, "not offered");
+        } else {
+            error!(%malformed, "the kernel sent what cannot be understood");
+        }
+        let errno = match malformed.fault {
+            Fault::Opcode => Errno::ENOSYS,
+            _ => Errno::EIO,
+        };
+        if let Some(unique) = malformed.unique {
+            self.device.reply(unique, Err(errno));
+        }
+    }
+
+    fn dispatch(&self, request: Request<'_>) {
+        let handler = &self.shared.handler;
+        match request.op {
+            Op::Forget { lookups } => handler.forget(request.nodeid, lookups),
+            Op::BatchForget(forgets) => {
+                forgets.for_each(|(nodeid, lookups)| handler.forget(nodeid, lookups));
+            }
+            Op::Interrupt { unique } => self.interrupt(unique),
+            Op::NotifyReply { offset, data } => handler.retrieved(request.unique, offset, data),
+            Op::Destroy => drop(self.device.reply(request.unique, Ok(&[]))),
+            Op::Init(_) => drop(self.device.reply(request.unique, Err(Errno::EPROTO))),
+            _ if !self.shared.granted.knows(request.opcode) => {
+                self.device.reply(request.unique, Err(Errno::ENOSYS));
+            }
+            _ => self.handle(request),
+        }
+    }
+
+    /// A panic in the handler fails the request it was about: its replier answers EIO.
+    fn handle(&self, request: Request<'_>) {
+        let (unique, opcode) = (request.unique, request.opcode);
+        let replier = Replier::new(self.device.clone(), unique, opcode);
+        let handle = AssertUnwindSafe(|| self.shared.handler.handle(request, replier));
+        if catch_unwind(handle).is_err() {
+            error!(unique, ?opcode, "the handler panicked");
+        }
+    }
+
+    /// An interrupt can overtake its request, which another reader holds but has not handed over.
+    /// The kernel then sends it again when told EAGAIN on the device the request was read from.
+    fn interrupt(&self, unique: u64) {
+        if self.shared.handler.interrupt(unique) == Heard::Noted {
+            return;
+        }
+        thread::yield_now();
+        for device in self.shared.distinct_devices() {
+            device.reply(unique | UNIQUE_INTERRUPT, Err(Errno::EAGAIN));
+        }
+    }
+}

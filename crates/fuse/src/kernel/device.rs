@@ -1,0 +1,152 @@
+//! One open /dev/fuse: where requests are read and answers written.
+#![allow(unsafe_code, reason = "the clone ioctl has no safe wrapper")]
+
+use std::fs::{File, OpenOptions};
+use std::io::Read as _;
+use std::io::{self, IoSlice, Write as _};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use tracing::error;
+use zerocopy::IntoBytes;
+
+use super::abi::{OutHeader, notice::Code};
+use super::errno::Errno;
+use super::replier::{Delivery, ReplyPort};
+
+nix::ioctl_read!(
+    /// Ties a fresh descriptor to the connection of the one whose number is passed.
+    fuse_dev_clone, 229, 0, u32
+);
+
+/// Where the kernel hands out connections.
+const PATH: &str = "/dev/fuse";
+/// Parts of an answer that are sent without an allocation.
+const PARTS_INLINE: usize = 8;
+
+/// What a read of the device gave.
+#[derive(Debug)]
+pub(super) enum Received {
+    /// A request of that many bytes.
+    Request(usize),
+    /// Nothing; read again.
+    Nothing,
+    /// The mount is gone.
+    Gone,
+}
+
+/// A descriptor of /dev/fuse. What was read through it must be answered through it.
+#[derive(Debug)]
+pub struct Device {
+    file: File,
+}
+
+impl Device {
+    /// A fresh descriptor, not yet part of a mount.
+    pub fn open() -> io::Result<Device> {
+        Device::open_path(Path::new(PATH))
+    }
+
+    pub(super) fn open_path(path: &Path) -> io::Result<Device> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        Ok(Device { file })
+    }
+
+    /// Takes over a descriptor that another process opened or mounted.
+    pub fn from_fd(fd: OwnedFd) -> Device {
+        Device {
+            file: File::from(fd),
+        }
+    }
+
+    /// A second queue of the same connection, so that readers do not contend.
+    ///
+    /// Closing it fails what was read through it and not yet answered.
+    pub fn try_clone_queue(&self) -> io::Result<Device> {
+        let clone = Device::open()?;
+        let mut source = self.file.as_raw_fd() as u32;
+        // SAFETY: the ioctl reads one u32, which lives across the call, and keeps no pointer.
+        unsafe { fuse_dev_clone(clone.file.as_raw_fd(), &mut source) }?;
+        Ok(clone)
+    }
+
+    /// Waits for a request.
+    pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        match (&self.file).read(buffer) {
+            Ok(0) => Ok(Received::Gone),
+            Ok(count) => Ok(Received::Request(count)),
+            Err(error) => match error.raw_os_error() {
+                // ENOENT: the caller gave up before the request was read.
+                Some(libc::ENOENT | libc::EINTR | libc::EAGAIN) => Ok(Received::Nothing),
+                Some(libc::ENODEV | libc::ECONNABORTED) => Ok(Received::Gone),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Writes a notice; its parts follow each other.
+    pub(super) fn notify(&self, code: Code, parts: &[&[u8]]) -> io::Result<()> {
+        self.send(0, code as i32, parts)
+    }
+
+    fn send(&self, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<()> {
+        let body: usize = parts.iter().map(|part| part.len()).sum();
+        let len = u32::try_from(size_of::<OutHeader>() + body)
+            .map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?;
+        let header = OutHeader { len, error, unique };
+        if parts.len() <= PARTS_INLINE {
+            let mut slices = [IoSlice::new(&[]); PARTS_INLINE + 1];
+            return self.send_slices(&header, parts, &mut slices);
+        }
+        self.send_slices(
+            &header,
+            parts,
+            &mut vec![IoSlice::new(&[]); parts.len() + 1],
+        )
+    }
+
+    fn send_slices<'a>(
+        &self,
+        header: &'a OutHeader,
+        parts: &[&'a [u8]],
+        slices: &mut [IoSlice<'a>],
+    ) -> io::Result<()> {
+        slices[0] = IoSlice::new(header.as_bytes());
+        for (slice, part) in slices[1..].iter_mut().zip(parts) {
+            *slice = IoSlice::new(part);
+        }
+        // The kernel takes a message whole or not at all.
+        (&self.file)
+            .write_vectored(&slices[..=parts.len()])
+            .map(drop)
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl ReplyPort for Device {
+    fn reply(&self, unique: u64, outcome: Result<&[&[u8]], Errno>) -> Delivery {
+        let sent = match outcome {
+            Ok(parts) => self.send(unique, 0, parts),
+            Err(errno) => self.send(unique, -errno.number(), &[]),
+        };
+        match sent {
+            Ok(()) => Delivery::Taken,
+            Err(error) => {
+                // ENOENT: interrupted and given up. ENODEV, ENOTCONN, EPERM: unmounted.
+                let expected = [libc::ENOENT, libc::ENODEV, libc::ENOTCONN, libc::EPERM];
+                if !error
+                    .raw_os_error()
+                    .is_some_and(|number| expected.contains(&number))
+                {
+                    error!(unique, %error, "the kernel did not accept an answer");
+                }
+                Delivery::Refused
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What a file system implements.
+
+use super::negotiation::{Granted, InitOffer, InitWish};
+use super::notify::Notifier;
+use super::replier::Replier;
+use super::request::Request;
+
+/// What a handler says to an interrupt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heard {
+    /// The request is known; it will be answered soon, with EINTR if nothing better.
+    Noted,
+    /// No such request is parked. Another reader may be about to hand it over, so the kernel is
+    /// asked to send the interrupt again for as long as the request is unanswered.
+    Unknown,
+}
+
+/// Takes requests from reader threads.
+///
+/// Every method returns without waiting for anything but short locks: no reader is ever lost to
+/// a request that waits, so WRITE, FLUSH, RELEASE, FORGET and INTERRUPT always get through. A
+/// request that must wait is parked as data, with its [`Replier`]. No method touches the mount.
+pub trait Handler: Send + Sync {
+    /// The kernel's offer; the wish is cut down to it and answered. Called once, first.
+    fn init(&self, offer: &InitOffer) -> InitWish;
+
+    /// What came of the wish, and how to reach the kernel. Called once, before any request.
+    fn ready(&self, granted: &Granted, notifier: &Notifier) {
+        let _ = (granted, notifier);
+    }
+
+    /// A request that wants an answer.
+    fn handle(&self, request: Request<'_>, replier: Replier);
+
+    /// The kernel gives back `lookups` of `nodeid`.
+    fn forget(&self, nodeid: u64, lookups: u64);
+
+    /// The caller of `unique` has a signal pending: answer it soon.
+    fn interrupt(&self, unique: u64) -> Heard;
+
+    /// Data that [`Notifier::retrieve`] asked for under this id; fewer bytes than asked for where
+    /// the kernel had no more.
+    fn retrieved(&self, unique: u64, offset: u64, data: &[u8]) {
+        let _ = (unique, offset, data);
+    }
+
+    /// The mount is gone. Called once, last.
+    fn destroy(&self);
+}

@@ -1,0 +1,195 @@
+//! Attaching the file system to a directory and taking it off again.
+//!
+//! As root the mount system call is made here; others go through the setuid helper fusermount3.
+//! Nothing in here opens or stats anything inside a mount of ours, not even to look at it: a dead
+//! or slow one would hold up whoever looks. What is mounted where comes from mountinfo.
+
+mod direct;
+mod error;
+mod fusermount;
+mod inside;
+mod state;
+mod table;
+mod users;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tracing::{debug, warn};
+
+use super::device::Device;
+
+pub use error::MountError;
+pub use inside::{is_same_or_below, resolve};
+pub use state::{MountState, state};
+pub use table::{DeviceNumber, MountEntry, mounts};
+pub use users::{MountUser, UsedBy, users};
+
+/// How a mount looks and what it allows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountOptions {
+    /// What `mount` and `df` show as the device.
+    pub source: String,
+    /// Shown as `fuse.` and this.
+    pub subtype: String,
+    /// Other users may use it. An ordinary user needs `user_allow_other` in /etc/fuse.conf.
+    pub allow_other: bool,
+    /// The kernel checks permission bits and ACLs.
+    pub default_permissions: bool,
+    /// Largest READ in bytes.
+    pub max_read: u32,
+    /// Nothing may be changed through it.
+    pub read_only: bool,
+    /// setuid programs have effect. Root only.
+    pub setuid: bool,
+    /// Device nodes have effect. Root only.
+    pub devices: bool,
+    /// Programs may be run.
+    pub exec: bool,
+}
+
+impl Default for MountOptions {
+    fn default() -> MountOptions {
+        MountOptions {
+            source: "glint".into(),
+            subtype: "glint".into(),
+            allow_other: false,
+            default_permissions: true,
+            max_read: super::negotiation::TRANSFER_BYTES_MAX,
+            read_only: false,
+            setuid: false,
+            devices: false,
+            exec: true,
+        }
+    }
+}
+
+/// How to take a mount off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unmount {
+    /// Only if nothing uses it; else [`MountError::Busy`] names who does, and nothing changes.
+    Clean,
+    /// Out of sight at once; served until its last user leaves.
+    Lazy,
+    /// Every request fails from now on, then as `Lazy`. Unwritten pages are lost.
+    Abort,
+}
+
+/// A mount made by this process. Dropping it takes it off, lazily, if it is still there.
+#[derive(Debug)]
+pub struct Mount {
+    point: PathBuf,
+    number: Option<DeviceNumber>,
+}
+
+/// Mounts on `point`, an existing directory. The device goes to [`super::Session::start`], and
+/// until that answers every use of the mount waits.
+pub fn mount(point: &Path, options: &MountOptions) -> Result<(Mount, Device), MountError> {
+    let point = check_point(point)?;
+    let device = if nix::unistd::geteuid().is_root() {
+        match direct::mount(&point, options) {
+            // Root of a container, without the right to mount.
+            Err(MountError::NotPermitted { .. }) => fusermount::mount(&point, options)?,
+            other => other?,
+        }
+    } else {
+        fusermount::mount(&point, options)?
+    };
+    let number = number_of(&point);
+    debug!(point = %point.display(), ?number, "mounted");
+    Ok((Mount { point, number }, device))
+}
+
+/// Takes off whatever FUSE file system is mounted on `point`, alive or dead.
+pub fn unmount(point: &Path, how: Unmount) -> Result<(), MountError> {
+    let point = resolve(point)?;
+    let number = number_of(&point).ok_or_else(|| MountError::NotMounted(point.clone()))?;
+    take_off(&point, number, how)
+}
+
+impl Mount {
+    /// Where it is, absolute and without symbolic links.
+    pub fn point(&self) -> &Path {
+        &self.point
+    }
+
+    /// Its device number, st_dev of everything inside.
+    pub fn number(&self) -> Option<DeviceNumber> {
+        self.number
+    }
+
+    /// Whether it is still mounted here.
+    pub fn is_mounted(&self) -> bool {
+        self.number.is_some() && number_of(&self.point) == self.number
+    }
+
+    /// Takes it off.
+    pub fn unmount(&self, how: Unmount) -> Result<(), MountError> {
+        match self.number {
+            Some(number) if self.is_mounted() => take_off(&self.point, number, how),
+            _ => Err(MountError::NotMounted(self.point.clone())),
+        }
+    }
+
+    /// Sets how far the kernel reads ahead, which the handshake can only lower. Root only.
+    pub fn set_read_ahead(&self, bytes: u32) -> io::Result<()> {
+        let number = self.number.ok_or(io::ErrorKind::NotFound)?;
+        let path = format!(
+            "/sys/class/bdi/{}:{}/read_ahead_kb",
+            number.major, number.minor
+        );
+        std::fs::write(path, (bytes / 1024).to_string())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.is_mounted()
+            && let Err(error) = self.unmount(Unmount::Lazy)
+        {
+            warn!(%error, "the mount stays behind");
+        }
+    }
+}
+
+/// How long a probe of something already mounted may take.
+const PROBE: Duration = Duration::from_secs(2);
+
+/// Resolves the mount point and refuses what cannot be one, or already is one.
+fn check_point(point: &Path) -> Result<PathBuf, MountError> {
+    let point = resolve(point)?;
+    match state(&point, PROBE) {
+        Ok(MountState::Dead) => return Err(MountError::Dead(point)),
+        Ok(MountState::Silent) => return Err(MountError::Silent(point)),
+        Ok(MountState::Alive) => return Err(MountError::AlreadyMounted(point)),
+        Ok(MountState::NotFuse) | Err(_) => {}
+    }
+    match std::fs::metadata(&point) {
+        Ok(metadata) if metadata.is_dir() => Ok(point),
+        Ok(_) => Err(MountError::NotDirectory(point)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(MountError::NoPoint(point)),
+        Err(error) => Err(MountError::Io {
+            what: "look at",
+            path: point,
+            error,
+        }),
+    }
+}
+
+/// The device number of the FUSE file system on top at `point`.
+fn number_of(point: &Path) -> Option<DeviceNumber> {
+    let mounts = mounts().ok()?;
+    let entry = table::at(&mounts, point)?;
+    entry.is_fuse().then_some(entry.number)
+}
+
+fn take_off(point: &Path, number: DeviceNumber, how: Unmount) -> Result<(), MountError> {
+    if how == Unmount::Abort {
+        direct::abort(point, number)?;
+    }
+    match direct::unmount(point, how) {
+        Err(MountError::NotPermitted { .. }) => fusermount::unmount(point, how),
+        other => other,
+    }
+}
