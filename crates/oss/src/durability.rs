@@ -33,6 +33,8 @@ pub struct Durability<W> {
     running: Option<Running<W>>,
     /// They wait for the sync after the running one.
     queue: Vec<W>,
+    /// The next sync is due although nobody waits.
+    hurried: bool,
     tickets: u64,
 }
 
@@ -46,6 +48,7 @@ impl<W> Durability<W> {
             dirty_since: None,
             running: None,
             queue: Vec::new(),
+            hurried: false,
             tickets: 0,
         }
     }
@@ -78,14 +81,20 @@ impl<W> Durability<W> {
         None
     }
 
+    /// Nobody waits for it, but a sync is due as soon as it can start.
+    pub fn hurry(&mut self) {
+        self.hurried = true;
+    }
+
     /// The sync to start now, if one is due and none runs.
     pub fn start_due(&mut self, now: Tick) -> Option<SyncTicket> {
         let since = self.dirty_since?;
-        let due = !self.queue.is_empty() || now.since(since) >= SYNC_INTERVAL;
+        let due = self.hurried || !self.queue.is_empty() || now.since(since) >= SYNC_INTERVAL;
         if self.running.is_some() || !due {
             return None;
         }
         self.dirty_since = None;
+        self.hurried = false;
         self.tickets += 1;
         let (ticket, waiters) = (SyncTicket(self.tickets), std::mem::take(&mut self.queue));
         self.running = Some(Running {
@@ -154,7 +163,12 @@ mod tests {
             (state.committed(), state.last()),
             (Transno(102), Transno(103))
         );
-        assert!(state.start_due(at(2000)).is_none() && state.start_due(at(2001)).is_some());
+        assert!(state.start_due(at(1999)).is_none());
+        state.hurry();
+        let hurried = state.start_due(at(1999)).expect("hurried");
+        state.modified(at(2001));
+        state.synced(hurried);
+        assert!(state.start_due(at(3000)).is_none() && state.start_due(at(3001)).is_some());
     }
 
     #[test]

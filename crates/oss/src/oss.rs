@@ -198,6 +198,13 @@ impl Oss {
         self.stop(format!("cannot make writes durable: {error}"), out);
     }
 
+    /// The target is about to end: starts a sync of all that is not durable, once the running one
+    /// is done.
+    pub fn sync_now(&mut self, now: Tick, out: &mut Outbox) {
+        self.durability.hurry();
+        self.finish(now, out);
+    }
+
     /// Time has passed. Call at least ten times a second.
     pub fn tick(&mut self, now: Tick, wall: Timestamp, out: &mut Outbox) {
         self.locks.tell(now, Input::Tick);
