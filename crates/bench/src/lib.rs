@@ -17,6 +17,7 @@ mod pidfd;
 pub mod process;
 pub mod progress;
 pub mod report;
+mod scratch;
 pub mod tree;
 pub mod workload;
 

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use crate::error::{BenchError, During, Result};
 use crate::mount_point::MountPoint;
 use crate::process::output;
+use crate::scratch::own_directory;
 use crate::workload::{Cold, System};
 
 /// A new ext4 on a sparse file, mounted through a loop device. Cold means unmounted and mounted; the
@@ -150,13 +151,6 @@ impl System for Directory {
             "a directory cannot be unmounted and mounted again".into(),
         ))
     }
-}
-
-pub(crate) fn own_directory(base: &Path) -> Result<TempDir> {
-    tempfile::Builder::new()
-        .prefix("glint-bench-")
-        .tempdir_in(base)
-        .during(|| format!("making a directory in {}", base.display()))
 }
 
 fn need_root(to_do: &str) -> Result<()> {

@@ -32,11 +32,7 @@ impl MountPoint {
 
     /// Whether something is mounted there.
     pub(crate) fn is_mounted(&self) -> bool {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        mounts
-            .lines()
-            .filter_map(|line| line.split(' ').nth(4))
-            .any(|at| Path::new(&unescape(at)) == self.path)
+        mounted_below(&self.path).contains(&self.path)
     }
 
     /// Unmounts what is mounted there, waiting a little for users to leave.
@@ -68,6 +64,16 @@ impl Drop for MountPoint {
         // Never recursive: whatever a failed unmount left below is not ours to delete.
         let _ = fs::remove_dir(&self.path);
     }
+}
+
+/// Every mount point at or below a path, the last mounted first.
+pub(crate) fn mounted_below(path: &Path) -> Vec<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+    let points = points.map(|point| PathBuf::from(unescape(point)));
+    let mut below: Vec<PathBuf> = points.filter(|point| point.starts_with(path)).collect();
+    below.reverse();
+    below
 }
 
 /// mountinfo writes a space, a tab, a newline and a backslash in octal (proc_pid_mountinfo(5)).

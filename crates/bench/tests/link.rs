@@ -418,15 +418,12 @@ impl Traces {
         }
     }
 
-    /// A joined thread stays listed for a moment.
-    fn become_none() {
+    /// A new thread has its name a moment later, and a joined one stays listed for a moment.
+    fn become_these(&self) {
         let start = Instant::now();
-        while Traces::now() != Traces::default() {
-            assert!(
-                start.elapsed() < Duration::from_secs(5),
-                "{:?}",
-                Traces::now()
-            );
+        while Traces::now() != *self {
+            let late = start.elapsed() > Duration::from_secs(5);
+            assert!(!late, "{:?} instead of {self:?}", Traces::now());
             std::thread::yield_now();
         }
     }
@@ -436,7 +433,7 @@ impl Traces {
 fn nothing_is_left() {
     let _alone = alone();
     for (far_end, namespaces, devices_here) in [(FarEnd::Namespace, 2, 0), (FarEnd::Here, 1, 1)] {
-        Traces::become_none();
+        Traces::default().become_these();
         let config = LinkConfig {
             far_end,
             ..LinkConfig::default()
@@ -450,10 +447,10 @@ fn nothing_is_left() {
             threads: 2,
             mounts: namespaces,
         };
-        assert_eq!(Traces::now(), expected);
+        expected.become_these();
         assert_eq!(round_trips(&link, 3).len(), 3);
         drop(link);
-        Traces::become_none();
+        Traces::default().become_these();
     }
 }
 

@@ -14,9 +14,9 @@ use tempfile::TempDir;
 use crate::error::{BenchError, During, Result};
 use crate::interrupt::StopFlag;
 use crate::link::Link;
-use crate::local::own_directory;
 use crate::mount_point::MountPoint;
 use crate::process::{Running, output};
+use crate::scratch::{PID_FILE, own_directory};
 use crate::workload::{Cold, System};
 
 const SSHD: &str = "/usr/sbin/sshd";
@@ -155,6 +155,10 @@ impl System for Sshfs<'_> {
         Ok(Cold::Done)
     }
 
+    fn back_door(&self) -> Option<PathBuf> {
+        Some(self.files.path("served"))
+    }
+
     fn is_throwaway(&self) -> bool {
         true
     }
@@ -199,13 +203,14 @@ fn server_configuration(files: &Files, link: &Link) -> String {
     let authorized = files.path("authorized_keys");
     format!(
         "ListenAddress {}\nPort {PORT}\nHostKey {}\nAuthorizedKeysFile {}\n\
-         StrictModes no\nUsePAM no\nUseDNS no\nPidFile none\n\
+         StrictModes no\nUsePAM no\nUseDNS no\nPidFile {}\n\
          PubkeyAuthentication yes\nPasswordAuthentication no\n\
          KbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\n\
          AllowUsers root\nForceCommand internal-sftp\nSubsystem sftp internal-sftp\n",
         link.server_address(),
         host_key.display(),
-        authorized.display()
+        authorized.display(),
+        files.path(PID_FILE).display()
     )
 }
 

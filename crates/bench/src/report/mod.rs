@@ -162,18 +162,12 @@ impl Report {
     /// What the signs in the table mean, and why cells are empty.
     fn notes(&self, bullet: &str) -> String {
         let mut notes = Vec::new();
-        let results = || {
-            let columns = self.columns.iter();
-            columns.flat_map(|column| self.steps.iter().filter_map(|step| column.result(step)))
-        };
-        if results().any(|sample| sample.capped) {
+        let all = self.columns.iter().flat_map(|column| &column.steps);
+        if all
+            .flat_map(|runs| &runs.samples)
+            .any(|sample| sample.capped)
+        {
             notes.push("\">\" means stopped at the time limit: it takes longer".to_string());
-        }
-        if results().any(|sample| sample.part.is_some()) {
-            notes.push(
-                "\"*\" means on the part of the tree that tar had unpacked when stopped"
-                    .to_string(),
-            );
         }
         for column in &self.columns {
             notes.extend(column_notes(column));
@@ -186,11 +180,17 @@ impl Report {
     }
 }
 
-/// One line for each reason, with the steps it holds for.
+/// What holds for one column: a partial tree, and each reason with the steps it holds for.
 fn column_notes(column: &Column) -> Vec<String> {
     if let Some(why) = &column.absent {
         return vec![format!("{}: not run: {why}", column.name)];
     }
+    let mut samples = column.steps.iter().flat_map(|runs| &runs.samples);
+    let part = samples.find_map(|sample| sample.part).map(|part| {
+        let percent = part * 100.0;
+        let name = &column.name;
+        format!("{name}: \"*\" means on {percent:.1} % of the tree, as far as tar had come")
+    });
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for runs in &column.steps {
         let Some(why) = &runs.skipped else { continue };
@@ -202,7 +202,9 @@ fn column_notes(column: &Column) -> Vec<String> {
     let line = |(why, steps): (&str, Vec<&str>)| {
         format!("{}: not run: {why} ({})", column.name, steps.join("; "))
     };
-    reasons.into_iter().map(line).collect()
+    part.into_iter()
+        .chain(reasons.into_iter().map(line))
+        .collect()
 }
 
 /// Processors, kernel and load, from /proc.

@@ -68,7 +68,7 @@ find      0.012       -     7   15.0*       -       -        -       -
 du            -       -     -       -       -       -        -       -
 
   \">\" means stopped at the time limit: it takes longer
-  \"*\" means on the part of the tree that tar had unpacked when stopped
+  slow: \"*\" means on 25.0 % of the tree, as far as tar had come
   ext4: not run: it is broken (find; du)
   sshfs: not run: not installed
 ";

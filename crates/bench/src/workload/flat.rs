@@ -63,7 +63,8 @@ pub fn flat(
         progress,
     };
     for number in 0..config.runs.max(1) {
-        let directory = WorkDirectory::create(measurement.system, number, false)?;
+        let directory =
+            WorkDirectory::create(measurement.system, number, config.runs, &config.stop)?;
         run(&mut measurement, directory.path(), config.files)?;
     }
     Ok(measurement.column)

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::{Cold, System};
@@ -14,22 +15,37 @@ use crate::report::{Column, Sample};
 /// How long removing a workload's files may take.
 const REMOVE_CAP: Duration = Duration::from_secs(600);
 
+/// Counts the directories made by this process, for their names.
+static MADE: AtomicU32 = AtomicU32::new(0);
+
 /// The directory that one run of a workload works in; removed on drop.
 #[derive(Debug)]
 pub(super) struct WorkDirectory {
     path: PathBuf,
-    keep: bool,
+    /// The system's files go with it.
+    throwaway: bool,
+    /// No other run follows.
+    last: bool,
+    stop: StopFlag,
 }
 
 impl WorkDirectory {
-    /// `last` says that the system's files will not be needed any more.
-    pub(super) fn create(system: &dyn System, number: u32, last: bool) -> Result<WorkDirectory> {
-        let name = format!("glint-bench-{}-{number}", std::process::id());
+    /// For run number `number` of `runs`.
+    pub(super) fn create(
+        system: &dyn System,
+        number: u32,
+        runs: u32,
+        stop: &StopFlag,
+    ) -> Result<WorkDirectory> {
+        let unique = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("glint-bench-{}-{unique}", std::process::id());
         let path = system.root().join(name);
         std::fs::create_dir(&path).during(|| format!("making {}", path.display()))?;
         Ok(WorkDirectory {
             path,
-            keep: last && system.is_throwaway(),
+            throwaway: system.is_throwaway(),
+            last: number + 1 >= runs,
+            stop: stop.clone(),
         })
     }
 
@@ -40,7 +56,7 @@ impl WorkDirectory {
 
 impl Drop for WorkDirectory {
     fn drop(&mut self) {
-        if self.keep {
+        if self.throwaway && (self.last || self.stop.is_set()) {
             return;
         }
         // In a process of its own, so that a file system that hangs cannot hang us. It runs on when

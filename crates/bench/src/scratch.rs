@@ -1,0 +1,142 @@
+//! Directories for what a measurement needs, named after the process, and the removal of those that
+//! killed processes have left behind.
+
+use std::fs;
+use std::path::Path;
+
+use nix::mount::{MntFlags, umount2};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::error::{During, Result};
+use crate::mount_point::mounted_below;
+
+const PREFIX: &str = "glint-bench-";
+/// A daemon of this directory writes its process id here.
+pub(crate) const PID_FILE: &str = "daemon.pid";
+
+/// A new directory in `base`, removed with its files on drop. What killed processes have left in
+/// `base` is removed first.
+pub(crate) fn own_directory(base: &Path) -> Result<TempDir> {
+    remove_stale(base);
+    tempfile::Builder::new()
+        .prefix(&format!("{PREFIX}{}-", std::process::id()))
+        .tempdir_in(base)
+        .during(|| format!("making a directory in {}", base.display()))
+}
+
+fn remove_stale(base: &Path) {
+    let Ok(entries) = fs::read_dir(base) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        if entry.file_name().to_str().is_some_and(is_stale) {
+            remove(&entry.path());
+        }
+    }
+}
+
+fn is_stale(name: &str) -> bool {
+    let pid = name
+        .strip_prefix(PREFIX)
+        .and_then(|rest| rest.split('-').next())
+        .and_then(|pid| pid.parse::<u32>().ok());
+    pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+}
+
+/// Ends the directory's daemon and its mounts, then removes its files; these only if nothing is
+/// mounted there any more, because they would be somebody else's.
+fn remove(directory: &Path) {
+    end_daemon(directory);
+    for mount in mounted_below(directory) {
+        // Without permission it stays, and the files with it.
+        let _ = umount2(&mount, MntFlags::MNT_DETACH);
+    }
+    if mounted_below(directory).is_empty() {
+        // The next one to come tries again.
+        let _ = fs::remove_dir_all(directory);
+    }
+}
+
+/// The id may have been given to another process since: only one that was started with a path in the
+/// directory is ours.
+fn end_daemon(directory: &Path) {
+    let read = |path: &Path| fs::read(path).unwrap_or_default();
+    let pid = String::from_utf8(read(&directory.join(PID_FILE))).unwrap_or_default();
+    let Ok(pid) = pid.trim().parse::<i32>() else {
+        return;
+    };
+    let words = read(Path::new(&format!("/proc/{pid}/cmdline")));
+    let words = String::from_utf8_lossy(&words);
+    if pid > 1 && words.contains(&*directory.to_string_lossy()) {
+        // It may have ended just now.
+        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    fn ended_process() -> u32 {
+        let mut child = Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        child.id()
+    }
+
+    #[test]
+    fn only_directories_of_dead_processes_are_removed() {
+        let base = tempfile::tempdir().unwrap();
+        let stale = base.path().join(format!("{PREFIX}{}-x", ended_process()));
+        let living = base
+            .path()
+            .join(format!("{PREFIX}{}-x", std::process::id()));
+        let other = base.path().join("glint-bench-notes");
+        for path in [&stale, &living, &other] {
+            fs::create_dir(path).unwrap();
+            fs::write(path.join("file"), "").unwrap();
+        }
+        let own = own_directory(base.path()).unwrap();
+        assert!(own.path().exists() && living.exists() && other.exists());
+        assert!(!stale.exists());
+    }
+
+    #[test]
+    fn a_daemon_left_behind_is_ended_and_no_other_process() {
+        let base = tempfile::tempdir().unwrap();
+        let stale = base.path().join(format!("{PREFIX}{}-x", ended_process()));
+        fs::create_dir(&stale).unwrap();
+        let script = format!(": {}; while :; do sleep 0.05; done", stale.display());
+        let mut daemon = Command::new("sh").args(["-c", &script]).spawn().unwrap();
+        let mut bystander = Command::new("sleep").arg("600").spawn().unwrap();
+        let pid_file = stale.join(PID_FILE);
+        fs::write(&pid_file, bystander.id().to_string()).unwrap();
+        end_daemon(&stale);
+        fs::write(&pid_file, daemon.id().to_string()).unwrap();
+        drop(own_directory(base.path()).unwrap());
+        daemon.wait().unwrap();
+        assert!(bystander.try_wait().unwrap().is_none(), "still there");
+        bystander.kill().unwrap();
+        bystander.wait().unwrap();
+        assert!(!stale.exists());
+    }
+
+    #[test]
+    fn a_mount_left_behind_is_detached_first() {
+        let base = tempfile::tempdir().unwrap();
+        let stale = base.path().join(format!("{PREFIX}{}-x", ended_process()));
+        fs::create_dir_all(stale.join("mnt")).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "none"]).arg(stale.join("mnt"));
+        if !mount.status().is_ok_and(|status| status.success()) {
+            return eprintln!("not tested: no permission to mount");
+        }
+        assert_eq!(mounted_below(&stale), [stale.join("mnt")]);
+        drop(own_directory(base.path()).unwrap());
+        assert!(!stale.exists());
+        assert!(mounted_below(&stale).is_empty());
+    }
+}
