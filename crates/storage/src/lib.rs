@@ -18,5 +18,6 @@ pub use error::{Result, StorageError};
 pub use kv::{Batch, Commit, KeyRange, Kv, KvOptions, KvStats, TableId, Ticket};
 pub use objects::{ObjectFiles, ObjectId, ObjectMemory, ObjectStat, ObjectStore, SpaceStat};
 pub use target::{
-    FormatRequest, State, SystemRandom, Target, TargetDir, TargetError, TargetKey, Uuid,
+    FormatRequest, FsName, State, Superblock, SystemRandom, Target, TargetDir, TargetError,
+    TargetKey, Uuid,
 };

@@ -1,5 +1,10 @@
 //! Power cuts at every change, and flipped bits everywhere.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "in a test, a failed unwrap is a failed test"
+)]
+
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 

@@ -236,17 +236,18 @@ fn read_head(disk: &impl Disk) -> Result<(u64, Box<[u8; HEAD_BYTES]>)> {
     for slot in 0..SLOTS {
         let mut bytes = [0; BLOCK];
         disk.read(slot * BLOCK_64, &mut bytes)?;
-        match decode_slot(&bytes) {
-            Some((CHECKED_VERSION, sequence, head)) => {
-                if newest.as_ref().is_none_or(|&(known, _)| sequence > known) {
-                    newest = Some((sequence, head));
-                }
-            }
-            Some((found, ..)) => {
-                let ours = CHECKED_VERSION;
-                return Err(StorageError::ForeignVersion { at, found, ours });
-            }
-            None => {}
+        let Some((version, sequence, head)) = decode_slot(&bytes) else {
+            continue;
+        };
+        if version != CHECKED_VERSION {
+            return Err(StorageError::ForeignVersion {
+                at,
+                found: version,
+                ours: CHECKED_VERSION,
+            });
+        }
+        if newest.as_ref().is_none_or(|&(known, _)| sequence > known) {
+            newest = Some((sequence, head));
         }
     }
     newest.ok_or_else(|| StorageError::damaged(at, "head", "none of its copies is whole"))

@@ -1,5 +1,6 @@
 //! A [`Disk`] that is a file or block device, held exclusively.
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
@@ -11,7 +12,6 @@ use crate::error::{Result, StorageError};
 use crate::target::lock::{ExclusiveLock, lock_exclusive};
 
 /// A file or block device under an exclusive `flock`, so that two processes never share it.
-#[derive(Debug)]
 pub struct FileDisk {
     path: PathBuf,
     file: File,
@@ -51,6 +51,12 @@ impl FileDisk {
     fn error(&self, action: &'static str) -> impl Fn(std::io::Error) -> StorageError {
         let at = self.path.display().to_string();
         move |error| StorageError::from_io(&at, action, &error)
+    }
+}
+
+impl fmt::Debug for FileDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.path.display(), f)
     }
 }
 

@@ -150,6 +150,7 @@ impl Cleared {
         let start = range.start.as_slice();
         let below = (Bound::Unbounded, Bound::Excluded(start));
         let before = self.0.range::<[u8], _>(below).next_back();
+        let before = before.filter(|(_, end)| end.as_deref().is_none_or(|end| end > start));
         let rest = self.0.range::<[u8], _>(bounds(range));
         before.into_iter().chain(rest).map(|(start, end)| KeyRange {
             start: start.clone(),
@@ -207,5 +208,115 @@ impl View {
             cleared: merged.cleared,
             stop,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use base::{Rng, SeededRng};
+
+    use super::*;
+
+    type Rows = BTreeMap<Vec<u8>, u8>;
+
+    fn key(rng: &mut SeededRng) -> Vec<u8> {
+        let len = rng.below(3) as usize + 1;
+        (0..len).map(|_| b'a' + rng.below(3) as u8).collect()
+    }
+
+    fn range(rng: &mut SeededRng) -> KeyRange {
+        let (a, b) = (key(rng), key(rng));
+        match rng.below(5) {
+            0 => KeyRange::all(),
+            1 => KeyRange::from(a),
+            2 => KeyRange::prefix(&a),
+            _ => KeyRange::new(a.clone().min(b.clone()), a.max(b)),
+        }
+    }
+
+    /// A layer, and its effect on `rows`.
+    fn layer(rng: &mut SeededRng, rows: &mut Rows) -> Layer {
+        let mut layer = Layer::new(1);
+        for n in 0..rng.below(20) {
+            let key = key(rng);
+            match rng.below(6) {
+                0 => {
+                    let range = range(rng);
+                    rows.retain(|key, _| !range.contains(key));
+                    layer.apply(0, Op::DeleteRange(range));
+                }
+                1 => {
+                    rows.remove(&key);
+                    layer.apply(0, Op::Delete(key.into()));
+                }
+                _ => {
+                    rows.insert(key.clone(), n as u8);
+                    layer.apply(0, Op::Put(key.into(), [n as u8].as_slice().into()));
+                }
+            }
+        }
+        layer
+    }
+
+    /// What a scan in runs of `limit` items shows of `below` under `layers`.
+    fn shown(layers: &[Layer], below: &Rows, range: &KeyRange, limit: usize) -> Vec<(Vec<u8>, u8)> {
+        let mut shown = Vec::new();
+        let mut rest = range.clone();
+        loop {
+            let view = View::take(layers.iter().map(|l| &l.tables[0]), &rest, limit);
+            let mut part = rest.clone();
+            part.end = view.stop.clone().or(part.end);
+            let mut rows: BTreeMap<Vec<u8>, Option<u8>> = below
+                .iter()
+                .filter(|(key, _)| part.contains(key) && !view.cleared.contains(key))
+                .map(|(key, value)| (key.clone(), Some(*value)))
+                .collect();
+            let points = view.points.iter();
+            rows.extend(points.map(|(key, c)| (key.to_vec(), c.as_ref().map(|value| value[0]))));
+            shown.extend(rows.into_iter().filter_map(|(key, v)| Some((key, v?))));
+            match view.stop {
+                Some(stop) => rest.start = stop,
+                None => return shown,
+            }
+        }
+    }
+
+    #[test]
+    fn views_in_runs_of_any_size_show_what_all_layers_make_of_the_rows() {
+        for seed in 0..4_000 {
+            let mut rng = SeededRng::new(seed);
+            let mut rows = Rows::new();
+            layer(&mut rng, &mut rows);
+            let below = rows.clone();
+            let layers = [layer(&mut rng, &mut rows), layer(&mut rng, &mut rows)];
+            let range = range(&mut rng);
+            let expected: Vec<_> = rows
+                .into_iter()
+                .filter(|(k, _)| range.contains(k))
+                .collect();
+            for limit in [1, 2, 3, 100] {
+                let shown = shown(&layers, &below, &range, limit);
+                assert_eq!(shown, expected, "seed {seed}, limit {limit}");
+            }
+        }
+    }
+
+    #[test]
+    fn cleared_ranges_join_what_they_touch() {
+        let mut cleared = Cleared::default();
+        for (start, end) in [("b", "c"), ("e", "f"), ("c", "d"), ("a", "a5")] {
+            cleared.insert(KeyRange::new(start, end));
+        }
+        let ranges: Vec<_> = cleared.ranges().collect();
+        let expected = [("a", "a5"), ("b", "d"), ("e", "f")];
+        assert_eq!(
+            ranges,
+            expected.map(|(start, end)| KeyRange::new(start, end))
+        );
+        cleared.insert(KeyRange::from("c"));
+        assert_eq!(cleared.ranges().last(), Some(KeyRange::from("b")));
+        assert!(cleared.contains(b"zz") && !cleared.contains(b"a5"));
     }
 }

@@ -67,12 +67,6 @@ impl Descriptors {
         }
         remove()
     }
-
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        let shards = self.shards.iter();
-        shards.map(|shard| shard.lock().unwrap().open.len()).sum()
-    }
 }
 
 impl Shard {
@@ -94,5 +88,46 @@ impl Shard {
         self.uses += 1;
         self.open.insert(id, (file, self.uses));
         self.by_use.insert(self.uses, id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::Fid;
+
+    use super::*;
+
+    fn id(n: u64) -> ObjectId {
+        ObjectId::new(Fid(n * SHARDS as u64), 0)
+    }
+
+    #[test]
+    fn keeps_what_is_used_and_closes_the_oldest() {
+        let kept = Descriptors::new(2 * SHARDS);
+        let mut opened = 0;
+        let mut get = |n| {
+            kept.get(id(n), || {
+                opened += 1;
+                tempfile::tempfile().map(Some)
+            })
+            .unwrap();
+            opened
+        };
+        assert_eq!((get(1), get(2), get(1)), (1, 2, 2));
+        assert_eq!(get(3), 3, "closes 2, not 1");
+        assert_eq!((get(1), get(2)), (3, 4));
+    }
+
+    #[test]
+    fn what_is_not_there_or_forgotten_is_not_kept() {
+        let kept = Descriptors::new(1);
+        assert!(kept.get(id(1), || Ok(None)).unwrap().is_none());
+        assert!(
+            kept.get(id(1), || tempfile::tempfile().map(Some))
+                .unwrap()
+                .is_some()
+        );
+        kept.forget(id(1), || ());
+        assert!(kept.get(id(1), || Ok(None)).unwrap().is_none());
     }
 }

@@ -249,8 +249,9 @@ impl ObjectStore for ObjectFiles {
         let Some(file) = self.existing(id)? else {
             return Ok(());
         };
-        // Space reserved beyond the end goes too, so the bound is not the size.
-        let end = range.end.min(FILE_BYTES_MAX);
+        // Beyond its end nothing can be read, and the system refuses what no file can hold.
+        let end = file.metadata().map_err(self.error(id, "stat it"))?.len();
+        let end = range.end.min(end);
         let range = ByteRange::new(range.start.min(end), end);
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         self.fallocate(id, &file, range, flags)

@@ -156,20 +156,13 @@ fn classify(entry: &DirEntry) -> Found {
     let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
     match name.to_str() {
         Some("lost+found") if is_dir => Found::Ours,
-        Some("key") if !is_dir => classify_key(&entry.path()),
+        // Also one whose mode is wrong: loading it says so.
+        Some("key") if !is_dir && TargetKey::is_at(&entry.path()) => Found::Ours,
         Some(name) if is_dir => match name.strip_suffix(UNFINISHED) {
             Some(name) if target_of(name).is_some() && is_leftover(&entry.path()) => Found::Ours,
             _ => target_of(name).map_or(Found::Foreign, |t| classify_target(&entry.path(), t)),
         },
         _ => Found::Foreign,
-    }
-}
-
-/// A key is ours also when its mode is wrong: loading it says so.
-fn classify_key(path: &Path) -> Found {
-    match TargetKey::load(path) {
-        Ok(_) | Err(TargetError::KeyExposed { .. }) => Found::Ours,
-        Err(_) => Found::Foreign,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -37,20 +37,18 @@ impl TargetKey {
 
     /// Reads the key file at `path`; refuses one that others than its owner may read or write.
     pub fn load(path: &Path) -> Result<TargetKey, TargetError> {
-        let io = |error| TargetError::io(path, "read the key", &error);
-        let file = File::open(path).map_err(io)?;
-        let mode = file.metadata().map_err(io)?.mode() & 0o777;
-        if mode & 0o077 != 0 {
-            let path = path.to_owned();
-            return Err(TargetError::KeyExposed { path, mode });
+        let (mode, key) = read(path).map_err(|e| TargetError::io(path, "read the key", &e))?;
+        let path = || path.to_owned();
+        match key {
+            _ if mode & 0o077 != 0 => Err(TargetError::KeyExposed { path: path(), mode }),
+            None => Err(TargetError::KeyMalformed { path: path() }),
+            Some(key) => Ok(key),
         }
-        let mut text = String::new();
-        // One byte more than a key has, so that a longer file is noticed.
-        let read = file.take(FILE_BYTES as u64 + 1).read_to_string(&mut text);
-        let key = read.ok().and_then(|_| parse(&text));
-        key.ok_or_else(|| TargetError::KeyMalformed {
-            path: path.to_owned(),
-        })
+    }
+
+    /// The file at `path` holds a key, whoever may read it.
+    pub(super) fn is_at(path: &Path) -> bool {
+        read(path).is_ok_and(|(_, key)| key.is_some())
     }
 
     /// Writes a new random key at `path`, durably.
@@ -78,6 +76,16 @@ impl TargetKey {
     pub fn path_in(dir: &Path) -> PathBuf {
         dir.join("key")
     }
+}
+
+/// The permission bits of the file at `path`, and the key in it, if there is one.
+fn read(path: &Path) -> io::Result<(u32, Option<TargetKey>)> {
+    let file = File::open(path)?;
+    let mode = file.metadata()?.mode() & 0o777;
+    let mut text = Vec::new();
+    // One byte more than a key has, so that a longer file is noticed.
+    file.take(FILE_BYTES as u64 + 1).read_to_end(&mut text)?;
+    Ok((mode, std::str::from_utf8(&text).ok().and_then(parse)))
 }
 
 fn parse(text: &str) -> Option<TargetKey> {
