@@ -1,1 +1,58 @@
-//! rpc
+//! Remote procedure calls between a mount and its targets: sessions whose requests take effect
+//! exactly once, batches, callbacks, a lane for bulk data; over TCP, Unix sockets, inside a
+//! process, and behind an emulated link. docs/wire.md is the normative text.
+//!
+//! [`Session`](session::Session) and [`ServerSession`](server_session::ServerSession) are pure:
+//! they know no socket, thread or clock. [`Peer`] and [`Server`] are the thin rims around them.
+//!
+//! Invariant: only this crate knows sockets.
+//! Invariant: nothing here waits for a peer while holding a lock or while a caller waits: what
+//! does not fit a connection at once is left to that connection's writer thread.
+
+mod address;
+mod batch;
+mod connection;
+mod counters;
+mod greet;
+mod keepalive;
+mod oneshot;
+mod peer;
+pub mod replier;
+pub mod requester;
+mod server;
+pub mod server_session;
+pub mod session;
+mod threads;
+mod transport;
+mod waiting;
+
+pub use address::{Address, AddressParseError, DEFAULT_PORT};
+pub use batch::{Batch, Message, ReplyBatch, ReplyMessage};
+pub use counters::Counters;
+pub use oneshot::{CallFuture, CallResult};
+pub use peer::{CallbackResponder, ClientHandler, Peer, PeerConfig, PeerState, Policy};
+pub use requester::Urgency;
+pub use server::{
+    Connected, LastCommitted, OnReply, PeerInfo, Responder, ServedTarget, Server, ServerConfig,
+    Service, StartError,
+};
+pub use transport::delay::Link;
+pub use transport::mem::MemPort;
+pub use wire::handshake::{ClientUuid, Key, KeyParseError, Refusal, RefusalReason};
+
+/// A random name for a mount, from the kernel's random numbers.
+pub fn new_client_uuid() -> std::io::Result<ClientUuid> {
+    random().map(ClientUuid)
+}
+
+/// A new secret for a target, from the kernel's random numbers.
+pub fn new_key() -> std::io::Result<Key> {
+    random().map(Key::new)
+}
+
+fn random<const N: usize>() -> std::io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| std::io::Error::other(format!("no random numbers: {error}")))?;
+    Ok(bytes)
+}

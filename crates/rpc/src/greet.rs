@@ -1,0 +1,218 @@
+//! The handshake over a transport: the client's half, and the server's up to knowing the peer.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use base::limits::HANDSHAKE_TIMEOUT;
+use wire::frame::Frame;
+use wire::handshake::{
+    self, Challenge, Garbled, HANDSHAKE_BYTES_MAX, Handshake, Hello, Key, Nonce, Proof, Refusal,
+    RefusalReason, Role, Versions, Welcome,
+};
+
+use crate::transport::{Identity, Outgoing, ReceiveError, Transport};
+
+/// How long a client waits for a server's words.
+const GREET_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why a handshake came to nothing.
+#[derive(Debug)]
+pub(crate) enum GreetError {
+    /// The connection broke or was too slow: worth another attempt.
+    Broken(String),
+    /// The other end is not what it should be.
+    Garbled(String),
+    /// One end says no.
+    Refused(Refusal),
+}
+
+impl fmt::Display for GreetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GreetError::Broken(text) | GreetError::Garbled(text) => f.write_str(text),
+            GreetError::Refused(refusal) => refusal.fmt(f),
+        }
+    }
+}
+
+impl From<Refusal> for GreetError {
+    fn from(refusal: Refusal) -> GreetError {
+        GreetError::Refused(refusal)
+    }
+}
+
+impl From<Garbled> for GreetError {
+    fn from(garbled: Garbled) -> GreetError {
+        GreetError::Garbled(garbled.to_string())
+    }
+}
+
+impl From<ReceiveError> for GreetError {
+    fn from(error: ReceiveError) -> GreetError {
+        match error {
+            ReceiveError::Garbage(error) => GreetError::Garbled(error.to_string()),
+            error => GreetError::Broken(error.to_string()),
+        }
+    }
+}
+
+fn refused(reason: RefusalReason, text: String) -> GreetError {
+    GreetError::Refused(Refusal::new(reason, text))
+}
+
+/// Says `message`.
+pub(crate) fn say(transport: &dyn Transport, message: &Handshake) -> Result<(), GreetError> {
+    let outgoing = Outgoing::new(&message.to_frame(), false);
+    let mut outgoing = outgoing.map_err(|error| GreetError::Garbled(error.to_string()))?;
+    let sent = transport.send(&mut outgoing);
+    sent.map_err(|error| GreetError::Broken(error.to_string()))
+}
+
+fn hear(transport: &dyn Transport, deadline: Instant) -> Result<Frame, GreetError> {
+    Ok(transport.receive(HANDSHAKE_BYTES_MAX, Some(deadline))?)
+}
+
+/// The client's half.
+pub(crate) fn greet(
+    transport: &dyn Transport,
+    hello: &Hello,
+    key: Option<&Key>,
+) -> Result<Welcome, GreetError> {
+    let deadline = Instant::now() + GREET_TIMEOUT;
+    say(transport, &Handshake::Hello(hello.clone()))?;
+    let mut answer = Handshake::from_frame(&hear(transport, deadline)?)?;
+    let mut proven = transport.identity() != Identity::Unknown;
+    if let Handshake::Challenge(challenge) = &answer {
+        let proof = answer_challenge(transport, hello, challenge, key)?;
+        say(transport, &Handshake::Proof(proof))?;
+        proven = true;
+        answer = Handshake::from_frame(&hear(transport, deadline)?)?;
+    }
+    match answer {
+        Handshake::Welcome(welcome) if proven => {
+            check_version(welcome.version)?;
+            Ok(welcome)
+        }
+        Handshake::Welcome(_) => {
+            let text = format!("the server at {} did not prove its key", transport.peer());
+            Err(refused(RefusalReason::Key, text))
+        }
+        Handshake::Refusal(refusal) => Err(refusal.into()),
+        _ => Err(GreetError::Garbled("handshake out of order".into())),
+    }
+}
+
+fn check_version(version: u8) -> Result<(), Refusal> {
+    handshake::negotiate(
+        Versions {
+            min: version,
+            max: version,
+        },
+        Versions::OURS,
+    )
+    .map(|_| ())
+}
+
+fn answer_challenge(
+    transport: &dyn Transport,
+    hello: &Hello,
+    challenge: &Challenge,
+    key: Option<&Key>,
+) -> Result<Proof, GreetError> {
+    check_version(challenge.version)?;
+    let (target, peer) = (hello.target, transport.peer());
+    let key = key.ok_or_else(|| {
+        let text = format!("{target} at {peer} asks for its key; give the file with --key FILE");
+        refused(RefusalReason::Key, text)
+    })?;
+    let bytes = hello.to_bytes();
+    let (version, nonce) = (challenge.version, &challenge.nonce);
+    if !handshake::verify(key, Role::Server, &bytes, version, nonce, &challenge.proof) {
+        let text = format!("the server at {peer} has another key for {target} than this side");
+        return Err(refused(RefusalReason::Key, text));
+    }
+    Ok(Proof(handshake::prove(
+        key,
+        Role::Client,
+        &bytes,
+        version,
+        nonce,
+    )))
+}
+
+/// A peer's hello, not yet proven.
+pub(crate) struct Caller {
+    /// What it wants.
+    pub hello: Hello,
+    /// What its proof must cover.
+    bytes: Vec<u8>,
+    /// The version to speak.
+    pub version: u8,
+    deadline: Instant,
+}
+
+/// The server's half, first part: what the peer wants.
+pub(crate) fn hear_hello(transport: &dyn Transport) -> Result<Caller, GreetError> {
+    let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+    let frame = hear(transport, deadline)?;
+    let Handshake::Hello(hello) = Handshake::from_frame(&frame)? else {
+        return Err(GreetError::Garbled("handshake out of order".into()));
+    };
+    let bytes = handshake::hello_bytes(&frame)?.to_vec();
+    let version = handshake::negotiate(Versions::OURS, hello.versions)?;
+    Ok(Caller {
+        hello,
+        bytes,
+        version,
+        deadline,
+    })
+}
+
+/// The server's half, second part: who the peer is. The uid that the kernel vouches for, or none
+/// for a peer that has proven `key`.
+pub(crate) fn identify(
+    transport: &dyn Transport,
+    caller: &Caller,
+    key: Option<&Key>,
+) -> Result<Option<u32>, GreetError> {
+    let target = caller.hello.target;
+    match (transport.identity(), key) {
+        (Identity::User(uid), _) => {
+            let own = nix::unistd::geteuid().as_raw();
+            if uid == 0 || uid == own {
+                return Ok(Some(uid));
+            }
+            let text = format!("{target} is for uid {own} and root, not for uid {uid}");
+            Err(refused(RefusalReason::User, text))
+        }
+        (Identity::Unknown, Some(key)) => {
+            challenge(transport, caller, key)?;
+            Ok(None)
+        }
+        (Identity::Unknown, None) => {
+            let text = format!("{target} has no key: it can be reached over its Unix socket only");
+            Err(refused(RefusalReason::Key, text))
+        }
+    }
+}
+
+fn challenge(transport: &dyn Transport, caller: &Caller, key: &Key) -> Result<(), GreetError> {
+    let nonce = crate::random().map_err(|error| GreetError::Broken(error.to_string()))?;
+    let (version, nonce) = (caller.version, Nonce(nonce));
+    let proof = handshake::prove(key, Role::Server, &caller.bytes, version, &nonce);
+    let challenge = Challenge {
+        version,
+        nonce,
+        proof,
+    };
+    say(transport, &Handshake::Challenge(challenge))?;
+    let answer = Handshake::from_frame(&hear(transport, caller.deadline)?)?;
+    let Handshake::Proof(Proof(proof)) = answer else {
+        return Err(GreetError::Garbled("handshake out of order".into()));
+    };
+    if handshake::verify(key, Role::Client, &caller.bytes, version, &nonce, &proof) {
+        return Ok(());
+    }
+    let text = format!("wrong key for {}", caller.hello.target);
+    Err(refused(RefusalReason::Key, text))
+}

@@ -1,0 +1,485 @@
+//! A client's end: one target, reached through a session that survives its connections.
+
+mod manager;
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use base::{BootEpoch, ClientId, Clock, Disrupted, TargetName, Tick, Transno};
+use wire::frame::{Frame, FrameKind, Payload};
+use wire::handshake::{ClientUuid, Key, Lane, Refusal, RefusalReason};
+
+use crate::address::Address;
+use crate::batch::{Batch, Message};
+use crate::connection::Connection;
+use crate::counters::Counters;
+use crate::oneshot::{self, CallFuture, CallResult};
+use crate::replier::Violation;
+use crate::requester::{Call, Urgency};
+use crate::session::{CallbackId, Event, Session};
+use crate::threads::{self, lock, wait_until};
+use crate::transport::Transport;
+use crate::waiting::Waiting;
+
+/// What a call does when the target is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// Waits until it is back.
+    Hard,
+    /// Fails with `Disrupted::Timeout` when the answer takes longer.
+    Soft {
+        /// From the call on.
+        timeout: Duration,
+    },
+}
+
+/// Whom to reach, and how.
+#[derive(Debug, Clone)]
+pub struct PeerConfig {
+    /// The target.
+    pub target: TargetName,
+    /// Where it may be; tried in turn.
+    pub addresses: Vec<Address>,
+    /// The mount's name for itself.
+    pub uuid: ClientUuid,
+    /// Which life of that mount.
+    pub incarnation: u64,
+    /// The target's key, needed over TCP.
+    pub key: Option<Key>,
+    /// Speak to addresses beyond loopback although connections are not encrypted.
+    pub insecure: bool,
+    /// What a call does when the target is away.
+    pub policy: Policy,
+    /// Connections: 1, or 2 with one for bulk data.
+    pub lanes: u8,
+}
+
+/// What the owner of a [`Peer`] must react to. Called on the peer's threads: must not block.
+pub trait ClientHandler: Send + Sync {
+    /// The server wants something. Answer through `responder`, now or later. Callbacks and
+    /// answers to calls come in the order in which the server sent them.
+    fn callback(&self, message: Message, responder: CallbackResponder);
+    /// The target has restarted: every lock and cache it granted is void. Called before anything
+    /// is sent to the new life; then calls under way are sent again with slot and xid unchanged.
+    fn epoch_changed(&self, old: BootEpoch, new: BootEpoch);
+    /// The target has dropped us: every lock is void. Called before calls under way fail with
+    /// `Disrupted::Evicted`, and before a new session begins.
+    fn evicted(&self);
+    /// Changes up to this one are durable. Grows.
+    fn last_committed(&self, transno: Transno);
+}
+
+/// How things stand with a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PeerState {
+    /// Calls reach it.
+    Connected,
+    /// Calls wait for it since then.
+    WaitingSince(Tick),
+    /// It refuses us: calls fail, and it is asked again now and then.
+    Refused(Refusal),
+    /// Closed by us.
+    Closed,
+}
+
+/// Takes the answer to one call, on the peer's thread.
+type Token = Box<dyn FnOnce(CallResult) + Send>;
+
+/// A target as a client sees it.
+pub struct Peer {
+    inner: Arc<Inner>,
+    manager: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Inner {
+    config: PeerConfig,
+    handler: Arc<dyn ClientHandler>,
+    clock: Arc<dyn Clock>,
+    counters: Arc<Counters>,
+    state: Mutex<State>,
+    /// Something happened that the manager, or whoever closes, waits for.
+    news: Condvar,
+    /// Held while frames are taken from the session and written, per lane: keeps their order.
+    order: [Mutex<()>; 2],
+}
+
+struct State {
+    session: Session<Token>,
+    lanes: [Option<Arc<Connection>>; 2],
+    standing: PeerState,
+    waiting: Waiting,
+    /// Calls of a session that the server has ended, to fail once the handler knows.
+    condemned: Option<Vec<Token>>,
+    /// A connection in its handshake.
+    greeting: Option<Arc<dyn Transport>>,
+    readers: Vec<JoinHandle<()>>,
+    /// No call is taken and no connection made any more.
+    closing: bool,
+    /// The goodbye is said: the manager may end.
+    closed: bool,
+    news: bool,
+}
+
+/// How long a close waits for the server to see the goodbye.
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Peer {
+    /// Starts to reach the target; calls may be made at once and wait for it.
+    pub fn new(
+        config: PeerConfig,
+        handler: Arc<dyn ClientHandler>,
+        clock: Arc<dyn Clock>,
+    ) -> std::io::Result<Peer> {
+        let now = clock.tick();
+        let name = format!("rpc-{}", config.target);
+        let inner = Arc::new(Inner {
+            config,
+            handler,
+            clock,
+            counters: Arc::default(),
+            state: Mutex::new(State {
+                session: Session::default(),
+                lanes: [None, None],
+                standing: PeerState::WaitingSince(now),
+                waiting: Waiting::new(now),
+                condemned: None,
+                greeting: None,
+                readers: Vec::new(),
+                closing: false,
+                closed: false,
+                news: false,
+            }),
+            news: Condvar::new(),
+            order: Default::default(),
+        });
+        let manager = manager::Manager::new(inner.clone());
+        let manager = threads::spawn(name, move || manager.run())?;
+        Ok(Peer {
+            inner,
+            manager: Mutex::new(Some(manager)),
+        })
+    }
+
+    /// Sends `batch`. Written by the calling thread when it can go at once; calls over one lane
+    /// reach the server in the order they were made. Dropping the future does not take it back.
+    pub fn call(&self, batch: Batch) -> CallFuture {
+        self.future(batch, Lane::Control, Urgency::Ordinary)
+    }
+
+    /// The same for what others wait for: see [`Urgency::Urgent`].
+    pub fn call_urgent(&self, batch: Batch) -> CallFuture {
+        self.future(batch, Lane::Control, Urgency::Urgent)
+    }
+
+    /// The same over the bulk lane. It must not wait for a lock at the server.
+    pub fn call_bulk(&self, batch: Batch) -> CallFuture {
+        self.future(batch, Lane::Bulk, Urgency::Urgent)
+    }
+
+    /// Like [`Peer::call`], but hands the answer to `then` on the peer's reader thread, in order
+    /// with callbacks: what must be known before the next callback is known.
+    pub fn call_then(
+        &self,
+        batch: Batch,
+        urgency: Urgency,
+        then: impl FnOnce(CallResult) + Send + 'static,
+    ) {
+        self.inner
+            .submit(batch, Lane::Control, urgency, Box::new(then));
+    }
+
+    fn future(&self, batch: Batch, lane: Lane, urgency: Urgency) -> CallFuture {
+        let (answerer, future) = oneshot::call();
+        let token = Box::new(|result| answerer.answer(result));
+        self.inner.submit(batch, lane, urgency, token);
+        future
+    }
+
+    /// The target.
+    pub fn target(&self) -> TargetName {
+        self.inner.config.target
+    }
+
+    /// How things stand.
+    pub fn state(&self) -> PeerState {
+        lock(&self.inner.state).standing.clone()
+    }
+
+    /// What the target calls this client; zero before the first connection.
+    pub fn client(&self) -> ClientId {
+        lock(&self.inner.state).session.client()
+    }
+
+    /// The target's life at the last connection; zero before the first.
+    pub fn epoch(&self) -> BootEpoch {
+        lock(&self.inner.state).session.epoch()
+    }
+
+    /// The newest durable change that the target told of.
+    pub fn last_committed(&self) -> Transno {
+        lock(&self.inner.state).session.last_committed()
+    }
+
+    /// Calls without an answer yet.
+    pub fn outstanding(&self) -> usize {
+        lock(&self.inner.state).session.outstanding()
+    }
+
+    /// What was sent and received.
+    pub fn counters(&self) -> &Counters {
+        &self.inner.counters
+    }
+
+    /// Ends the session, fails every call with `Disrupted::Closed`, and waits for every thread;
+    /// on one of this crate's own threads it does not wait.
+    pub fn close(&self) {
+        self.inner.close();
+        if !threads::on_ours()
+            && let Some(manager) = lock(&self.manager).take()
+        {
+            threads::join(manager);
+        }
+    }
+
+    /// Cuts the connections as a broken network would; they are made again.
+    pub fn disconnect(&self) {
+        let lanes = lock(&self.inner.state).lanes.clone();
+        lanes
+            .iter()
+            .flatten()
+            .for_each(|connection| connection.close());
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Inner {
+    fn submit(&self, batch: Batch, lane: Lane, urgency: Urgency, token: Token) {
+        let lane = match self.config.lanes {
+            0 | 1 => Lane::Control,
+            _ => lane,
+        };
+        let payload = Arc::new(Payload::from(batch));
+        if let Err(error) = payload.check() {
+            tracing::error!(target = %self.config.target, %error, "a batch can't be sent");
+            return token(Err(Disrupted::Refused));
+        }
+        let deadline = match self.config.policy {
+            Policy::Hard => None,
+            Policy::Soft { timeout } => Some(self.clock.tick().after(timeout)),
+        };
+        let call = Call {
+            payload,
+            lane,
+            urgency,
+            deadline,
+            token,
+        };
+        match self.enqueue(call) {
+            Ok(()) => self.pump(lane),
+            Err((token, disrupted)) => token(Err(disrupted)),
+        }
+    }
+
+    fn enqueue(&self, call: Call<Token>) -> Result<(), (Token, Disrupted)> {
+        let mut state = lock(&self.state);
+        if state.closing {
+            return Err((call.token, Disrupted::Closed));
+        }
+        if let PeerState::Refused(refusal) = &state.standing {
+            let disrupted = disrupted_by(refusal);
+            return Err((call.token, disrupted));
+        }
+        state
+            .session
+            .submit(call)
+            .map_err(|token| (token, Disrupted::Timeout))
+    }
+
+    /// Writes what may go out over `lane` now.
+    fn pump(&self, lane: Lane) {
+        let _order = lock(&self.order[lane.index()]);
+        self.pump_in_order(lane);
+    }
+
+    /// The same for a caller that holds the lane's order.
+    fn pump_in_order(&self, lane: Lane) {
+        loop {
+            let mut state = lock(&self.state);
+            let Some(connection) = state.lanes[lane.index()].clone() else {
+                return;
+            };
+            let Some(frame) = state.session.poll_send(lane) else {
+                return;
+            };
+            drop(state);
+            connection.send(&frame);
+        }
+    }
+
+    fn on_frame(
+        self: &Arc<Self>,
+        connection: &Connection,
+        frame: Frame,
+    ) -> Result<ControlFlow<()>, Violation> {
+        let mut state = lock(&self.state);
+        let before = state.session.last_committed();
+        let event = state.session.handle(frame)?;
+        let committed = state.session.last_committed();
+        let waiting = state.session.has_unsent();
+        drop(state);
+        if committed > before {
+            self.handler.last_committed(committed);
+        }
+        match event {
+            Event::Replied(token, reply) => {
+                token(Ok(reply));
+                if waiting {
+                    Lane::ALL.into_iter().for_each(|lane| self.pump(lane));
+                }
+            }
+            Event::Callback(id, message) => {
+                let responder = CallbackResponder {
+                    inner: self.clone(),
+                    id,
+                };
+                self.handler.callback(message, responder);
+            }
+            Event::Send(frame) => connection.send(&frame),
+            Event::Evicted => {
+                self.on_evicted();
+                return Ok(ControlFlow::Break(()));
+            }
+            Event::Nothing => {}
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// The manager tells the handler before it makes a new session.
+    fn on_evicted(&self) {
+        let mut state = lock(&self.state);
+        let tokens = state.session.evicted();
+        state.condemned.get_or_insert_default().extend(tokens);
+        let lanes = state.lanes.clone();
+        drop(state);
+        lanes
+            .iter()
+            .flatten()
+            .for_each(|connection| connection.close());
+    }
+
+    /// A lane's reader has ended.
+    fn on_lane_lost(&self, lane: Lane, connection: &Arc<Connection>) {
+        let mut state = lock(&self.state);
+        let current = &mut state.lanes[lane.index()];
+        if !current
+            .as_ref()
+            .is_some_and(|current| Arc::ptr_eq(current, connection))
+        {
+            return;
+        }
+        *current = None;
+        state.session.lane_down(lane);
+        if lane == Lane::Control && !state.closing {
+            let now = self.clock.tick();
+            state.standing = PeerState::WaitingSince(now);
+            state.waiting = Waiting::new(now);
+        }
+        self.tell(&mut state);
+    }
+
+    fn tell(&self, state: &mut State) {
+        state.news = true;
+        self.news.notify_all();
+    }
+
+    fn close(&self) {
+        let mut state = lock(&self.state);
+        if state.closing {
+            return;
+        }
+        state.closing = true;
+        state.standing = PeerState::Closed;
+        if let Some(greeting) = &state.greeting {
+            greeting.shutdown();
+        }
+        let goodbye = state.session.bare(FrameKind::Goodbye);
+        let control = state.lanes[0].clone();
+        drop(state);
+        if let Some(control) = control {
+            control.send(&goodbye);
+            self.wait_for_goodbye();
+        }
+        let mut state = lock(&self.state);
+        let mut tokens = state.session.abandon();
+        tokens.extend(state.condemned.take().into_iter().flatten());
+        let lanes = state.lanes.clone();
+        self.tell(&mut state);
+        drop(state);
+        lanes
+            .iter()
+            .flatten()
+            .for_each(|connection| connection.close());
+        fail(tokens, Disrupted::Closed);
+    }
+
+    /// The server closes the connection once it has seen the goodbye.
+    fn wait_for_goodbye(&self) {
+        if threads::on_ours() {
+            return;
+        }
+        let deadline = Instant::now() + GOODBYE_TIMEOUT;
+        let mut state = lock(&self.state);
+        while state.lanes[0].is_some() && Instant::now() < deadline {
+            state = wait_until(&self.news, state, Some(deadline));
+        }
+    }
+}
+
+fn fail(tokens: Vec<Token>, disrupted: Disrupted) {
+    tokens.into_iter().for_each(|token| token(Err(disrupted)));
+}
+
+/// What a call says that fails because of `refusal`.
+fn disrupted_by(refusal: &Refusal) -> Disrupted {
+    match refusal.reason {
+        RefusalReason::NotServed => Disrupted::WrongTarget,
+        _ => Disrupted::Refused,
+    }
+}
+
+/// Answers one callback. Dropped without an answer, it answers with an empty message.
+pub struct CallbackResponder {
+    inner: Arc<Inner>,
+    id: CallbackId,
+}
+
+impl CallbackResponder {
+    /// Sends the answer; over a later connection if this one is gone.
+    pub fn reply(self, message: Message) {
+        self.send(message);
+        // The drop that follows finds the callback answered and does nothing.
+    }
+
+    fn send(&self, message: Message) {
+        let mut state = lock(&self.inner.state);
+        let frame = state.session.answer_callback(self.id, message);
+        let control = state.lanes[0].clone();
+        drop(state);
+        if let (Some(frame), Some(control)) = (frame, control) {
+            control.send(&frame);
+        }
+    }
+}
+
+impl Drop for CallbackResponder {
+    fn drop(&mut self) {
+        self.send(Message::default());
+    }
+}

@@ -1,0 +1,372 @@
+//! The thread that keeps a peer connected: tries its addresses in turn, resumes the session,
+//! watches silence, deadlines and how long the wait has been.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base::Disrupted;
+use wire::frame::FrameKind;
+use wire::handshake::{Hello, Lane, Nonce, Refusal, RefusalReason, Versions, Welcome};
+
+use super::{Inner, PeerState, Token, disrupted_by, fail};
+use crate::connection::Connection;
+use crate::greet::{self, GreetError};
+use crate::session::Begun;
+use crate::threads::{self, lock, wait_until};
+use crate::transport::{self, Transport};
+
+/// How often deadlines and silence are looked at.
+const TICK: Duration = Duration::from_millis(250);
+/// The wait after the first round of addresses that led nowhere; doubles up to the longest.
+const BACKOFF_FIRST: Duration = Duration::from_millis(20);
+const BACKOFF_LONGEST: Duration = Duration::from_secs(2);
+/// The wait after a refusal, which only a person can mend.
+const BACKOFF_REFUSED: Duration = Duration::from_secs(30);
+
+/// A connection that is welcome.
+type Greeted = (Arc<dyn Transport>, Welcome);
+
+pub(super) struct Manager {
+    inner: Arc<Inner>,
+    /// The address to try next.
+    address: usize,
+    /// What this round of addresses has met.
+    refusal: Option<Refusal>,
+    broken: Option<String>,
+    backoff: Duration,
+    /// When each lane may be tried again.
+    retry_at: [Option<Instant>; 2],
+}
+
+impl Manager {
+    pub(super) fn new(inner: Arc<Inner>) -> Manager {
+        Manager {
+            inner,
+            address: 0,
+            refusal: None,
+            broken: None,
+            backoff: BACKOFF_FIRST,
+            retry_at: [None, None],
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        while !self.is_closed() {
+            self.settle_eviction();
+            self.look_at_the_clock();
+            match self.lane_to_connect() {
+                Some(Lane::Control) => self.connect_control(),
+                Some(Lane::Bulk) => self.connect_bulk(),
+                None => self.wait(),
+            }
+        }
+        let mut state = lock(&self.inner.state);
+        let lanes = std::mem::take(&mut state.lanes);
+        let readers = std::mem::take(&mut state.readers);
+        drop(state);
+        lanes
+            .iter()
+            .flatten()
+            .for_each(|connection| connection.close());
+        readers.into_iter().for_each(threads::join);
+    }
+
+    fn is_closed(&self) -> bool {
+        lock(&self.inner.state).closed
+    }
+
+    /// Tells the handler of an eviction, then fails the calls that it hit.
+    fn settle_eviction(&self) {
+        let condemned = lock(&self.inner.state).condemned.take();
+        if let Some(tokens) = condemned {
+            self.evicted(tokens);
+        }
+    }
+
+    fn evicted(&self, tokens: Vec<Token>) {
+        let target = self.inner.config.target;
+        tracing::warn!(%target, calls = tokens.len(), "evicted: what was not flushed is lost");
+        self.inner.handler.evicted();
+        fail(tokens, Disrupted::Evicted);
+    }
+
+    fn look_at_the_clock(&self) {
+        let now = self.inner.clock.tick();
+        let mut state = lock(&self.inner.state);
+        let expired = state.session.expire(now);
+        let waited = match state.standing {
+            PeerState::WaitingSince(_) => state.waiting.poll(now),
+            _ => None,
+        };
+        let ping = state.session.bare(FrameKind::Ping);
+        let lanes = state.lanes.clone();
+        let (ended, running) = state
+            .readers
+            .drain(..)
+            .partition(|reader| reader.is_finished());
+        state.readers = running;
+        drop(state);
+        let _: Vec<()> = Vec::into_iter(ended).map(threads::join).collect();
+        if let Some(waited) = waited {
+            let config = &self.inner.config;
+            let (target, seconds) = (config.target, waited.as_secs());
+            let address = config.addresses.get(self.address).map(ToString::to_string);
+            let address = address.unwrap_or_else(|| "no address".into());
+            tracing::warn!("still waiting for {target} at {address}, {seconds} s");
+        }
+        fail(expired, Disrupted::Timeout);
+        for connection in lanes.iter().flatten() {
+            connection.check(now, || ping.clone());
+        }
+    }
+
+    fn lane_to_connect(&self) -> Option<Lane> {
+        let state = lock(&self.inner.state);
+        let due = |lane: Lane| {
+            let at = self.retry_at[lane.index()];
+            state.lanes[lane.index()].is_none() && at.is_none_or(|at| at <= Instant::now())
+        };
+        if state.closing || state.condemned.is_some() {
+            None
+        } else if state.lanes[0].is_none() {
+            due(Lane::Control).then_some(Lane::Control)
+        } else {
+            (self.inner.config.lanes > 1 && due(Lane::Bulk)).then_some(Lane::Bulk)
+        }
+    }
+
+    fn wait(&self) {
+        let soonest = self
+            .retry_at
+            .iter()
+            .flatten()
+            .filter(|at| **at > Instant::now())
+            .min();
+        let tick = Instant::now() + TICK;
+        let until = soonest.map_or(tick, |at| tick.min(*at));
+        let mut state = lock(&self.inner.state);
+        while !state.news && Instant::now() < until {
+            state = wait_until(&self.inner.news, state, Some(until));
+        }
+        state.news = false;
+    }
+
+    fn connect_control(&mut self) {
+        match self.greet(Lane::Control) {
+            Ok(greeted) => {
+                self.refusal = None;
+                self.broken = None;
+                self.backoff = BACKOFF_FIRST;
+                // A server that welcomes us and hangs up at once must not keep us spinning.
+                self.retry_at = [Some(Instant::now() + BACKOFF_FIRST), None];
+                self.begin(greeted);
+            }
+            Err(error) => self.on_failure(error),
+        }
+    }
+
+    /// Connects to the address whose turn it is and says hello.
+    fn greet(&self, lane: Lane) -> Result<Greeted, GreetError> {
+        let config = &self.inner.config;
+        let broken = |error: std::io::Error| GreetError::Broken(error.to_string());
+        let address = config.addresses.get(self.address).ok_or_else(|| {
+            let text = format!("no address is known for {}", config.target);
+            GreetError::Refused(Refusal::new(RefusalReason::NotServed, text))
+        })?;
+        let transport =
+            transport::connect(address, config.insecure).map_err(|error| match error.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    GreetError::Refused(Refusal::new(RefusalReason::User, error.to_string()))
+                }
+                _ => broken(error),
+            })?;
+        let hello = self.hello(lane, crate::random().map_err(broken)?);
+        let mut state = lock(&self.inner.state);
+        if state.closing {
+            transport.shutdown();
+        }
+        state.greeting = Some(transport.clone());
+        drop(state);
+        let greeted = greet::greet(&*transport, &hello, config.key.as_ref());
+        lock(&self.inner.state).greeting = None;
+        if greeted.is_err() {
+            transport.shutdown();
+            transport.join();
+        }
+        Ok((transport, greeted?))
+    }
+
+    fn hello(&self, lane: Lane, nonce: [u8; 32]) -> Hello {
+        let config = &self.inner.config;
+        let state = lock(&self.inner.state);
+        Hello {
+            versions: Versions::OURS,
+            client: config.uuid,
+            incarnation: config.incarnation,
+            target: config.target,
+            lane,
+            nonce: Nonce(nonce),
+            session: state.session.id(),
+            boot_epoch: state.session.epoch(),
+            last_committed: state.session.last_committed(),
+        }
+    }
+
+    /// On to the next address; after the last one, a wait and the next round.
+    fn on_failure(&mut self, error: GreetError) {
+        let target = self.inner.config.target;
+        tracing::debug!(%target, address = self.address, %error, "connection attempt failed");
+        match error {
+            GreetError::Refused(refusal) => self.refusal = Some(refusal),
+            GreetError::Broken(text) | GreetError::Garbled(text) => self.broken = Some(text),
+        }
+        self.address += 1;
+        if self.address < self.inner.config.addresses.len() {
+            return;
+        }
+        self.address = 0;
+        let (refusal, broken) = (self.refusal.take(), self.broken.take());
+        // A target that is not at one address may come back at one that does not answer.
+        let refusal = refusal
+            .filter(|refusal| broken.is_none() || refusal.reason != RefusalReason::NotServed);
+        let pause = match refusal {
+            Some(refusal) => {
+                self.refused(refusal);
+                BACKOFF_REFUSED
+            }
+            None => {
+                self.not_refused();
+                let pause = self.backoff;
+                self.backoff = (pause * 2).min(BACKOFF_LONGEST);
+                pause
+            }
+        };
+        self.retry_at[0] = Some(Instant::now() + pause);
+    }
+
+    /// Tells the person, and fails what waits.
+    fn refused(&self, refusal: Refusal) {
+        let target = self.inner.config.target;
+        let disrupted = disrupted_by(&refusal);
+        let mut state = lock(&self.inner.state);
+        if state.closing {
+            return;
+        }
+        let standing = PeerState::Refused(refusal.clone());
+        let news = std::mem::replace(&mut state.standing, standing.clone()) != standing;
+        let tokens = state.session.abandon();
+        drop(state);
+        if news {
+            tracing::error!("{target} refuses us: {refusal}");
+        }
+        fail(tokens, disrupted);
+    }
+
+    /// Nobody answers: whoever refused us before may be gone.
+    fn not_refused(&self) {
+        let mut state = lock(&self.inner.state);
+        if matches!(state.standing, PeerState::Refused(_)) {
+            state.standing = PeerState::WaitingSince(state.waiting.since());
+        }
+    }
+
+    fn begin(&self, (transport, welcome): Greeted) {
+        let target = self.inner.config.target;
+        let mut state = lock(&self.inner.state);
+        let before = state.session.last_committed();
+        let begun = state.session.begin(&welcome);
+        let committed = state.session.last_committed();
+        let bulk = match begun {
+            Begun::Resumed => None,
+            _ => state.lanes[1].take(),
+        };
+        if bulk.is_some() {
+            state.session.lane_down(Lane::Bulk);
+        }
+        drop(state);
+        if let Some(bulk) = bulk {
+            bulk.close();
+        }
+        match begun {
+            Begun::First | Begun::Resumed => {}
+            Begun::NewEpoch { old, new } => {
+                tracing::info!(%target, %old, %new, "the server has restarted");
+                self.inner.handler.epoch_changed(old, new);
+            }
+            Begun::Evicted(tokens) => self.evicted(tokens),
+        }
+        if committed > before {
+            self.inner.handler.last_committed(committed);
+        }
+        tracing::info!(%target, address = transport.peer(), "connected");
+        self.install(Lane::Control, transport);
+    }
+
+    fn connect_bulk(&mut self) {
+        match self.greet(Lane::Bulk) {
+            Ok((transport, _)) => self.install(Lane::Bulk, transport),
+            Err(error) => {
+                let target = self.inner.config.target;
+                tracing::debug!(%target, %error, "no bulk lane yet");
+            }
+        }
+        self.retry_at[1] = Some(Instant::now() + TICK);
+    }
+
+    /// Lets calls flow over the new connection: those unanswered first.
+    fn install(&self, lane: Lane, transport: Arc<dyn Transport>) {
+        let inner = &self.inner;
+        let counters = inner.counters.clone();
+        let connection = Connection::new(transport, counters, inner.clock.tick());
+        let mut state = lock(&inner.state);
+        let reader = self.spawn_reader(lane, &connection);
+        match reader {
+            Ok(reader) if !state.closing => state.readers.push(reader),
+            Ok(reader) => {
+                state.readers.push(reader);
+                connection.close();
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no thread to serve a connection");
+                connection.close();
+                return;
+            }
+        }
+        state.lanes[lane.index()] = Some(connection.clone());
+        state.session.lane_up(lane);
+        if lane == Lane::Control {
+            state.standing = PeerState::Connected;
+        }
+        drop(state);
+        self.resend(lane, &connection);
+    }
+
+    /// Sends what is unanswered, then says so.
+    fn resend(&self, lane: Lane, connection: &Connection) {
+        let _order = lock(&self.inner.order[lane.index()]);
+        self.inner.pump_in_order(lane);
+        if lane == Lane::Control {
+            let ready = lock(&self.inner.state).session.bare(FrameKind::Ready);
+            connection.send(&ready);
+        }
+    }
+
+    fn spawn_reader(
+        &self,
+        lane: Lane,
+        connection: &Arc<Connection>,
+    ) -> std::io::Result<std::thread::JoinHandle<()>> {
+        let (inner, connection) = (self.inner.clone(), connection.clone());
+        let target = inner.config.target;
+        let letter = match lane {
+            Lane::Control => 'c',
+            Lane::Bulk => 'b',
+        };
+        threads::spawn(format!("rpc-{target}-{letter}r"), move || {
+            let writer = format!("rpc-{target}-{letter}w");
+            connection.serve(writer, |frame| inner.on_frame(&connection, frame));
+            inner.on_lane_lost(lane, &connection);
+        })
+    }
+}

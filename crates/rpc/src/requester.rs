@@ -1,0 +1,301 @@
+//! The asking half of a session, in either direction: xids, slots, the queue of what is not sent
+//! yet, and what must be sent again after a reconnect. Pure.
+//!
+//! Invariant: a slot carries one request at a time, and is used for another only once the first
+//! is answered; so a newer xid in a slot tells the other end that its stored reply has arrived.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use base::{Tick, Xid};
+use wire::frame::Payload;
+use wire::handshake::Lane;
+
+/// How a request competes with others for slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Urgency {
+    /// May wait at the other end (for a lock, say).
+    Ordinary,
+    /// Never waits at the other end, and others wait for it there (a cancel, a write-out under a
+    /// lock called back). It may use slots that ordinary requests leave free, so that requests
+    /// waiting for a lock can't keep out the one that would give them the lock.
+    Urgent,
+}
+
+/// A request to send.
+#[derive(Debug)]
+pub struct Call<T> {
+    /// What it carries.
+    pub payload: Arc<Payload>,
+    /// The connection it goes over.
+    pub lane: Lane,
+    /// How it competes for slots.
+    pub urgency: Urgency,
+    /// When to give up on it. None: never.
+    pub deadline: Option<Tick>,
+    /// Given back with the answer.
+    pub token: T,
+}
+
+/// A request to put into a frame.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// The slot it occupies.
+    pub slot: u16,
+    /// Its number.
+    pub xid: Xid,
+    /// It was sent before.
+    pub resent: bool,
+    /// What it carries.
+    pub payload: Arc<Payload>,
+}
+
+/// A request that was sent.
+#[derive(Debug)]
+struct Flight<T> {
+    xid: Xid,
+    lane: Lane,
+    payload: Arc<Payload>,
+    deadline: Option<Tick>,
+    /// None: the caller was told that it timed out. The slot stays taken until the answer comes.
+    token: Option<T>,
+}
+
+/// One lane's queues.
+#[derive(Debug)]
+struct LaneQueue<T> {
+    up: bool,
+    /// Slots to send again, oldest xid first.
+    resend: VecDeque<u16>,
+    urgent: VecDeque<Call<T>>,
+    ordinary: VecDeque<Call<T>>,
+    in_flight: u16,
+}
+
+impl<T> LaneQueue<T> {
+    fn new() -> LaneQueue<T> {
+        LaneQueue {
+            up: false,
+            resend: VecDeque::new(),
+            urgent: VecDeque::new(),
+            ordinary: VecDeque::new(),
+            in_flight: 0,
+        }
+    }
+}
+
+/// The asking half of a session; `T` is what the caller wants back with each answer.
+#[derive(Debug)]
+pub struct Requester<T> {
+    next_xid: u64,
+    slots: Vec<Option<Flight<T>>>,
+    free: BTreeSet<u16>,
+    granted: u16,
+    slots_max: u16,
+    lanes: [LaneQueue<T>; 2],
+    unsent: usize,
+    unsent_max: usize,
+}
+
+impl<T> Requester<T> {
+    /// Numbers start at `first_xid`; at most `slots_max` requests are under way and `unsent_max`
+    /// wait for a slot or a connection.
+    pub fn new(first_xid: u64, slots_max: u16, unsent_max: usize) -> Requester<T> {
+        Requester {
+            next_xid: first_xid,
+            slots: Vec::new(),
+            free: BTreeSet::new(),
+            granted: slots_max,
+            slots_max,
+            lanes: Lane::ALL.map(|_| LaneQueue::new()),
+            unsent: 0,
+            unsent_max,
+        }
+    }
+
+    /// The other end grants `slots` from now on; those in use beyond run out.
+    pub fn grant(&mut self, slots: u16) {
+        self.granted = slots.clamp(1, self.slots_max);
+    }
+
+    /// Queues a request. At the bound it is shed: the token comes back.
+    pub fn submit(&mut self, call: Call<T>) -> Result<(), T> {
+        if self.unsent >= self.unsent_max {
+            return Err(call.token);
+        }
+        self.unsent += 1;
+        let lane = &mut self.lanes[call.lane.index()];
+        match call.urgency {
+            Urgency::Ordinary => lane.ordinary.push_back(call),
+            Urgency::Urgent => lane.urgent.push_back(call),
+        }
+        Ok(())
+    }
+
+    /// The next request to send over `lane`, if it is up, has one, and a slot is free.
+    pub fn poll_send(&mut self, lane: Lane) -> Option<Outgoing> {
+        if !self.lanes[lane.index()].up {
+            return None;
+        }
+        while let Some(slot) = self.lanes[lane.index()].resend.pop_front() {
+            if let Some(flight) = &self.slots[usize::from(slot)] {
+                return Some(Outgoing {
+                    slot,
+                    xid: flight.xid,
+                    resent: true,
+                    payload: flight.payload.clone(),
+                });
+            }
+        }
+        let call = self.next_call(lane)?;
+        let slot = self.take_slot()?;
+        Some(self.launch(slot, call))
+    }
+
+    fn next_call(&mut self, lane: Lane) -> Option<Call<T>> {
+        let in_flight: u16 = self.lanes.iter().map(|lane| lane.in_flight).sum();
+        let ordinary = in_flight < self.ordinary_max();
+        // Bulk requests are few and large: they never take more than half of the slots.
+        let bulk =
+            lane == Lane::Control || self.lanes[lane.index()].in_flight < (self.granted / 2).max(1);
+        let queue = &mut self.lanes[lane.index()];
+        let call = if in_flight < self.granted && bulk && !queue.urgent.is_empty() {
+            queue.urgent.pop_front()
+        } else if ordinary && bulk {
+            queue.ordinary.pop_front()
+        } else {
+            None
+        }?;
+        self.unsent -= 1;
+        Some(call)
+    }
+
+    /// Ordinary requests leave an eighth of the slots to urgent ones.
+    fn ordinary_max(&self) -> u16 {
+        self.granted - self.granted / 8
+    }
+
+    /// The lowest free slot. There is one: fewer requests are under way than slots granted.
+    fn take_slot(&mut self) -> Option<u16> {
+        self.free.pop_first().or_else(|| {
+            let slot = u16::try_from(self.slots.len()).ok()?;
+            self.slots.push(None);
+            Some(slot)
+        })
+    }
+
+    fn launch(&mut self, slot: u16, call: Call<T>) -> Outgoing {
+        let xid = Xid(self.next_xid);
+        self.next_xid += 1;
+        self.lanes[call.lane.index()].in_flight += 1;
+        self.slots[usize::from(slot)] = Some(Flight {
+            xid,
+            lane: call.lane,
+            payload: call.payload.clone(),
+            deadline: call.deadline,
+            token: Some(call.token),
+        });
+        Outgoing {
+            slot,
+            xid,
+            resent: false,
+            payload: call.payload,
+        }
+    }
+
+    /// The answer to (`slot`, `xid`) came. None: it came before, or its caller has given up.
+    pub fn answered(&mut self, slot: u16, xid: Xid) -> Option<T> {
+        let entry = self.slots.get_mut(usize::from(slot))?;
+        if entry.as_ref()?.xid != xid {
+            return None;
+        }
+        let flight = entry.take()?;
+        self.free.insert(slot);
+        self.lanes[flight.lane.index()].in_flight -= 1;
+        flight.token
+    }
+
+    /// `lane` has a new connection: what was sent over the last one and not answered goes again.
+    pub fn lane_up(&mut self, lane: Lane) {
+        let mut again: Vec<(Xid, u16)> = self.flights(lane).collect();
+        again.sort_unstable();
+        let queue = &mut self.lanes[lane.index()];
+        queue.up = true;
+        queue.resend = again.into_iter().map(|(_, slot)| slot).collect();
+    }
+
+    fn flights(&self, lane: Lane) -> impl Iterator<Item = (Xid, u16)> + '_ {
+        self.slots
+            .iter()
+            .zip(0..)
+            .filter_map(move |(flight, slot)| {
+                let flight = flight.as_ref().filter(|flight| flight.lane == lane)?;
+                Some((flight.xid, slot))
+            })
+    }
+
+    /// `lane` lost its connection.
+    pub fn lane_down(&mut self, lane: Lane) {
+        let queue = &mut self.lanes[lane.index()];
+        queue.up = false;
+        queue.resend.clear();
+    }
+
+    /// Gives up on every request whose deadline has come.
+    pub fn expire(&mut self, now: Tick) -> Vec<T> {
+        self.give_up(|deadline| deadline.is_some_and(|deadline| deadline <= now))
+    }
+
+    /// Gives up on every request; those sent keep their slots, as their effect is unknown.
+    pub fn abandon(&mut self) -> Vec<T> {
+        self.give_up(|_| true)
+    }
+
+    fn give_up(&mut self, over: impl Fn(Option<Tick>) -> bool) -> Vec<T> {
+        let mut tokens = Vec::new();
+        for flight in self.slots.iter_mut().flatten() {
+            if over(flight.deadline) {
+                tokens.extend(flight.token.take());
+            }
+        }
+        for lane in &mut self.lanes {
+            for queue in [&mut lane.urgent, &mut lane.ordinary] {
+                let mut kept = VecDeque::with_capacity(queue.len());
+                for call in queue.drain(..) {
+                    match over(call.deadline) {
+                        true => tokens.push(call.token),
+                        false => kept.push_back(call),
+                    }
+                }
+                *queue = kept;
+            }
+        }
+        self.unsent = self
+            .lanes
+            .iter()
+            .map(|l| l.urgent.len() + l.ordinary.len())
+            .sum();
+        tokens
+    }
+
+    /// The session is gone: every slot is free again, every request is given up.
+    pub fn reset(&mut self) -> Vec<T> {
+        let tokens = self.abandon();
+        self.slots.clear();
+        self.free.clear();
+        for lane in &mut self.lanes {
+            *lane = LaneQueue::new();
+        }
+        tokens
+    }
+
+    /// Requests wait for a slot or a connection.
+    pub fn has_unsent(&self) -> bool {
+        self.unsent != 0
+    }
+
+    /// Requests waiting for an answer or for their turn.
+    pub fn outstanding(&self) -> usize {
+        self.unsent + self.slots.iter().flatten().count()
+    }
+}

@@ -1,0 +1,500 @@
+//! A server's end: listeners, the targets behind them, and a thread per connection.
+
+mod admission;
+mod connected;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use base::limits::{HANDSHAKES_MAX, SESSION_GRACE};
+use base::{BootEpoch, ClientId, Clock, Disrupted, SystemClock, TargetName, Transno, Xid};
+use wire::frame::{Frame, FrameKind};
+use wire::handshake::{Handshake, Key, Lane, Refusal};
+
+use crate::address::Address;
+use crate::batch::Batch;
+use crate::connection::Connection;
+use crate::counters::Counters;
+use crate::greet::{self, GreetError};
+use crate::replier::Violation;
+use crate::server_session::Event;
+use crate::threads::{self, lock, wait_until};
+use crate::transport::Transport;
+use crate::transport::listener::Listener;
+
+pub use connected::{Connected, OnReply, PeerInfo, Responder};
+
+use admission::Registry;
+
+/// How often silence, grace and what became durable are looked at.
+const TICK: Duration = Duration::from_millis(250);
+/// The wait after an accept that failed, for want of file descriptors say.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a target does with its clients. Called on the server's threads: must not block.
+///
+/// The calls about one client's coming and going come one at a time; a request that already runs
+/// when its client goes may still finish, and its reply goes nowhere.
+pub trait Service: Send + Sync {
+    /// A new client. It may be refused.
+    fn connected(&self, session: Arc<Connected>) -> Result<(), Refusal>;
+    /// A batch to run; `resent`: it may have had its effect in an earlier life of the server.
+    /// The order of one lane's requests is the order of the client's calls.
+    fn request(
+        &self,
+        session: &Arc<Connected>,
+        xid: Xid,
+        resent: bool,
+        batch: Batch,
+        responder: Responder,
+    );
+    /// The client's connection is lost. Its session may be resumed.
+    fn disconnected(&self, client: ClientId);
+    /// A client that was disconnected is back, its session unharmed.
+    fn resumed(&self, client: ClientId) {
+        _ = client;
+    }
+    /// The client said goodbye, was away for too long, or was replaced: its session has ended.
+    fn expired(&self, client: ClientId);
+}
+
+/// A target's newest durable change, shared by the target and its server.
+#[derive(Debug, Default)]
+pub struct LastCommitted(AtomicU64);
+
+impl LastCommitted {
+    /// What is durable when the target opens.
+    pub fn new(transno: Transno) -> Arc<LastCommitted> {
+        Arc::new(LastCommitted(AtomicU64::new(transno.0)))
+    }
+
+    /// More has become durable. Told to clients in every later frame, and to idle ones soon.
+    pub fn set(&self, transno: Transno) {
+        self.0.fetch_max(transno.0, Ordering::AcqRel);
+    }
+
+    /// The newest durable change.
+    pub fn get(&self) -> Transno {
+        Transno(self.0.load(Ordering::Acquire))
+    }
+}
+
+/// A target to serve.
+pub struct ServedTarget {
+    /// Its name.
+    pub name: TargetName,
+    /// What TCP peers must prove. None: no TCP peer is let in.
+    pub key: Option<Key>,
+    /// This life of it. Not zero.
+    pub boot_epoch: BootEpoch,
+    /// Its newest durable change.
+    pub last_committed: Arc<LastCommitted>,
+    /// What it does with requests.
+    pub service: Arc<dyn Service>,
+}
+
+/// Where and how to serve.
+#[derive(Clone)]
+pub struct ServerConfig {
+    /// Every address to listen on.
+    pub listen: Vec<Address>,
+    /// Listen beyond loopback although connections are not encrypted.
+    pub insecure: bool,
+    /// How long a client may be gone before its session ends.
+    pub grace: Duration,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl ServerConfig {
+    /// Listens on `listen`, with loopback only, the usual grace and the machine's clock.
+    pub fn new(listen: Vec<Address>) -> ServerConfig {
+        ServerConfig {
+            listen,
+            insecure: false,
+            grace: SESSION_GRACE,
+            clock: Arc::new(SystemClock::default()),
+        }
+    }
+}
+
+/// Why a server did not start.
+#[derive(Debug)]
+pub struct StartError {
+    /// Where it was to listen; none where that was not the trouble.
+    pub address: Option<Address>,
+    /// What happened.
+    pub cause: io::Error,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.address {
+            Some(address) => write!(f, "cannot listen on {address}: {}", self.cause),
+            None => write!(f, "cannot serve: {}", self.cause),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// A target with its sessions.
+struct Target {
+    name: TargetName,
+    key: Option<Key>,
+    boot_epoch: BootEpoch,
+    last_committed: Arc<LastCommitted>,
+    service: Arc<dyn Service>,
+    counters: Arc<Counters>,
+    sessions: Mutex<Registry>,
+    /// Held while a client comes or goes, the service's calls about it included.
+    admission: Mutex<()>,
+}
+
+struct Shared {
+    targets: HashMap<TargetName, Arc<Target>>,
+    grace: Duration,
+    clock: Arc<dyn Clock>,
+    stopping: AtomicBool,
+    handshakes: AtomicUsize,
+    connections: Mutex<Connections>,
+    /// Wakes the timer for the stop.
+    stop: Condvar,
+    stopped: Mutex<bool>,
+}
+
+/// What must end for the server to end.
+#[derive(Default)]
+struct Connections {
+    next: u64,
+    transports: HashMap<u64, Arc<dyn Transport>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// A running server; stops when dropped.
+pub struct Server {
+    shared: Arc<Shared>,
+    listeners: Vec<Arc<Listener>>,
+    addresses: Vec<Address>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Server {
+    /// Listens on every address and serves every target on each of them.
+    pub fn start(config: ServerConfig, targets: Vec<ServedTarget>) -> Result<Server, StartError> {
+        let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+        for address in &config.listen {
+            let error = |cause| StartError {
+                address: Some(address.clone()),
+                cause,
+            };
+            let listener = Listener::bind(address, config.insecure).map_err(error);
+            let bound = listener.and_then(|listener| {
+                addresses.push(listener.address().map_err(error)?);
+                listeners.push(Arc::new(listener));
+                Ok(())
+            });
+            if let Err(error) = bound {
+                listeners.iter().for_each(|listener| listener.close());
+                return Err(error);
+            }
+        }
+        let targets = targets
+            .into_iter()
+            .map(Target::new)
+            .map(|target| (target.name, target));
+        let shared = Arc::new(Shared {
+            targets: targets.collect(),
+            grace: config.grace,
+            clock: config.clock,
+            stopping: AtomicBool::new(false),
+            handshakes: AtomicUsize::new(0),
+            connections: Mutex::default(),
+            stop: Condvar::new(),
+            stopped: Mutex::new(false),
+        });
+        let server = Server {
+            shared,
+            listeners,
+            addresses,
+            threads: Mutex::default(),
+        };
+        // On an error the drop of what was started stops it.
+        server.spawn_threads().map_err(|cause| StartError {
+            address: None,
+            cause,
+        })?;
+        Ok(server)
+    }
+
+    fn spawn_threads(&self) -> io::Result<()> {
+        let mut threads = lock(&self.threads);
+        let shared = self.shared.clone();
+        threads.push(threads::spawn("rpc-timer", move || shared.run_timer())?);
+        for listener in &self.listeners {
+            let (shared, listener) = (self.shared.clone(), listener.clone());
+            threads.push(threads::spawn("rpc-listen", move || {
+                shared.run_listener(&listener)
+            })?);
+        }
+        Ok(())
+    }
+
+    /// Where it really listens: ports that were left open are filled in.
+    pub fn local_addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// What was received and sent for `target`. None: not served here.
+    pub fn counters(&self, target: TargetName) -> Option<Arc<Counters>> {
+        Some(self.shared.targets.get(&target)?.counters.clone())
+    }
+
+    /// The clients of `target` that have a session, connected or not.
+    pub fn sessions(&self, target: TargetName) -> Vec<Arc<Connected>> {
+        let target = self.shared.targets.get(&target);
+        target.map_or_else(Vec::new, |target| lock(&target.sessions).all())
+    }
+
+    /// Stops listening, cuts every connection, and waits for every thread; on one of this crate's
+    /// own threads it does not wait. Clients keep their sessions until they meet a new epoch.
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.listeners.iter().for_each(|listener| listener.close());
+        *lock(&self.shared.stopped) = true;
+        self.shared.stop.notify_all();
+        self.shared.cut_connections();
+        if threads::on_ours() {
+            return;
+        }
+        std::mem::take(&mut *lock(&self.threads))
+            .into_iter()
+            .for_each(threads::join);
+        // A listener may have let one more in before it ended.
+        self.shared.cut_connections();
+        let readers = std::mem::take(&mut lock(&self.shared.connections).threads);
+        readers.into_iter().for_each(threads::join);
+        for target in self.shared.targets.values() {
+            let sessions = lock(&target.sessions).all();
+            for session in sessions {
+                session.end(Disrupted::Closed);
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Target {
+    fn new(served: ServedTarget) -> Arc<Target> {
+        Arc::new(Target {
+            name: served.name,
+            key: served.key,
+            boot_epoch: served.boot_epoch,
+            last_committed: served.last_committed,
+            service: served.service,
+            counters: Arc::default(),
+            sessions: Mutex::default(),
+            admission: Mutex::default(),
+        })
+    }
+}
+
+impl Shared {
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    fn cut_connections(&self) {
+        for transport in lock(&self.connections).transports.values() {
+            transport.shutdown();
+        }
+    }
+
+    fn run_listener(self: &Arc<Self>, listener: &Listener) {
+        loop {
+            let accepted = listener.accept();
+            if self.is_stopping() {
+                if let Ok(transport) = accepted {
+                    transport.shutdown();
+                }
+                return;
+            }
+            match accepted {
+                Ok(transport) => self.on_accept(transport),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    let stopped = lock(&self.stopped);
+                    let until = Instant::now() + ACCEPT_PAUSE;
+                    drop(wait_until(&self.stop, stopped, Some(until)));
+                }
+            }
+        }
+    }
+
+    fn on_accept(self: &Arc<Self>, transport: Arc<dyn Transport>) {
+        if self.handshakes.fetch_add(1, Ordering::AcqRel) >= HANDSHAKES_MAX {
+            self.handshakes.fetch_sub(1, Ordering::AcqRel);
+            tracing::warn!(
+                peer = transport.peer(),
+                "too many connections in their handshake"
+            );
+            return transport.shutdown();
+        }
+        let mut connections = lock(&self.connections);
+        let id = connections.next;
+        connections.next += 1;
+        connections.transports.insert(id, transport.clone());
+        let shared = self.clone();
+        let thread = threads::spawn(format!("rpc-in{id}-r"), move || {
+            shared.run_connection(id, &transport);
+            if let Some(transport) = lock(&shared.connections).transports.remove(&id) {
+                transport.shutdown();
+            }
+        });
+        match thread {
+            Ok(thread) => connections.threads.push(thread),
+            Err(error) => {
+                tracing::warn!(%error, "no thread to serve a connection");
+                self.handshakes.fetch_sub(1, Ordering::AcqRel);
+                if let Some(transport) = connections.transports.remove(&id) {
+                    transport.shutdown();
+                }
+            }
+        }
+    }
+
+    fn run_connection(self: &Arc<Self>, id: u64, transport: &Arc<dyn Transport>) {
+        let admitted = self.admit(transport);
+        self.handshakes.fetch_sub(1, Ordering::AcqRel);
+        match admitted {
+            Ok((session, lane)) => self.serve(id, &session, lane, transport),
+            Err(GreetError::Broken(reason)) => {
+                tracing::debug!(peer = transport.peer(), reason, "handshake broken off");
+            }
+            Err(GreetError::Garbled(reason)) => {
+                tracing::warn!(peer = transport.peer(), reason, "disconnected");
+            }
+            Err(GreetError::Refused(refusal)) => {
+                tracing::warn!(peer = transport.peer(), reason = %refusal, "refused");
+                // The peer may be gone already; it has nothing more to learn then.
+                let _ = greet::say(&**transport, &Handshake::Refusal(refusal));
+            }
+        }
+    }
+
+    fn serve(
+        self: &Arc<Self>,
+        id: u64,
+        session: &Arc<Connected>,
+        lane: Lane,
+        transport: &Arc<dyn Transport>,
+    ) {
+        let counters = session.target().counters.clone();
+        let connection = Connection::new(transport.clone(), counters, self.clock.tick());
+        if session.attach(lane, &connection) {
+            connection.serve(format!("rpc-in{id}-w"), |frame| {
+                let next = self.on_frame(session, lane, &connection, frame);
+                connection.wait_for_room();
+                next
+            });
+        }
+        if session.detach(lane, &connection, self.clock.tick()) && !self.is_stopping() {
+            let _admission = lock(&session.target().admission);
+            // It may have come back while we waited for our turn.
+            if session.is_gone() {
+                session.target().service.disconnected(session.client());
+            }
+        }
+    }
+
+    fn on_frame(
+        &self,
+        session: &Arc<Connected>,
+        lane: Lane,
+        connection: &Arc<Connection>,
+        frame: Frame,
+    ) -> Result<ControlFlow<()>, Violation> {
+        match session.handle(frame)? {
+            Some(Event::Request(request, batch)) => {
+                let (xid, resent) = (request.xid, request.resent);
+                let responder = Responder::new(session.clone(), lane, request);
+                session
+                    .target()
+                    .service
+                    .request(session, xid, resent, batch, responder);
+            }
+            Some(Event::CallbackReplied(on_reply, message)) => on_reply(Ok(message)),
+            Some(Event::Send(frame)) => connection.send(&frame),
+            Some(Event::Ready) => session.ready(),
+            Some(Event::Goodbye) => {
+                self.expire(session);
+                return Ok(ControlFlow::Break(()));
+            }
+            Some(Event::Nothing) => {}
+            // The session has ended.
+            None => return Ok(ControlFlow::Break(())),
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Ends a session for good and tells the service.
+    fn expire(&self, session: &Arc<Connected>) {
+        let _admission = lock(&session.target().admission);
+        if session.end(Disrupted::Evicted) {
+            session.target().service.expired(session.client());
+        }
+    }
+
+    fn run_timer(&self) {
+        loop {
+            let stopped = lock(&self.stopped);
+            if *stopped {
+                return;
+            }
+            drop(wait_until(&self.stop, stopped, Some(Instant::now() + TICK)));
+            for target in self.targets.values() {
+                let sessions = lock(&target.sessions).all();
+                sessions.iter().for_each(|session| self.look_after(session));
+            }
+            self.reap();
+        }
+    }
+
+    fn look_after(&self, session: &Arc<Connected>) {
+        let now = self.clock.tick();
+        if session
+            .gone_since()
+            .is_some_and(|since| now.since(since) >= self.grace)
+        {
+            let (client, target) = (session.client(), session.target().name);
+            tracing::warn!(%client, %target, peer = %session.peer().address, "gone for too long");
+            return self.expire(session);
+        }
+        session.push_committed();
+        for connection in session.connections() {
+            connection.check(now, || session.bare(FrameKind::Ping));
+        }
+    }
+
+    /// Joins the threads of connections that have ended.
+    fn reap(&self) {
+        let mut connections = lock(&self.connections);
+        let threads = std::mem::take(&mut connections.threads);
+        let (ended, running): (Vec<_>, Vec<_>) =
+            threads.into_iter().partition(|thread| thread.is_finished());
+        connections.threads = running;
+        drop(connections);
+        ended.into_iter().for_each(threads::join);
+    }
+}

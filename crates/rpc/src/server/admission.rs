@@ -1,0 +1,174 @@
+//! Who may come in, and whether a client goes on with its session or gets a new one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base::{ClientId, Disrupted};
+use wire::frame::SessionId;
+use wire::handshake::{ClientUuid, Handshake, Hello, Lane, Refusal, RefusalReason, Welcome};
+
+use super::connected::{Connected, PeerInfo};
+use super::{Shared, Target};
+use crate::greet::{self, GreetError};
+use crate::threads::lock;
+use crate::transport::Transport;
+
+/// A target's sessions: at most one of each mount.
+#[derive(Default)]
+pub(super) struct Registry {
+    sessions: HashMap<ClientUuid, Arc<Connected>>,
+    last: u32,
+}
+
+impl Registry {
+    pub(super) fn all(&self) -> Vec<Arc<Connected>> {
+        self.sessions.values().cloned().collect()
+    }
+
+    pub(super) fn remove(&mut self, session: &Connected) {
+        let uuid = session.peer().uuid;
+        if self
+            .sessions
+            .get(&uuid)
+            .is_some_and(|known| std::ptr::eq(&**known, session))
+        {
+            self.sessions.remove(&uuid);
+        }
+    }
+
+    fn next_id(&mut self) -> SessionId {
+        self.last += 1;
+        SessionId(self.last)
+    }
+}
+
+/// The session of a hello.
+struct Admitted {
+    session: Arc<Connected>,
+    resumed: bool,
+}
+
+impl Shared {
+    /// The handshake: who is there, for which target, with which session.
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        transport: &Arc<dyn Transport>,
+    ) -> Result<(Arc<Connected>, Lane), GreetError> {
+        let caller = greet::hear_hello(&**transport)?;
+        let hello = &caller.hello;
+        let target = self.targets.get(&hello.target).ok_or_else(|| {
+            let text = format!("{} is not served here", hello.target);
+            Refusal::new(RefusalReason::NotServed, text)
+        })?;
+        let uid = greet::identify(&**transport, &caller, target.key.as_ref())?;
+        let info = PeerInfo {
+            uuid: hello.client,
+            incarnation: hello.incarnation,
+            address: transport.peer(),
+            uid,
+        };
+        let admitted = match hello.lane {
+            Lane::Control => self.admit_control(target, hello, info)?,
+            Lane::Bulk => target.admit_bulk(hello)?,
+        };
+        let session = admitted.session;
+        let welcome = Welcome {
+            version: caller.version,
+            session: session.id(),
+            resumed: admitted.resumed,
+            client: session.client(),
+            boot_epoch: target.boot_epoch,
+            slots: session.slots(),
+            last_committed: target.last_committed.get(),
+        };
+        greet::say(&**transport, &Handshake::Welcome(welcome))?;
+        Ok((session, hello.lane))
+    }
+
+    fn admit_control(
+        &self,
+        target: &Arc<Target>,
+        hello: &Hello,
+        info: PeerInfo,
+    ) -> Result<Admitted, Refusal> {
+        let _admission = lock(&target.admission);
+        target.check_history(hello)?;
+        let known = lock(&target.sessions).sessions.get(&hello.client).cloned();
+        if let Some(session) = known {
+            if hello.incarnation < session.peer().incarnation {
+                let text = "a later incarnation of this mount has taken over";
+                return Err(Refusal::new(RefusalReason::Replaced, text));
+            }
+            if target.resumes(hello, &session) {
+                target.service.resumed(session.client());
+                return Ok(Admitted {
+                    session,
+                    resumed: true,
+                });
+            }
+            if session.end(Disrupted::Evicted) {
+                target.service.expired(session.client());
+            }
+        }
+        let session = self.new_session(target, info)?;
+        Ok(Admitted {
+            session,
+            resumed: false,
+        })
+    }
+
+    fn new_session(&self, target: &Arc<Target>, info: PeerInfo) -> Result<Arc<Connected>, Refusal> {
+        let id = lock(&target.sessions).next_id();
+        let session = Connected::new(target.clone(), id, info, self.clock.tick());
+        // In the table first: the service may evict it at once.
+        lock(&target.sessions)
+            .sessions
+            .insert(session.peer().uuid, session.clone());
+        if let Err(refusal) = target.service.connected(session.clone()) {
+            session.end(Disrupted::Refused);
+            return Err(refusal);
+        }
+        let ClientId(client) = session.client();
+        let (name, peer) = (target.name, session.peer());
+        tracing::info!(target = %name, client, uuid = %peer.uuid, address = peer.address, "new client");
+        Ok(session)
+    }
+}
+
+impl Target {
+    /// A client that was told of more than is here has seen a better copy of this target.
+    fn check_history(&self, hello: &Hello) -> Result<(), Refusal> {
+        let ours = self.last_committed.get();
+        if hello.last_committed <= ours {
+            return Ok(());
+        }
+        let (name, told) = (self.name, hello.last_committed);
+        let text = format!(
+            "{name} has lost changes: it holds {ours}, a client was told of {told}; \
+             it is damaged or was restored from an older copy"
+        );
+        tracing::error!("{text}");
+        Err(Refusal::new(RefusalReason::Damaged, text))
+    }
+
+    fn resumes(&self, hello: &Hello, session: &Connected) -> bool {
+        hello.incarnation == session.peer().incarnation
+            && hello.session == session.id()
+            && hello.boot_epoch == self.boot_epoch
+            && !session.has_ended()
+    }
+
+    fn admit_bulk(&self, hello: &Hello) -> Result<Admitted, Refusal> {
+        let known = lock(&self.sessions).sessions.get(&hello.client).cloned();
+        match known {
+            Some(session) if self.resumes(hello, &session) => Ok(Admitted {
+                session,
+                resumed: true,
+            }),
+            _ => {
+                let text = "the bulk lane's session does not exist";
+                Err(Refusal::new(RefusalReason::NoSession, text))
+            }
+        }
+    }
+}

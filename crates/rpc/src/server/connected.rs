@@ -1,0 +1,333 @@
+//! A client's session at its target.
+
+use std::sync::{Arc, Mutex};
+
+use base::{ClientId, Disrupted, Tick, Transno, Xid};
+use wire::frame::{Frame, FrameKind, SessionId};
+use wire::handshake::{ClientUuid, Lane};
+
+use super::Target;
+use crate::batch::{Message, ReplyBatch};
+use crate::connection::Connection;
+use crate::replier::{Stored, Violation};
+use crate::server_session::{Event, RequestId, ServerSession};
+use crate::threads::lock;
+
+/// Takes the client's answer to a callback, on a thread of the server: must not block.
+pub type OnReply = Box<dyn FnOnce(Result<Message, Disrupted>) + Send>;
+
+/// Who a client is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerInfo {
+    /// The mount's name for itself.
+    pub uuid: ClientUuid,
+    /// Which life of that mount.
+    pub incarnation: u64,
+    /// Where it came from when its session began.
+    pub address: String,
+    /// Who it runs as, where the kernel says so.
+    pub uid: Option<u32>,
+}
+
+/// A client's session; outlives its connections.
+pub struct Connected {
+    target: Arc<Target>,
+    client: ClientId,
+    info: PeerInfo,
+    state: Mutex<State>,
+    /// Held while callbacks are taken from the session and written: keeps their order.
+    order: Mutex<()>,
+}
+
+struct State {
+    session: ServerSession<OnReply>,
+    lanes: [Option<Arc<Connection>>; 2],
+    /// Since when the control lane is gone.
+    gone_since: Option<Tick>,
+    ended: bool,
+}
+
+impl Connected {
+    pub(super) fn new(
+        target: Arc<Target>,
+        id: SessionId,
+        info: PeerInfo,
+        now: Tick,
+    ) -> Arc<Connected> {
+        let session = ServerSession::new(id, target.boot_epoch);
+        Arc::new(Connected {
+            target,
+            client: ClientId(u64::from(id.0)),
+            info,
+            state: Mutex::new(State {
+                session,
+                lanes: [None, None],
+                gone_since: Some(now),
+                ended: false,
+            }),
+            order: Mutex::default(),
+        })
+    }
+
+    /// The client.
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// Who it is.
+    pub fn peer(&self) -> &PeerInfo {
+        &self.info
+    }
+
+    /// Calls the client back. `on_reply` gets its answer, however often the connection breaks, or
+    /// `Disrupted::Evicted` when the session ends first (`Closed` when the server does).
+    pub fn callback(&self, message: Message, on_reply: OnReply) {
+        let mut state = lock(&self.state);
+        if state.ended {
+            drop(state);
+            return on_reply(Err(Disrupted::Evicted));
+        }
+        let refused = state.session.call_back(message, on_reply);
+        drop(state);
+        match refused {
+            Ok(()) => self.pump(),
+            Err(on_reply) => on_reply(Err(Disrupted::Timeout)),
+        }
+    }
+
+    /// Ends the session: the client is told if it can be, and drops everything. The service's
+    /// `expired` is not called: whoever evicts cleans up.
+    pub fn evict(&self) {
+        let mut state = lock(&self.state);
+        if state.ended {
+            return;
+        }
+        let committed = self.target.last_committed.get();
+        let evicted = state.session.bare(FrameKind::Evicted, committed);
+        let control = state.lanes[0].clone();
+        drop(state);
+        if let Some(control) = control {
+            control.send(&evicted);
+        }
+        self.end(Disrupted::Evicted);
+    }
+
+    /// Grants the client this many slots from the next reply on.
+    pub fn grant_slots(&self, slots: u16) {
+        lock(&self.state).session.grant(slots);
+    }
+
+    /// The client has no control connection now.
+    pub fn is_gone(&self) -> bool {
+        self.gone_since().is_some()
+    }
+
+    pub(super) fn target(&self) -> &Arc<Target> {
+        &self.target
+    }
+
+    pub(super) fn id(&self) -> SessionId {
+        lock(&self.state).session.id()
+    }
+
+    pub(super) fn slots(&self) -> u16 {
+        lock(&self.state).session.slots()
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        lock(&self.state).ended
+    }
+
+    pub(super) fn gone_since(&self) -> Option<Tick> {
+        lock(&self.state).gone_since
+    }
+
+    pub(super) fn connections(&self) -> Vec<Arc<Connection>> {
+        lock(&self.state).lanes.iter().flatten().cloned().collect()
+    }
+
+    pub(super) fn bare(&self, kind: FrameKind) -> Frame {
+        let committed = self.target.last_committed.get();
+        lock(&self.state).session.bare(kind, committed)
+    }
+
+    /// `connection` is the lane from now on; one that was before is cut. False: too late.
+    pub(super) fn attach(&self, lane: Lane, connection: &Arc<Connection>) -> bool {
+        let mut state = lock(&self.state);
+        if state.ended {
+            return false;
+        }
+        let old = state.lanes[lane.index()].replace(connection.clone());
+        if lane == Lane::Control {
+            state.gone_since = None;
+            state.session.lost();
+        }
+        drop(state);
+        if let Some(old) = old {
+            old.close();
+        }
+        true
+    }
+
+    /// `connection` has ended. True: with it the client is gone for now.
+    pub(super) fn detach(&self, lane: Lane, connection: &Arc<Connection>, now: Tick) -> bool {
+        let mut state = lock(&self.state);
+        let current = &mut state.lanes[lane.index()];
+        if !current
+            .as_ref()
+            .is_some_and(|current| Arc::ptr_eq(current, connection))
+        {
+            return false;
+        }
+        *current = None;
+        if lane == Lane::Bulk {
+            return false;
+        }
+        state.session.lost();
+        state.gone_since = Some(now);
+        !state.ended
+    }
+
+    /// Takes a frame. None: the session has ended.
+    pub(super) fn handle(&self, frame: Frame) -> Result<Option<Event<OnReply>>, Violation> {
+        let committed = self.target.last_committed.get();
+        let mut state = lock(&self.state);
+        match state.ended {
+            true => Ok(None),
+            false => state.session.handle(frame, committed).map(Some),
+        }
+    }
+
+    /// The client is ready for callbacks; those unanswered go first.
+    pub(super) fn ready(&self) {
+        lock(&self.state).session.ready();
+        self.pump();
+    }
+
+    fn pump(&self) {
+        let _order = lock(&self.order);
+        loop {
+            let committed = self.target.last_committed.get();
+            let mut state = lock(&self.state);
+            let Some(control) = state.lanes[0].clone() else {
+                return;
+            };
+            let Some(frame) = state.session.poll_send(committed) else {
+                return;
+            };
+            drop(state);
+            control.send(&frame);
+        }
+    }
+
+    /// Tells an idle client what has become durable.
+    pub(super) fn push_committed(&self) {
+        let committed = self.target.last_committed.get();
+        let mut state = lock(&self.state);
+        let Some(control) = state.lanes[0].clone() else {
+            return;
+        };
+        let frame = state.session.poll_committed(committed);
+        drop(state);
+        if let Some(frame) = frame {
+            control.send(&frame);
+        }
+    }
+
+    fn reply(&self, lane: Lane, request: &RequestId, stored: Stored) {
+        let committed = self.target.last_committed.get();
+        let mut state = lock(&self.state);
+        if state.ended {
+            return;
+        }
+        let frame = state.session.reply(request, stored, committed);
+        let connection = state.lanes[lane.index()].clone();
+        drop(state);
+        if let (Some(frame), Some(connection)) = (frame, connection) {
+            connection.send(&frame);
+        }
+    }
+
+    /// Ends the session. False: it had ended before.
+    pub(super) fn end(&self, why: Disrupted) -> bool {
+        let mut state = lock(&self.state);
+        if std::mem::replace(&mut state.ended, true) {
+            return false;
+        }
+        let callbacks = state.session.end();
+        let lanes = state.lanes.clone();
+        drop(state);
+        lock(&self.target.sessions).remove(self);
+        lanes
+            .iter()
+            .flatten()
+            .for_each(|connection| connection.close());
+        callbacks
+            .into_iter()
+            .for_each(|on_reply| on_reply(Err(why)));
+        true
+    }
+}
+
+/// Answers one request. Dropped without an answer, it answers with no replies at all.
+pub struct Responder {
+    session: Arc<Connected>,
+    lane: Lane,
+    request: RequestId,
+    answered: bool,
+}
+
+impl Responder {
+    pub(super) fn new(session: Arc<Connected>, lane: Lane, request: RequestId) -> Responder {
+        Responder {
+            session,
+            lane,
+            request,
+            answered: false,
+        }
+    }
+
+    /// The request's number.
+    pub fn xid(&self) -> Xid {
+        self.request.xid
+    }
+
+    /// Whose request it is.
+    pub fn session(&self) -> &Arc<Connected> {
+        &self.session
+    }
+
+    /// Sends the answer, now or later, from any thread; kept for a resend.
+    pub fn reply(mut self, reply: ReplyBatch) {
+        self.answered = true;
+        self.send(reply);
+    }
+
+    fn send(&self, reply: ReplyBatch) {
+        let transno = reply.transno;
+        let mut payload = reply.into_payload(&self.request.opcodes);
+        if let Err(error) = payload.check() {
+            let (xid, client) = (self.request.xid, self.session.client);
+            tracing::error!(%xid, %client, %error, "a reply can't be sent");
+            payload = Default::default();
+        }
+        let stored = Stored {
+            payload: Arc::new(payload),
+            transno,
+        };
+        self.session.reply(self.lane, &self.request, stored);
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        if !self.answered {
+            let (xid, client) = (self.request.xid, self.session.client);
+            tracing::error!(%xid, %client, "a request was dropped without an answer");
+            self.send(ReplyBatch {
+                transno: Transno(0),
+                ..ReplyBatch::default()
+            });
+        }
+    }
+}

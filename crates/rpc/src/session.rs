@@ -1,0 +1,268 @@
+//! A client's session with a target: requests out, callbacks in. Pure: time and frames are
+//! arguments, frames and answers are results.
+
+use std::sync::Arc;
+
+use base::limits::{CALLBACK_SLOTS_MAX, SLOTS_MAX, UNSENT_CALLS_MAX};
+use base::{BootEpoch, ClientId, Tick, Transno, Xid};
+use wire::frame::{CALLBACK_XID_BIT, Frame, FrameKind, Header, Payload, SessionId};
+use wire::handshake::{Lane, Welcome};
+
+use crate::batch::{Message, ReplyBatch};
+use crate::replier::{Replier, Stored, Verdict, Violation};
+use crate::requester::{Call, Requester};
+
+/// What a frame that came amounts to.
+#[derive(Debug)]
+pub enum Event<T> {
+    /// A request is answered.
+    Replied(T, ReplyBatch),
+    /// The server wants something: answer with [`Session::answer_callback`].
+    Callback(CallbackId, Message),
+    /// Send this back over the lane it came from.
+    Send(Frame),
+    /// The server has ended the session.
+    Evicted,
+    /// Nothing more to do.
+    Nothing,
+}
+
+/// A callback under way. Names its session, as an answer may come after that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallbackId {
+    session: SessionId,
+    slot: u16,
+    xid: Xid,
+}
+
+/// How a welcome relates to what was before.
+#[derive(Debug)]
+pub enum Begun<T> {
+    /// The first session with this target.
+    First,
+    /// The same session goes on.
+    Resumed,
+    /// The server has restarted: requests under way keep slot and xid and are sent again.
+    NewEpoch {
+        /// The life that ended.
+        old: BootEpoch,
+        /// The life that began.
+        new: BootEpoch,
+    },
+    /// The server dropped the old session: these requests are given up.
+    Evicted(Vec<T>),
+}
+
+/// A client's session; `T` is what the caller wants back with each answer.
+#[derive(Debug)]
+pub struct Session<T> {
+    id: SessionId,
+    client: ClientId,
+    epoch: BootEpoch,
+    last_committed: Transno,
+    requests: Requester<T>,
+    callbacks: Replier,
+}
+
+impl<T> Default for Session<T> {
+    fn default() -> Session<T> {
+        Session {
+            id: SessionId::NONE,
+            client: ClientId(0),
+            epoch: BootEpoch(0),
+            last_committed: Transno(0),
+            requests: Requester::new(1, SLOTS_MAX, UNSENT_CALLS_MAX),
+            callbacks: Replier::new(CALLBACK_SLOTS_MAX),
+        }
+    }
+}
+
+impl<T> Session<T> {
+    /// The session to resume; none before the first welcome and after an eviction.
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// What the target calls this client.
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// The target's life at the last welcome.
+    pub fn epoch(&self) -> BootEpoch {
+        self.epoch
+    }
+
+    /// The newest durable change that the target told of.
+    pub fn last_committed(&self) -> Transno {
+        self.last_committed
+    }
+
+    /// Requests waiting for an answer or for their turn.
+    pub fn outstanding(&self) -> usize {
+        self.requests.outstanding()
+    }
+
+    /// Requests wait for a slot or a connection.
+    pub fn has_unsent(&self) -> bool {
+        self.requests.has_unsent()
+    }
+
+    /// Queues a request. At the bound it is shed: the token comes back.
+    pub fn submit(&mut self, call: Call<T>) -> Result<(), T> {
+        self.requests.submit(call)
+    }
+
+    /// The server answered the control lane's hello. Requests flow after [`Session::lane_up`].
+    pub fn begin(&mut self, welcome: &Welcome) -> Begun<T> {
+        let (had, old) = (self.id, self.epoch);
+        self.last_committed = self.last_committed.max(welcome.last_committed);
+        self.requests.grant(welcome.slots);
+        if welcome.resumed && welcome.session == had {
+            return Begun::Resumed;
+        }
+        self.id = welcome.session;
+        self.client = welcome.client;
+        self.epoch = welcome.boot_epoch;
+        self.callbacks = Replier::new(CALLBACK_SLOTS_MAX);
+        if old != BootEpoch(0) && old != welcome.boot_epoch {
+            let new = welcome.boot_epoch;
+            Begun::NewEpoch { old, new }
+        } else if had != SessionId::NONE {
+            Begun::Evicted(self.requests.reset())
+        } else {
+            Begun::First
+        }
+    }
+
+    /// The server said that the session is over: forgets it and gives up every request.
+    pub fn evicted(&mut self) -> Vec<T> {
+        self.id = SessionId::NONE;
+        self.requests.reset()
+    }
+
+    /// `lane` has a new connection; what is not answered goes out again first.
+    pub fn lane_up(&mut self, lane: Lane) {
+        self.requests.lane_up(lane);
+    }
+
+    /// `lane` lost its connection.
+    pub fn lane_down(&mut self, lane: Lane) {
+        self.requests.lane_down(lane);
+    }
+
+    /// The next request frame for `lane`.
+    pub fn poll_send(&mut self, lane: Lane) -> Option<Frame> {
+        let outgoing = self.requests.poll_send(lane)?;
+        let header = Header {
+            slot: outgoing.slot,
+            xid: outgoing.xid,
+            resent: outgoing.resent,
+            ..self.header(FrameKind::Request)
+        };
+        Some(Frame {
+            header,
+            payload: outgoing.payload,
+        })
+    }
+
+    /// A frame of `kind` that carries nothing.
+    pub fn bare(&self, kind: FrameKind) -> Frame {
+        Frame::bare(self.header(kind))
+    }
+
+    fn header(&self, kind: FrameKind) -> Header {
+        Header {
+            session: self.id,
+            epoch: self.epoch.0 as u32,
+            last_committed: self.last_committed,
+            ..Header::new(kind)
+        }
+    }
+
+    /// Takes a frame that came. A frame of an earlier session is dropped.
+    pub fn handle(&mut self, frame: Frame) -> Result<Event<T>, Violation> {
+        let header = frame.header;
+        if header.session != self.id || header.epoch != self.epoch.0 as u32 {
+            return Ok(Event::Nothing);
+        }
+        self.last_committed = self.last_committed.max(header.last_committed);
+        match header.kind {
+            FrameKind::Reply => Ok(self.on_reply(header, frame.payload)),
+            FrameKind::Callback => self.on_callback(header, frame.payload),
+            FrameKind::Ping => Ok(Event::Send(self.bare(FrameKind::Pong))),
+            FrameKind::Evicted => Ok(Event::Evicted),
+            FrameKind::Pong | FrameKind::Committed => Ok(Event::Nothing),
+            _ => Err(Violation("a frame that only clients send")),
+        }
+    }
+
+    fn on_reply(&mut self, header: Header, payload: Arc<Payload>) -> Event<T> {
+        if header.credits != 0 {
+            self.requests.grant(header.credits);
+        }
+        match self.requests.answered(header.slot, header.xid) {
+            Some(token) => Event::Replied(token, ReplyBatch::from_payload(payload, header.transno)),
+            None => Event::Nothing,
+        }
+    }
+
+    fn on_callback(
+        &mut self,
+        header: Header,
+        payload: Arc<Payload>,
+    ) -> Result<Event<T>, Violation> {
+        if header.xid.0 & CALLBACK_XID_BIT == 0 {
+            return Err(Violation("a callback with a request's number"));
+        }
+        let id = CallbackId {
+            session: self.id,
+            slot: header.slot,
+            xid: header.xid,
+        };
+        match self.callbacks.accept(header.slot, header.xid)? {
+            Verdict::Execute => {
+                let sub = Arc::unwrap_or_clone(payload).subs.into_iter().next();
+                let sub = sub.ok_or(Violation("a callback without a message"))?;
+                Ok(Event::Callback(id, sub.into()))
+            }
+            Verdict::Replay(stored) => Ok(Event::Send(self.callback_reply(id, stored.payload))),
+            Verdict::Running | Verdict::Stale => Ok(Event::Nothing),
+        }
+    }
+
+    /// The answer to a callback, to be sent over the control lane. None: its session has ended.
+    pub fn answer_callback(&mut self, id: CallbackId, message: Message) -> Option<Frame> {
+        if id.session != self.id {
+            return None;
+        }
+        let stored = Stored {
+            payload: Arc::new(message.into()),
+            transno: Transno(0),
+        };
+        let running = self.callbacks.answer(id.slot, id.xid, &stored);
+        running.then(|| self.callback_reply(id, stored.payload))
+    }
+
+    fn callback_reply(&self, id: CallbackId, payload: Arc<Payload>) -> Frame {
+        let header = Header {
+            slot: id.slot,
+            xid: id.xid,
+            ..self.header(FrameKind::CallbackReply)
+        };
+        Frame { header, payload }
+    }
+
+    /// Gives up on requests whose deadline has come.
+    pub fn expire(&mut self, now: Tick) -> Vec<T> {
+        self.requests.expire(now)
+    }
+
+    /// Gives up on every request.
+    pub fn abandon(&mut self) -> Vec<T> {
+        self.requests.abandon()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! Byte carriers: what a connection needs of TCP, Unix sockets, memory and emulated links.
+
+pub(crate) mod delay;
+pub(crate) mod listener;
+pub(crate) mod mem;
+pub(crate) mod socket;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use wire::frame::{Frame, FrameError, Payload};
+
+use crate::address::Address;
+
+/// An encoded frame on its way out.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    head: Vec<u8>,
+    payload: Arc<Payload>,
+    sent: usize,
+}
+
+impl Outgoing {
+    /// Encodes `frame`.
+    pub(crate) fn new(frame: &Frame, compact: bool) -> Result<Outgoing, FrameError> {
+        Ok(Outgoing {
+            head: frame.encode(compact)?,
+            payload: frame.payload.clone(),
+            sent: 0,
+        })
+    }
+
+    /// Bytes in all.
+    pub(crate) fn bytes(&self) -> usize {
+        self.head.len() + self.payload.bulk.len()
+    }
+
+    /// Moves the frame out; what is left behind counts as sent.
+    fn take(&mut self) -> Outgoing {
+        let taken = Outgoing {
+            head: std::mem::take(&mut self.head),
+            payload: std::mem::take(&mut self.payload),
+            sent: 0,
+        };
+        self.sent = 0;
+        taken
+    }
+
+    /// What is still to be sent: of header and body, of bulk.
+    fn rest(&self) -> (&[u8], &[u8]) {
+        match self.head.get(self.sent..) {
+            Some(head) => (head, &self.payload.bulk),
+            None => (&[], &self.payload.bulk[self.sent - self.head.len()..]),
+        }
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        self.sent += bytes;
+    }
+
+    /// Nothing is left to send.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.sent >= self.bytes()
+    }
+
+    /// The frame as the other end would read it.
+    fn decode(&self) -> Result<Frame, FrameError> {
+        Frame::decode(&self.head, self.payload.bulk.clone())
+    }
+}
+
+/// Why nothing came.
+#[derive(Debug)]
+pub(crate) enum ReceiveError {
+    /// The other end closed the connection between two frames.
+    Closed,
+    /// The connection broke, or the deadline passed.
+    Io(io::Error),
+    /// What came is no frame.
+    Garbage(FrameError),
+}
+
+impl fmt::Display for ReceiveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReceiveError::Closed => f.write_str("the peer closed the connection"),
+            ReceiveError::Io(error) => error.fmt(f),
+            ReceiveError::Garbage(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<io::Error> for ReceiveError {
+    fn from(error: io::Error) -> ReceiveError {
+        ReceiveError::Io(error)
+    }
+}
+
+/// Who the other end is, as far as the transport knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Identity {
+    /// The kernel says which user it is.
+    User(u32),
+    /// It has to prove a key.
+    Unknown,
+}
+
+/// One connection's bytes. Frames go out whole and in order, or the connection ends.
+pub(crate) trait Transport: Send + Sync {
+    /// Sends as much of `outgoing` as fits without waiting.
+    fn try_send(&self, outgoing: &mut Outgoing) -> io::Result<()>;
+    /// Sends all of `outgoing`, waiting as long as the other end lets it.
+    fn send(&self, outgoing: &mut Outgoing) -> io::Result<()>;
+    /// The next frame, of at most `bytes_max` bytes. One thread at a time.
+    fn receive(&self, bytes_max: usize, deadline: Option<Instant>) -> Result<Frame, ReceiveError>;
+    /// Ends both directions; whoever waits in `send` or `receive` returns.
+    fn shutdown(&self);
+    /// Waits for the transport's own threads, after `shutdown`.
+    fn join(&self) {}
+    /// Bytes received so far; grows also in the middle of a frame.
+    fn bytes_received(&self) -> u64;
+    /// Bytes sent so far.
+    fn bytes_sent(&self) -> u64;
+    /// Who is there.
+    fn identity(&self) -> Identity;
+    /// Where it is, for logs.
+    fn peer(&self) -> String;
+    /// Bytes are dear here: compact what can be.
+    fn compact(&self) -> bool;
+}
+
+/// How long a connect may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Connects to `address`; beyond loopback only if `insecure` was said.
+pub(crate) fn connect(address: &Address, insecure: bool) -> io::Result<Arc<dyn Transport>> {
+    match address {
+        Address::Tcp(host) => Ok(Arc::new(socket::Socket::connect_tcp(
+            host,
+            insecure,
+            CONNECT_TIMEOUT,
+        )?)),
+        Address::Unix(path) => Ok(Arc::new(socket::Socket::connect_unix(path)?)),
+        Address::Mem(port) => Ok(Arc::new(port.connect()?)),
+        Address::Delayed(inner, link) => Ok(Arc::new(delay::Delayed::new(
+            connect(inner, insecure)?,
+            link.clone(),
+        )?)),
+    }
+}

@@ -1,0 +1,101 @@
+//! Accepting connections.
+
+use std::io::{self, ErrorKind};
+use std::net::{TcpListener, ToSocketAddrs};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::sys::socket::{self, Shutdown};
+
+use super::Transport;
+use super::mem::MemPort;
+use super::socket::{Socket, check_loopback};
+use crate::address::Address;
+
+/// Something that connections come to.
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+    Mem(Arc<MemPort>),
+}
+
+impl Listener {
+    /// Listens on `address`; beyond loopback only if `insecure` was said.
+    pub(crate) fn bind(address: &Address, insecure: bool) -> io::Result<Listener> {
+        match address {
+            Address::Tcp(host) => {
+                let addresses: Vec<_> = host.to_socket_addrs()?.collect();
+                for address in &addresses {
+                    check_loopback(address, insecure)?;
+                }
+                Ok(Listener::Tcp(TcpListener::bind(&*addresses)?))
+            }
+            Address::Unix(path) => Ok(Listener::Unix(bind_unix(path)?, path.clone())),
+            Address::Mem(port) => {
+                port.listen()?;
+                Ok(Listener::Mem(port.clone()))
+            }
+            Address::Delayed(..) => {
+                let text = "an emulated link is for connecting, not for listening";
+                Err(io::Error::new(ErrorKind::InvalidInput, text))
+            }
+        }
+    }
+
+    /// Where it really listens: the port chosen, if none was given.
+    pub(crate) fn address(&self) -> io::Result<Address> {
+        Ok(match self {
+            Listener::Tcp(listener) => Address::Tcp(listener.local_addr()?.to_string()),
+            Listener::Unix(_, path) => Address::Unix(path.clone()),
+            Listener::Mem(port) => Address::Mem(port.clone()),
+        })
+    }
+
+    /// The next connection.
+    pub(crate) fn accept(&self) -> io::Result<Arc<dyn Transport>> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, peer) = listener.accept()?;
+                Ok(Arc::new(Socket::tcp(stream, peer)?))
+            }
+            Listener::Unix(listener, path) => {
+                let (stream, _) = listener.accept()?;
+                Ok(Arc::new(Socket::unix(stream, path)?))
+            }
+            Listener::Mem(port) => Ok(Arc::new(port.accept()?)),
+        }
+    }
+
+    /// Stops listening; `accept` returns an error from now on.
+    pub(crate) fn close(&self) {
+        match self {
+            // On Linux, shutting a listening socket down wakes whoever waits in accept. An error
+            // means that it was shut down before.
+            Listener::Tcp(listener) => {
+                let _ = socket::shutdown(listener.as_raw_fd(), Shutdown::Both);
+            }
+            Listener::Unix(listener, path) => {
+                let _ = socket::shutdown(listener.as_raw_fd(), Shutdown::Both);
+                let _ = nix::unistd::unlink(path);
+            }
+            Listener::Mem(port) => port.close(),
+        }
+    }
+}
+
+/// Binds `path`; a socket that a dead server left there is replaced.
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    match UnixListener::bind(path) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            match UnixStream::connect(path) {
+                Err(refused) if refused.kind() == ErrorKind::ConnectionRefused => {}
+                _ => return Err(error),
+            }
+            nix::unistd::unlink(path)?;
+            UnixListener::bind(path)
+        }
+        other => other,
+    }
+}

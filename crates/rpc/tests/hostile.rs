@@ -1,0 +1,325 @@
+//! Whom a server lets in, and what it does with bytes that are no protocol.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use base::{Disrupted, TargetName};
+use common::*;
+use rpc::{
+    Address, Batch, ClientUuid, Key, Peer, PeerConfig, PeerState, RefusalReason, Server,
+    ServerConfig,
+};
+use wire::frame::{Frame, FrameKind, Header, SessionId};
+use wire::handshake::{Handshake, Hello, Lane, Nonce, Versions};
+
+fn refusal_of(peer: &Peer) -> (RefusalReason, String) {
+    match peer.state() {
+        PeerState::Refused(refusal) => (refusal.reason, refusal.text),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refused(place: &Place, config: PeerConfig) -> (RefusalReason, String) {
+    let (peer, _) = place.peer_with(config);
+    let answer = peer.call(Batch::of(ECHO, Vec::new())).wait();
+    assert!(answer.is_err(), "{answer:?}");
+    refusal_of(&peer)
+}
+
+#[test]
+fn over_tcp_the_key_is_proven_on_loopback_too() {
+    let mut place = Place::new(Over::Tcp);
+    let (_server, service) = place.serve(1);
+    let wrong = PeerConfig {
+        key: Some(Key::new([1; 32])),
+        ..place.config()
+    };
+    let (reason, text) = refused(&place, wrong);
+    assert_eq!(reason, RefusalReason::Key);
+    assert!(text.contains("another key"), "{text}");
+    let (reason, text) = refused(
+        &place,
+        PeerConfig {
+            key: None,
+            ..place.config()
+        },
+    );
+    assert_eq!(reason, RefusalReason::Key);
+    assert!(text.contains("--key FILE"), "{text}");
+    service.log.change(|log| assert!(log.sessions.is_empty()));
+    echo(&place.peer().0, "the right key");
+}
+
+#[test]
+fn over_unix_sockets_and_in_memory_no_key_is_needed() {
+    for over in [Over::Unix, Over::Mem] {
+        let mut place = Place::new(over);
+        let (_server, service) = place.serve(1);
+        let (peer, _) = place.peer_with(PeerConfig {
+            key: None,
+            ..place.config()
+        });
+        echo(&peer, "who I am is known");
+        assert!(service.session().peer().uid.is_some());
+    }
+}
+
+#[test]
+fn a_target_that_is_not_there_is_refused_by_name() {
+    let mut place = Place::new(Over::Tcp);
+    let (_server, _) = place.serve(1);
+    let (peer, _) = place.peer_with(PeerConfig {
+        target: TargetName::ost(7),
+        ..place.config()
+    });
+    let answer = peer.call(Batch::of(ECHO, Vec::new())).wait();
+    assert_eq!(answer, Err(Disrupted::WrongTarget));
+    assert_eq!(refusal_of(&peer).1, "OST7 is not served here");
+}
+
+#[test]
+fn addresses_are_tried_in_turn() {
+    let mut place = Place::new(Over::Tcp);
+    let (_server, _) = place.serve(1);
+    let mut elsewhere = Place::new(Over::Tcp);
+    let (other, _) = elsewhere.serve(1);
+    drop(other);
+    let addresses = vec![elsewhere.address(), place.address()];
+    let (peer, _) = place.peer_with(PeerConfig {
+        addresses,
+        ..place.config()
+    });
+    echo(&peer, "at the second");
+}
+
+#[test]
+fn beyond_loopback_nothing_goes_unless_said() {
+    let any = Address::Tcp("0.0.0.0:0".into());
+    let error = Server::start(ServerConfig::new(vec![any.clone()]), Vec::new())
+        .err()
+        .unwrap();
+    assert!(error.to_string().contains("say --insecure"), "{error}");
+    let insecure = ServerConfig {
+        insecure: true,
+        ..ServerConfig::new(vec![any])
+    };
+    assert!(Server::start(insecure, Vec::new()).is_ok());
+
+    let place = Place::new(Over::Tcp);
+    let far = Address::Tcp("192.0.2.1:7988".into());
+    let start = Instant::now();
+    let (_, text) = refused(
+        &place,
+        PeerConfig {
+            addresses: vec![far],
+            ..place.config()
+        },
+    );
+    assert!(text.contains("192.0.2.1:7988 is beyond loopback"), "{text}");
+    assert!(start.elapsed() < Duration::from_secs(1), "not even tried");
+}
+
+#[test]
+fn a_socket_left_by_a_dead_server_is_replaced_and_a_live_one_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let config = || ServerConfig::new(vec![Address::Unix(path.clone())]);
+    let server = Server::start(config(), Vec::new()).unwrap();
+    let error = Server::start(config(), Vec::new())
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(error.starts_with("cannot listen on unix:"), "{error}");
+    drop(server);
+    assert!(!path.exists());
+}
+
+/// A raw connection to a TCP server.
+fn raw(place: &Place) -> TcpStream {
+    let stream = TcpStream::connect(place.listen.to_string()).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    stream
+}
+
+fn is_closed(mut stream: TcpStream) -> bool {
+    let mut rest = Vec::new();
+    match stream.read_to_end(&mut rest) {
+        Ok(_) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn garbage_ends_the_connection_and_nothing_else() {
+    let mut place = Place::new(Over::Tcp);
+    let (_server, _) = place.serve(1);
+    let (peer, _) = place.peer();
+    echo(&peer, "before");
+    let huge = {
+        let mut head = Frame::bare(Header::new(FrameKind::Handshake))
+            .encode(false)
+            .unwrap();
+        head[8..12].copy_from_slice(&(1u32 << 20).to_le_bytes());
+        head
+    };
+    let early = Frame::bare(Header::new(FrameKind::Request))
+        .encode(false)
+        .unwrap();
+    for bytes in [
+        b"GET / HTTP/1.1\r\nHost: somewhere.example.org\r\nAccept: everything\r\n\r\n".to_vec(),
+        vec![0; 64],
+        huge,
+        early,
+    ] {
+        let mut stream = raw(&place);
+        stream.write_all(&bytes).unwrap();
+        assert!(is_closed(stream));
+    }
+    let mut half = raw(&place);
+    half.write_all(b"GLNT").unwrap();
+    drop(half);
+    echo(&peer, "after");
+}
+
+fn hello(versions: Versions) -> Hello {
+    Hello {
+        versions,
+        client: ClientUuid([9; 16]),
+        incarnation: 1,
+        target: target(),
+        lane: Lane::Control,
+        nonce: Nonce([1; 32]),
+        session: SessionId::NONE,
+        boot_epoch: base::BootEpoch(0),
+        last_committed: base::Transno(0),
+    }
+}
+
+fn say(stream: &mut TcpStream, message: &Handshake) {
+    stream
+        .write_all(&message.to_frame().encode(false).unwrap())
+        .unwrap();
+}
+
+fn hear(stream: &mut TcpStream) -> Handshake {
+    let mut head = vec![0; 64];
+    stream.read_exact(&mut head).unwrap();
+    let lengths = wire::frame::lengths(&head, usize::MAX).unwrap();
+    head.resize(64 + lengths.body, 0);
+    stream.read_exact(&mut head[64..]).unwrap();
+    Handshake::from_frame(&Frame::decode(&head, Vec::new()).unwrap()).unwrap()
+}
+
+#[test]
+fn a_version_that_is_not_spoken_is_refused_naming_both() {
+    let mut place = Place::new(Over::Tcp);
+    let (_server, _) = place.serve(1);
+    let mut stream = raw(&place);
+    say(
+        &mut stream,
+        &Handshake::Hello(hello(Versions { min: 8, max: 9 })),
+    );
+    let Handshake::Refusal(refusal) = hear(&mut stream) else {
+        panic!("let in")
+    };
+    assert_eq!(refusal.reason, RefusalReason::Version);
+    assert!(
+        refusal.text.contains("8 to 9") && refusal.text.contains("the server 1"),
+        "{refusal}"
+    );
+    assert!(is_closed(stream));
+}
+
+#[test]
+fn a_forged_proof_is_refused_and_the_servers_own_is_no_use() {
+    let mut place = Place::new(Over::Tcp);
+    let (_server, service) = place.serve(1);
+    for echoed in [false, true] {
+        let mut stream = raw(&place);
+        say(&mut stream, &Handshake::Hello(hello(Versions::OURS)));
+        let Handshake::Challenge(challenge) = hear(&mut stream) else {
+            panic!("no challenge")
+        };
+        let proof = if echoed { challenge.proof } else { [0; 32] };
+        say(
+            &mut stream,
+            &Handshake::Proof(wire::handshake::Proof(proof)),
+        );
+        let Handshake::Refusal(refusal) = hear(&mut stream) else {
+            panic!("let in")
+        };
+        assert_eq!(
+            (refusal.reason, &*refusal.text),
+            (RefusalReason::Key, "wrong key for MDT0")
+        );
+        assert!(is_closed(stream));
+    }
+    service.log.change(|log| assert!(log.sessions.is_empty()));
+}
+
+#[test]
+fn a_server_that_asks_for_no_proof_over_tcp_is_not_trusted() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = Place::new(Over::Tcp);
+    let address = Address::Tcp(listener.local_addr().unwrap().to_string());
+    let impostor = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let Handshake::Hello(_) = hear(&mut stream) else {
+            panic!("no hello")
+        };
+        let welcome = wire::handshake::Welcome {
+            version: 1,
+            session: SessionId(1),
+            resumed: false,
+            client: base::ClientId(1),
+            boot_epoch: base::BootEpoch(1),
+            slots: 64,
+            last_committed: base::Transno(0),
+        };
+        say(&mut stream, &Handshake::Welcome(welcome));
+    });
+    let (reason, text) = refused(
+        &place,
+        PeerConfig {
+            addresses: vec![address],
+            ..place.config()
+        },
+    );
+    assert_eq!(reason, RefusalReason::Key);
+    assert!(text.contains("did not prove its key"), "{text}");
+    impostor.join().unwrap();
+}
+
+#[test]
+fn a_client_that_breaks_the_rules_is_disconnected_and_its_session_lives() {
+    let mut place = Place::new(Over::Tcp);
+    let (_server, service) = place.serve(1);
+    let mut stream = raw(&place);
+    let hello = hello(Versions::OURS);
+    say(&mut stream, &Handshake::Hello(hello.clone()));
+    let Handshake::Challenge(challenge) = hear(&mut stream) else {
+        panic!("no challenge")
+    };
+    let (key, role) = (Key::new(KEY), wire::handshake::Role::Client);
+    let proof = wire::handshake::prove(&key, role, &hello.to_bytes(), 1, &challenge.nonce);
+    say(
+        &mut stream,
+        &Handshake::Proof(wire::handshake::Proof(proof)),
+    );
+    let Handshake::Welcome(welcome) = hear(&mut stream) else {
+        panic!("not let in")
+    };
+    let mut frame = Frame::bare(Header::new(FrameKind::Request));
+    frame.header.session = welcome.session;
+    frame.header.epoch = 1;
+    frame.header.slot = 9999;
+    stream.write_all(&frame.encode(false).unwrap()).unwrap();
+    assert!(is_closed(stream));
+    service.wait_for_line(&format!("disconnected {}", welcome.client));
+}
