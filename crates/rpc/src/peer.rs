@@ -419,13 +419,9 @@ impl Inner {
         let mut state = lock(&self.state);
         let mut tokens = state.session.abandon();
         tokens.extend(state.condemned.take().into_iter().flatten());
-        let lanes = state.lanes.clone();
+        state.closed = true;
         self.tell(&mut state);
         drop(state);
-        lanes
-            .iter()
-            .flatten()
-            .for_each(|connection| connection.close());
         fail(tokens, Disrupted::Closed);
     }
 
