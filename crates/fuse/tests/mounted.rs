@@ -282,7 +282,7 @@ fn a_parked_request_ends_when_its_caller_is_signalled() {
                 .stderr(Stdio::null())
                 .spawn()
                 .unwrap();
-            drop(mounted.fs.wait_for(|state| state.parked() == 1));
+            mounted.fs.wait_for(|state| state.parked() == 1).deaf = 5;
             assert_eq!(
                 fs::read(mounted.path("other")).unwrap(),
                 b"x",
@@ -290,7 +290,8 @@ fn a_parked_request_ends_when_its_caller_is_signalled() {
             );
             kill(Pid::from_raw(cat.id() as i32), signal).unwrap();
             assert!(!cat.wait().unwrap().success());
-            assert_eq!(mounted.fs.lock().parked(), 0);
+            let state = mounted.fs.lock();
+            assert_eq!((state.parked(), state.deaf), (0, 0));
         }
         assert_eq!(mounted.fs.lock().interrupted, 2);
     }

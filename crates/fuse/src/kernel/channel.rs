@@ -362,3 +362,7 @@ impl<H: Handler + ?Sized> Reader<H> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "channel_tests.rs"]
+mod tests;

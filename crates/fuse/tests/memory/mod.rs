@@ -54,6 +54,8 @@ pub struct State {
     /// Requests by kind.
     pub counts: HashMap<String, u64>,
     pub interrupted: u64,
+    /// Interrupts that are pretended to have come before their request.
+    pub deaf: u64,
     pub destroyed: u64,
     pub retrieved: Vec<Vec<u8>>,
     pub bad_deliveries: u64,
@@ -305,6 +307,10 @@ impl Handler for MemoryFs {
 
     fn interrupt(&self, unique: u64) -> Heard {
         let mut state = self.lock();
+        if state.deaf > 0 {
+            state.deaf -= 1;
+            return Heard::Unknown;
+        }
         let Some(replier) = state.parked.remove(&unique) else {
             return Heard::Unknown;
         };

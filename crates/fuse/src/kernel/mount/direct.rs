@@ -38,15 +38,21 @@ pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<Device, Moun
 }
 
 fn open_device() -> Result<Device, MountError> {
-    Device::open().map_err(|error| match error.raw_os_error() {
-        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => MountError::NoDevice,
+    Device::open().map_err(explain_open)
+}
+
+fn explain_open(error: io::Error) -> MountError {
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => MountError::NoDevice,
+        // The node is there, the driver is not.
+        Some(libc::ENODEV | libc::ENXIO) => MountError::NoKernelSupport,
         Some(libc::EACCES | libc::EPERM) => MountError::DeviceRefused,
         _ => MountError::Io {
             what: "open",
             path: "/dev/fuse".into(),
             error,
         },
-    })
+    }
 }
 
 fn data(device: &Device, options: &MountOptions) -> String {
@@ -123,5 +129,24 @@ fn failed(what: &'static str, point: &Path, errno: Errno) -> MountError {
         what,
         path: point.into(),
         error: io::Error::from(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_cannot_be_opened_says_why() {
+        let of = |number| explain_open(io::Error::from_raw_os_error(number));
+        assert!(matches!(of(libc::ENOENT), MountError::NoDevice));
+        assert!(matches!(of(libc::ENODEV), MountError::NoKernelSupport));
+        assert!(matches!(of(libc::EACCES), MountError::DeviceRefused));
+        assert!(of(libc::ENOENT).to_string().contains("modprobe fuse"));
+        assert!(
+            of(libc::EMFILE)
+                .to_string()
+                .starts_with("cannot open /dev/fuse: ")
+        );
     }
 }
