@@ -66,6 +66,11 @@ impl Bits {
         Bits(self.0 & !other.0)
     }
 
+    /// Every bit of either.
+    pub const fn union(self, other: Bits) -> Bits {
+        Bits(self.0 | other.0)
+    }
+
     /// The bit of that name, as [`Bits`] is displayed.
     pub fn named(name: &str) -> Option<Bits> {
         NAMES

@@ -118,7 +118,7 @@ pub struct Grant {
     pub mode: Mode,
     /// What it covers: at least what was asked, less the optional bits that were not free.
     pub cover: Cover,
-    /// The table's version at the grant: entries read before it are not covered.
+    /// The table's version at the grant: only state read at it or later is covered.
     pub version: u64,
     /// Entries that a lease in `cover` does not cover, because their withdrawal is under way.
     pub withdrawn: Vec<(u64, Bits)>,

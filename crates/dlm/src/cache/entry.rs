@@ -27,6 +27,8 @@ pub(super) struct Cached {
     pub leaving: Option<Reason>,
     /// The owner was told to flush; this will be left.
     pub dropping: Option<Keep>,
+    /// State read before this version is not covered.
+    pub granted_at: u64,
     /// Present where the lock has lease bits.
     pub lease: Option<Box<LeaseView>>,
     pub links: [Link; 2],
@@ -57,6 +59,7 @@ impl Cached {
             wanted_bits: Bits::NONE,
             leaving: None,
             dropping: None,
+            granted_at: grant.version,
             lease: has_lease.then(lease),
             links: Default::default(),
         }
@@ -105,6 +108,21 @@ impl Cached {
             Some(Keep::Bits(rest)) => self.mode.covers(mode) && Cover::Bits(rest).contains(cover),
             Some(Keep::Mode(rest)) => rest.covers(mode) && self.cover.contains(cover),
         }
+    }
+
+    /// State read at `version` may be kept under this lock.
+    pub fn admits(&self, key: Option<u64>, bits: Bits, version: u64) -> bool {
+        let lease = self.lease.as_ref();
+        version >= self.granted_at
+            && self.serves(Mode::PR, Cover::Bits(bits))
+            && lease.is_none_or(|lease| lease.admits(key, bits, version))
+    }
+
+    /// What was kept of the entry `key` may be used.
+    pub fn covers_entry(&self, key: u64, bits: Bits) -> bool {
+        let lease = self.lease.as_ref();
+        self.serves(Mode::PR, Cover::Bits(bits))
+            && lease.is_some_and(|lease| lease.covers(key, bits))
     }
 
     /// The part that goes when `keep` stays.

@@ -75,14 +75,6 @@ impl LeaseView {
         self.shed(max);
     }
 
-    /// We changed the entry ourselves; the reply carried `version`.
-    pub fn changed(&mut self, key: u64, bits: Bits, version: u64, max: usize) {
-        let entry = self.entries.entry(key).or_default();
-        entry.touched |= bits;
-        entry.since = entry.since.max(version);
-        self.shed(max);
-    }
-
     /// State read at `version` may be used: of the entry `key`, or of the whole where `None`.
     pub fn admits(&self, key: Option<u64>, bits: Bits, version: u64) -> bool {
         let fit = |entry: &Entry| !entry.withdrawn.overlaps(bits) && version >= entry.since;
@@ -170,7 +162,7 @@ mod tests {
     fn what_is_forgotten_raises_the_floor() {
         let mut view = LeaseView::new(10, &[]);
         view.withdraw(99, Bits::CHILD, 11, MAX);
-        (0..4).for_each(|key| view.changed(key, Bits::CHILD, 20 + key, MAX));
+        (0..4).for_each(|key| view.readmit(Some(key), Bits::CHILD, 20 + key, MAX));
         assert!(!view.admits(Some(50), Bits::CHILD, 22) && view.admits(Some(50), Bits::CHILD, 23));
         assert!(
             !view.covers(99, Bits::CHILD),

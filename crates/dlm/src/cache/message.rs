@@ -152,6 +152,8 @@ pub struct CacheLimits {
     pub early_max: usize,
     /// How long such a callback is remembered. Beyond: the lock is given up unseen.
     pub early_age: Duration,
+    /// Own changes remembered. Beyond: older answers are not used.
+    pub changes_max: usize,
     /// Entries of one lease whose last change is remembered. Beyond: older pages are not used.
     pub withdrawn_max: usize,
 }
@@ -164,6 +166,7 @@ impl Default for CacheLimits {
             batch: limits::LOCK_LRU_BATCH,
             early_max: limits::EARLY_CALLBACKS_MAX,
             early_age: limits::CALLBACK_DEADLINE / 2,
+            changes_max: limits::EARLY_CALLBACKS_MAX,
             withdrawn_max: 2 * limits::LEASE_WITHDRAWN_MAX,
         }
     }

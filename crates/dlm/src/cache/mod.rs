@@ -1,6 +1,7 @@
 //! The client's half: the locks it holds, which calls use them, and which to give back.
 
 mod audit;
+mod changes;
 mod early;
 mod entry;
 mod lease;
@@ -10,6 +11,7 @@ use std::collections::{HashMap, VecDeque};
 
 use base::{ClientId, LockHandle, Tick};
 
+use self::changes::OwnChanges;
 use self::early::{EarlyCallback, EarlyCallbacks, Gone};
 use self::entry::Cached;
 pub use self::message::{CacheInput, CacheLimits, CacheOutput, Reason, Release};
@@ -43,6 +45,7 @@ pub struct LockCache {
     shrink_to: Option<usize>,
     early: EarlyCallbacks,
     gone: Gone,
+    changes: OwnChanges,
     releases: VecDeque<Release>,
 }
 
@@ -136,8 +139,8 @@ impl LockCache {
         cover: Cover,
     ) -> Option<LockHandle> {
         let slot = self.find(resource, mode, cover)?;
-        let entry = self.locks.at_mut(slot);
-        if entry.uses == 0 {
+        // What is left of a lock that is being dropped in part serves too, and is not idle.
+        if self.locks.at(slot).is_idle() {
             self.idle.remove(&mut self.locks, BY_AGE, slot);
         }
         let entry = self.locks.at_mut(slot);
@@ -146,51 +149,86 @@ impl LockCache {
         Some(entry.handle)
     }
 
+    /// Every inode bit on which `mode` is allowed by some lock that is held and not wanted back.
+    pub fn held_bits(&self, resource: ResourceId, mode: Mode) -> Bits {
+        let Some(record) = self.resources.get(&resource) else {
+            return Bits::NONE;
+        };
+        let locks = record.locks.iter(&self.locks, BY_RESOURCE);
+        locks.fold(Bits::NONE, |held, slot| {
+            let entry = self.locks.at(slot);
+            held | match entry.rest() {
+                _ if !entry.mode.covers(mode) => Bits::NONE,
+                None | Some(Keep::Mode(_)) => entry.cover.bits(),
+                Some(Keep::Bits(rest)) => rest,
+                Some(Keep::Nothing) => Bits::NONE,
+            }
+        })
+    }
+
+    /// A lock on bytes that allows `mode` on `cover`, be it wanted back or not: it is still held.
+    pub fn held_extent(
+        &self,
+        resource: ResourceId,
+        mode: Mode,
+        cover: Cover,
+    ) -> Option<LockHandle> {
+        let record = self.resources.get(&resource)?;
+        let held = record
+            .locks
+            .iter(&self.locks, BY_RESOURCE)
+            .map(|slot| self.locks.at(slot));
+        let mut allowing = held
+            .filter(|entry| entry.mode.covers(mode) && entry.cover.contains(cover))
+            .map(|entry| (entry.rest().is_some(), entry.handle));
+        // One that stays is better than one that goes.
+        let first = allowing.next()?;
+        Some(allowing.find(|(going, _)| !going).unwrap_or(first).1)
+    }
+
+    /// `mode` on `cover` is allowed by a lock that is held and not wanted back.
+    pub fn allows(&self, resource: ResourceId, mode: Mode, cover: Cover) -> bool {
+        self.find(resource, mode, cover).is_some()
+    }
+
+    /// Some lock on the resource is held.
+    pub fn is_locked(&self, resource: ResourceId) -> bool {
+        self.resources.contains_key(&resource)
+    }
+
     /// The lock is held, for whatever mode and part.
     pub fn holds(&self, handle: LockHandle) -> bool {
         self.by_handle.contains_key(&handle)
     }
 
-    /// State read at `version` (of the entry `key`, or of the whole directory) may be kept under
-    /// the lease `handle`.
-    pub fn admits(&self, handle: LockHandle, key: Option<u64>, bits: Bits, version: u64) -> bool {
-        let Some(entry) = self.by_handle.get(&handle).map(|slot| self.locks.at(*slot)) else {
-            return false;
-        };
-        entry.serves(Mode::CR, Cover::Bits(bits))
-            && entry
-                .lease
-                .as_ref()
-                .is_some_and(|lease| lease.admits(key, bits, version))
+    /// State read at `version` may be kept: a lock in PR or stronger has covered `bits` since
+    /// before it was read, and no change of it is known since. With a `key` it is the state of
+    /// that entry of a directory, else of the inode or the directory as a whole.
+    pub fn admits(&self, resource: ResourceId, key: Option<u64>, bits: Bits, version: u64) -> bool {
+        self.changes.admit((resource, key), bits, version)
+            && self
+                .on_resource(resource)
+                .any(|entry| entry.admits(key, bits, version))
     }
 
     /// What is kept of the entry `key` may be used: a lease with `bits` covers it still.
     pub fn covers_entry(&self, resource: ResourceId, key: u64, bits: Bits) -> bool {
-        let Some(record) = self.resources.get(&resource) else {
-            return false;
-        };
-        record.locks.iter(&self.locks, BY_RESOURCE).any(|slot| {
-            let entry = self.locks.at(slot);
-            entry.serves(Mode::CR, Cover::Bits(bits))
-                && entry
-                    .lease
-                    .as_ref()
-                    .is_some_and(|lease| lease.covers(key, bits))
-        })
+        self.on_resource(resource)
+            .any(|entry| entry.covers_entry(key, bits))
     }
 
-    /// A reply to our own change of the entry `key` carried `version`: what was read before is
-    /// old.
-    pub fn changed(&mut self, resource: ResourceId, key: u64, bits: Bits, version: u64) {
-        let Some(record) = self.resources.get(&resource) else {
-            return;
-        };
-        let slots: Vec<u32> = record.locks.iter(&self.locks, BY_RESOURCE).collect();
-        for slot in slots {
-            if let Some(lease) = self.locks.at_mut(slot).lease.as_mut() {
-                lease.changed(key, bits, version, self.limits.withdrawn_max);
-            }
-        }
+    fn on_resource(&self, resource: ResourceId) -> impl Iterator<Item = &Cached> {
+        let record = self.resources.get(&resource).into_iter();
+        record
+            .flat_map(|record| record.locks.iter(&self.locks, BY_RESOURCE))
+            .map(|slot| self.locks.at(slot))
+    }
+
+    /// A reply to our own change carried `version`: what was read before is old. With a `key` the
+    /// change was to that entry of a directory, else to the inode or the directory as a whole.
+    pub fn changed(&mut self, resource: ResourceId, key: Option<u64>, bits: Bits, version: u64) {
+        let max = self.limits.changes_max;
+        self.changes.note((resource, key), bits, version, max);
     }
 
     /// Early cancel: our own idle locks that a request about to be sent would conflict with. They

@@ -81,6 +81,10 @@ impl LockTable {
         if let Some(owner) = self.clients.get_mut(&client) {
             owner.eviction_due = false;
             let slots: Vec<u32> = owner.locks.iter(&self.locks, BY_CLIENT).collect();
+            // Its other locks answer no more than these.
+            for slot in &slots {
+                self.forget_glimpse(self.locks.at(*slot).lock.handle);
+            }
             for slot in slots {
                 self.remove_lock(slot);
             }

@@ -54,7 +54,7 @@ impl LockTable {
             operation.busy = busy;
         }
         for slot in slots {
-            self.glimpse(slot, op);
+            self.glimpse(slot, vec![op]);
         }
     }
 
@@ -83,12 +83,39 @@ impl LockTable {
         highest.into_values().map(|(.., slot)| slot).collect()
     }
 
-    fn glimpse(&mut self, slot: u32, op: OpId) {
+    /// The highest extent that `client` writes under, other than `slot`.
+    fn next_writer(&self, resource: ResourceId, client: ClientId, slot: u32) -> Option<u32> {
+        let mut slots = self.writers(resource, Cover::Range(ByteRange::ALL), None);
+        slots.retain(|other| *other != slot && self.locks.at(*other).lock.client == client);
+        let place = |slot: &u32| match self.locks.at(*slot).lock.cover {
+            Cover::Range(range) => (range.end, range.start),
+            Cover::Bits(_) => (0, 0),
+        };
+        slots.into_iter().max_by_key(place)
+    }
+
+    fn glimpse(&mut self, slot: u32, ops: Vec<OpId>) {
         let handle = self.locks.at(slot).lock.handle;
         if let Some(glimpse) = self.glimpses.get_mut(&handle) {
-            glimpse.next.push(op);
+            glimpse.next.extend(ops);
         } else {
-            self.ask_for_values(slot, vec![op]);
+            self.ask_for_values(slot, ops);
+        }
+    }
+
+    /// An extent goes away unanswered. What was written under it was sent, but its holder may
+    /// have written under a lower one too, which was not asked because this one was.
+    pub(super) fn pass_on_glimpse(&mut self, slot: u32) {
+        let lock = self.locks.at(slot).lock;
+        if matches!(lock.cover, Cover::Bits(_)) || !self.glimpses.contains_key(&lock.handle) {
+            return;
+        }
+        let Some(other) = self.next_writer(lock.resource, lock.client, slot) else {
+            return;
+        };
+        if let Some(glimpse) = self.glimpses.remove(&lock.handle) {
+            self.deadlines.remove(glimpse.due);
+            self.glimpse(other, [glimpse.asked, glimpse.next].concat());
         }
     }
 

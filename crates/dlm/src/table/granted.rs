@@ -104,6 +104,7 @@ impl LockTable {
     /// end of the step.
     pub(super) fn remove_lock(&mut self, slot: u32) {
         let lock = self.locks.at(slot).lock;
+        self.pass_on_glimpse(slot);
         self.forget_callbacks(lock.handle);
         self.unindex_lock(slot);
         if let Some(record) = self.resources.get_mut(&lock.resource) {

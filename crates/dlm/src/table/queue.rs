@@ -239,6 +239,7 @@ impl LockTable {
         cover: Cover,
         op: Option<OpId>,
     ) -> (u32, Grant) {
+        self.version += 1;
         let slot = self.insert_lock(client, resource, mode, cover);
         let withdrawn = self.withhold_inflight(slot, op);
         let grant = Grant {

@@ -396,13 +396,13 @@ impl World {
         let key = words.key()?;
         let bits = parse::bits(words.next()?)?;
         let says = |yes: bool| Ok(vec![if yes { "yes".into() } else { "no".into() }]);
-        if verb == "admits" {
-            let (handle, version) = (self.names.handle(subject)?, words.version()?);
-            return says(self.cache_mut(client)?.admits(handle, key, bits, version));
-        }
         let resource = parse::resource(subject)?;
-        let key = key.ok_or("one entry, please")?;
+        if verb == "admits" {
+            let version = words.version()?;
+            return says(self.cache_mut(client)?.admits(resource, key, bits, version));
+        }
         if verb == "covers" {
+            let key = key.ok_or("one entry, please")?;
             return says(self.cache_mut(client)?.covers_entry(resource, key, bits));
         }
         let version = words.version()?;
