@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use nix::mount::{MntFlags, umount2};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
@@ -13,8 +13,9 @@ use crate::error::{During, Result};
 use crate::mount_point::mounted_below;
 
 const PREFIX: &str = "glint-bench-";
-/// A daemon of this directory writes its process id here.
-pub(crate) const PID_FILE: &str = "daemon.pid";
+/// How the name of a file ends that holds the process id of a daemon of the directory, which leads a
+/// process group.
+const PID_FILE: &str = ".pid";
 
 /// A new directory in `base`, removed with its files on drop. What killed processes have left in
 /// `base` is removed first.
@@ -45,10 +46,10 @@ fn is_stale(name: &str) -> bool {
     pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
 }
 
-/// Ends the directory's daemon and its mounts, then removes its files; these only if nothing is
+/// Ends the directory's daemons and its mounts, then removes its files; these only if nothing is
 /// mounted there any more, because they would be somebody else's.
 fn remove(directory: &Path) {
-    end_daemon(directory);
+    end_daemons(directory);
     for mount in mounted_below(directory) {
         // Without permission it stays, and the files with it.
         let _ = umount2(&mount, MntFlags::MNT_DETACH);
@@ -59,24 +60,35 @@ fn remove(directory: &Path) {
     }
 }
 
-/// The id may have been given to another process since: only one that was started with a path in the
-/// directory is ours.
-fn end_daemon(directory: &Path) {
-    let read = |path: &Path| fs::read(path).unwrap_or_default();
-    let pid = String::from_utf8(read(&directory.join(PID_FILE))).unwrap_or_default();
-    let Ok(pid) = pid.trim().parse::<i32>() else {
+fn end_daemons(directory: &Path) {
+    let Ok(entries) = fs::read_dir(directory) else {
         return;
     };
-    let words = read(Path::new(&format!("/proc/{pid}/cmdline")));
+    for entry in entries.flatten() {
+        if entry.file_name().to_string_lossy().ends_with(PID_FILE) {
+            end_daemon(directory, &entry.path());
+        }
+    }
+}
+
+/// The id may have been given to another process since: only one that was started with a path in the
+/// directory is ours.
+fn end_daemon(directory: &Path, pid_file: &Path) {
+    let text = fs::read_to_string(pid_file).unwrap_or_default();
+    let Ok(pid) = text.trim().parse::<i32>() else {
+        return;
+    };
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words = String::from_utf8_lossy(&words);
     if pid > 1 && words.contains(&*directory.to_string_lossy()) {
-        // It may have ended just now.
-        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        // Not asked: sshfs waits for a server that may be gone. It may have ended just now.
+        let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::CommandExt;
     use std::process::Command;
 
     use super::*;
@@ -110,12 +122,12 @@ mod tests {
         let stale = base.path().join(format!("{PREFIX}{}-x", ended_process()));
         fs::create_dir(&stale).unwrap();
         let script = format!(": {}; while :; do sleep 0.05; done", stale.display());
-        let mut daemon = Command::new("sh").args(["-c", &script]).spawn().unwrap();
-        let mut bystander = Command::new("sleep").arg("600").spawn().unwrap();
-        let pid_file = stale.join(PID_FILE);
-        fs::write(&pid_file, bystander.id().to_string()).unwrap();
-        end_daemon(&stale);
-        fs::write(&pid_file, daemon.id().to_string()).unwrap();
+        let spawn = |command: &mut Command| command.process_group(0).spawn().unwrap();
+        let mut daemon = spawn(Command::new("sh").args(["-c", &script]));
+        let mut bystander = spawn(Command::new("sleep").arg("600"));
+        fs::write(stale.join("a.pid"), bystander.id().to_string()).unwrap();
+        fs::write(stale.join("b.pid"), daemon.id().to_string()).unwrap();
+        fs::write(stale.join("c.pid"), "nonsense").unwrap();
         drop(own_directory(base.path()).unwrap());
         daemon.wait().unwrap();
         assert!(bystander.try_wait().unwrap().is_none(), "still there");

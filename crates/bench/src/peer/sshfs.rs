@@ -16,7 +16,7 @@ use crate::interrupt::StopFlag;
 use crate::link::Link;
 use crate::mount_point::MountPoint;
 use crate::process::{Running, output};
-use crate::scratch::{PID_FILE, own_directory};
+use crate::scratch::own_directory;
 use crate::workload::{Cold, System};
 
 const SSHD: &str = "/usr/sbin/sshd";
@@ -93,6 +93,9 @@ impl<'a> Sshfs<'a> {
     fn mount(&mut self) -> Result<()> {
         let client = Running::start_group(&mut self.command()?)?;
         let client = self.client.insert(client);
+        // sshd writes its own.
+        fs::write(self.files.path("sshfs.pid"), client.id().to_string())
+            .during(|| "writing a file for sshfs's process id")?;
         let log = self.files.path("sshfs.log");
         let point = &self.point;
         ready("sshfs", client, &log, &self.stop, || point.is_mounted())
@@ -210,7 +213,7 @@ fn server_configuration(files: &Files, link: &Link) -> String {
         link.server_address(),
         host_key.display(),
         authorized.display(),
-        files.path(PID_FILE).display()
+        files.path("sshd.pid").display()
     )
 }
 
