@@ -48,7 +48,15 @@ pub struct Source {
     /// Paths mentioned outside tests.
     pub mentions: Vec<Mention>,
     test_ranges: Vec<RangeInclusive<usize>>,
-    test_modules: Vec<String>,
+    test_modules: Vec<TestModule>,
+}
+
+/// What a `#[cfg(test)] mod name;` declares.
+#[derive(Debug, Default)]
+struct TestModule {
+    name: String,
+    /// From `#[path = "…"]`.
+    file: Option<String>,
 }
 
 impl Source {
@@ -98,9 +106,12 @@ impl Source {
             "lib" | "main" | "mod" => folder.to_owned(),
             _ => format!("{folder}/{stem}"),
         };
-        let names = self.test_modules.iter();
-        names
-            .flat_map(|name| [format!("{home}/{name}.rs"), format!("{home}/{name}/mod.rs")])
+        let modules = self.test_modules.iter();
+        modules
+            .flat_map(|TestModule { name, file }| match file {
+                Some(file) => vec![format!("{folder}/{file}")],
+                None => vec![format!("{home}/{name}.rs"), format!("{home}/{name}/mod.rs")],
+            })
             .collect()
     }
 }
@@ -116,7 +127,7 @@ fn is_test_path(path: &str) -> bool {
 struct Outline {
     functions: Vec<(Function, RangeInclusive<usize>)>,
     ranges: Vec<RangeInclusive<usize>>,
-    test_modules: Vec<String>,
+    test_modules: Vec<TestModule>,
 }
 
 impl Outline {
@@ -139,7 +150,10 @@ impl<'ast> Visit<'ast> for Outline {
             if let syn::Item::Mod(module) = item
                 && module.content.is_none()
             {
-                self.test_modules.push(module.ident.to_string());
+                self.test_modules.push(TestModule {
+                    name: module.ident.to_string(),
+                    file: module.attrs.iter().find_map(path_attribute),
+                });
             }
         }
         visit::visit_item(self, item);
@@ -191,6 +205,20 @@ fn is_for_tests(attribute: &syn::Attribute) -> bool {
     let text = list.tokens.to_string().replace(' ', "");
     list.path.is_ident("cfg")
         && (text == "test" || text.starts_with("any(test,") || text.starts_with("all(test,"))
+}
+
+/// The file named by `#[path = "file.rs"]`.
+fn path_attribute(attribute: &syn::Attribute) -> Option<String> {
+    let syn::Meta::NameValue(pair) = &attribute.meta else {
+        return None;
+    };
+    match &pair.value {
+        syn::Expr::Lit(syn::ExprLit {
+            lit: syn::Lit::Str(file),
+            ..
+        }) => pair.path.is_ident("path").then(|| file.value()),
+        _ => None,
+    }
 }
 
 /// Lines on which a token lies that is no comment.
@@ -324,6 +352,10 @@ mod tests {
 
 #[cfg(test)]
 mod more;
+
+#[cfg(test)]
+#[path = "far.rs"]
+mod elsewhere;
 "#;
 
     #[test]
@@ -355,5 +387,6 @@ mod more;
         let at = |path| Source::parse(path, TEXT).unwrap().test_module_files();
         assert!(at("crates/x/src/lib.rs").contains(&"crates/x/src/more.rs".into()));
         assert!(at("crates/x/src/y.rs").contains(&"crates/x/src/y/more.rs".into()));
+        assert!(at("crates/x/src/y.rs").contains(&"crates/x/src/far.rs".into()));
     }
 }

@@ -110,6 +110,14 @@ impl Model {
         }
     }
 
+    /// Each subdirectory is a link to its parent.
+    fn may_hold(&self, dir: Fid, directory: bool) -> Result<(), FsError> {
+        match directory && self.get(dir)?.nlink >= LINKS_MAX {
+            true => Err(FsError::TooManyLinks),
+            false => Ok(()),
+        }
+    }
+
     /// A sticky directory lets only the file's owner, its own owner and root remove a name.
     fn may_remove(&self, dir: Fid, fid: Fid, caller: Caller) -> Result<(), FsError> {
         let (dir, file) = (self.get(dir)?, self.get(fid)?);
@@ -180,6 +188,7 @@ impl Model {
         caller: Caller,
     ) -> Result<(), FsError> {
         self.may_create(dir, name)?;
+        self.may_hold(dir, file.kind == FileKind::Directory)?;
         let body = match file.kind {
             FileKind::Regular => Body::Bytes(Vec::new()),
             FileKind::Directory => Body::Names {
@@ -285,6 +294,9 @@ impl Model {
             }
             None => self.may_create(target_dir, target)?,
         }
+        let comes = source_dir != target_dir && self.get(fid)?.is_directory();
+        let goes = old.is_some_and(|old| self.files[&old].is_directory());
+        self.may_hold(target_dir, comes && !goes)?;
         self.remove_name(source_dir, source, fid);
         if let Some(old) = old {
             self.remove_name(target_dir, target, old);

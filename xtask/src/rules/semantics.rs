@@ -1,4 +1,4 @@
-//! Every promise of SEMANTICS.md has an id that a test names, and tests name no other.
+//! Every promise of SEMANTICS.md has an id that a test names, and nobody names another.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use crate::repository::Repository;
 use crate::source::Source;
 
 const PATH: &str = "SEMANTICS.md";
-/// In a test: this, then ids apart by commas or spaces.
+/// In a comment or string: this, then ids apart by commas or spaces.
 const MARK: &str = "SEMANTICS:";
 
-/// Compares the headings `### area.name` with what tests name.
+/// Compares the headings `### area.name` with what sources name.
 pub fn check(repository: &Repository) -> Vec<Finding> {
     let Some(document) = repository.document(PATH) else {
         return vec![Finding::new(
@@ -27,7 +27,7 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
     let sources = repository.sources.iter();
     let named: Vec<Named> = sources.flat_map(named).collect();
     let unproved = promised.iter().filter_map(|(id, line)| {
-        let proved = named.iter().any(|named| named.id == *id);
+        let proved = named.iter().any(|named| named.by_a_test && named.id == *id);
         let what = format!("no test names `{id}`; write one with `// {MARK} {id}`");
         (!proved).then(|| Finding::new(PATH, *line, what))
     });
@@ -46,11 +46,11 @@ struct Named<'a> {
     id: &'a str,
     path: &'a str,
     line: usize,
+    by_a_test: bool,
 }
 
 fn named(source: &Source) -> Vec<Named<'_>> {
     let lines = (1..).zip(source.text.lines());
-    let lines = lines.filter(|(line, _)| source.is_test_line(*line));
     let marked = lines.filter_map(|(line, text)| Some((line, text.split_once(MARK)?.1)));
     marked
         .flat_map(|(line, rest)| {
@@ -58,6 +58,7 @@ fn named(source: &Source) -> Vec<Named<'_>> {
                 id,
                 path: &source.path,
                 line,
+                by_a_test: source.is_test_line(line),
             })
         })
         .collect()
