@@ -6,10 +6,12 @@
 
 use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use base::{Rng, SeededRng};
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use storage::{Batch, FileDisk, KeyRange, Kv, KvOptions, TableId};
 
 const TABLE: TableId = TableId(0);
@@ -53,6 +55,7 @@ fn measure(file: &str, records: u64) -> Anyhow {
         "file                {:>9} MB",
         std::fs::metadata(file)?.len() >> 20
     );
+    forget_cached(file)?;
     let status = Command::new(&myself)
         .args(["use", file, &records])
         .status()?;
@@ -99,6 +102,7 @@ fn fill(file: &str, records: u64) -> Anyhow {
     );
     overlay_rate(&kv, records)?;
     sync_latency(&kv, records)?;
+    raw_sync_latency(file)?;
     println!("filled");
     let mut n = records;
     loop {
@@ -107,6 +111,14 @@ fn fill(file: &str, records: u64) -> Anyhow {
         kv.commit(batch)?;
         n += 7919;
     }
+}
+
+/// Has the system drop what it caches of `file`, so that it is read from the disk.
+fn forget_cached(file: &str) -> Anyhow {
+    let file = std::fs::File::open(file)?;
+    file.sync_all()?;
+    posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+    Ok(())
 }
 
 fn overlay_rate(kv: &Kv, records: u64) -> Anyhow {
@@ -136,17 +148,37 @@ fn sync_latency(kv: &Kv, records: u64) -> Anyhow {
         kv.wait_durable(ticket)?;
         times.push(start.elapsed());
     }
-    times.sort();
-    let (median, worst) = (times[SYNCS / 2], times[SYNCS - 1]);
-    println!(
-        "commit until durable {:>8.2} ms median, {:.2} ms worst",
-        ms(median),
-        ms(worst)
-    );
+    print_times("commit until durable", times);
     Ok(())
 }
 
-fn ms(time: std::time::Duration) -> f64 {
+/// What the disk takes for 4 KiB by itself: the yardstick of the figure above.
+fn raw_sync_latency(file: &str) -> Anyhow {
+    let path = format!("{file}.raw");
+    let raw = std::fs::File::create(&path)?;
+    raw.set_len(1 << 20)?;
+    let mut times = Vec::new();
+    for n in 0..SYNCS as u64 {
+        let start = Instant::now();
+        raw.write_all_at(&[n as u8; 4096], n % 256 * 4096)?;
+        raw.sync_data()?;
+        times.push(start.elapsed());
+    }
+    print_times("4 KiB and fdatasync", times);
+    Ok(std::fs::remove_file(path)?)
+}
+
+fn print_times(what: &str, mut times: Vec<Duration>) {
+    times.sort();
+    let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
+    println!(
+        "{what:<20} {:>8.2} ms median, {:.2} ms worst",
+        ms(median),
+        ms(worst)
+    );
+}
+
+fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
