@@ -1,5 +1,7 @@
 //! Whom a server lets in, and what it does with bytes that are no protocol.
 
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should panic")]
+
 mod common;
 
 use std::io::{Read, Write};

@@ -1,5 +1,7 @@
 //! One suite over every transport.
 
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should panic")]
+
 mod common;
 
 use std::sync::Arc;

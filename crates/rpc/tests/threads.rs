@@ -1,5 +1,7 @@
 //! No thread outlives its owner. Alone in its process, as it counts the process's threads.
 
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should panic")]
+
 mod common;
 
 use common::*;

@@ -292,6 +292,11 @@ impl Responder {
         self.request.xid
     }
 
+    /// The slot it occupies: a resend, to whatever life of the server, comes in the same one.
+    pub fn slot(&self) -> u16 {
+        self.request.slot
+    }
+
     /// Whose request it is.
     pub fn session(&self) -> &Arc<Connected> {
         &self.session
