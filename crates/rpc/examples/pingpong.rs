@@ -1,6 +1,8 @@
 //! How long a call takes: one request of 128 bytes, and 256 of them in one frame, over each
 //! transport. Prints medians; run with `--release`.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -103,7 +105,10 @@ fn run(name: &str, listen: Address) {
     let (p50, p99) = measure(20_000, one);
     println!("{name}: 1 a frame       p50 {p50:?}, p99 {p99:?}");
     let (p50, p99) = measure(2000, || drop(peer.call(batch(256)).wait()));
-    println!("{name}: 256 a frame     p50 {p50:?}, p99 {p99:?}, {:?} each", p50 / 256);
+    println!(
+        "{name}: 256 a frame     p50 {p50:?}, p99 {p99:?}, {:?} each",
+        p50 / 256
+    );
     let (p50, p99) = measure(300, || {
         let bulk = vec![0; 1 << 20];
         drop(peer.call_bulk(Batch { bulk, ..batch(1) }).wait());
@@ -118,9 +123,36 @@ fn run(name: &str, listen: Address) {
     println!("{name}: in flight up to the slots: {rate:.0} calls/s");
 }
 
-fn main() {
+/// What the same exchange takes with nothing in between: 128 bytes over blocking sockets.
+fn bare() -> std::io::Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let echo = std::thread::spawn(move || -> std::io::Result<()> {
+        let (mut stream, _) = listener.accept()?;
+        stream.set_nodelay(true)?;
+        let mut buffer = [0; 128];
+        while stream.read_exact(&mut buffer).is_ok() {
+            stream.write_all(&buffer)?;
+        }
+        Ok(())
+    });
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    let (p50, p99) = measure(20_000, || {
+        let mut buffer = [0; 128];
+        drop(stream.write_all(&buffer));
+        drop(stream.read_exact(&mut buffer));
+    });
+    println!("bare TCP:                p50 {p50:?}, p99 {p99:?}");
+    drop(stream);
+    echo.join().expect("the echo thread does not panic")
+}
+
+fn main() -> std::io::Result<()> {
+    bare()?;
     let socket = std::env::temp_dir().join(format!("glint-pingpong-{}", std::process::id()));
     run("tcp ", Address::Tcp("127.0.0.1:0".into()));
     run("unix", Address::Unix(socket));
     run("mem ", Address::Mem(MemPort::new("pingpong")));
+    Ok(())
 }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -127,7 +128,11 @@ impl Connection {
         };
         match writer {
             Ok(writer) => {
-                self.read(&mut on_frame);
+                // A panic above is a defect there; here it ends this connection and no more.
+                let read = AssertUnwindSafe(|| self.read(&mut on_frame));
+                if panic::catch_unwind(read).is_err() {
+                    tracing::error!(peer = self.peer(), "disconnected: a handler panicked");
+                }
                 self.close();
                 threads::join(writer);
             }

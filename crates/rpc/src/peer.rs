@@ -112,6 +112,8 @@ struct State {
     waiting: Waiting,
     /// Calls of a session that the server has ended, to fail once the handler knows.
     condemned: Option<Vec<Token>>,
+    /// Calls that were not taken, to fail on the manager's stack.
+    shed: Vec<(Token, Disrupted)>,
     /// A connection in its handshake.
     greeting: Option<Arc<dyn Transport>>,
     readers: Vec<JoinHandle<()>>,
@@ -145,6 +147,7 @@ impl Peer {
                 standing: PeerState::WaitingSince(now),
                 waiting: Waiting::new(now),
                 condemned: None,
+                shed: Vec::new(),
                 greeting: None,
                 readers: Vec::new(),
                 closing: false,
@@ -179,21 +182,29 @@ impl Peer {
     }
 
     /// Like [`Peer::call`], but hands the answer to `then` on the peer's reader thread, in order
-    /// with callbacks: what must be known before the next callback is known.
+    /// with callbacks: what must be known before the next callback is known. Never called on the
+    /// caller's stack, except once the peer is closed.
     pub fn call_then(
         &self,
         batch: Batch,
         urgency: Urgency,
         then: impl FnOnce(CallResult) + Send + 'static,
     ) {
-        self.inner
+        let submitted = self
+            .inner
             .submit(batch, Lane::Control, urgency, Box::new(then));
+        if let Err((token, disrupted)) = submitted {
+            self.inner.shed(token, disrupted);
+        }
     }
 
     fn future(&self, batch: Batch, lane: Lane, urgency: Urgency) -> CallFuture {
         let (answerer, future) = oneshot::call();
         let token = Box::new(|result| answerer.answer(result));
-        self.inner.submit(batch, lane, urgency, token);
+        // Filling the future here is safe: it only wakes whoever waits for it.
+        if let Err((token, disrupted)) = self.inner.submit(batch, lane, urgency, token) {
+            token(Err(disrupted));
+        }
         future
     }
 
@@ -260,7 +271,14 @@ impl Drop for Peer {
 }
 
 impl Inner {
-    fn submit(&self, batch: Batch, lane: Lane, urgency: Urgency, token: Token) {
+    /// Takes a call, or gives it back with the reason why not.
+    fn submit(
+        &self,
+        batch: Batch,
+        lane: Lane,
+        urgency: Urgency,
+        token: Token,
+    ) -> Result<(), (Token, Disrupted)> {
         let lane = match self.config.lanes {
             0 | 1 => Lane::Control,
             _ => lane,
@@ -268,7 +286,7 @@ impl Inner {
         let payload = Arc::new(Payload::from(batch));
         if let Err(error) = payload.check() {
             tracing::error!(target = %self.config.target, %error, "a batch can't be sent");
-            return token(Err(Disrupted::Refused));
+            return Err((token, Disrupted::Refused));
         }
         let deadline = match self.config.policy {
             Policy::Hard => None,
@@ -281,10 +299,21 @@ impl Inner {
             deadline,
             token,
         };
-        match self.enqueue(call) {
-            Ok(()) => self.pump(lane),
-            Err((token, disrupted)) => token(Err(disrupted)),
+        self.enqueue(call)?;
+        self.pump(lane);
+        Ok(())
+    }
+
+    /// Fails a call that was not taken, on the manager's stack: the caller may hold a lock that
+    /// the answer's taker wants.
+    fn shed(&self, token: Token, disrupted: Disrupted) {
+        let mut state = lock(&self.state);
+        if state.closed {
+            drop(state);
+            return token(Err(disrupted));
         }
+        state.shed.push((token, disrupted));
+        self.tell(&mut state);
     }
 
     fn enqueue(&self, call: Call<Token>) -> Result<(), (Token, Disrupted)> {
@@ -419,9 +448,12 @@ impl Inner {
         let mut state = lock(&self.state);
         let mut tokens = state.session.abandon();
         tokens.extend(state.condemned.take().into_iter().flatten());
+        let shed = std::mem::take(&mut state.shed);
         state.closed = true;
         self.tell(&mut state);
         drop(state);
+        shed.into_iter()
+            .for_each(|(token, disrupted)| token(Err(disrupted)));
         fail(tokens, Disrupted::Closed);
     }
 

@@ -2,14 +2,15 @@
 
 mod admission;
 mod connected;
+mod deferred;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use base::limits::{HANDSHAKES_MAX, SESSION_GRACE};
@@ -24,13 +25,14 @@ use crate::counters::Counters;
 use crate::greet::{self, GreetError};
 use crate::replier::Violation;
 use crate::server_session::Event;
-use crate::threads::{self, lock, wait_until};
+use crate::threads::{self, lock};
 use crate::transport::Transport;
 use crate::transport::listener::Listener;
 
 pub use connected::{Connected, OnReply, PeerInfo, Responder};
 
 use admission::Registry;
+use deferred::Deferred;
 
 /// How often silence, grace and what became durable are looked at.
 const TICK: Duration = Duration::from_millis(250);
@@ -155,6 +157,7 @@ struct Target {
     sessions: Mutex<Registry>,
     /// Held while a client comes or goes, the service's calls about it included.
     admission: Mutex<()>,
+    deferred: Arc<Deferred>,
 }
 
 struct Shared {
@@ -164,9 +167,8 @@ struct Shared {
     stopping: AtomicBool,
     handshakes: AtomicUsize,
     connections: Mutex<Connections>,
-    /// Wakes the timer for the stop.
-    stop: Condvar,
-    stopped: Mutex<bool>,
+    /// What the timer runs, and what wakes it.
+    deferred: Arc<Deferred>,
 }
 
 /// What must end for the server to end.
@@ -205,10 +207,11 @@ impl Server {
                 return Err(error);
             }
         }
-        let targets = targets
-            .into_iter()
-            .map(Target::new)
-            .map(|target| (target.name, target));
+        let deferred = Arc::<Deferred>::default();
+        let targets = targets.into_iter().map(|served| {
+            let target = Target::new(served, deferred.clone());
+            (target.name, target)
+        });
         let shared = Arc::new(Shared {
             targets: targets.collect(),
             grace: config.grace,
@@ -216,8 +219,7 @@ impl Server {
             stopping: AtomicBool::new(false),
             handshakes: AtomicUsize::new(0),
             connections: Mutex::default(),
-            stop: Condvar::new(),
-            stopped: Mutex::new(false),
+            deferred,
         });
         let server = Server {
             shared,
@@ -267,8 +269,7 @@ impl Server {
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
         self.listeners.iter().for_each(|listener| listener.close());
-        *lock(&self.shared.stopped) = true;
-        self.shared.stop.notify_all();
+        self.shared.deferred.stop();
         self.shared.cut_connections();
         if threads::on_ours() {
             return;
@@ -296,7 +297,7 @@ impl Drop for Server {
 }
 
 impl Target {
-    fn new(served: ServedTarget) -> Arc<Target> {
+    fn new(served: ServedTarget, deferred: Arc<Deferred>) -> Arc<Target> {
         Arc::new(Target {
             name: served.name,
             key: served.key,
@@ -306,6 +307,7 @@ impl Target {
             counters: Arc::default(),
             sessions: Mutex::default(),
             admission: Mutex::default(),
+            deferred,
         })
     }
 }
@@ -334,9 +336,7 @@ impl Shared {
                 Ok(transport) => self.on_accept(transport),
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
-                    let stopped = lock(&self.stopped);
-                    let until = Instant::now() + ACCEPT_PAUSE;
-                    drop(wait_until(&self.stop, stopped, Some(until)));
+                    thread::sleep(ACCEPT_PAUSE);
                 }
             }
         }
@@ -457,12 +457,9 @@ impl Shared {
     }
 
     fn run_timer(&self) {
-        loop {
-            let stopped = lock(&self.stopped);
-            if *stopped {
-                return;
-            }
-            drop(wait_until(&self.stop, stopped, Some(Instant::now() + TICK)));
+        let mut next = Instant::now() + TICK;
+        while self.deferred.run_until(next) {
+            next = Instant::now() + TICK;
             for target in self.targets.values() {
                 let sessions = lock(&target.sessions).all();
                 sessions.iter().for_each(|session| self.look_after(session));

@@ -298,11 +298,9 @@ fn a_server_that_asks_for_no_proof_over_tcp_is_not_trusted() {
     impostor.join().unwrap();
 }
 
-#[test]
-fn a_client_that_breaks_the_rules_is_disconnected_and_its_session_lives() {
-    let mut place = Place::new(Over::Tcp);
-    let (_server, service) = place.serve(1);
-    let mut stream = raw(&place);
+/// A raw connection that has shaken hands.
+fn welcome(place: &Place) -> (TcpStream, wire::handshake::Welcome) {
+    let mut stream = raw(place);
     let hello = hello(Versions::OURS);
     say(&mut stream, &Handshake::Hello(hello.clone()));
     let Handshake::Challenge(challenge) = hear(&mut stream) else {
@@ -314,14 +312,53 @@ fn a_client_that_breaks_the_rules_is_disconnected_and_its_session_lives() {
         &mut stream,
         &Handshake::Proof(wire::handshake::Proof(proof)),
     );
-    let Handshake::Welcome(welcome) = hear(&mut stream) else {
-        panic!("not let in")
-    };
+    match hear(&mut stream) {
+        Handshake::Welcome(welcome) => (stream, welcome),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn request(slot: u16, batch: Batch) -> Frame {
     let mut frame = Frame::bare(Header::new(FrameKind::Request));
-    frame.header.session = welcome.session;
+    frame.header.session = SessionId(1);
     frame.header.epoch = 1;
-    frame.header.slot = 9999;
-    stream.write_all(&frame.encode(false).unwrap()).unwrap();
+    frame.header.slot = slot;
+    frame.header.xid = base::Xid(u64::from(slot) + 1);
+    frame.payload = std::sync::Arc::new(batch.into());
+    frame
+}
+
+#[test]
+fn a_client_that_breaks_the_rules_is_disconnected_and_its_session_lives() {
+    let mut place = Place::new(Over::Tcp);
+    let (_server, service) = place.serve(1);
+    let (mut stream, welcome) = welcome(&place);
+    stream
+        .write_all(&request(9999, Batch::default()).encode(false).unwrap())
+        .unwrap();
     assert!(is_closed(stream));
     service.wait_for_line(&format!("disconnected {}", welcome.client));
+}
+
+#[test]
+fn a_client_that_does_not_take_its_replies_is_not_heard() {
+    let mut place = Place::new(Over::Tcp);
+    let (server, _) = place.serve(1);
+    let (mut stream, _) = welcome(&place);
+    const BYTES: usize = 4 << 20;
+    for slot in 0..64 {
+        let batch = Batch::of(READ, (BYTES as u32).to_le_bytes().to_vec());
+        stream
+            .write_all(&request(slot, batch).encode(false).unwrap())
+            .unwrap();
+    }
+    let counters = server.counters(target()).unwrap();
+    // What may be under way: the queue's bound, both sockets' buffers, and the last one in.
+    let under_way = (base::limits::PEER_QUEUE_BYTES_MAX / BYTES + 8) as u64;
+    let mut reply = vec![0; 64 + 8 + BYTES];
+    for taken in 0..64 {
+        assert!(counters.frames_received() <= taken + under_way);
+        stream.read_exact(&mut reply).unwrap();
+    }
+    until("all is heard", || counters.frames_received() == 64);
 }

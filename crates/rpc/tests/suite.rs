@@ -32,6 +32,8 @@ over_every_transport! {
     more_calls_than_slots
     a_callback_comes_after_the_reply_before_it
     a_dropped_responder_answers_with_nothing
+    a_panic_in_the_service_hits_one_request
+    answers_never_come_on_the_callers_stack
     calls_wait_for_a_server_that_starts_late
     a_broken_connection_loses_and_repeats_nothing
     a_callback_survives_a_broken_connection
@@ -145,6 +147,65 @@ fn a_dropped_responder_answers_with_nothing(mut place: Place) {
     let (peer, _) = place.peer();
     let reply = peer.call(Batch::of(DROP, Vec::new())).wait();
     assert_eq!(reply, Ok(ReplyBatch::default()));
+}
+
+fn a_panic_in_the_service_hits_one_request(mut place: Place) {
+    let (_server, _) = place.serve(1);
+    let (peer, _) = place.peer();
+    let reply = peer.call(Batch::of(PANIC, Vec::new())).wait();
+    assert_eq!(reply, Ok(ReplyBatch::default()));
+    echo(&peer, "goes on");
+}
+
+fn answers_never_come_on_the_callers_stack(mut place: Place) {
+    let (_server, service) = place.serve(1);
+    let (peer, _) = place.peer();
+    echo(&peer, "connected");
+    // Each answer's taker wants a lock that the caller holds.
+    let wanted = Arc::new(std::sync::Mutex::new(0));
+    let take = |wanted: &Arc<std::sync::Mutex<i32>>| {
+        let wanted = wanted.clone();
+        move || *wanted.lock().unwrap() += 1
+    };
+    let session = service.session();
+    {
+        let _held = wanted.lock().unwrap();
+        let count = take(&wanted);
+        let big = Batch {
+            bulk: vec![0; 8 << 20],
+            ..Batch::of(ECHO, Vec::new())
+        };
+        peer.call_then(big, Urgency::Ordinary, move |answer| {
+            assert_eq!(answer, Err(Disrupted::Refused));
+            count();
+        });
+        let count = take(&wanted);
+        session.callback(
+            Message {
+                opcode: 9,
+                body: Vec::new(),
+            },
+            Box::new(move |_| count()),
+        );
+        let count = take(&wanted);
+        peer.call_then(Batch::of(PARK, Vec::new()), Urgency::Ordinary, move |_| {
+            count()
+        });
+        session.evict();
+        let count = take(&wanted);
+        session.callback(
+            Message::default(),
+            Box::new(move |answer| {
+                assert_eq!(answer, Err(Disrupted::Evicted));
+                count();
+            }),
+        );
+    }
+    // The parked call may have come too late for the eviction: it waits in the new session then.
+    until("every answer", || {
+        service.log.change(|log| log.parked.clear());
+        *wanted.lock().unwrap() == 4
+    });
 }
 
 fn calls_wait_for_a_server_that_starts_late(mut place: Place) {

@@ -52,7 +52,7 @@ impl Manager {
 
     pub(super) fn run(mut self) {
         while !self.is_closed() {
-            self.settle_eviction();
+            self.settle();
             self.look_at_the_clock();
             match self.lane_to_connect() {
                 Some(Lane::Control) => self.connect_control(),
@@ -75,12 +75,17 @@ impl Manager {
         lock(&self.inner.state).closed
     }
 
-    /// Tells the handler of an eviction, then fails the calls that it hit.
-    fn settle_eviction(&self) {
-        let condemned = lock(&self.inner.state).condemned.take();
+    /// Tells the handler of an eviction, then fails the calls that it hit, and those not taken.
+    fn settle(&self) {
+        let mut state = lock(&self.inner.state);
+        let condemned = state.condemned.take();
+        let shed = std::mem::take(&mut state.shed);
+        drop(state);
         if let Some(tokens) = condemned {
             self.evicted(tokens);
         }
+        shed.into_iter()
+            .for_each(|(token, disrupted)| token(Err(disrupted)));
     }
 
     fn evicted(&self, tokens: Vec<Token>) {

@@ -37,7 +37,7 @@ impl Registry {
     }
 
     fn next_id(&mut self) -> SessionId {
-        self.last += 1;
+        self.last = self.last.wrapping_add(1).max(1);
         SessionId(self.last)
     }
 }

@@ -80,18 +80,27 @@ impl Connected {
     }
 
     /// Calls the client back. `on_reply` gets its answer, however often the connection breaks, or
-    /// `Disrupted::Evicted` when the session ends first (`Closed` when the server does).
+    /// `Disrupted::Evicted` when the session ends first (`Closed` when the server does). Never
+    /// called on the caller's stack while the server runs.
     pub fn callback(&self, message: Message, on_reply: OnReply) {
         let mut state = lock(&self.state);
         if state.ended {
             drop(state);
-            return on_reply(Err(Disrupted::Evicted));
+            return self.fail_later(vec![on_reply], Disrupted::Evicted);
         }
         let refused = state.session.call_back(message, on_reply);
         drop(state);
         match refused {
             Ok(()) => self.pump(),
-            Err(on_reply) => on_reply(Err(Disrupted::Timeout)),
+            Err(on_reply) => self.fail_later(vec![on_reply], Disrupted::Timeout),
+        }
+    }
+
+    fn fail_later(&self, callbacks: Vec<OnReply>, why: Disrupted) {
+        if !callbacks.is_empty() {
+            let fail = move |on_reply: OnReply| on_reply(Err(why));
+            let job = move || callbacks.into_iter().for_each(fail);
+            self.target.deferred.push(job);
         }
     }
 
@@ -262,9 +271,7 @@ impl Connected {
             .iter()
             .flatten()
             .for_each(|connection| connection.close());
-        callbacks
-            .into_iter()
-            .for_each(|on_reply| on_reply(Err(why)));
+        self.fail_later(callbacks, why);
         true
     }
 }

@@ -23,6 +23,8 @@ pub const DROP: u16 = 3;
 pub const CALL_BACK: u16 = 4;
 /// A change: gets the next transno, and a record that survives a restart.
 pub const CHANGE: u16 = 5;
+/// Makes the service panic.
+pub const PANIC: u16 = 7;
 /// Answers with as many bytes of bulk as the body says.
 pub const READ: u16 = 6;
 
@@ -163,6 +165,7 @@ impl Service for TestServiceHandle {
                 log.parked.push(responder);
             }),
             Some(DROP) => drop(responder),
+            Some(PANIC) => panic!("as the test asked"),
             Some(CALL_BACK) => {
                 let message = batch.messages.into_iter().next().unwrap();
                 responder.reply(reply_of([b"soon".to_vec()]));
