@@ -1,1 +1,37 @@
-//! mds
+//! The metadata server: names, attributes, open files, and the locks that make them shared.
+//!
+//! - [`Mds`] is the whole server as one state machine without threads, sockets or clocks.
+//! - `ops` has one file per operation; each says what it needs, then runs in a [`txn::Txn`].
+//! - `records` and `keys` are the disk format; `mutation` the one place where changes become bytes.
+//! - `fsck` reads a whole target and says what is wrong with it.
+//!
+//! Invariant: every change is one batch that also holds its answer; batches become durable in the
+//! order of their transnos, so a crash takes a suffix, and a resent request is never done twice.
+
+mod answer;
+mod callback;
+pub mod core;
+pub mod cover;
+mod destroy;
+pub mod event;
+pub mod format;
+pub mod fsck;
+pub mod hash;
+pub mod keys;
+pub mod locks;
+pub mod mutation;
+pub mod namespace;
+pub mod opens;
+pub mod ops;
+pub mod records;
+pub mod serve;
+pub mod sharing;
+pub mod store;
+pub mod txn;
+mod upkeep;
+
+pub use crate::core::{GRACE, Mds};
+pub use event::{Call, Output};
+pub use format::format;
+pub use ops::Rules;
+pub use store::tables;

@@ -1,0 +1,487 @@
+//! Running an operation, storing what it did together with its answer, and answering in time.
+
+use base::{FsError, Transno};
+use dlm::{Bits, Glimpsed, Mode, OpId, Want};
+use storage::Batch;
+use wire::mdt::{Lease, OpenHandle, Reply, Request, WriteTicket};
+use wire::{Cover, Node};
+
+use crate::core::{Answer, Mds, Parked, who};
+use crate::cover::{Coverer, overlay};
+use crate::event::{Call, Output};
+use crate::keys::ClientUuid;
+use crate::mutation::{Mutation, apply};
+use crate::namespace::covering_dir;
+use crate::ops::{Ctx, Needs, reopen, resource, with_op};
+use crate::records::{State, StoredReply};
+use crate::sharing::{changed, shown};
+use crate::store::Failure;
+use crate::txn::Txn;
+
+/// An operation that has run, before anything is stored.
+struct Ran {
+    result: Result<Reply, FsError>,
+    mutations: Vec<Mutation>,
+    state: State,
+    transno: Transno,
+    durable_first: bool,
+    /// The directory whose lease can cover the file that was asked about by its id.
+    home: Option<base::Fid>,
+}
+
+impl Mds {
+    /// Runs an operation that has all it needs, and answers.
+    pub(crate) fn run(
+        &mut self,
+        op: Option<OpId>,
+        parked: Parked,
+        glimpses: Vec<Glimpsed>,
+        out: &mut Vec<Output>,
+    ) {
+        let call = parked.call;
+        let mut ran = match self.run_op(&parked) {
+            Ok(ran) => ran,
+            Err(failure) => return self.fail(call, failure, out),
+        };
+        if !parked.glimpse
+            && let Some(needs) = self.must_ask_holder(call, &parked.request, &ran.result)
+        {
+            let parked = Parked {
+                needs,
+                glimpse: true,
+                ..parked
+            };
+            return self.park(parked, out);
+        }
+        let sights = match self.sharing.is_empty() {
+            true => Vec::new(),
+            false => shown(self.hasher, &parked.request, &ran.result),
+        };
+        let mut wait_for = self.sharing.wait_for(call.client, &sights);
+        if let Ok(reply) = &mut ran.result {
+            // An answer that is held back takes no locks along: they could be revoked before it
+            // is out.
+            if wait_for <= self.committed && !ran.durable_first {
+                self.cover(op, call, &parked.request, ran.home, reply);
+            } else if let Some(op) = op {
+                self.locks.announce(op);
+            }
+            self.take_over_glimpses(reply, &glimpses);
+        }
+        let transno = match self.store_change(call, &parked.request, &mut ran) {
+            Ok(transno) => transno,
+            Err(failure) => return self.fail(call, failure, out),
+        };
+        if ran.durable_first {
+            wait_for = wait_for.max(transno);
+        }
+        self.give_up_lock(call, &parked.request, ran.result.is_ok(), out);
+        let Call { client, tag, .. } = call;
+        self.answer(
+            Answer {
+                client,
+                tag,
+                result: ran.result,
+                transno,
+            },
+            wait_for,
+            out,
+        );
+    }
+
+    fn run_op(&mut self, parked: &Parked) -> Result<Ran, Failure> {
+        let mut txn = Txn::new(&self.store, self.hasher, self.state, self.wall);
+        let transno = txn.transno;
+        let mut ctx = Ctx {
+            txn: &mut txn,
+            opens: &mut self.opens,
+            who: who(&self.clients, parked.call.client),
+            rules: &self.rules,
+            grace: self.grace_until.is_some(),
+            durable_first: false,
+        };
+        let result = with_op(&parked.request, |op| op.run(&mut ctx))
+            .unwrap_or_else(|| Err(FsError::Invalid.into()));
+        let durable_first = ctx.durable_first;
+        let result = match result {
+            Ok(reply) => Ok(reply),
+            Err(Failure::Refused(error)) => Err(error),
+            Err(broken) => return Err(broken),
+        };
+        let home = match by_id(&parked.request) {
+            Some(fid) if result.is_ok() => txn.place(fid)?.and_then(covering_dir),
+            _ => None,
+        };
+        let (mutations, state) = match result {
+            Ok(_) => txn.finish(),
+            Err(_) => (Vec::new(), self.state),
+        };
+        Ok(Ran {
+            result,
+            mutations,
+            state,
+            transno,
+            durable_first,
+            home,
+        })
+    }
+
+    /// Somebody holds the file for itself and knows better: what must be asked first.
+    fn must_ask_holder(
+        &mut self,
+        call: Call,
+        request: &Request,
+        result: &Result<Reply, FsError>,
+    ) -> Option<Needs> {
+        let node = match (request, result) {
+            (Request::GetAttr { .. }, Ok(Reply::Node(node))) => node,
+            (
+                Request::Lookup { .. },
+                Ok(Reply::Lookup {
+                    node: Some(node), ..
+                }),
+            ) => node,
+            _ => return None,
+        };
+        if !self.locks.is_others(node.fid, call.client) {
+            return None;
+        }
+        let bits = Bits::PERM | Bits::UPDATE;
+        let wants = vec![Want::Glimpse {
+            resource: resource(node.fid),
+            bits,
+        }];
+        Some(Needs {
+            wants,
+            notes: Vec::new(),
+        })
+    }
+
+    fn take_over_glimpses(&self, reply: &mut Reply, glimpses: &[Glimpsed]) {
+        let node = match reply {
+            Reply::Node(node)
+            | Reply::Lookup {
+                node: Some(node), ..
+            } => node,
+            _ => return,
+        };
+        let of_node = glimpses
+            .iter()
+            .filter(|glimpse| glimpse.resource == resource(node.fid));
+        for glimpse in of_node {
+            if let Ok(Some(held)) = wire::decode::<Option<wire::mdt::Glimpsed>>(&glimpse.value) {
+                overlay(&mut node.attr, held.attr);
+                node.cover = Cover::None;
+            }
+        }
+    }
+
+    fn cover(
+        &mut self,
+        op: Option<OpId>,
+        call: Call,
+        request: &Request,
+        home: Option<base::Fid>,
+        reply: &mut Reply,
+    ) {
+        let mut coverer = Coverer {
+            locks: &mut self.locks,
+            opens: &self.opens,
+            hasher: self.hasher,
+            client: call.client,
+            op,
+            home,
+        };
+        coverer.cover(request, reply);
+    }
+
+    /// Stores the change and the answer in one batch; zero if there is nothing to store.
+    fn store_change(
+        &mut self,
+        call: Call,
+        request: &Request,
+        ran: &mut Ran,
+    ) -> Result<Transno, Failure> {
+        let Ok(reply) = &ran.result else {
+            return Ok(Transno(0));
+        };
+        if !request.is_modification() {
+            return Ok(Transno(0));
+        }
+        let body = wire::encode(reply);
+        let mut mutations = std::mem::take(&mut ran.mutations);
+        let sights = changed(&mutations);
+        self.remember(call, ran.transno, body, &mut mutations);
+        self.commit(mutations, ran.state)?;
+        self.sharing.note(call.client, ran.transno, sights);
+        Ok(ran.transno)
+    }
+
+    /// Adds the record of an answer, in the place of those of the slot's frame before.
+    fn remember(
+        &mut self,
+        call: Call,
+        transno: Transno,
+        body: Vec<u8>,
+        mutations: &mut Vec<Mutation>,
+    ) {
+        let Some(session) = self.clients.get_mut(&call.client) else {
+            return;
+        };
+        let uuid: ClientUuid = session.uuid;
+        let (xid, highest) = session
+            .slots
+            .get(&call.slot)
+            .copied()
+            .unwrap_or((call.xid, u16::MAX));
+        let known = session.slots.contains_key(&call.slot);
+        if (xid != call.xid || !known) && highest > call.index {
+            mutations.push(Mutation::RemoveReplies(
+                uuid,
+                call.slot,
+                call.index + 1,
+                highest,
+            ));
+        }
+        let last = if xid == call.xid && known {
+            highest.max(call.index)
+        } else {
+            call.index
+        };
+        session.slots.insert(call.slot, (call.xid, last));
+        let stored = StoredReply {
+            xid: call.xid,
+            transno,
+            boot: self.opens.boot(),
+            body,
+        };
+        mutations.push(Mutation::PutReply(uuid, call.slot, call.index, stored));
+    }
+
+    /// Stores changes under the next transno.
+    pub(crate) fn commit(
+        &mut self,
+        mut mutations: Vec<Mutation>,
+        mut state: State,
+    ) -> Result<Transno, Failure> {
+        state.transno = Transno(self.state.transno.0 + 1);
+        self.destroys.note(&mutations);
+        mutations.push(Mutation::PutState(state));
+        let mut batch = Batch::new();
+        apply(mutations, &mut batch);
+        let ticket = self.store.commit(batch)?;
+        self.state = state;
+        self.tickets.push_back((ticket, state.transno));
+        Ok(state.transno)
+    }
+
+    /// Answers, at once or when `wait_for` is durable.
+    pub(crate) fn answer(&mut self, answer: Answer, wait_for: Transno, out: &mut Vec<Output>) {
+        if wait_for <= self.committed {
+            return out.push(answer.into_output());
+        }
+        let ticket = self
+            .tickets
+            .iter()
+            .rev()
+            .find(|(_, transno)| *transno <= wait_for);
+        if let Some((ticket, _)) = ticket {
+            self.store.kv().sync_soon(*ticket);
+        }
+        self.unanswered.entry(wait_for).or_default().push(answer);
+    }
+
+    /// Answers when everything so far is durable.
+    pub(crate) fn sync(&mut self, call: Call, out: &mut Vec<Output>) {
+        let Call { client, tag, .. } = call;
+        let (result, transno) = (Ok(Reply::Done), Transno(0));
+        self.answer(
+            Answer {
+                client,
+                tag,
+                result,
+                transno,
+            },
+            self.state.transno,
+            out,
+        );
+    }
+
+    /// A close gives the lock up under which the file was changed.
+    fn give_up_lock(&mut self, call: Call, request: &Request, done: bool, out: &mut Vec<Output>) {
+        if let Request::Close { under, .. } = request
+            && under.0 != 0
+            && done
+        {
+            let locked = self.locks.cancel(call.client, vec![*under]);
+            self.follow(locked, &[], out);
+        }
+    }
+
+    /// A request that was answered before is answered the same, and not run. Locks and open files
+    /// in an answer of an earlier life are void: files are opened anew, locks are left out.
+    pub(crate) fn answer_again(
+        &mut self,
+        call: Call,
+        request: &Request,
+        stored: StoredReply,
+        out: &mut Vec<Output>,
+    ) {
+        let transno = stored.transno;
+        let Ok(mut answer) = wire::decode::<Reply>(&stored.body) else {
+            let damage = storage::StorageError::damaged("MDT", "reply", "it is not a reply");
+            return self.fail(call, Failure::Broken(damage), out);
+        };
+        let mut wait_for = Transno(0);
+        if stored.boot != self.opens.boot() {
+            strip_locks(&mut answer);
+            match self.open_anew(call, request, &mut answer) {
+                Ok(wait) => wait_for = wait,
+                Err(failure) => return self.fail(call, failure, out),
+            }
+        }
+        let Call { client, tag, .. } = call;
+        self.answer(
+            Answer {
+                client,
+                tag,
+                result: Ok(answer),
+                transno,
+            },
+            wait_for,
+            out,
+        );
+    }
+
+    fn open_anew(
+        &mut self,
+        call: Call,
+        request: &Request,
+        answer: &mut Reply,
+    ) -> Result<Transno, Failure> {
+        let access = match request {
+            Request::Create {
+                open: Some(access), ..
+            }
+            | Request::Open { access, .. } => *access,
+            _ => return Ok(Transno(0)),
+        };
+        let (fid, handle, ticket): (_, &mut OpenHandle, &mut WriteTicket) = match answer {
+            Reply::Created {
+                node,
+                handle,
+                ticket,
+                ..
+            }
+            | Reply::Opened {
+                node,
+                handle,
+                ticket,
+            } => (node.fid, handle, ticket),
+            _ => return Ok(Transno(0)),
+        };
+        let mut txn = Txn::new(&self.store, self.hasher, self.state, self.wall);
+        let mut ctx = Ctx {
+            txn: &mut txn,
+            opens: &mut self.opens,
+            who: who(&self.clients, call.client),
+            rules: &self.rules,
+            grace: self.grace_until.is_some(),
+            durable_first: false,
+        };
+        (*handle, *ticket) = reopen(&mut ctx, fid, access)?;
+        let (mut mutations, state) = txn.finish();
+        let transno = Transno(self.state.transno.0 + 1);
+        self.remember(call, transno, wire::encode(answer), &mut mutations);
+        self.commit(mutations, state)
+    }
+
+    /// Changes nobody asked for: the server's own upkeep.
+    pub(crate) fn upkeep<R>(
+        &mut self,
+        change: impl FnOnce(&mut Txn<'_>, &crate::opens::Opens) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        let mut txn = Txn::new(&self.store, self.hasher, self.state, self.wall);
+        let done = change(&mut txn, &self.opens)?;
+        if !txn.is_clean() {
+            let (mutations, state) = txn.finish();
+            self.commit(mutations, state)?;
+        }
+        Ok(done)
+    }
+
+    /// A client gives a part of a lock back.
+    pub(crate) fn convert(
+        &mut self,
+        client: base::ClientId,
+        handle: base::LockHandle,
+        mode: u8,
+        bits: u32,
+        out: &mut Vec<Output>,
+    ) -> Result<(), FsError> {
+        let mode = Mode::from_index(mode).ok_or(FsError::Invalid)?;
+        if bits == 0 || mode == Mode::NL {
+            let locked = self.locks.convert(client, handle, dlm::Keep::Nothing);
+            self.follow(locked, &[], out);
+            return Ok(());
+        }
+        for keep in [dlm::Keep::Bits(Bits(bits)), dlm::Keep::Mode(mode)] {
+            let Some(lock) = self.locks.table().holds(client, handle) else {
+                return Ok(());
+            };
+            let changes = match keep {
+                dlm::Keep::Bits(bits) => lock.cover.bits() != bits,
+                _ => lock.mode != mode,
+            };
+            if changes {
+                let locked = self.locks.convert(client, handle, keep);
+                self.follow(locked, &[], out);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The file a request names by its id, where a lease may cover the answer.
+fn by_id(request: &Request) -> Option<base::Fid> {
+    match request {
+        Request::GetAttr { fid, .. }
+        | Request::SetAttr { fid, .. }
+        | Request::Open { fid, .. }
+        | Request::Close { fid, .. }
+        | Request::SetXattr { fid, .. }
+        | Request::RemoveXattr { fid, .. } => Some(*fid),
+        _ => None,
+    }
+}
+
+/// Takes everything out of an answer that was only good in the life it was made in.
+fn strip_locks(reply: &mut Reply) {
+    let bare = |node: &mut Node| node.cover = Cover::None;
+    match reply {
+        Reply::Node(node) | Reply::Opened { node, .. } => bare(node),
+        Reply::Lookup { lease, node } => {
+            *lease = Lease::None;
+            node.iter_mut().for_each(bare);
+        }
+        Reply::Created { node, dir, .. }
+        | Reply::Linked { node, dir, .. }
+        | Reply::Unlinked { node, dir } => {
+            bare(node);
+            dir.version = 0;
+        }
+        Reply::Renamed {
+            source_dir,
+            target_dir,
+            node,
+            replaced,
+            ..
+        } => {
+            bare(node);
+            replaced.iter_mut().for_each(bare);
+            source_dir.version = 0;
+            target_dir.version = 0;
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,279 @@
+//! Questions to clients: what the lock table wants told, and what becomes of the answers.
+
+use std::collections::HashMap;
+
+use base::{ClientId, Fid, LockHandle, Tick, Timestamp};
+use dlm::Output as Locked;
+use wire::mdt::{Callback, CallbackReply};
+
+use crate::core::{Mds, reply};
+use crate::event::Output;
+use crate::keys::Table;
+use crate::mutation::Mutation;
+use crate::namespace::end_orphan;
+use crate::ops::Note;
+use crate::records::SequenceOwner;
+use crate::store::Failure;
+
+/// How many locks a client that nears its bound is asked to give back.
+const SHRINK_BY: u32 = 4096;
+
+/// Questions not answered yet. Bounded by the locks held: each has at most one of each kind open.
+#[derive(Debug, Default)]
+pub(crate) struct Callbacks {
+    last: u64,
+    open: HashMap<u64, Question>,
+}
+
+/// One question.
+#[derive(Debug, Clone, Copy)]
+struct Question {
+    client: ClientId,
+    about: About,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum About {
+    Withdrawal {
+        handle: LockHandle,
+        dir: Fid,
+        version: u64,
+    },
+    Glimpse {
+        handle: LockHandle,
+    },
+    /// What counts is the cancel that follows.
+    Blocking,
+}
+
+impl Mds {
+    /// Does what the lock table says. `notes` explain the withdrawals among it.
+    pub(crate) fn follow(&mut self, locked: Vec<Locked>, notes: &[Note], out: &mut Vec<Output>) {
+        for output in locked {
+            match output {
+                Locked::Ready { op, glimpses, .. } => self.ready(op, glimpses, out),
+                Locked::OpRefused { op } | Locked::Aborted { op } => self.drop_op(op, out),
+                Locked::EvictionDue { client } => out.push(Output::Evict { client }),
+                Locked::Misuse { client, reason } => {
+                    tracing::warn!("client {client} misuses a lock: {reason}");
+                }
+                // An MDT enqueues nothing for clients: all their locks come with answers.
+                Locked::Granted { .. } | Locked::Refused { .. } => {}
+                Locked::Blocking { .. }
+                | Locked::Withdraw { .. }
+                | Locked::Glimpse { .. }
+                | Locked::ShrinkYourLocks { .. } => self.ask(output, notes, out),
+            }
+        }
+    }
+
+    fn ask(&mut self, question: Locked, notes: &[Note], out: &mut Vec<Output>) {
+        let (client, about, callback) = match question {
+            Locked::Blocking {
+                client,
+                handle,
+                resource,
+                cover,
+                ..
+            } => {
+                let (fid, bits) = (Fid(resource.id), cover.bits().0);
+                (
+                    client,
+                    About::Blocking,
+                    Callback::Blocking { handle, fid, bits },
+                )
+            }
+            Locked::Withdraw {
+                client,
+                handle,
+                resource,
+                key,
+                bits,
+                version,
+            } => {
+                let dir = Fid(resource.id);
+                let note = notes.iter().find(|note| note.dir == dir && note.key == key);
+                let callback = Callback::Withdraw {
+                    handle,
+                    dir,
+                    bits: bits.0,
+                    name: note.and_then(|note| note.name.clone()),
+                    child: note.map_or(Fid::NONE, |note| note.child),
+                    version,
+                };
+                (
+                    client,
+                    About::Withdrawal {
+                        handle,
+                        dir,
+                        version,
+                    },
+                    callback,
+                )
+            }
+            Locked::Glimpse {
+                client,
+                handle,
+                resource,
+            } => {
+                let fid = Fid(resource.id);
+                (
+                    client,
+                    About::Glimpse { handle },
+                    Callback::Glimpse { handle, fid },
+                )
+            }
+            Locked::ShrinkYourLocks { client } => (
+                client,
+                About::Blocking,
+                Callback::Shrink { locks: SHRINK_BY },
+            ),
+            _ => return,
+        };
+        self.callbacks.last += 1;
+        let id = self.callbacks.last;
+        self.callbacks.open.insert(id, Question { client, about });
+        out.push(Output::Callback {
+            client,
+            id,
+            callback,
+        });
+    }
+
+    /// A client has answered the question `id`.
+    pub fn callback_reply(
+        &mut self,
+        now: Tick,
+        wall: Timestamp,
+        client: ClientId,
+        id: u64,
+        answer: CallbackReply,
+        out: &mut Vec<Output>,
+    ) {
+        self.set_time(now, wall);
+        let known = self
+            .callbacks
+            .open
+            .get(&id)
+            .filter(|question| question.client == client);
+        let Some(Question { about, .. }) = known.copied() else {
+            return;
+        };
+        self.callbacks.open.remove(&id);
+        let locked = match about {
+            About::Blocking => return,
+            About::Withdrawal {
+                handle,
+                dir,
+                version,
+            } => self.locks.acknowledge(client, dir, handle, version),
+            About::Glimpse { handle } => {
+                let value = match answer {
+                    CallbackReply::Glimpse(value) => value,
+                    CallbackReply::Done => None,
+                };
+                self.locks.glimpsed(client, handle, wire::encode(&value))
+            }
+        };
+        self.follow(locked, &[], out);
+    }
+
+    /// An operation that will not run.
+    fn drop_op(&mut self, op: dlm::OpId, out: &mut Vec<Output>) {
+        if let Some(parked) = self.parked.remove(&op) {
+            self.locks.forget_op(op, &parked.needs);
+            reply(out, parked.call, Err(base::FsError::TryAgain));
+            if !parked.glimpse {
+                self.next_of_frame(parked.call, out);
+            }
+        }
+    }
+
+    /// A client's session has ended without a word, or by force: its locks and open files go, and
+    /// it can make no files of its sequences any more. Its stored answers stay for its return.
+    pub fn evict(&mut self, now: Tick, wall: Timestamp, client: ClientId, out: &mut Vec<Output>) {
+        self.set_time(now, wall);
+        let Some(session) = self.clients.remove(&client) else {
+            return;
+        };
+        self.callbacks
+            .open
+            .retain(|_, question| question.client != client);
+        for answers in self.unanswered.values_mut() {
+            answers.retain(|answer| answer.client != client);
+        }
+        let locked = self.locks.evict(client);
+        self.follow(locked, &[], out);
+        if self.halted {
+            return;
+        }
+        let closed = self.opens.remove_client(client);
+        let burnt = self
+            .burn_sequences(session.uuid)
+            .and_then(|()| self.close_all(closed));
+        if let Err(Failure::Broken(cause)) = burnt {
+            self.halt(cause, out);
+        }
+    }
+
+    /// A client says goodbye: like an eviction, and nothing of it is remembered.
+    pub fn disconnect(
+        &mut self,
+        now: Tick,
+        wall: Timestamp,
+        client: ClientId,
+        out: &mut Vec<Output>,
+    ) {
+        let uuid = self.clients.get(&client).map(|session| session.uuid);
+        self.evict(now, wall, client, out);
+        let Some(uuid) = uuid.filter(|_| !self.halted) else {
+            return;
+        };
+        let forgotten = self.upkeep(|txn, _| {
+            for slot in 0..base::limits::SLOTS_MAX {
+                txn.change(Mutation::RemoveReplies(uuid, slot, 0, u16::MAX));
+            }
+            Ok(())
+        });
+        if let Err(Failure::Broken(cause)) = forgotten {
+            self.halt(cause, out);
+        }
+    }
+
+    fn burn_sequences(&mut self, uuid: crate::keys::ClientUuid) -> Result<(), Failure> {
+        let mut owned = Vec::new();
+        let all = storage::KeyRange::all();
+        self.store
+            .scan(Table::Sequences, &all, |key, owner: SequenceOwner| {
+                if owner.client == uuid {
+                    owned.extend(crate::keys::parse_fid(key).map(|sequence| sequence.0));
+                }
+                Ok(std::ops::ControlFlow::Continue(()))
+            })?;
+        self.upkeep(|txn, _| {
+            owned
+                .into_iter()
+                .for_each(|sequence| txn.change(Mutation::RemoveSequence(sequence)));
+            Ok(())
+        })
+    }
+
+    /// Files that are not open any more: those without names go.
+    fn close_all(&mut self, closed: Vec<Fid>) -> Result<(), Failure> {
+        let grace = self.grace_until.is_some();
+        self.upkeep(|txn, opens| {
+            for fid in closed {
+                // Two handles may have been of one file, which the first of them ended.
+                let alive = txn.place(fid)?.is_some() && !opens.is_open(fid) && !grace;
+                if !alive {
+                    continue;
+                }
+                let file = txn.file(fid)?;
+                if file.inode.nlink == 0 {
+                    end_orphan(txn, opens, &file);
+                }
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,440 @@
+//! The metadata server as one state machine: requests, acknowledgements and time go in, answers and
+//! questions come out. No threads, no sockets, no clock; what must wait is kept as data.
+//!
+//! Invariant: a request of a frame starts when the one before it has run; a change is stored,
+//! with its answer, in one batch, and in the order of the transnos.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{ClientId, FsError, TargetIndex, Tick, Timestamp, Transno, Xid};
+use dlm::OpId;
+use storage::{Kv, StorageError, Ticket};
+use wire::mdt::{Reply, Request};
+
+use crate::event::{Call, Halted, Output};
+use crate::hash::NameHasher;
+use crate::keys::{self, ClientUuid, Table};
+use crate::locks::Locks;
+use crate::opens::Opens;
+use crate::ops::{Ctx, Needs, Rules, Who, with_op};
+use crate::records::{State, StoredReply};
+use crate::sharing::Sharing;
+use crate::store::{Failure, Store};
+use crate::txn::Txn;
+
+/// How long after a restart clients may tell of the files they have open.
+pub const GRACE: Duration = Duration::from_secs(60);
+/// How often an operation looks its names up again because they changed while it waited. Beyond:
+/// refused, `TryAgain`.
+const RESTARTS_MAX: u32 = 64;
+/// Requests that may wait for locks or in their frames. Beyond: refused, `TryAgain`.
+pub const PARKED_MAX: usize = 1 << 16;
+
+/// A metadata target.
+#[derive(Debug)]
+pub struct Mds {
+    pub(crate) store: Store,
+    pub(crate) hasher: NameHasher,
+    pub(crate) state: State,
+    pub(crate) rules: Rules,
+    pub(crate) locks: Locks,
+    pub(crate) opens: Opens,
+    pub(crate) sharing: Sharing,
+    pub(crate) clients: HashMap<ClientId, Session>,
+    pub(crate) parked: HashMap<OpId, Parked>,
+    pub(crate) next_op: u64,
+    pub(crate) callbacks: crate::callback::Callbacks,
+    /// Answers that wait until this change is durable.
+    pub(crate) unanswered: BTreeMap<Transno, Vec<Answer>>,
+    /// Batches that are not durable, with the change each holds.
+    pub(crate) tickets: VecDeque<(Ticket, Transno)>,
+    pub(crate) committed: Transno,
+    pub(crate) grace_until: Option<Tick>,
+    pub(crate) destroys: crate::destroy::DestroyLog,
+    pub(crate) halted: bool,
+    pub(crate) now: Tick,
+    pub(crate) wall: Timestamp,
+}
+
+/// A connected client.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub uuid: ClientUuid,
+    /// Of each slot in use the last frame, and the highest place in it that was answered.
+    pub slots: HashMap<u16, (Xid, u16)>,
+    /// Frames of which a request waits for locks, with the requests behind it.
+    pub frames: HashMap<u16, VecDeque<(Call, Request)>>,
+}
+
+/// A request that waits for its locks.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    pub call: Call,
+    pub request: Request,
+    pub needs: Needs,
+    pub restarts: u32,
+    /// It waits only to hear what the holder of a file says of it.
+    pub glimpse: bool,
+}
+
+/// An answer that waits for durability.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub client: ClientId,
+    pub tag: u64,
+    pub result: Result<Reply, FsError>,
+    pub transno: Transno,
+}
+
+impl Mds {
+    /// Opens the target in `kv`, which [`crate::format::format`] made and which was opened with
+    /// [`crate::store::tables`]. Takes the same time however much is in it.
+    pub fn open(kv: Arc<Kv>, rules: Rules, now: Tick) -> Result<Mds, StorageError> {
+        Mds::open_with(kv, rules, now, NameHasher::new)
+    }
+
+    /// Like [`Mds::open`], with another name hash: tests make names collide.
+    pub fn open_with(
+        kv: Arc<Kv>,
+        rules: Rules,
+        now: Tick,
+        hasher: impl FnOnce(u64) -> NameHasher,
+    ) -> Result<Mds, StorageError> {
+        let store = Store::new(kv);
+        let state = crate::format::start(&store)?;
+        let grace = (state.boots > 1).then(|| now.after(GRACE));
+        Ok(Mds {
+            hasher: hasher(state.hash_key),
+            destroys: crate::destroy::DestroyLog::new(&rules.osts),
+            rules,
+            locks: Locks::new(dlm::Limits::default()),
+            opens: Opens::new(state.boots),
+            sharing: Sharing::default(),
+            clients: HashMap::new(),
+            parked: HashMap::new(),
+            next_op: 0,
+            callbacks: crate::callback::Callbacks::default(),
+            unanswered: BTreeMap::new(),
+            tickets: VecDeque::new(),
+            committed: state.transno,
+            grace_until: grace,
+            halted: false,
+            now,
+            wall: Timestamp::default(),
+            store,
+            state,
+        })
+    }
+
+    /// A client's session begins. `uuid` is its own id, which outlives sessions.
+    pub fn connect(&mut self, client: ClientId, uuid: ClientUuid) {
+        let session = Session {
+            uuid,
+            slots: HashMap::new(),
+            frames: HashMap::new(),
+        };
+        self.clients.insert(client, session);
+    }
+
+    /// Every change up to this one is durable.
+    pub fn last_committed(&self) -> Transno {
+        self.committed
+    }
+
+    /// The last change made.
+    pub fn last_transno(&self) -> Transno {
+        self.state.transno
+    }
+
+    /// The store below.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The locks, for counters.
+    pub fn locks(&self) -> &Locks {
+        &self.locks
+    }
+
+    /// Open files, for counters.
+    pub fn opens(&self) -> &Opens {
+        &self.opens
+    }
+
+    /// The OSTs new files go to, from now on.
+    pub fn set_osts(&mut self, osts: Vec<TargetIndex>) {
+        self.destroys.add_osts(&osts);
+        self.rules.osts = osts;
+    }
+
+    /// Takes a request; its answer comes in `out` now or later.
+    pub fn handle(
+        &mut self,
+        now: Tick,
+        wall: Timestamp,
+        call: Call,
+        request: Request,
+        out: &mut Vec<Output>,
+    ) {
+        self.set_time(now, wall);
+        let full = self.parked.len() >= PARKED_MAX;
+        let Some(session) = self.clients.get_mut(&call.client) else {
+            return reply(out, call, Err(FsError::Stale));
+        };
+        if let Some(behind) = session.frames.get_mut(&call.slot) {
+            if full || behind.len() >= base::limits::FRAME_REQUESTS_MAX {
+                return reply(out, call, Err(FsError::TryAgain));
+            }
+            behind.push_back((call, request));
+            return;
+        }
+        if full {
+            return reply(out, call, Err(FsError::TryAgain));
+        }
+        self.start(call, request, out);
+    }
+
+    pub(crate) fn set_time(&mut self, now: Tick, wall: Timestamp) {
+        self.now = now;
+        self.wall = wall;
+        self.locks.set_now(now);
+    }
+
+    /// Starts a request that nothing of its frame is ahead of.
+    pub(crate) fn start(&mut self, call: Call, request: Request, out: &mut Vec<Output>) {
+        if self.halted {
+            return reply(out, call, Err(FsError::Io));
+        }
+        let done = match &request {
+            Request::Cancel { handles } => {
+                let locked = self.locks.cancel(call.client, handles.clone());
+                self.follow(locked, &[], out);
+                Ok(())
+            }
+            Request::Convert { handle, mode, bits } => {
+                self.convert(call.client, *handle, *mode, *bits, out)
+            }
+            Request::Sync => return self.sync(call, out),
+            _ => return self.start_op(call, request, out),
+        };
+        reply(out, call, done.map(|()| Reply::Done));
+    }
+
+    fn start_op(&mut self, call: Call, request: Request, out: &mut Vec<Output>) {
+        if request.is_modification() {
+            match self.stored_reply(call) {
+                Ok(None) => {}
+                Ok(Some(stored)) => return self.answer_again(call, &request, stored, out),
+                Err(failure) => return self.fail(call, failure, out),
+            }
+        }
+        let parked = Parked {
+            call,
+            request,
+            needs: Needs::default(),
+            restarts: 0,
+            glimpse: false,
+        };
+        self.attempt(parked, out);
+    }
+
+    /// What an earlier sending of the same request was answered.
+    fn stored_reply(&self, call: Call) -> Result<Option<StoredReply>, Failure> {
+        let Some(session) = self.clients.get(&call.client) else {
+            return Ok(None);
+        };
+        let key = keys::reply(&session.uuid, call.slot, call.index);
+        let stored: Option<StoredReply> = self.store.get(Table::Replies, &key)?;
+        Ok(stored.filter(|stored| stored.xid == call.xid))
+    }
+
+    /// Finds out what a request needs, and begins to wait for that, or runs it.
+    fn attempt(&mut self, mut parked: Parked, out: &mut Vec<Output>) {
+        if !self.holds_what_it_says(parked.call, &parked.request) {
+            return self.fail(parked.call, FsError::Stale.into(), out);
+        }
+        match self.needs(parked.call, &parked.request) {
+            Err(failure) => self.fail(parked.call, failure, out),
+            Ok(needs) if needs.wants.is_empty() => self.run(None, parked, Vec::new(), out),
+            Ok(needs) => {
+                parked.needs = needs;
+                self.park(parked, out);
+            }
+        }
+    }
+
+    /// Begins to wait; the locks may be there at once. The rest of the frame waits too, but not
+    /// for what only reads.
+    pub(crate) fn park(&mut self, parked: Parked, out: &mut Vec<Output>) {
+        self.next_op += 1;
+        let (op, call, in_order) = (OpId(self.next_op), parked.call, !parked.glimpse);
+        let notes = parked.needs.notes.clone();
+        let locked = self.locks.begin(op, call.client, &parked.needs);
+        self.parked.insert(op, parked);
+        self.follow(locked, &notes, out);
+        if in_order
+            && self.parked.contains_key(&op)
+            && let Some(session) = self.clients.get_mut(&call.client)
+        {
+            session.frames.entry(call.slot).or_default();
+        }
+    }
+
+    /// An update that was made earlier under a lock counts only while that lock is held.
+    fn holds_what_it_says(&self, call: Call, request: &Request) -> bool {
+        match request {
+            Request::SetAttr { fid, under, .. } | Request::Close { fid, under, .. } => {
+                under.0 == 0 || self.locks.is_under(call.client, *under, *fid)
+            }
+            _ => true,
+        }
+    }
+
+    fn needs(&mut self, call: Call, request: &Request) -> Result<Needs, Failure> {
+        let mut txn = Txn::new(&self.store, self.hasher, self.state, self.wall);
+        let ctx = Ctx {
+            txn: &mut txn,
+            opens: &mut self.opens,
+            who: who(&self.clients, call.client),
+            rules: &self.rules,
+            grace: self.grace_until.is_some(),
+            durable_first: false,
+        };
+        with_op(request, |op| op.needs(&ctx)).unwrap_or_else(|| Err(FsError::Invalid.into()))
+    }
+
+    /// An operation has its locks: does what it waited for still say what it needs?
+    pub(crate) fn ready(&mut self, op: OpId, glimpses: Vec<dlm::Glimpsed>, out: &mut Vec<Output>) {
+        let Some(mut parked) = self.parked.remove(&op) else {
+            return;
+        };
+        let call = parked.call;
+        if parked.glimpse {
+            let needs = std::mem::take(&mut parked.needs);
+            self.run(Some(op), parked, glimpses, out);
+            return self.end(op, &needs, out);
+        }
+        let holds = self.holds_what_it_says(call, &parked.request);
+        let needs = std::mem::take(&mut parked.needs);
+        match self.needs(call, &parked.request) {
+            _ if !holds => self.fail(call, FsError::Stale.into(), out),
+            Err(failure) => self.fail(call, failure, out),
+            Ok(now) if now == needs => self.run(Some(op), parked, glimpses, out),
+            Ok(_) if parked.restarts >= RESTARTS_MAX => {
+                self.fail(call, FsError::TryAgain.into(), out);
+            }
+            Ok(now) => {
+                self.end(op, &needs, out);
+                parked.restarts += 1;
+                parked.needs = now;
+                self.park(parked, out);
+                return;
+            }
+        }
+        self.end(op, &needs, out);
+        self.next_of_frame(call, out);
+    }
+
+    fn end(&mut self, op: OpId, needs: &Needs, out: &mut Vec<Output>) {
+        let locked = self.locks.end(op, needs);
+        self.follow(locked, &[], out);
+    }
+
+    /// A request of a frame has run: those behind it may start, up to the next that waits.
+    pub(crate) fn next_of_frame(&mut self, call: Call, out: &mut Vec<Output>) {
+        let frames = |mds: &mut Mds| {
+            let session = mds.clients.get_mut(&call.client)?;
+            session.frames.remove(&call.slot)
+        };
+        let Some(mut behind) = frames(self) else {
+            return;
+        };
+        while let Some((call, request)) = behind.pop_front() {
+            self.start(call, request, out);
+            let Some(session) = self.clients.get_mut(&call.client) else {
+                return;
+            };
+            if let Some(waiting) = session.frames.get_mut(&call.slot) {
+                waiting.append(&mut behind);
+                return;
+            }
+        }
+    }
+
+    /// Ends a request that did nothing.
+    pub(crate) fn fail(&mut self, call: Call, failure: Failure, out: &mut Vec<Output>) {
+        match failure {
+            Failure::Refused(error) => reply(out, call, Err(error)),
+            Failure::Broken(cause) => {
+                reply(out, call, Err(FsError::Io));
+                self.halt(cause, out);
+            }
+        }
+    }
+
+    /// The target stops: nothing that waits will be done.
+    pub(crate) fn halt(&mut self, cause: StorageError, out: &mut Vec<Output>) {
+        if std::mem::replace(&mut self.halted, true) {
+            return;
+        }
+        tracing::error!("MDT stops: {cause}");
+        let parked: BTreeSet<OpId> = self.parked.keys().copied().collect();
+        for op in parked {
+            if let Some(parked) = self.parked.remove(&op) {
+                reply(out, parked.call, Err(FsError::Io));
+            }
+        }
+        for session in self.clients.values_mut() {
+            for (call, _) in session.frames.drain().flat_map(|(_, behind)| behind) {
+                reply(out, call, Err(FsError::Io));
+            }
+        }
+        for answer in std::mem::take(&mut self.unanswered).into_values().flatten() {
+            out.push(answer.into_output_as(Err(FsError::Io)));
+        }
+        out.push(Output::Halt(Halted(cause)));
+    }
+}
+
+impl Answer {
+    pub(crate) fn into_output(self) -> Output {
+        let Answer {
+            client,
+            tag,
+            result,
+            transno,
+        } = self;
+        Output::Reply {
+            client,
+            tag,
+            result,
+            transno,
+        }
+    }
+
+    fn into_output_as(self, result: Result<Reply, FsError>) -> Output {
+        Answer {
+            result,
+            transno: Transno(0),
+            ..self
+        }
+        .into_output()
+    }
+}
+
+pub(crate) fn who(clients: &HashMap<ClientId, Session>, client: ClientId) -> Who {
+    let uuid = clients.get(&client).map_or([0; 16], |session| session.uuid);
+    Who { client, uuid }
+}
+
+pub(crate) fn reply(out: &mut Vec<Output>, call: Call, result: Result<Reply, FsError>) {
+    let (client, tag) = (call.client, call.tag);
+    out.push(Output::Reply {
+        client,
+        tag,
+        result,
+        transno: Transno(0),
+    });
+}

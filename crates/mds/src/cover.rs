@@ -1,0 +1,303 @@
+//! Which locks travel with an answer. Locks are only ever tried for: an answer never waits for one.
+
+use base::{ClientId, Fid, Name};
+use dlm::{Bits, Grant, OpId};
+use wire::mdt::{DirEntry, Lease, OpenHandle, Reply, Request};
+use wire::{Attr, Cover, DirState, FileKind, Node};
+
+use crate::hash::NameHasher;
+use crate::locks::{Locks, Wish};
+use crate::opens::Opens;
+
+/// A directory as a child, or by its id: its own attributes.
+const DIRECTORY: Wish = Wish {
+    required: Bits(Bits::PERM.0 | Bits::LIST.0),
+    optional: Bits::XATTR,
+};
+/// A file with several names.
+const LINKED: Wish = Wish {
+    required: Bits(Bits::PERM.0 | Bits::UPDATE.0),
+    optional: Bits::XATTR,
+};
+/// The lease that comes with a name, and the one that comes with a page.
+const ONE_NAME: Wish = Wish {
+    required: Bits::NAMES,
+    optional: Bits::CHILD,
+};
+const ALL_NAMES: Wish = Wish {
+    required: Bits::NAMES,
+    optional: Bits(Bits::CHILD.0 | Bits::LIST.0),
+};
+/// The values of extended attributes.
+const XATTRS: Wish = Wish {
+    required: Bits::XATTR,
+    optional: Bits::NONE,
+};
+
+/// Gives one client's answer its locks.
+pub struct Coverer<'a> {
+    /// All locks.
+    pub locks: &'a mut Locks,
+    /// Who writes what.
+    pub opens: &'a Opens,
+    /// For the keys of names.
+    pub hasher: NameHasher,
+    /// Whose answer it is.
+    pub client: ClientId,
+    /// The operation that made it, if it took locks of its own.
+    pub op: Option<OpId>,
+    /// For answers about one file found by its id: the directory whose lease can cover it.
+    pub home: Option<Fid>,
+}
+
+impl Coverer<'_> {
+    /// Adds what covers `reply`, the answer to `request`.
+    pub fn cover(&mut self, request: &Request, reply: &mut Reply) {
+        match (request, reply) {
+            (Request::Lookup { dir, name }, Reply::Lookup { lease, node }) => {
+                self.lookup(*dir, name, lease, node.as_mut());
+            }
+            (
+                Request::ReadDir { .. },
+                Reply::Page {
+                    lease,
+                    dir,
+                    entries,
+                    ..
+                },
+            ) => {
+                self.page(lease, dir, entries);
+            }
+            (Request::GetAttr { dir, .. }, Reply::Node(node)) => self.node_in(*dir, node),
+            (Request::LookupParent { .. }, Reply::Node(node)) => self.own(node, DIRECTORY),
+            (Request::SetAttr { dir, .. }, Reply::Node(node)) => self.node_in(*dir, node),
+            (Request::Open { dir, again, .. }, Reply::Opened { node, .. }) if !again => {
+                self.node_in(*dir, node);
+            }
+            (Request::GetXattrs { fid }, Reply::Xattrs { cover, .. }) => {
+                let grant = self.locks.share(self.op, self.client, *fid, XATTRS);
+                *cover = grant.map(|grant| to_wire(&grant));
+            }
+            (
+                Request::SetXattr { .. } | Request::RemoveXattr { .. } | Request::Close { .. },
+                Reply::Node(node),
+            ) => self.node_in(self.home.unwrap_or(Fid::NONE), node),
+            (request, reply) => self.change(request, reply),
+        }
+    }
+
+    /// Answers of operations that change names.
+    fn change(&mut self, request: &Request, reply: &mut Reply) {
+        if let Some(op) = self.op {
+            self.locks.announce(op);
+        }
+        match (request, reply) {
+            (
+                Request::Create { name, .. },
+                Reply::Created {
+                    node,
+                    dir,
+                    handle,
+                    ticket,
+                    ..
+                },
+            ) => {
+                let writes = ticket.open_epoch != 0 && *handle != OpenHandle::default();
+                let leased = self.changed_name(dir, name, node.fid);
+                self.created(node, writes, leased);
+            }
+            (Request::Link { name, .. }, Reply::Linked { node, dir, .. }) => {
+                self.changed_name(dir, name, node.fid);
+                self.own(node, LINKED);
+            }
+            (Request::Unlink { name, .. }, Reply::Unlinked { dir, node }) => {
+                self.changed_name(dir, name, node.fid);
+                self.linked(node);
+            }
+            (
+                Request::Rename { source, target, .. },
+                Reply::Renamed {
+                    source_dir,
+                    target_dir,
+                    node,
+                    replaced,
+                    ..
+                },
+            ) => {
+                let back = replaced.as_ref().map_or(node.fid, |other| other.fid);
+                self.changed_name(source_dir, source, node.fid);
+                self.changed_name(source_dir, source, back);
+                let leased = self.changed_name(target_dir, target, node.fid);
+                self.child(node, leased);
+                if let Some(other) = replaced {
+                    self.linked(other);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The requester's own lease covers what it has just changed, unless others are at it too.
+    fn changed_name(&mut self, dir: &mut DirState, name: &Name, child: Fid) -> bool {
+        let keys = [self.hasher.hash(name), child.0];
+        dir.version = 0;
+        if self
+            .locks
+            .is_changing(self.op, self.client, dir.fid, Some(&keys))
+        {
+            return false;
+        }
+        self.locks
+            .readmit(self.op, self.client, dir.fid, Some(&keys));
+        dir.version = self.locks.version();
+        self.locks.lease(self.client, dir.fid).is_some()
+    }
+
+    /// A new file that its maker writes is its own, where it has the directory's lease: a
+    /// directory that is fought over has none.
+    fn created(&mut self, node: &mut Node, writes: bool, leased: bool) {
+        if writes && leased {
+            let grant = self.locks.exclude(self.op, self.client, node.fid);
+            node.cover = grant.map_or(Cover::Parent, |grant| Cover::Own(to_wire(&grant)));
+        } else {
+            self.child(node, leased);
+        }
+    }
+
+    fn lookup(&mut self, dir: Fid, name: &Name, lease: &mut Lease, node: Option<&mut Node>) {
+        let child = node.as_ref().map_or(0, |node| node.fid.0);
+        let keys = [self.hasher.hash(name), child];
+        let grant = self.lease(dir, ONE_NAME, Some(&keys));
+        let leased = grant
+            .as_ref()
+            .is_some_and(|grant| grant.cover.bits().contains(Bits::CHILD));
+        *lease = grant.map_or(Lease::None, |grant| Lease::Held(to_wire(&grant)));
+        if let Some(node) = node {
+            self.child(node, leased);
+        }
+    }
+
+    fn page(&mut self, lease: &mut Lease, dir: &mut DirState, entries: &mut [DirEntry]) {
+        let grant = self.lease(dir.fid, ALL_NAMES, None);
+        let leased = grant
+            .as_ref()
+            .is_some_and(|grant| grant.cover.bits().contains(Bits::CHILD));
+        if grant.is_some() {
+            for entry in entries.iter() {
+                let keys = [self.hasher.hash(&entry.name), entry.fid.0];
+                self.locks
+                    .readmit(self.op, self.client, dir.fid, Some(&keys));
+            }
+        }
+        for entry in entries {
+            let busy = self.opens.has_other_writer(entry.fid, self.client)
+                || self.locks.is_others(entry.fid, self.client);
+            match &mut entry.node {
+                Some(_) if busy => entry.node = None,
+                Some(node) => self.child(node, leased),
+                None => {}
+            }
+        }
+        dir.version = self.locks.version();
+        *lease = grant.map_or(Lease::None, |grant| {
+            Lease::Held(wire::Grant {
+                version: dir.version,
+                ..to_wire(&grant)
+            })
+        });
+    }
+
+    /// A lease on `dir` for an answer about these keys (about all of it, where `None`).
+    fn lease(&mut self, dir: Fid, wish: Wish, keys: Option<&[u64]>) -> Option<Grant> {
+        if self.locks.is_changing(self.op, self.client, dir, keys) {
+            return None;
+        }
+        let mut grant = self.locks.share(self.op, self.client, dir, wish)?;
+        self.locks.readmit(self.op, self.client, dir, keys);
+        grant.version = self.locks.version();
+        Some(grant)
+    }
+
+    /// A file as its directory's child.
+    fn child(&mut self, node: &mut Node, leased: bool) {
+        if node.attr.kind == FileKind::Directory {
+            self.own(node, DIRECTORY);
+        } else if node.attr.nlink > 1 {
+            self.own(node, LINKED);
+        } else if self.held_alone(node) || node.attr.nlink == 0 {
+        } else if leased && !self.opens.has_other_writer(node.fid, self.client) {
+            node.cover = Cover::Parent;
+        }
+    }
+
+    /// A file that a client saw in `dir`, where its lease may cover it.
+    fn node_in(&mut self, dir: Fid, node: &mut Node) {
+        let changing = self
+            .locks
+            .is_changing(self.op, self.client, dir, Some(&[node.fid.0]));
+        let at_home = dir != Fid::NONE && self.home == Some(dir);
+        let leased = at_home && !changing && self.locks.lease(self.client, dir).is_some();
+        if leased {
+            self.locks
+                .readmit(self.op, self.client, dir, Some(&[node.fid.0]));
+        }
+        self.child(node, leased);
+    }
+
+    /// What is left of a file that lost a name: by a lease it can be covered when it is looked up.
+    fn linked(&mut self, node: &mut Node) {
+        if node.attr.kind != FileKind::Directory && node.attr.nlink > 1 {
+            self.own(node, LINKED);
+        }
+    }
+
+    /// True if somebody has the file for itself; if it is this client, its lock covers it.
+    fn held_alone(&mut self, node: &mut Node) -> bool {
+        let Some(grant) = self.locks.exclusive_holder(node.fid) else {
+            return false;
+        };
+        if !self.locks.is_others(node.fid, self.client) {
+            node.cover = Cover::Own(to_wire(&grant));
+        }
+        true
+    }
+
+    fn own(&mut self, node: &mut Node, wish: Wish) {
+        if node.attr.nlink == 0 || self.held_alone(node) {
+            return;
+        }
+        let writer = self.opens.has_other_writer(node.fid, self.client);
+        let grant = if writer {
+            None
+        } else {
+            self.locks.share(self.op, self.client, node.fid, wish)
+        };
+        node.cover = grant.map_or(Cover::None, |grant| Cover::Own(to_wire(&grant)));
+    }
+}
+
+/// What the holder of a file says of it, over what the target has stored: names and their count
+/// are the target's to know.
+pub fn overlay(stored: &mut Attr, held: Attr) {
+    *stored = Attr {
+        kind: stored.kind,
+        nlink: stored.nlink,
+        rdev: stored.rdev,
+        has_xattrs: stored.has_xattrs,
+        layout: stored.layout.clone(),
+        btime: stored.btime,
+        version: stored.version,
+        ..held
+    };
+}
+
+/// A grant as messages carry it.
+pub fn to_wire(grant: &Grant) -> wire::Grant {
+    wire::Grant {
+        handle: grant.handle,
+        fid: Fid(grant.resource.id),
+        mode: grant.mode.index() as u8,
+        bits: grant.cover.bits().0,
+        version: grant.version,
+    }
+}

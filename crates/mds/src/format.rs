@@ -1,0 +1,88 @@
+//! A target's first records, and what happens to them each time it is opened.
+
+use base::{Damage, Fid, Timestamp, Transno};
+use layout::Layout;
+use storage::{Batch, Kv, StorageError};
+use wire::{FileKind, SizeState};
+
+use crate::keys::{self, Spot, Table};
+use crate::mutation::{Mutation, apply};
+use crate::records::{DIRECTORY_BYTES, Inode, Place, State};
+use crate::store::{Failure, Store};
+
+/// Makes the root directory in an empty store. `hash_key` is random: it keys the name hash.
+/// Durable when this returns.
+pub fn format(kv: &Kv, hash_key: u64, now: Timestamp) -> Result<(), StorageError> {
+    let root = Spot {
+        dir: Fid::ROOT,
+        cookie: 0,
+    };
+    let state = State {
+        hash_key,
+        boots: 0,
+        transno: Transno(1),
+        next_sequence: Fid::SEQUENCE_FIRST,
+        files: 1,
+    };
+    let mutations = vec![
+        Mutation::PutInode(Fid::ROOT, root_inode(now)),
+        Mutation::PutPlace(Fid::ROOT, Place::Directory(root)),
+        Mutation::PutState(state),
+    ];
+    let mut batch = Batch::new();
+    apply(mutations, &mut batch);
+    kv.wait_durable(kv.commit(batch)?)
+}
+
+fn root_inode(now: Timestamp) -> Inode {
+    Inode {
+        kind: FileKind::Directory,
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        nlink: 2,
+        rdev: 0,
+        has_xattrs: false,
+        size_state: SizeState::Strict,
+        written: false,
+        layout: Layout::none(),
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        size: DIRECTORY_BYTES,
+        blocks: DIRECTORY_BYTES / 512,
+        version: 1,
+        entries: 0,
+    }
+}
+
+/// Begins another life of the target: counts it, durably, before anything is answered.
+pub(crate) fn start(store: &Store) -> Result<State, StorageError> {
+    let state: Option<State> = store.get(Table::State, keys::STATE).map_err(cause)?;
+    let Some(mut state) = state else {
+        return Err(StorageError::refused(
+            "MDT",
+            "the store holds no metadata target; format it",
+        ));
+    };
+    state.boots += 1;
+    let mut batch = Batch::new();
+    apply(vec![Mutation::PutState(state)], &mut batch);
+    let ticket = store.commit(batch).map_err(cause)?;
+    store.kv().wait_durable(ticket)?;
+    Ok(state)
+}
+
+fn cause(failure: Failure) -> StorageError {
+    match failure {
+        Failure::Broken(cause) => cause,
+        Failure::Refused(error) => StorageError::Damaged {
+            at: "MDT".into(),
+            damage: Damage {
+                record: "target state".into(),
+                reason: error.to_string(),
+            },
+        },
+    }
+}

@@ -1,0 +1,85 @@
+//! What several operations ask of open files and of locks a client says it holds.
+
+use base::FsError;
+use base::limits::FILE_BYTES_MAX;
+use wire::SizeState;
+use wire::mdt::{SetAttr, SetTime, SizeUpdate};
+
+use super::Ctx;
+use crate::namespace::{S_ISGID, S_ISUID};
+use crate::records::Inode;
+use crate::txn::Result;
+
+/// Group execution: without it set-group-id is no privilege.
+const S_IXGRP: u16 = 0o010;
+
+/// Nothing is to be changed.
+pub fn is_empty(change: &SetAttr) -> bool {
+    *change == SetAttr::default()
+}
+
+/// Applies everything in `change` but the ctime. `alone`: nobody else has the file open for
+/// writing, so that a size the OSTs have committed is exact.
+pub fn apply(ctx: &Ctx<'_, '_>, inode: &mut Inode, change: &SetAttr, alone: bool) -> Result<()> {
+    let chown = change.uid.is_some() || change.gid.is_some();
+    inode.uid = change.uid.unwrap_or(inode.uid);
+    inode.gid = change.gid.unwrap_or(inode.gid);
+    if (change.kill_privileges || chown) && !inode.is_dir() {
+        inode.mode &= !S_ISUID;
+        if inode.mode & S_IXGRP != 0 {
+            inode.mode &= !S_ISGID;
+        }
+    }
+    if let Some(mode) = change.mode {
+        inode.mode = mode & 0o7777;
+    }
+    let time = |set: SetTime| match set {
+        SetTime::Now => ctx.txn.now,
+        SetTime::At(time) => time,
+    };
+    if let Some(size) = &change.size {
+        // A client from before a restart may still tell of a writer.
+        set_size(inode, size, alone && !ctx.grace)?;
+    }
+    inode.atime = change.atime.map_or(inode.atime, time);
+    inode.mtime = change.mtime.map_or(inode.mtime, time);
+    Ok(())
+}
+
+/// What a writer says of the size.
+fn set_size(inode: &mut Inode, update: &SizeUpdate, alone: bool) -> Result<()> {
+    match inode.kind {
+        wire::FileKind::Regular => {}
+        wire::FileKind::Directory => return Err(FsError::IsDirectory.into()),
+        _ => return Err(FsError::Invalid.into()),
+    }
+    if update.size > FILE_BYTES_MAX {
+        return Err(FsError::FileTooBig.into());
+    }
+    (inode.size, inode.blocks, inode.mtime) = (update.size, update.blocks, update.mtime);
+    let exact = update.committed && alone;
+    inode.size_state = if exact {
+        SizeState::Strict
+    } else {
+        SizeState::Ask
+    };
+    Ok(())
+}
+
+/// Times of a change are within what `stat` can show.
+pub fn check_times(change: &SetAttr) -> Result<()> {
+    let valid = |set: &Option<SetTime>| match set {
+        Some(SetTime::At(time)) => time.nanos < 1_000_000_000,
+        _ => true,
+    };
+    let size = change
+        .size
+        .is_none_or(|size| size.mtime.nanos < 1_000_000_000);
+    let ctime = change.ctime.is_none_or(|ctime| ctime.nanos < 1_000_000_000);
+    let all = valid(&change.atime) && valid(&change.mtime) && size && ctime;
+    if all {
+        Ok(())
+    } else {
+        Err(FsError::Invalid.into())
+    }
+}

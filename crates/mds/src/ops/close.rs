@@ -1,0 +1,66 @@
+//! `op.close`: a use of a file ends, and with it what its user changed becomes known. When the
+//! last writer says that the OSTs have all of it, the size is exact again. A file without names
+//! goes with its last use.
+
+use base::{Fid, FsError, LockHandle};
+use dlm::Bits;
+use wire::mdt::{OpenHandle, Reply, SetAttr};
+
+use super::{Ctx, Needs, Op, access, node};
+use crate::namespace::end_orphan;
+use crate::txn::{File, Result};
+
+/// See [`wire::mdt::Request::Close`].
+pub struct Close<'r> {
+    pub fid: Fid,
+    pub handle: OpenHandle,
+    pub change: &'r SetAttr,
+    pub under: LockHandle,
+}
+
+impl Op for Close<'_> {
+    fn needs(&self, ctx: &Ctx<'_, '_>) -> Result<Needs> {
+        access::check_times(self.change)?;
+        let file = self.check(ctx)?;
+        let mut needs = Needs::default();
+        let quiet = access::is_empty(self.change) || self.under != LockHandle::default();
+        if !quiet && !file.inode.is_dir() {
+            needs.attributes(&file, Bits::PERM | Bits::UPDATE);
+        }
+        Ok(needs)
+    }
+
+    fn run(&self, ctx: &mut Ctx<'_, '_>) -> Result<Reply> {
+        let mut file = self.check(ctx)?;
+        let open = ctx.opens.get(self.handle, ctx.who.client, self.fid)?;
+        if self.change.size.is_some() && !open.access.write {
+            return Err(FsError::BadHandle.into());
+        }
+        if !access::is_empty(self.change) {
+            self.change(ctx, &mut file)?;
+        }
+        let last = !ctx.opens.is_open_beside(self.fid, self.handle);
+        if file.inode.nlink == 0 && last && !ctx.grace {
+            end_orphan(ctx.txn, ctx.opens, &file);
+        }
+        ctx.opens.remove(self.handle);
+        Ok(Reply::Node(node(self.fid, &file.inode)))
+    }
+}
+
+impl Close<'_> {
+    fn check(&self, ctx: &Ctx<'_, '_>) -> Result<File> {
+        ctx.opens.get(self.handle, ctx.who.client, self.fid)?;
+        ctx.txn.file(self.fid)
+    }
+
+    fn change(&self, ctx: &mut Ctx<'_, '_>, file: &mut File) -> Result<()> {
+        let alone = !ctx.opens.has_writer_beside(self.fid, self.handle);
+        access::apply(ctx, &mut file.inode, self.change, alone)?;
+        // A close tells of the past: it is no change of its own, so the clock stays out of it.
+        let written = self.change.size.map_or(file.inode.ctime, |size| size.mtime);
+        let ctime = self.change.ctime.unwrap_or(written);
+        file.inode.ctime = file.inode.ctime.later(ctime);
+        ctx.txn.save(file)
+    }
+}

@@ -1,0 +1,41 @@
+//! `op.getattr` and `op.readlink`: a file by its id, orphans too.
+
+use base::{Fid, FsError};
+use wire::FileKind;
+use wire::mdt::Reply;
+
+use super::{Ctx, Op, node};
+use crate::keys::{self, Table};
+use crate::records::Bytes;
+use crate::store::missing;
+use crate::txn::Result;
+
+/// See [`wire::mdt::Request::GetAttr`].
+pub struct GetAttr {
+    pub fid: Fid,
+}
+
+impl Op for GetAttr {
+    fn run(&self, ctx: &mut Ctx<'_, '_>) -> Result<Reply> {
+        let file = ctx.txn.file(self.fid)?;
+        Ok(Reply::Node(node(self.fid, &file.inode)))
+    }
+}
+
+/// See [`wire::mdt::Request::ReadLink`].
+pub struct ReadLink {
+    pub fid: Fid,
+}
+
+impl Op for ReadLink {
+    fn run(&self, ctx: &mut Ctx<'_, '_>) -> Result<Reply> {
+        let file = ctx.txn.file(self.fid)?;
+        if file.inode.kind != FileKind::Symlink {
+            return Err(FsError::Invalid.into());
+        }
+        let target: Option<Bytes> = ctx.txn.store().get(Table::Targets, &keys::fid(self.fid))?;
+        Ok(Reply::Target(
+            target.ok_or_else(|| missing("symlink target", self.fid))?.0,
+        ))
+    }
+}

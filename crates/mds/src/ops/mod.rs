@@ -1,0 +1,354 @@
+//! The operations, one file each.
+//!
+//! An operation says what it needs before it runs; it looks names up to know. When it runs, with
+//! all of that held, it looks again: had the answer changed, it would have been asked anew.
+
+mod access;
+mod close;
+mod create;
+mod getattr;
+mod link;
+mod lookup;
+mod open;
+mod path;
+mod readdir;
+mod rename;
+mod sequence;
+mod setattr;
+mod statfs;
+mod unlink;
+mod xattr;
+
+use base::{ClientId, Fid, FsError, Name, TargetIndex};
+use dlm::{Bits, Mode, ResourceId, Want};
+use wire::mdt::{Reply, Request};
+use wire::{Cover, DirState, Node};
+
+use crate::keys::{ClientUuid, Spot};
+use crate::namespace::InUse;
+use crate::opens::Opens;
+use crate::records::{Inode, Place};
+use crate::txn::{File, Result, Txn};
+
+/// The space of MDT files and directories among lock resources.
+pub const SPACE: u8 = 1;
+/// The lock under which directories are moved to another parent: one at a time, so that two moves
+/// cannot make a ring of each other's targets.
+const RENAME: ResourceId = ResourceId { space: 0, id: 0 };
+
+/// Every inode bit an MDT gives out.
+pub const ALL_BITS: Bits = Bits(
+    Bits::LOOKUP.0
+        | Bits::UPDATE.0
+        | Bits::OPEN.0
+        | Bits::LAYOUT.0
+        | Bits::PERM.0
+        | Bits::XATTR.0
+        | Bits::DOM.0
+        | Bits::NAMES.0
+        | Bits::LIST.0
+        | Bits::CHILD.0,
+);
+
+/// The lock resource of a file.
+pub fn resource(fid: Fid) -> ResourceId {
+    ResourceId {
+        space: SPACE,
+        id: fid.0,
+    }
+}
+
+/// What a target is configured to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rules {
+    /// Where new files' objects go, in turn.
+    pub osts: Vec<TargetIndex>,
+    /// Files there can be. Beyond: refused, `NoSpace`.
+    pub files_max: u64,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules {
+            osts: vec![TargetIndex(0)],
+            files_max: 1 << 32,
+        }
+    }
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Who {
+    /// The session's client.
+    pub client: ClientId,
+    /// Its own id.
+    pub uuid: ClientUuid,
+}
+
+/// What an operation works with.
+#[derive(Debug)]
+pub struct Ctx<'a, 's> {
+    /// The store, and the changes so far.
+    pub txn: &'a mut Txn<'s>,
+    /// Open files.
+    pub opens: &'a mut Opens,
+    /// Who asks.
+    pub who: Who,
+    /// The target's configuration.
+    pub rules: &'a Rules,
+    /// Clients may still tell of files they had open before a restart.
+    pub grace: bool,
+    /// The reply must wait until the change is durable.
+    pub durable_first: bool,
+}
+
+impl Ctx<'_, '_> {
+    /// Whether a file that loses its last name must be kept.
+    fn in_use(&self, fid: Fid) -> InUse {
+        if self.grace || self.opens.is_open(fid) {
+            InUse::Perhaps
+        } else {
+            InUse::No
+        }
+    }
+}
+
+/// What an operation needs before it may run.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Needs {
+    /// Locks and withdrawals.
+    pub wants: Vec<Want>,
+    /// What the withdrawals are about, for those that must forget it.
+    pub notes: Vec<Note>,
+}
+
+/// What the withdrawal of one key from one directory's lease means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// The directory.
+    pub dir: Fid,
+    /// The key.
+    pub key: u64,
+    /// The name to forget, if any.
+    pub name: Option<Name>,
+    /// The file to forget, or [`Fid::NONE`].
+    pub child: Fid,
+}
+
+impl Needs {
+    fn lock(&mut self, fid: Fid, mode: Mode, bits: Bits) {
+        self.wants.push(Want::bits(resource(fid), mode, bits));
+    }
+
+    fn rename_lock(&mut self) {
+        self.wants.push(Want::bits(RENAME, Mode::EX, Bits::LOOKUP));
+    }
+
+    fn name(&mut self, dir: Fid, hash: u64) {
+        self.wants.push(Want::Name {
+            resource: resource(dir),
+            hash,
+            mode: Mode::PW,
+        });
+    }
+
+    fn withdraw(&mut self, bits: Bits, note: Note) {
+        let resource = resource(note.dir);
+        self.wants.push(Want::Withdraw {
+            resource,
+            bits,
+            key: note.key,
+        });
+        self.notes.push(note);
+    }
+
+    /// A name that comes to be.
+    fn new_name(&mut self, dir: Fid, hash: u64, name: &Name) {
+        self.name(dir, hash);
+        let note = Note {
+            dir,
+            key: hash,
+            name: Some(name.clone()),
+            child: Fid::NONE,
+        };
+        self.withdraw(Bits::LIST | Bits::NAMES, note);
+    }
+
+    /// A name that loses its file.
+    fn lost_name(&mut self, dir: Fid, hash: u64, name: &Name, child: Fid) {
+        self.name(dir, hash);
+        let note = Note {
+            dir,
+            key: child.0,
+            name: Some(name.clone()),
+            child,
+        };
+        self.withdraw(Bits::LEASE, note);
+    }
+
+    /// Attributes of a file that change, apart from its names.
+    fn attributes(&mut self, file: &File, bits: Bits) {
+        if let Place::Entry(Spot { dir, .. }) = file.place {
+            let note = Note {
+                dir,
+                key: file.fid.0,
+                name: None,
+                child: file.fid,
+            };
+            self.withdraw(Bits::CHILD, note);
+        }
+        self.lock(file.fid, Mode::EX, bits);
+    }
+}
+
+/// One request, as its operation sees it.
+pub trait Op {
+    /// What it needs; an error where it is already clear that it fails.
+    fn needs(&self, _ctx: &Ctx<'_, '_>) -> Result<Needs> {
+        Ok(Needs::default())
+    }
+
+    /// Does it. The reply carries no locks yet.
+    fn run(&self, ctx: &mut Ctx<'_, '_>) -> Result<Reply>;
+}
+
+/// Calls `with` with the operation of `request`; `Invalid` for requests that are not operations
+/// on the namespace (locks and durability are the core's affair).
+pub fn with_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option<R> {
+    Some(match request {
+        Request::AllocSequences => with(&sequence::AllocSequences),
+        Request::GetAttr { fid, .. } => with(&getattr::GetAttr { fid: *fid }),
+        Request::Lookup { dir, name } => with(&lookup::Lookup { dir: *dir, name }),
+        Request::LookupParent { dir } => with(&lookup::LookupParent { dir: *dir }),
+        Request::ReadDir {
+            dir,
+            cookie,
+            attrs_max,
+            entries_max,
+            bytes_max,
+        } => with(&readdir::ReadDir {
+            dir: *dir,
+            cookie: *cookie,
+            attrs_max: *attrs_max,
+            entries_max: *entries_max,
+            bytes_max: *bytes_max,
+        }),
+        Request::ReadLink { fid } => with(&getattr::ReadLink { fid: *fid }),
+        Request::Create {
+            dir,
+            name,
+            file,
+            caller,
+            open,
+        } => with(&create::Create {
+            dir: *dir,
+            name,
+            file,
+            caller: *caller,
+            open: *open,
+        }),
+        Request::Link { fid, dir, name } => with(&link::Link {
+            fid: *fid,
+            dir: *dir,
+            name,
+        }),
+        Request::Unlink {
+            dir,
+            name,
+            directory,
+            caller,
+        } => {
+            let (directory, caller) = (*directory, *caller);
+            with(&unlink::Unlink {
+                dir: *dir,
+                name,
+                directory,
+                caller,
+            })
+        }
+        Request::Rename {
+            source_dir,
+            source,
+            target_dir,
+            target,
+            mode,
+            caller,
+        } => with(&rename::Rename {
+            source_dir: *source_dir,
+            source,
+            target_dir: *target_dir,
+            target,
+            mode: *mode,
+            caller: *caller,
+        }),
+        Request::SetAttr {
+            fid, change, under, ..
+        } => with(&setattr::SetAttrOp {
+            fid: *fid,
+            change,
+            under: *under,
+        }),
+        Request::Open {
+            fid, access, again, ..
+        } => with(&open::Open {
+            fid: *fid,
+            access: *access,
+            again: *again,
+        }),
+        Request::Close {
+            fid,
+            handle,
+            change,
+            under,
+        } => with(&close::Close {
+            fid: *fid,
+            handle: *handle,
+            change,
+            under: *under,
+        }),
+        Request::GetXattrs { fid } => with(&xattr::GetXattrs { fid: *fid }),
+        Request::SetXattr {
+            fid,
+            name,
+            value,
+            mode,
+        } => with(&xattr::SetXattr {
+            fid: *fid,
+            name,
+            value,
+            mode: *mode,
+        }),
+        Request::RemoveXattr { fid, name } => with(&xattr::RemoveXattr { fid: *fid, name }),
+        Request::StatFs => with(&statfs::StatFs),
+        Request::PathOf { fid } => with(&path::PathOf { fid: *fid }),
+        Request::Cancel { .. } | Request::Convert { .. } | Request::Sync => return None,
+    })
+}
+
+/// Opens a file again for a reply that was stored in an earlier life of the target.
+pub use open::reopen;
+
+fn node(fid: Fid, inode: &Inode) -> Node {
+    Node {
+        fid,
+        attr: inode.attr(),
+        cover: Cover::None,
+    }
+}
+
+fn dir_state(fid: Fid, inode: &Inode) -> DirState {
+    DirState {
+        fid,
+        attr: inode.attr(),
+        version: 0,
+    }
+}
+
+fn too_many_links(dir: &Inode) -> Result<()> {
+    let full = dir.nlink >= base::limits::LINKS_MAX;
+    if full {
+        Err(FsError::TooManyLinks.into())
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,53 @@
+//! `op.setattr`: mode, owner, times, and what a writer knows of the size. A change of the owner
+//! takes set-user-id and set-group-id away. With `under` it tells what was done earlier under an
+//! exclusive lock, which the core has checked is still held.
+
+use base::{Fid, FsError, LockHandle};
+use dlm::{Bits, Mode};
+use wire::mdt::{Reply, SetAttr};
+
+use super::{Ctx, Needs, Op, access, node};
+use crate::txn::Result;
+
+/// See [`wire::mdt::Request::SetAttr`].
+pub struct SetAttrOp<'r> {
+    pub fid: Fid,
+    pub change: &'r SetAttr,
+    pub under: LockHandle,
+}
+
+impl Op for SetAttrOp<'_> {
+    fn needs(&self, ctx: &Ctx<'_, '_>) -> Result<Needs> {
+        access::check_times(self.change)?;
+        let file = ctx.txn.file(self.fid)?;
+        let mut needs = Needs::default();
+        if self.under != LockHandle::default() {
+            // Nobody else relies on anything of this file; and who waits for the lock waits for us.
+        } else if file.inode.is_dir() {
+            let times = self.change.atime.is_some() || self.change.mtime.is_some();
+            let bits = if times {
+                Bits::PERM | Bits::LIST
+            } else {
+                Bits::PERM
+            };
+            needs.lock(self.fid, Mode::EX, bits);
+        } else {
+            needs.attributes(&file, Bits::PERM | Bits::UPDATE);
+        }
+        Ok(needs)
+    }
+
+    fn run(&self, ctx: &mut Ctx<'_, '_>) -> Result<Reply> {
+        let mut file = ctx.txn.file(self.fid)?;
+        let may_tell_size =
+            self.under != LockHandle::default() || ctx.opens.is_writer(self.fid, ctx.who.client);
+        if self.change.size.is_some() && !may_tell_size && !file.inode.is_dir() {
+            return Err(FsError::Invalid.into());
+        }
+        let alone = !ctx.opens.has_writer(self.fid);
+        access::apply(ctx, &mut file.inode, self.change, alone)?;
+        file.inode.ctime = self.change.ctime.unwrap_or(ctx.txn.now);
+        ctx.txn.save(&mut file)?;
+        Ok(Reply::Node(node(self.fid, &file.inode)))
+    }
+}

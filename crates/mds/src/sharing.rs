@@ -1,0 +1,233 @@
+//! Commit on share: an answer that shows another client's change is held back until that change is
+//! durable, so that a crash can only take what nobody else has seen.
+
+use std::collections::{HashMap, VecDeque};
+
+use base::{ClientId, Fid, FsError, Transno};
+use wire::mdt::{Reply, Request};
+use wire::{FileKind, Node};
+
+use crate::hash::{NameHasher, hash_of};
+use crate::mutation::Mutation;
+
+/// What can be seen to have changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Sight {
+    /// A file's attributes, or that it is there.
+    Inode(Fid),
+    /// The names of a directory as a set, and what follows from it.
+    List(Fid),
+    /// One name: what it leads to, or that it is free. By the name's hash.
+    Name(Fid, u64),
+}
+
+/// Changes that are not durable yet, by what shows them.
+#[derive(Debug, Default)]
+pub struct Sharing {
+    fresh: HashMap<Sight, Fresh>,
+    order: VecDeque<(Transno, Sight)>,
+}
+
+/// The newest changes of one thing.
+#[derive(Debug, Clone, Copy)]
+struct Fresh {
+    client: ClientId,
+    last: Transno,
+    /// The last change by anybody but `client`.
+    others: Transno,
+}
+
+impl Sharing {
+    /// Nothing is waiting to be durable.
+    pub fn is_empty(&self) -> bool {
+        self.fresh.is_empty()
+    }
+
+    /// `client` has changed these by `transno`.
+    pub fn note(&mut self, client: ClientId, transno: Transno, sights: Vec<Sight>) {
+        for sight in sights {
+            let fresh = self.fresh.entry(sight);
+            let fresh = fresh.or_insert(Fresh {
+                client,
+                last: transno,
+                others: Transno(0),
+            });
+            if fresh.client != client {
+                (fresh.client, fresh.others) = (client, fresh.last);
+            }
+            fresh.last = transno;
+            self.order.push_back((transno, sight));
+        }
+    }
+
+    /// What must be durable before `client` may see these; zero: nothing.
+    pub fn wait_for(&self, client: ClientId, sights: &[Sight]) -> Transno {
+        let waits = sights.iter().filter_map(|sight| {
+            let fresh = self.fresh.get(sight)?;
+            Some(if fresh.client == client {
+                fresh.others
+            } else {
+                fresh.last
+            })
+        });
+        waits.max().unwrap_or_default()
+    }
+
+    /// Everything up to `committed` is durable.
+    pub fn durable(&mut self, committed: Transno) {
+        while let Some((transno, sight)) = self.order.front().copied() {
+            if transno > committed {
+                return;
+            }
+            self.order.pop_front();
+            if self
+                .fresh
+                .get(&sight)
+                .is_some_and(|fresh| fresh.last <= committed)
+            {
+                self.fresh.remove(&sight);
+            }
+        }
+    }
+}
+
+/// What `mutations` change for others to see.
+pub fn changed(mutations: &[Mutation]) -> Vec<Sight> {
+    let mut sights = Vec::new();
+    let mut see = |sight| {
+        if !sights.contains(&sight) {
+            sights.push(sight);
+        }
+    };
+    let lists = |fid: Fid| {
+        mutations.iter().any(|mutation| match mutation {
+            Mutation::PutDirent(spot, _) | Mutation::RemoveDirent(spot) => spot.dir == fid,
+            _ => false,
+        })
+    };
+    for mutation in mutations {
+        match mutation {
+            Mutation::PutDirent(spot, dirent) => {
+                see(Sight::List(spot.dir));
+                see(Sight::Name(spot.dir, hash_of(spot.cookie)));
+                see(Sight::Inode(dirent.fid));
+            }
+            Mutation::RemoveDirent(spot) => {
+                see(Sight::List(spot.dir));
+                see(Sight::Name(spot.dir, hash_of(spot.cookie)));
+            }
+            // A directory's record that follows a change of its names shows no more than that.
+            Mutation::PutInode(fid, _) if lists(*fid) => see(Sight::List(*fid)),
+            Mutation::PutInode(fid, _)
+            | Mutation::RemoveInode(fid)
+            | Mutation::PutPlace(fid, _)
+            | Mutation::RemovePlace(fid)
+            | Mutation::PutXattr(fid, ..)
+            | Mutation::RemoveXattr(fid, _)
+            | Mutation::PutTarget(fid, _) => see(Sight::Inode(*fid)),
+            _ => {}
+        }
+    }
+    sights
+}
+
+/// What an answer shows, or builds on.
+pub fn shown(hasher: NameHasher, request: &Request, result: &Result<Reply, FsError>) -> Vec<Sight> {
+    let mut sights = Vec::new();
+    let name = |dir: &Fid, name| [Sight::Name(*dir, hasher.hash(name)), Sight::Inode(*dir)];
+    match request {
+        Request::Lookup { dir, name: n }
+        | Request::Create { dir, name: n, .. }
+        | Request::Unlink { dir, name: n, .. } => sights.extend(name(dir, n)),
+        Request::Link { fid, dir, name: n } => {
+            sights.extend(name(dir, n));
+            sights.push(Sight::Inode(*fid));
+        }
+        Request::Rename {
+            source_dir,
+            source,
+            target_dir,
+            target,
+            ..
+        } => {
+            sights.extend(name(source_dir, source));
+            sights.extend(name(target_dir, target));
+        }
+        Request::GetAttr { fid, .. }
+        | Request::ReadLink { fid }
+        | Request::SetAttr { fid, .. }
+        | Request::Open { fid, .. }
+        | Request::Close { fid, .. }
+        | Request::GetXattrs { fid }
+        | Request::SetXattr { fid, .. }
+        | Request::RemoveXattr { fid, .. }
+        | Request::PathOf { fid } => sights.push(Sight::Inode(*fid)),
+        Request::ReadDir { dir, .. } | Request::LookupParent { dir } => {
+            sights.extend([Sight::Inode(*dir), Sight::List(*dir)]);
+        }
+        _ => {}
+    }
+    if let Ok(reply) = result {
+        shown_by_reply(reply, &mut sights);
+    }
+    sights
+}
+
+fn shown_by_reply(reply: &Reply, sights: &mut Vec<Sight>) {
+    let mut see = |node: &Node| {
+        sights.push(Sight::Inode(node.fid));
+        if node.attr.kind == FileKind::Directory {
+            sights.push(Sight::List(node.fid));
+        }
+    };
+    match reply {
+        Reply::Node(node)
+        | Reply::Lookup {
+            node: Some(node), ..
+        }
+        | Reply::Linked { node, .. }
+        | Reply::Unlinked { node, .. }
+        | Reply::Opened { node, .. } => see(node),
+        Reply::Renamed { node, replaced, .. } => {
+            see(node);
+            if let Some(replaced) = replaced {
+                see(replaced);
+            }
+        }
+        Reply::Page { entries, .. } => {
+            entries
+                .iter()
+                .filter_map(|entry| entry.node.as_ref())
+                .for_each(&mut see);
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: ClientId = ClientId(1);
+    const B: ClientId = ClientId(2);
+
+    #[test]
+    fn only_others_changes_are_waited_for() {
+        let mut sharing = Sharing::default();
+        let sight = Sight::Inode(Fid(9));
+        let wait = |sharing: &Sharing, client| sharing.wait_for(client, &[sight]).0;
+        sharing.note(A, Transno(1), vec![sight]);
+        assert_eq!((wait(&sharing, A), wait(&sharing, B)), (0, 1));
+        sharing.note(B, Transno(2), vec![sight]);
+        sharing.note(B, Transno(3), vec![sight]);
+        assert_eq!(
+            (wait(&sharing, A), wait(&sharing, B)),
+            (3, 1),
+            "B's builds on A's"
+        );
+        sharing.durable(Transno(1));
+        assert_eq!(wait(&sharing, A), 3);
+        sharing.durable(Transno(3));
+        assert!(sharing.is_empty() && sharing.order.is_empty());
+    }
+}

@@ -1,0 +1,128 @@
+//! Typed reading of the tables.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use base::{Damage, FsError};
+use storage::{Batch, KeyRange, Kv, StorageError, TableId, Ticket};
+
+use crate::keys::Table;
+use crate::records::Record;
+
+/// Why an operation did not happen.
+#[derive(Debug, Clone)]
+pub enum Failure {
+    /// The caller's fault or misfortune: told to it; nothing was changed.
+    Refused(FsError),
+    /// The target cannot go on: storage failed, or a record is damaged.
+    Broken(StorageError),
+}
+
+impl From<FsError> for Failure {
+    fn from(error: FsError) -> Failure {
+        Failure::Refused(error)
+    }
+}
+
+impl From<StorageError> for Failure {
+    fn from(error: StorageError) -> Failure {
+        Failure::Broken(error)
+    }
+}
+
+impl From<Damage> for Failure {
+    fn from(damage: Damage) -> Failure {
+        Failure::Broken(StorageError::Damaged {
+            at: "MDT".into(),
+            damage,
+        })
+    }
+}
+
+/// A record that must be there, by what another one says, is not.
+pub fn missing(record: &str, of: impl std::fmt::Display) -> Failure {
+    let damage = Damage {
+        record: format!("{record} of {of}"),
+        reason: "it is missing".into(),
+    };
+    damage.into()
+}
+
+/// The store's number of a table.
+pub const fn table_id(table: Table) -> TableId {
+    TableId(table as u8)
+}
+
+/// The tables, as [`Kv::open`] wants them.
+pub fn tables() -> Vec<(TableId, &'static str)> {
+    Table::ALL
+        .iter()
+        .map(|table| (table_id(*table), table.name()))
+        .collect()
+}
+
+/// The key-value store with records instead of bytes.
+#[derive(Debug, Clone)]
+pub struct Store {
+    kv: Arc<Kv>,
+}
+
+impl Store {
+    /// On a store that was opened with [`tables`].
+    pub fn new(kv: Arc<Kv>) -> Store {
+        Store { kv }
+    }
+
+    /// The store below.
+    pub fn kv(&self) -> &Arc<Kv> {
+        &self.kv
+    }
+
+    /// The record at `key`.
+    pub fn get<R: Record>(&self, table: Table, key: &[u8]) -> Result<Option<R>, Failure> {
+        let record = self
+            .kv
+            .get_with(table_id(table), key, |bytes| R::from_bytes(key, bytes))?;
+        Ok(record.transpose()?)
+    }
+
+    /// There is a record at `key`.
+    pub fn contains(&self, table: Table, key: &[u8]) -> Result<bool, Failure> {
+        Ok(self.kv.contains(table_id(table), key)?)
+    }
+
+    /// Visits the records in `range`, ascending, until `visit` breaks or fails.
+    pub fn scan<R: Record>(
+        &self,
+        table: Table,
+        range: &KeyRange,
+        mut visit: impl FnMut(&[u8], R) -> Result<ControlFlow<()>, Failure>,
+    ) -> Result<(), Failure> {
+        let mut failure = None;
+        self.kv.scan(table_id(table), range, |key, bytes| {
+            let visited = R::from_bytes(key, bytes).map_err(Failure::from);
+            visited
+                .and_then(|record| visit(key, record))
+                .unwrap_or_else(|error| {
+                    failure = Some(error);
+                    ControlFlow::Break(())
+                })
+        })?;
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// There is nothing in `range`.
+    pub fn is_empty(&self, table: Table, range: &KeyRange) -> Result<bool, Failure> {
+        let mut empty = true;
+        self.kv.scan(table_id(table), range, |_, _| {
+            empty = false;
+            ControlFlow::Break(())
+        })?;
+        Ok(empty)
+    }
+
+    /// Applies a batch.
+    pub fn commit(&self, batch: Batch) -> Result<Ticket, Failure> {
+        Ok(self.kv.commit(batch)?)
+    }
+}
