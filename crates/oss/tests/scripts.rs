@@ -504,6 +504,64 @@ fn writes_are_durable_after_a_second_and_survive_a_restart() {
 }
 
 #[test]
+fn a_power_cut_takes_only_what_was_not_synced() {
+    let mut rig = Rig::new();
+    rig.write(A, NO_LOCK, 0, b"kept").expect("alone");
+    rig.write_to(A, object(2), NO_LOCK, 0, b"removed", TICKET)
+        .expect("alone");
+    rig.write_to(A, object(3), NO_LOCK, 0, b"still there", TICKET)
+        .expect("alone");
+    let (mtime, tag) = (rig.wall, rig.send(A, Request::Sync, &[]));
+    rig.sync();
+    assert!(rig.reply(tag).is_some());
+    let committed = rig.oss.committed();
+    let destroy = |number| Request::Destroy {
+        objects: vec![(object(number), 7)],
+    };
+    let removed = rig.send(B, destroy(2), &[]);
+    rig.sync();
+    assert!(rig.reply(removed).is_some());
+    rig.wall = second(2_000_000);
+    rig.write(A, NO_LOCK, 0, b"lost, all of it").expect("alone");
+    let waiting = rig.send(B, destroy(3), &[]);
+    assert!(rig.reply(waiting).is_none());
+    let mut rig = rig.power_cut();
+    assert!(rig.oss.committed() > committed);
+    assert_eq!(rig.read(A, NO_LOCK, 0, 99), Ok(b"kept".to_vec()));
+    let tag = rig.glimpse(A, false);
+    let attr = attr_of(&rig.reply(tag).expect("done").expect("glimpsed").reply);
+    assert_eq!((attr.size, attr.mtime), (4, mtime));
+    let late = rig.write_to(A, object(2), NO_LOCK, 0, b"late", TICKET);
+    assert_eq!(late, Err(FsError::Stale));
+    rig.write_to(A, object(3), NO_LOCK, 0, b"x", TICKET)
+        .expect("its removal was not promised");
+}
+
+#[test]
+fn a_full_target_says_so_and_goes_on() {
+    let mut rig = Rig::with_room(64 << 10);
+    rig.write(A, NO_LOCK, 0, b"fits").expect("room");
+    let large = vec![1; 128 << 10];
+    let full = rig.write_to(A, object(2), NO_LOCK, 0, &large, TICKET);
+    assert_eq!(full, Err(FsError::NoSpace));
+    assert!(rig.stopped.is_empty());
+    assert_eq!(rig.read(A, NO_LOCK, 0, 4), Ok(b"fits".to_vec()));
+    let tag = rig.send(
+        A,
+        Request::Destroy {
+            objects: vec![(object(2), 7)],
+        },
+        &[],
+    );
+    rig.sync();
+    assert!(rig.reply(tag).expect("durable").is_ok());
+    rig.write(A, NO_LOCK, 4, &large[..16 << 10])
+        .expect("room again");
+    let answer = rig.ask(A, Request::StatFs, &[]).expect("space");
+    assert!(matches!(answer.reply, Reply::Space(space) if space.bytes_free < 64 << 10));
+}
+
+#[test]
 fn a_failed_sync_stops_the_target() {
     let mut rig = Rig::new();
     rig.write(A, NO_LOCK, 0, b"x").expect("alone");

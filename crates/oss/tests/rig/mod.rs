@@ -64,10 +64,15 @@ pub struct Rig {
 
 impl Rig {
     pub fn new() -> Rig {
+        Rig::with_room(1 << 40)
+    }
+
+    /// A target that is full after about that many bytes.
+    pub fn with_room(bytes: u64) -> Rig {
         let records = MemDisk::new();
         Kv::create(records.clone()).expect("a fresh disk");
         Rig::open(Disk {
-            store: Arc::new(ObjectMemory::new(1 << 40)),
+            store: Arc::new(ObjectMemory::new(bytes)),
             records,
         })
     }
@@ -101,6 +106,12 @@ impl Rig {
             wall,
             ..Rig::open(disk)
         }
+    }
+
+    /// The machine loses power and starts again: what was synced is what is left.
+    pub fn power_cut(self) -> Rig {
+        self.disk.store.power_cut();
+        self.restart()
     }
 
     fn take(&mut self, out: Vec<Output>) {

@@ -1,0 +1,296 @@
+//! A served target and two real peers, inside one process: the same frames as over a network.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use base::{
+    BootEpoch, ByteRange, Clock, Disrupted, Fid, LockHandle, SystemClock, TargetName, Timestamp,
+    Transno,
+};
+use dlm::Mode;
+use layout::ObjectId;
+use oss::records::TABLES;
+use oss::serve::OstServer;
+use oss::{Oss, Syncer};
+use rpc::{
+    Address, Batch, CallbackResponder, ClientHandler, ClientUuid, LastCommitted, MemPort, Message,
+    Peer, PeerConfig, Policy, ReplyBatch, ServedTarget, Server, ServerConfig,
+};
+use storage::{Kv, KvOptions, MemDisk, ObjectMemory};
+use wire::mdt::WriteTicket;
+use wire::opcode;
+use wire::ost::{Callback, CallbackReply, ExtentGrant, ObjectAttr, Reply, Request};
+
+const OST: TargetName = TargetName {
+    kind: base::TargetKind::Ost,
+    index: base::TargetIndex(0),
+};
+
+struct Cluster {
+    port: Arc<MemPort>,
+    ost: OstServer,
+    server: Server,
+    clock: Arc<dyn Clock>,
+}
+
+impl Cluster {
+    fn new() -> Cluster {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let (disk, store) = (MemDisk::new(), Arc::new(ObjectMemory::new(1 << 40)));
+        Kv::create(disk.clone()).expect("memory");
+        let kv = Arc::new(Kv::open(disk, &TABLES, KvOptions::new("OST0")).expect("memory"));
+        let oss = Oss::open(store.clone(), kv.clone(), dlm::Limits::default()).expect("fresh");
+        let last_committed = LastCommitted::new(Transno(0));
+        let syncer = Syncer::new(store, kv);
+        let ost = OstServer::start(oss, syncer, last_committed.clone(), clock.clone());
+        let ost = ost.expect("threads");
+        let port = MemPort::new("ost0");
+        let target = ServedTarget {
+            name: OST,
+            key: None,
+            boot_epoch: BootEpoch(1),
+            last_committed,
+            service: ost.service(),
+        };
+        let mut config = ServerConfig::new(vec![Address::Mem(port.clone())]);
+        config.clock = clock.clone();
+        let server = Server::start(config, vec![target]).expect("a server");
+        Cluster {
+            port,
+            ost,
+            server,
+            clock,
+        }
+    }
+
+    fn peer(&self, number: u8, handler: Arc<Holder>) -> Peer {
+        let config = PeerConfig {
+            target: OST,
+            addresses: vec![Address::Mem(self.port.clone())],
+            uuid: ClientUuid([number; 16]),
+            incarnation: 1,
+            key: None,
+            insecure: false,
+            policy: Policy::Soft {
+                timeout: Duration::from_secs(20),
+            },
+            lanes: 2,
+        };
+        Peer::new(config, handler, self.clock.clone()).expect("threads")
+    }
+}
+
+/// A client's answers to callbacks: it notes them, and says what it is told to say of glimpses.
+#[derive(Default)]
+struct Holder {
+    seen: Mutex<Vec<Callback>>,
+    size: Option<u64>,
+}
+
+impl ClientHandler for Holder {
+    fn callback(&self, message: Message, responder: CallbackResponder) {
+        let callback = wire::decode(&message.body).expect("a callback");
+        let reply = match callback {
+            Callback::Glimpse { .. } => CallbackReply::Glimpse(self.size.map(|size| ObjectAttr {
+                size,
+                ..ObjectAttr::default()
+            })),
+            _ => CallbackReply::Done,
+        };
+        self.seen.lock().expect("not poisoned").push(callback);
+        responder.reply(Message {
+            opcode: message.opcode,
+            body: wire::encode(&reply),
+        });
+    }
+
+    fn epoch_changed(&self, _old: BootEpoch, _new: BootEpoch) {}
+    fn evicted(&self) {}
+    fn last_committed(&self, _transno: Transno) {}
+}
+
+impl Holder {
+    fn wait_for_callback(&self) -> Callback {
+        let start = Instant::now();
+        loop {
+            if let Some(callback) = self.seen.lock().expect("not poisoned").pop() {
+                return callback;
+            }
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "no callback came"
+            );
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn object() -> ObjectId {
+    ObjectId {
+        fid: Fid::new(Fid::SEQUENCE_FIRST, 1),
+        stripe: 0,
+    }
+}
+
+fn batch(requests: &[Request], bulk: &[u8]) -> Batch {
+    let message = |request| Message {
+        opcode: opcode::OST,
+        body: wire::encode(request),
+    };
+    Batch {
+        messages: requests.iter().map(message).collect(),
+        bulk: bulk.to_vec(),
+    }
+}
+
+fn write(offset: u64, bulk: (u32, u32), under: LockHandle) -> Request {
+    let (ticket, mtime) = (WriteTicket::default(), Timestamp { secs: 5, nanos: 0 });
+    Request::Write {
+        object: object(),
+        offset,
+        bulk,
+        ticket,
+        mtime,
+        under,
+    }
+}
+
+fn read(offset: u64, len: u32, under: LockHandle) -> Request {
+    Request::Read {
+        object: object(),
+        offset,
+        len,
+        lock_mode: 0,
+        under,
+    }
+}
+
+fn reply(replies: &ReplyBatch, place: usize) -> Reply {
+    let message = &replies.replies[place];
+    assert_eq!(message.status, 0, "{replies:?}");
+    wire::decode(&message.body).expect("a reply")
+}
+
+fn locked(result: Result<ReplyBatch, Disrupted>) -> ExtentGrant {
+    match reply(&result.expect("answered"), 0) {
+        Reply::Locked { grant, .. } => grant,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn enqueue(mode: Mode) -> Batch {
+    let mode = mode as u8;
+    batch(
+        &[Request::Enqueue {
+            object: object(),
+            mode,
+            range: ByteRange::new(0, 100),
+        }],
+        &[],
+    )
+}
+
+#[test]
+fn many_requests_in_a_frame_and_data_in_its_bulk_region() {
+    let cluster = Cluster::new();
+    let peer = cluster.peer(1, Arc::default());
+    let requests = [
+        write(0, (0, 3), LockHandle(0)),
+        write(3, (3, 5), LockHandle(0)),
+        Request::Sync,
+    ];
+    let replies = peer
+        .call(batch(&requests, b"onethree"))
+        .wait()
+        .expect("answered");
+    assert!(matches!(reply(&replies, 1), Reply::Written { attr } if attr.size == 8));
+    assert_eq!(
+        (reply(&replies, 2), replies.transno),
+        (Reply::Done, Transno(2))
+    );
+    assert_eq!(
+        peer.last_committed(),
+        Transno(2),
+        "known with the answer to the sync"
+    );
+    let reads = [read(0, 3, LockHandle(0)), read(3, 99, LockHandle(0))];
+    let replies = peer.call_bulk(batch(&reads, &[])).wait().expect("answered");
+    assert_eq!(replies.bulk, b"onethree");
+    assert!(matches!(
+        reply(&replies, 1),
+        Reply::Read { bulk: (3, 5), .. }
+    ));
+    let mut strange = batch(&[Request::StatFs, Request::StatFs], &[]);
+    strange.messages[0].body.push(0);
+    strange.messages[1].opcode = opcode::MDT;
+    let replies = peer.call(strange).wait().expect("answered");
+    assert!(replies.replies.iter().all(|message| message.status != 0));
+    assert!(
+        peer.call(Batch::default())
+            .wait()
+            .expect("answered")
+            .replies
+            .is_empty()
+    );
+}
+
+#[test]
+fn a_writer_is_called_back_before_a_reader_is_served() {
+    let cluster = Cluster::new();
+    let holder = Arc::new(Holder {
+        size: Some(777),
+        ..Holder::default()
+    });
+    let (a, b) = (
+        cluster.peer(1, holder.clone()),
+        cluster.peer(2, Arc::default()),
+    );
+    let lock = locked(a.call(enqueue(Mode::PW)).wait());
+    let glimpse = Request::Glimpse {
+        object: object(),
+        speculative: false,
+    };
+    let replies = b.call(batch(&[glimpse], &[])).wait().expect("answered");
+    assert!(matches!(reply(&replies, 0), Reply::Glimpsed { attr } if attr.size == 777));
+    assert!(matches!(
+        holder.wait_for_callback(),
+        Callback::Glimpse { .. }
+    ));
+    let waiting = b.call(enqueue(Mode::PR));
+    assert!(matches!(
+        holder.wait_for_callback(),
+        Callback::Blocking { .. }
+    ));
+    let last = [
+        write(0, (0, 4), lock.handle),
+        Request::Cancel {
+            handles: vec![lock.handle],
+        },
+    ];
+    a.call_urgent(batch(&last, b"last"))
+        .wait()
+        .expect("answered");
+    let lock = locked(waiting.wait());
+    let replies = b
+        .call(batch(&[read(0, 99, lock.handle)], &[]))
+        .wait()
+        .expect("answered");
+    assert_eq!(replies.bulk, b"last");
+}
+
+#[test]
+fn who_says_goodbye_leaves_no_lock_behind() {
+    let cluster = Cluster::new();
+    let (a, b) = (
+        cluster.peer(1, Arc::default()),
+        cluster.peer(2, Arc::default()),
+    );
+    locked(a.call(enqueue(Mode::PW)).wait());
+    let waiting = b.call(enqueue(Mode::PR));
+    a.close();
+    locked(waiting.wait());
+    drop(b);
+    cluster.server.stop();
+    cluster.ost.stop();
+    assert_eq!(cluster.ost.stopped(), None);
+}
