@@ -53,6 +53,8 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 pub const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 /// How long a connection may be silent at all. Beyond: closed.
 pub const KEEPALIVE_DEAD: Duration = Duration::from_secs(40);
+/// Clients of one target with a session. Beyond: refused.
+pub const CLIENTS_MAX: usize = 1 << 17;
 /// How long a client may be gone before its session ends.
 pub const SESSION_GRACE: Duration = Duration::from_secs(150);
 

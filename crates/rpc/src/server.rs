@@ -14,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use base::limits::{HANDSHAKES_MAX, SESSION_GRACE};
-use base::{BootEpoch, ClientId, Clock, Disrupted, SystemClock, TargetName, Transno, Xid};
+use base::{BootEpoch, ClientId, Clock, Disrupted, SystemClock, TargetName, Tick, Transno, Xid};
 use wire::frame::{Frame, FrameKind};
 use wire::handshake::{Handshake, Key, Lane, Refusal};
 
@@ -451,8 +451,16 @@ impl Shared {
     /// Ends a session for good and tells the service.
     fn expire(&self, session: &Arc<Connected>) {
         let _admission = lock(&session.target().admission);
-        if session.end(Disrupted::Evicted) {
-            session.target().service.expired(session.client());
+        session.expire();
+    }
+
+    /// The same for a client that was gone for too long, if it still is once it is our turn.
+    fn expire_if_gone(&self, session: &Arc<Connected>, now: Tick) {
+        let _admission = lock(&session.target().admission);
+        if session.is_gone_for(self.grace, now) {
+            let (client, target) = (session.client(), session.target().name);
+            tracing::warn!(%client, %target, peer = %session.peer().address, "gone for too long");
+            session.expire();
         }
     }
 
@@ -470,13 +478,8 @@ impl Shared {
 
     fn look_after(&self, session: &Arc<Connected>) {
         let now = self.clock.tick();
-        if session
-            .gone_since()
-            .is_some_and(|since| now.since(since) >= self.grace)
-        {
-            let (client, target) = (session.client(), session.target().name);
-            tracing::warn!(%client, %target, peer = %session.peer().address, "gone for too long");
-            return self.expire(session);
+        if session.is_gone_for(self.grace, now) {
+            return self.expire_if_gone(session, now);
         }
         session.push_committed();
         for connection in session.connections() {

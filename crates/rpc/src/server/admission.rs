@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use base::limits::CLIENTS_MAX;
 use base::{ClientId, Disrupted};
 use wire::frame::SessionId;
 use wire::handshake::{ClientUuid, Handshake, Hello, Lane, Refusal, RefusalReason, Welcome};
@@ -36,9 +37,14 @@ impl Registry {
         }
     }
 
-    fn next_id(&mut self) -> SessionId {
+    /// The number of one session more.
+    fn next_id(&mut self) -> Result<SessionId, Refusal> {
+        if self.sessions.len() >= CLIENTS_MAX {
+            let text = format!("{CLIENTS_MAX} clients have a session, and no more may have one");
+            return Err(Refusal::new(RefusalReason::Service, text));
+        }
         self.last = self.last.wrapping_add(1).max(1);
-        SessionId(self.last)
+        Ok(SessionId(self.last))
     }
 }
 
@@ -100,15 +106,14 @@ impl Shared {
                 return Err(Refusal::new(RefusalReason::Replaced, text));
             }
             if target.resumes(hello, &session) {
+                session.coming_back(self.clock.tick());
                 target.service.resumed(session.client());
                 return Ok(Admitted {
                     session,
                     resumed: true,
                 });
             }
-            if session.end(Disrupted::Evicted) {
-                target.service.expired(session.client());
-            }
+            session.expire();
         }
         let session = self.new_session(target, info)?;
         Ok(Admitted {
@@ -118,7 +123,7 @@ impl Shared {
     }
 
     fn new_session(&self, target: &Arc<Target>, info: PeerInfo) -> Result<Arc<Connected>, Refusal> {
-        let id = lock(&target.sessions).next_id();
+        let id = lock(&target.sessions).next_id()?;
         let session = Connected::new(target.clone(), id, info, self.clock.tick());
         // In the table first: the service may evict it at once.
         lock(&target.sessions)

@@ -1,6 +1,7 @@
 //! A client's session at its target.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use base::{ClientId, Disrupted, Tick, Transno, Xid};
 use wire::frame::{Frame, FrameKind, SessionId};
@@ -128,7 +129,7 @@ impl Connected {
 
     /// The client has no control connection now.
     pub fn is_gone(&self) -> bool {
-        self.gone_since().is_some()
+        lock(&self.state).gone_since.is_some()
     }
 
     pub(super) fn target(&self) -> &Arc<Target> {
@@ -147,8 +148,23 @@ impl Connected {
         lock(&self.state).ended
     }
 
-    pub(super) fn gone_since(&self) -> Option<Tick> {
-        lock(&self.state).gone_since
+    pub(super) fn is_gone_for(&self, grace: Duration, now: Tick) -> bool {
+        let since = lock(&self.state).gone_since;
+        since.is_some_and(|since| now.since(since) >= grace)
+    }
+
+    /// The client is about to be back: its time of grace begins anew.
+    pub(super) fn coming_back(&self, now: Tick) {
+        if let Some(since) = &mut lock(&self.state).gone_since {
+            *since = now;
+        }
+    }
+
+    /// Ends the session and tells the service.
+    pub(super) fn expire(&self) {
+        if self.end(Disrupted::Evicted) {
+            self.target.service.expired(self.client);
+        }
     }
 
     pub(super) fn connections(&self) -> Vec<Arc<Connection>> {

@@ -113,7 +113,7 @@ struct PipeState {
 }
 
 impl Pipe {
-    /// Queues `outgoing` if it fits.
+    /// Queues `outgoing` if it fits. The caller wakes the reader, once it has let go of the lock.
     fn push(&self, state: &mut PipeState, outgoing: &mut Outgoing) -> io::Result<bool> {
         if state.closed {
             return Err(ErrorKind::BrokenPipe.into());
@@ -125,7 +125,6 @@ impl Pipe {
         state.frames.push_back(outgoing.take());
         state.bytes += bytes;
         self.carried.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.changed.notify_all();
         Ok(true)
     }
 
@@ -174,8 +173,9 @@ impl MemStream {
 
 impl Transport for MemStream {
     fn try_send(&self, outgoing: &mut Outgoing) -> io::Result<()> {
-        self.out.push(&mut lock(&self.out.state), outgoing)?;
-        Ok(())
+        let pushed = self.out.push(&mut lock(&self.out.state), outgoing);
+        self.out.changed.notify_all();
+        pushed.map(|_| ())
     }
 
     fn send(&self, outgoing: &mut Outgoing) -> io::Result<()> {
@@ -183,6 +183,8 @@ impl Transport for MemStream {
         while !self.out.push(&mut state, outgoing)? {
             state = wait(&self.out.changed, state);
         }
+        drop(state);
+        self.out.changed.notify_all();
         Ok(())
     }
 
