@@ -179,8 +179,9 @@ impl Kv {
     }
 
     /// From now on, calls `callback` with the newest durable ticket each time there is one, on the
-    /// committer's thread (or that of the caller of [`Kv::flush_once`]); and once with
-    /// an error when the store stops. Keep it short, and let it hold this store weakly at most.
+    /// committer's thread (or that of the caller of [`Kv::flush_once`]); and once with an error
+    /// when the store stops. The next flush waits for it: keep it short. It may read and commit,
+    /// not flush or wait, and should hold this store weakly at most.
     pub fn on_durable(&self, callback: impl Fn(&Result<Ticket>) + Send + Sync + 'static) {
         self.shared.on_durable(Box::new(callback));
     }

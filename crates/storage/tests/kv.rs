@@ -244,6 +244,42 @@ fn a_full_overlay_holds_back_and_drains() {
 }
 
 #[test]
+fn a_callback_may_commit_past_the_bound_and_may_not_wait() {
+    for manual in [false, true] {
+        let disk = MemDisk::new();
+        Kv::create(disk.clone()).unwrap();
+        let mut options = KvOptions::new("MDT0");
+        options.overlay_bytes_max = 1_000;
+        if manual {
+            options = options.manual();
+        }
+        let kv = Arc::new(Kv::open(disk, TABLES, options).unwrap());
+        let weak = Arc::downgrade(&kv);
+        let (told, news) = mpsc::channel();
+        kv.on_durable(move |ticket| {
+            let kv = weak.upgrade().unwrap();
+            if *ticket.as_ref().unwrap() == Ticket(1) {
+                for n in 0..10 {
+                    kv.commit(put(FILES, &[n], &[0; 500])).unwrap();
+                }
+                let last = kv.committed();
+                assert!(kv.wait_durable(last).is_err());
+            }
+            told.send(()).unwrap();
+        });
+        let first = kv.commit(put(NAMES, b"a", b"1")).unwrap();
+        kv.wait_durable(first).unwrap();
+        news.recv().unwrap();
+        kv.wait_durable(kv.committed()).unwrap();
+        assert_eq!(rows(&kv, FILES, &KeyRange::all()).len(), 10);
+        // The callback under way may hold the store still; its end is the end of this test.
+        while Arc::strong_count(&kv) > 1 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
 fn readers_see_whole_batches_in_order_while_flushes_run() {
     let disk = MemDisk::new();
     Kv::create(disk.clone()).unwrap();

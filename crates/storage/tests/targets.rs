@@ -132,9 +132,10 @@ fn a_fresh_file_system_and_what_an_interrupted_format_left_count_as_empty() {
     fs::create_dir(dir.path().join("lost+found")).unwrap();
     fs::create_dir(dir.path().join("ost0.new")).unwrap();
     fs::write(dir.path().join("ost0.new/db"), b"half").unwrap();
+    fs::write(dir.path().join("key.new"), b"0123abc").unwrap();
     assert_eq!(TargetDir::inspect(dir.path()).unwrap(), State::Empty);
     format(dir.path(), &all()).unwrap();
-    assert!(!dir.path().join("ost0.new").exists());
+    assert!(!dir.path().join("ost0.new").exists() && !dir.path().join("key.new").exists());
     TargetDir::open(dir.path()).unwrap();
 }
 
@@ -284,6 +285,12 @@ fn the_key_is_random_private_and_checked() {
     assert_ne!(key, TargetKey::load(&TargetKey::path_in(b.path())).unwrap());
     assert_eq!(TargetDir::open(a.path()).unwrap().key(), &key);
     assert!(!format!("{key:?}").contains(&fs::read_to_string(&path).unwrap()[..8]));
+    key.install(b.path()).unwrap();
+    assert_eq!(
+        TargetDir::open(b.path()).unwrap().key(),
+        &key,
+        "b has joined a"
+    );
     for mode in [0o640, 0o604, 0o660] {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         let error = TargetKey::load(&path).unwrap_err().to_string();

@@ -1,5 +1,6 @@
 //! The state behind a `Kv`: overlay, engine, and how far each batch has come.
 
+use std::cell::Cell;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,6 +21,11 @@ use crate::error::{Result, StorageError};
 
 /// Told each newest durable ticket, and once the error that stops the store.
 pub(super) type Callback = Box<dyn Fn(&Result<Ticket>) + Send + Sync>;
+
+thread_local! {
+    /// This thread runs a durability callback: the flush that it would wait for waits for it.
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Shared by the callers' threads and the committer.
 pub(super) struct Shared {
@@ -148,9 +154,10 @@ impl Shared {
         drop(self.progress());
         self.flushed.notify_all();
         let callbacks = self.callbacks.read();
-        for callback in callbacks.unwrap_or_else(PoisonError::into_inner).iter() {
-            callback(news);
-        }
+        let callbacks = callbacks.unwrap_or_else(PoisonError::into_inner);
+        let outer = IN_CALLBACK.replace(true);
+        callbacks.iter().for_each(|callback| callback(news));
+        IN_CALLBACK.set(outer);
     }
 
     fn position(&self, table: TableId) -> Result<usize> {
@@ -227,7 +234,8 @@ impl Shared {
 
     fn wait_for_room(&self) -> Result<()> {
         let is_full = || self.overlay_bytes() > self.options.overlay_bytes_max;
-        if !is_full() {
+        // What a callback adds beyond the bound is bounded by what a callback does.
+        if !is_full() || IN_CALLBACK.get() {
             return Ok(());
         }
         if self.commit_mode() == Commit::Manual {
@@ -326,6 +334,9 @@ impl Shared {
     pub(super) fn wait_durable(&self, ticket: Ticket) -> Result<()> {
         if ticket > self.committed() {
             return Err(self.refuse("waiting for a batch that was never committed"));
+        }
+        if ticket > self.durable() && IN_CALLBACK.get() {
+            return Err(self.refuse("a durability callback waits for durability"));
         }
         if self.commit_mode() == Commit::Manual && ticket > self.durable() {
             self.flush_once()?;

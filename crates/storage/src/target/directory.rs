@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use base::{BootEpoch, Rng, TargetIndex, TargetKind, TargetName, Timestamp};
 
 use super::error::TargetError;
-use super::key::TargetKey;
+use super::key::{TargetKey, UNFINISHED_KEY};
 use super::lock::{ExclusiveLock, lock_exclusive};
 use super::superblock::{FsName, Superblock, Unreadable, Uuid};
 use crate::disk::FileDisk;
@@ -158,6 +158,7 @@ fn classify(entry: &DirEntry) -> Found {
         Some("lost+found") if is_dir => Found::Ours,
         // Also one whose mode is wrong: loading it says so.
         Some("key") if !is_dir && TargetKey::is_at(&entry.path()) => Found::Ours,
+        Some(UNFINISHED_KEY) if !is_dir && TargetKey::is_begun_at(&entry.path()) => Found::Ours,
         Some(name) if is_dir => match name.strip_suffix(UNFINISHED) {
             Some(name) if target_of(name).is_some() && is_leftover(&entry.path()) => Found::Ours,
             _ => target_of(name).map_or(Found::Foreign, |t| classify_target(&entry.path(), t)),
@@ -284,9 +285,8 @@ impl TargetDir {
         let _lock = lock_dir(dir)?;
         // Again, now that nobody else formats it.
         let existing = TargetDir::check_format(dir, request)?;
-        let key = TargetKey::path_in(dir);
-        if !key.exists() {
-            TargetKey::generate(&key)?;
+        if !TargetKey::path_in(dir).exists() {
+            TargetKey::generate(dir)?;
         }
         let known = existing.first().map(|superblock| superblock.fs_uuid);
         let fs_uuid = request.fs_uuid.or(known);

@@ -1,9 +1,9 @@
 //! The secret that peers prove over TCP: `DIR/key`, readable by its owner alone.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::error::TargetError;
@@ -13,6 +13,9 @@ use super::random::SystemRandom;
 pub const KEY_BYTES: usize = 32;
 /// Bytes of its file: hexadecimal digits and a line end.
 const FILE_BYTES: usize = 2 * KEY_BYTES + 1;
+
+/// What the key's file is called until it is whole.
+pub(super) const UNFINISHED_KEY: &str = "key.new";
 
 /// A shared secret. Never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -51,20 +54,37 @@ impl TargetKey {
         read(path).is_ok_and(|(_, key)| key.is_some())
     }
 
-    /// Writes a new random key at `path`, durably.
-    pub(super) fn generate(path: &Path) -> Result<TargetKey, TargetError> {
-        let io = |error| TargetError::io(path, "write the key", &error);
-        let key = TargetKey(
-            SystemRandom::open()
-                .and_then(|mut r| r.bytes())
-                .map_err(io)?,
-        );
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(0o600);
-        let mut file = options.open(path).map_err(io)?;
-        file.write_all(key.to_text().as_bytes()).map_err(io)?;
-        file.sync_all().map_err(io)?;
+    /// Gives `dir` a new random key, durably.
+    pub(super) fn generate(dir: &Path) -> Result<TargetKey, TargetError> {
+        let random = SystemRandom::open().and_then(|mut random| random.bytes());
+        let key = TargetKey(random.map_err(|e| TargetError::io(dir, "make a key for it", &e))?);
+        key.install(dir)?;
         Ok(key)
+    }
+
+    /// Makes this the key of the targets in `dir`, in one durable step: for a directory that joins
+    /// a file system.
+    pub fn install(&self, dir: &Path) -> Result<(), TargetError> {
+        let unfinished = dir.join(UNFINISHED_KEY);
+        let io = |error| TargetError::io(&unfinished, "write the key", &error);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = options.open(&unfinished).map_err(io)?;
+        // The mode above is for a new file; one may have been left behind.
+        file.set_permissions(Permissions::from_mode(0o600))
+            .map_err(io)?;
+        file.write_all(self.to_text().as_bytes()).map_err(io)?;
+        file.sync_all().map_err(io)?;
+        fs::rename(&unfinished, TargetKey::path_in(dir)).map_err(io)?;
+        File::open(dir).and_then(|dir| dir.sync_all()).map_err(io)
+    }
+
+    /// The file at `path` is the beginning of a key, as an interruption leaves it.
+    pub(super) fn is_begun_at(path: &Path) -> bool {
+        let is_short = fs::metadata(path).is_ok_and(|found| found.len() <= FILE_BYTES as u64);
+        is_short
+            && fs::read(path)
+                .is_ok_and(|text| text.trim_ascii_end().iter().all(u8::is_ascii_hexdigit))
     }
 
     fn to_text(&self) -> String {
