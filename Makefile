@@ -9,7 +9,7 @@ TOOLS := target/tools
 
 # Debian packages, each with its reason. To build and run:
 define PACKAGES_RUN
-gcc: links Rust programs
+gcc: links Rust programs, and builds C with several jobs on a mount
 libc6-dev: what programs are linked with
 fuse3: fusermount3, which mounts for ordinary users and unmounts for all
 xz-utils: unpacks the kernel's source tree, which the demo walks
@@ -21,7 +21,6 @@ define PACKAGES_TEST
 attr: getfattr and setfattr on a mount
 git: a clone, status and gc on a mount
 iperf3: checks the emulated link's bandwidth
-make: a C build with several jobs on a mount
 passwd: useradd and userdel, for tests as an ordinary user
 rsync: a tree there and back
 sqlite3: concurrent writers on a mount

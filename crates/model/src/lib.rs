@@ -3,7 +3,8 @@
 //! - [`Model`] is the truth behind the calls: files by id, names, bytes, attributes.
 //! - [`Process`] makes path-level calls on it, as a process under Linux would.
 //! - [`Directory`] makes the same calls on a real directory: a mount, or a tmpfs.
-//! - [`Generator`] draws [`Op`]s from a seed; [`compare`] holds a model against a real directory.
+//! - [`Generator`] draws [`Op`]s from a seed; [`compare()`] holds a model against a real directory.
+//! - [`Trial`] does all of it, operation by operation, on one mount or on several in turn.
 //!
 //! That the oracle itself is right is proven by running random operations on it and on tmpfs.
 //!
@@ -18,6 +19,7 @@ pub mod namespace;
 pub mod node;
 pub mod op;
 pub mod process;
+pub mod trial;
 
 pub use compare::{compare, compare_path};
 pub use directory::Directory;
@@ -26,3 +28,4 @@ pub use namespace::Model;
 pub use node::{Node, Stat};
 pub use op::{Op, OpenHow, Outcome, SLOTS, Seen};
 pub use process::Process;
+pub use trial::Trial;
