@@ -191,6 +191,14 @@ impl LockCache {
         self.find(resource, mode, cover).is_some()
     }
 
+    /// The locks that no call uses and nobody wants, least recently used first.
+    pub fn idle_handles(&self) -> Vec<LockHandle> {
+        self.idle
+            .iter(&self.locks, BY_AGE)
+            .map(|slot| self.locks.at(slot).handle)
+            .collect()
+    }
+
     /// Some lock on the resource is held.
     pub fn is_locked(&self, resource: ResourceId) -> bool {
         self.resources.contains_key(&resource)
@@ -319,7 +327,12 @@ impl LockCache {
             return;
         }
         let slot = self.insert(now, grant, u32::from(in_use));
-        for callback in self.early.take(grant.handle) {
+        let early = self.early.take(grant.handle);
+        if early.is_empty() && grant.withdrawn.is_empty() {
+            self.drop_redundant(slot);
+        }
+        self.announce_withheld(grant, out);
+        for callback in early {
             match callback {
                 EarlyCallback::Blocking(mode, cover) => {
                     self.blocking(now, grant.handle, mode, cover, out);
@@ -332,13 +345,27 @@ impl LockCache {
                 }
             }
         }
-        if self.holds(grant.handle) {
-            self.drop_redundant(slot);
+    }
+
+    /// What is kept of these entries, under an older lock, is not covered by the new one.
+    fn announce_withheld(&self, grant: &Grant, out: &mut Vec<CacheOutput>) {
+        for (key, bits) in &grant.withdrawn {
+            out.push(CacheOutput::Withdrawn {
+                handle: grant.handle,
+                resource: grant.resource,
+                key: *key,
+                bits: *bits,
+                version: grant.version,
+            });
         }
     }
 
     /// Of two idle locks on the same part one is enough. Nothing needs to be invalidated: the
     /// other covers it without a gap.
+    ///
+    /// Only for a grant that nothing was withdrawn from and no callback has overtaken. Else the
+    /// same callback may be under way to the older lock, and that one must not be given up before
+    /// what it covered is forgotten.
     fn drop_redundant(&mut self, fresh: u32) {
         let new = self.locks.at(fresh);
         let Some(record) = self.resources.get(&new.resource) else {

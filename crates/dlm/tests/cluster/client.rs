@@ -326,6 +326,7 @@ impl Client {
             return;
         }
         let place = rng.below(self.todo.len() as u64) as usize;
+        server.note(|| format!("{} does {:?}", self.id, self.todo[place]));
         match self.todo.remove(place) {
             Some(CacheOutput::Drop {
                 handle,
@@ -397,6 +398,7 @@ impl Client {
     /// A message from the server.
     pub fn hear(&mut self, server: &mut Server, message: ToClient) -> Check {
         let now = server.now;
+        server.note(|| format!("{} <- {message:?}", self.id));
         match message {
             ToClient::Callback(callback) => self.step(now, callback),
             ToClient::Glimpse(handle, resource) => {
@@ -452,6 +454,7 @@ impl Client {
             }
             Reply::Changed(id, bits, value) => {
                 self.cache.changed(inode(id), None, bits, version);
+                self.attributes.remove(&(id, bits));
                 self.keep_attribute(id, bits, value, version);
             }
             Reply::Page(id, children, list, grant, readmitted) => {

@@ -4,7 +4,8 @@
 //! the table; messages wait, overtake each other and are lost with evicted clients. Checked all
 //! the while: nothing is used under a lock that somebody else's lock or operation contradicts,
 //! nothing cached is older than the truth, nobody overtakes an earlier conflicting request, and
-//! everything asked for is finally answered. `DLM_SEED=n` runs one seed.
+//! everything asked for is finally answered. `DLM_SEED=n` runs one seed, with
+//! `DLM_TRACE=1` line by line.
 
 mod client;
 mod cluster;

@@ -61,6 +61,8 @@ pub struct Server {
     /// What the clients are to be told.
     pub sent: Vec<(ClientId, ToClient)>,
     pub tally: Tally,
+    /// Print everything that happens.
+    trace: bool,
 }
 
 fn clash(a: &Want, b: &Want) -> bool {
@@ -120,16 +122,26 @@ impl Server {
             next_op: 0,
             sent: Vec::new(),
             tally: Tally::default(),
+            trace: std::env::var_os("DLM_TRACE").is_some(),
+        }
+    }
+
+    /// One line of the trace that `DLM_TRACE` asks for.
+    pub fn note(&self, what: impl FnOnce() -> String) {
+        if self.trace {
+            println!("{}", what());
         }
     }
 
     fn step(&mut self, input: Input) -> Check {
+        self.note(|| format!("table <- {input:?}"));
         let mut out = Vec::new();
         self.table.step(self.now, input, &mut out);
         out.into_iter().try_for_each(|output| self.said(output))
     }
 
     fn said(&mut self, output: Output) -> Check {
+        self.note(|| format!("table -> {output:?}"));
         match output {
             Output::Granted {
                 client,
@@ -376,6 +388,7 @@ impl Server {
             return Ok(());
         };
         self.tally.operations += 1;
+        self.note(|| format!("{op:?} of {} runs", operation.client));
         let Operation {
             client,
             request,
@@ -469,11 +482,9 @@ impl Server {
             u64::from_le_bytes(bytes)
         });
         let seen = said.max().unwrap_or(0).max(stored);
-        // What was lost with an evicted client need not be seen.
-        let least = floor.min(self.written(id, None));
-        match least <= seen {
+        match floor <= seen {
             true => Ok(()),
-            false => Err(format!("a glimpse of {id} saw {seen}, not {least}")),
+            false => Err(format!("a glimpse of {id} saw {seen}, not {floor}")),
         }
     }
 
@@ -526,6 +537,22 @@ impl Server {
         self.tally.evicted += 1;
         self.arrivals
             .retain(|arrival| !matches!(arrival.party, Party::Lock(of, _) if of == client));
+        // What was lost with the client need not be seen.
+        let running: Vec<OpId> = self.operations.keys().copied().collect();
+        for op in running {
+            let (client, id) = match &self.operations[&op] {
+                Operation {
+                    client,
+                    what: Request::Glimpse(id),
+                    ..
+                } => (*client, *id),
+                _ => continue,
+            };
+            let written = self.written(id, Some(client));
+            if let Some(operation) = self.operations.get_mut(&op) {
+                operation.floor = operation.floor.min(written);
+            }
+        }
         self.step(Input::Evict { client })?;
         let own = self
             .operations
