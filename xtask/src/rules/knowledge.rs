@@ -51,6 +51,8 @@ const TABLE: &[Knowledge] = &[
             "crates/rpc/",
             // The link emulator's namespaces, and peers' servers.
             "crates/bench/",
+            // Verbs speak to a running mount on its control socket.
+            "crates/cli/src/control.rs",
             // fusermount3 hands the device over on a socket.
             "crates/fuse/src/kernel/mount/",
         ],
