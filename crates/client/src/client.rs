@@ -1,6 +1,7 @@
 //! The file system's calls, POSIX-shaped, on FIDs. FUSE, tools and tests all use these.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use base::{Clock, Fid, FsError, Name};
@@ -24,6 +25,7 @@ pub(crate) struct Shared {
     pub me: Weak<Shared>,
     pub cluster: Cluster,
     pub state: Mutex<State>,
+    pub stamp: Arc<AtomicU64>,
     pub stats: Stats,
     pub params: Params,
     pub clock: Arc<dyn Clock>,
@@ -135,7 +137,7 @@ impl Client {
     /// Grows whenever something cached is withdrawn. An answer whose stamp is older must reach
     /// the kernel with timeouts of zero (hazard 3b).
     pub fn stamp(&self) -> u64 {
-        self.lock().stamp
+        self.0.stamp.load(Ordering::SeqCst)
     }
 
     /// Counters now.
@@ -170,6 +172,24 @@ impl Client {
         for fid in fids {
             state.inode(fid).lookups += 1;
         }
+    }
+
+    /// Each target, and how things stand with it.
+    pub fn targets(&self) -> Vec<(String, String)> {
+        let now = self.0.clock.tick();
+        let state = |peer: &rpc::Peer| match peer.state() {
+            rpc::PeerState::Connected => "connected".to_owned(),
+            rpc::PeerState::WaitingSince(since) => {
+                format!("waiting for it, {} s", now.since(since).as_secs())
+            }
+            other => format!("{other:?}"),
+        };
+        self.0.cluster.peers().map(|peer| (peer.target().to_string(), state(peer))).collect()
+    }
+
+    /// Gives every idle lock back, with what it covers: as after a fresh mount.
+    pub fn drop_caches(&self) {
+        self.lock().locks.give_up_idle();
     }
 
     /// Files known, files open, directories open, locks held.

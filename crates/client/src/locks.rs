@@ -232,6 +232,17 @@ impl Locks {
         }
     }
 
+    /// Gives up every idle lock.
+    pub fn give_up_idle(&mut self) {
+        let holders = std::iter::once(Holder::Mdt)
+            .chain(self.osts.iter().map(|(target, _)| Holder::Ost(*target)));
+        for holder in holders.collect::<Vec<_>>() {
+            for handle in self.cache(holder).map(|cache| cache.idle_handles()).unwrap_or_default() {
+                self.step(holder, CacheInput::GiveUp { handle });
+            }
+        }
+    }
+
     /// Locks held.
     pub fn len(&self) -> usize {
         let extents: usize = self.osts.iter().map(|(_, cache)| cache.lock_count()).sum();

@@ -1,7 +1,7 @@
 //! Joining a file system: the MGS tells who is where, then each target is reached.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -289,12 +289,14 @@ fn reachable(config: &MountConfig, target: &mgs::TargetInfo) -> Result<Vec<Addre
 
 fn build(cluster: Cluster, kernel: Arc<dyn KernelCache>, clock: Arc<dyn Clock>) -> Client {
     let targets: Vec<TargetIndex> = cluster.osts.iter().map(|(index, _)| *index).collect();
-    let mut state = State::new(Locks::new(targets));
+    let stamp = Arc::new(AtomicU64::new(0));
+    let mut state = State::new(Locks::new(targets), stamp.clone());
     state.inode(Fid::ROOT).lookups = 1;
     let shared = Arc::new_cyclic(|me: &Weak<Shared>| Shared {
         me: me.clone(),
         cluster,
         state: Mutex::new(state),
+        stamp,
         stats: Stats::default(),
         params: Params::default(),
         clock,

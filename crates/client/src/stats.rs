@@ -16,7 +16,7 @@ macro_rules! counters {
         }
 
         /// The counters at one moment.
-        #[derive(Debug, Default, Clone, Serialize)]
+        #[derive(Debug, Default, Clone, Serialize, serde::Deserialize)]
         pub struct Snapshot {
             $($(#[$doc])* pub $name: u64,)*
             /// Request frames sent to all targets, sub-requests of a frame counted once.

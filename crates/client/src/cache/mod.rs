@@ -7,6 +7,8 @@ pub(crate) mod directory;
 pub(crate) mod inode;
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Fid, Timestamp};
 use dlm::{Bits, Mode};
@@ -45,11 +47,12 @@ pub(crate) struct State {
     /// Files with bytes their OST has, but not durably.
     pub uncommitted: BTreeSet<Fid>,
     /// Grows whenever something cached is withdrawn: an answer prepared before is used once.
-    pub stamp: u64,
+    stamp: Arc<AtomicU64>,
 }
 
 impl State {
-    pub fn new(locks: Locks) -> State {
+    /// `stamp` is read without the state's lock by those who hand answers over.
+    pub fn new(locks: Locks, stamp: Arc<AtomicU64>) -> State {
         State {
             inodes: HashMap::new(),
             locks,
@@ -60,7 +63,7 @@ impl State {
             room: WaitList::default(),
             frames_writing: 0,
             uncommitted: BTreeSet::new(),
-            stamp: 0,
+            stamp,
         }
     }
 
@@ -289,9 +292,14 @@ impl State {
         (attr.size_state == SizeState::Strict).then_some(attr)
     }
 
+    /// When it is, in withdrawals.
+    pub fn stamp(&self) -> u64 {
+        self.stamp.load(Ordering::SeqCst)
+    }
+
     /// Something cached is withdrawn: answers being prepared are used once.
     pub fn withdraw(&mut self) {
-        self.stamp += 1;
+        self.stamp.fetch_add(1, Ordering::SeqCst);
     }
 }
 

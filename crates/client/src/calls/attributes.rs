@@ -13,19 +13,17 @@ impl Client {
     /// up again.
     pub async fn getattr(&self, fid: Fid) -> Result<Stat, FsError> {
         bump(&self.0.stats.getattr);
-        {
+        let valid = {
             let mut state = self.lock();
-            let inode = state.inode(fid);
-            if inode.stale_names > 0 {
+            if state.inode(fid).stale_names > 0 {
                 return Err(FsError::Stale);
             }
-            if state.attr_valid(fid) {
-                bump(&self.0.stats.getattr_hit);
-                drop(state);
-                return self.stat(fid).await;
-            }
+            state.attr_valid(fid)
+        };
+        match valid {
+            true => bump(&self.0.stats.getattr_hit),
+            false => self.ask_attributes(fid).await?,
         }
-        self.ask_attributes(fid).await?;
         self.stat(fid).await
     }
 

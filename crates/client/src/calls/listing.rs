@@ -252,7 +252,7 @@ fn from_cache(state: &mut State, fid: Fid, cookie: u64, entries_max: usize) -> O
     if !state.locks.holds(fid, Bits::LIST.union(Bits::NAMES)) {
         return None;
     }
-    let stamp = state.stamp;
+    let stamp = state.stamp();
     let directory = state.known(fid)?.directory.as_ref()?;
     if !directory.knows_after(cookie) {
         return None;

@@ -81,6 +81,20 @@ impl Client {
         Ok(node.fid)
     }
 
+    /// The file itself, with one more reference for the kernel.
+    pub async fn lookup_self(&self, fid: Fid) -> Result<Entry, FsError> {
+        if self.lock().known(fid).is_none_or(|inode| inode.attr.is_none()) {
+            self.ask_attributes(fid).await?;
+        }
+        self.entry(fid, false).await
+    }
+
+    /// The directory in which `dir` was seen last, for `..` in listings.
+    pub fn parent_hint(&self, dir: Fid) -> Fid {
+        let parent = self.lock().known(dir).map_or(Fid::NONE, |inode| inode.dir);
+        if parent == Fid::NONE { dir } else { parent }
+    }
+
     /// The directory in which `dir` is.
     pub async fn lookup_parent(&self, dir: Fid) -> Result<Entry, FsError> {
         let known = self.lock().known(dir).map_or(Fid::NONE, |inode| inode.dir);
@@ -125,7 +139,7 @@ impl Client {
                 return Ok(Stat {
                     attr,
                     valid,
-                    stamp: state.stamp,
+                    stamp: state.stamp(),
                 });
             }
         }

@@ -31,7 +31,7 @@ impl Client {
         }
         let (mark, epoch) = {
             let state = self.lock();
-            (state.mark(fid), state.stamp)
+            (state.mark(fid), state.stamp())
         };
         let reply = self.0.mdt(Request::GetXattrs { fid }).await?;
         let Reply::Xattrs { values, cover } = reply else {
@@ -39,7 +39,7 @@ impl Client {
         };
         let mut state = self.lock();
         let covered = cover.is_some_and(|grant| state.take_grant(&grant));
-        let current = state.is_current(mark) && state.stamp == epoch;
+        let current = state.is_current(mark) && state.stamp() == epoch;
         if covered && current && state.locks.holds(fid, Bits::XATTR) {
             state.inode(fid).xattrs = Some(values.clone());
         }

@@ -19,7 +19,7 @@ impl Client {
         Ok(Stat {
             attr,
             valid: false,
-            stamp: state.stamp,
+            stamp: state.stamp(),
         })
     }
 

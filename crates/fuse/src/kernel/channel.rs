@@ -302,7 +302,7 @@ impl<H: Handler + ?Sized> Reader<H> {
 
     fn take(&self, bytes: &[u8]) {
         match Request::parse(bytes, self.shared.granted.dialect()) {
-            Ok(request) => self.dispatch(request),
+            Ok(request) => self.guard(request),
             Err(malformed) => self.refuse(&malformed),
         }
     }
@@ -319,6 +319,15 @@ impl<H: Handler + ?Sized> Reader<H> {
         };
         if let Some(unique) = malformed.unique {
             self.device.reply(unique, Err(errno));
+        }
+    }
+
+    /// A panic in the handler fails the request it was about, whose replier answers EIO, and
+    /// costs no reader.
+    fn guard(&self, request: Request<'_>) {
+        let (unique, opcode) = (request.unique, request.opcode);
+        if catch_unwind(AssertUnwindSafe(|| self.dispatch(request))).is_err() {
+            error!(unique, ?opcode, "the handler panicked");
         }
     }
 
@@ -340,14 +349,9 @@ impl<H: Handler + ?Sized> Reader<H> {
         }
     }
 
-    /// A panic in the handler fails the request it was about: its replier answers EIO.
     fn handle(&self, request: Request<'_>) {
-        let (unique, opcode) = (request.unique, request.opcode);
-        let replier = Replier::new(self.device.clone(), unique, opcode);
-        let handle = AssertUnwindSafe(|| self.shared.handler.handle(request, replier));
-        if catch_unwind(handle).is_err() {
-            error!(unique, ?opcode, "the handler panicked");
-        }
+        let replier = Replier::new(self.device.clone(), request.unique, request.opcode);
+        self.shared.handler.handle(request, replier);
     }
 
     /// An interrupt can overtake its request, which another reader holds but has not handed over.

@@ -98,6 +98,7 @@ impl Handler for Notes {
     }
 
     fn forget(&self, nodeid: u64, lookups: u64) {
+        assert!(lookups != 666, "on purpose");
         self.note(format!("forget {nodeid} {lookups}"));
     }
 
@@ -243,6 +244,16 @@ fn forgets_and_known_interrupts_are_not_answered() {
         ended(kernel, session, &notes),
         ["forget 1 7", "forget 5 1", "interrupt 8"]
     );
+}
+
+#[test]
+fn a_panic_in_the_handler_costs_no_reader() {
+    let notes = Arc::new(Notes::default());
+    let (mut kernel, session) = started(&notes, ONE);
+    kernel.ask_known(Opcode::Forget, 4, &666u64.to_ne_bytes());
+    kernel.ask_known(Opcode::Statfs, 6, &[]);
+    assert_eq!(kernel.hear(), (6, 0, vec![]));
+    assert_eq!(ended(kernel, session, &notes), ["handle Statfs"]);
 }
 
 #[test]

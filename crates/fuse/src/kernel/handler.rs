@@ -19,7 +19,10 @@ pub enum Heard {
 ///
 /// Every method returns without waiting for anything but short locks: no reader is ever lost to
 /// a request that waits, so WRITE, FLUSH, RELEASE, FORGET and INTERRUPT always get through. A
-/// request that must wait is parked as data, with its [`Replier`]. No method touches the mount.
+/// request that must wait is parked as data, with its [`Replier`].
+///
+/// No method touches the mount, and the process keeps nothing open below it: its exit would close
+/// that file, which asks the server, which is the one exiting. Neither then ever ends.
 pub trait Handler: Send + Sync {
     /// The kernel's offer; the wish is cut down to it and answered. Called once, first.
     fn init(&self, offer: &InitOffer) -> InitWish;

@@ -1,0 +1,270 @@
+//! The control socket of a mount: statistics and tunables, for the other verbs of this program.
+//!
+//! One line of JSON in, one out, over a Unix socket that only the mount's user and root can open.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use client::{Mounted, params, stats::Snapshot};
+use fuse::kernel::Mount;
+use fuse::kernel::mount::{mounts, resolve};
+use fuse::translate::gate::Gate;
+use serde::{Deserialize, Serialize};
+
+/// What is asked of a mount.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Question {
+    /// Who are you?
+    Status,
+    /// Counters.
+    Stats,
+    /// Counters to zero.
+    Clear,
+    /// All tunables.
+    ListParams,
+    /// Set one.
+    SetParam {
+        /// Its name without the prefix.
+        name: String,
+        /// Its value.
+        value: u64,
+    },
+    /// A path of a FID.
+    PathOf {
+        /// The FID.
+        fid: u64,
+    },
+    /// Make everything durable.
+    Sync,
+    /// Drop idle locks and what they cover, as a fresh mount.
+    DropCaches,
+}
+
+/// What a mount answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Answer {
+    /// To [`Question::Status`].
+    Status(Status),
+    /// To [`Question::Stats`].
+    Stats(Box<Snapshot>),
+    /// To [`Question::ListParams`].
+    Params(Vec<ParamValue>),
+    /// To [`Question::PathOf`].
+    Path(String),
+    /// Done.
+    Done,
+    /// It could not be done.
+    Failed(String),
+}
+
+/// A tunable.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ParamValue {
+    /// `llite.FSNAME.NAME`.
+    pub name: String,
+    /// Now.
+    pub value: u64,
+    /// Unless set.
+    pub default: u64,
+    /// What it does.
+    pub help: String,
+}
+
+/// A mount's state.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Status {
+    /// The file system's name.
+    pub fsname: String,
+    /// The serving process.
+    pub pid: u32,
+    /// Each target and how things stand with it.
+    pub targets: BTreeMap<String, String>,
+    /// Files known, files open, directories open, locks held.
+    pub sizes: [usize; 4],
+}
+
+/// Answers while it lives.
+pub struct ControlServer {
+    path: PathBuf,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Where sockets are: one per mount, named by its device number.
+fn directory() -> PathBuf {
+    match nix::unistd::geteuid().is_root() {
+        true => PathBuf::from("/run/glint"),
+        false => std::env::temp_dir().join(format!("glint-{}", nix::unistd::geteuid())),
+    }
+}
+
+fn socket_of(major: u32, minor: u32) -> PathBuf {
+    directory().join(format!("{major}:{minor}.sock"))
+}
+
+impl ControlServer {
+    /// Listens for a mount.
+    pub fn start(
+        mount: &Mount,
+        mounted: Arc<Mutex<Mounted>>,
+        gate: Arc<Gate>,
+    ) -> Result<ControlServer, String> {
+        let number = mount.number().ok_or("the mount is gone already")?;
+        let path = socket_of(number.major, number.minor);
+        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+        std::fs::create_dir_all(directory()).map_err(failed)?;
+        let owner_only = std::fs::Permissions::from_mode(0o700);
+        std::fs::set_permissions(directory(), owner_only).map_err(failed)?;
+        // A socket left by a dead process; its device number is ours now.
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).map_err(failed)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let work = move || {
+            for stream in listener.incoming() {
+                if stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                let Ok(stream) = stream else { continue };
+                if let Err(error) = serve(&stream, &mounted, &gate) {
+                    tracing::debug!("control: {error}");
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("control".to_owned());
+        let thread = thread.spawn(work).map_err(failed)?;
+        Ok(ControlServer { path, stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for ControlServer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        // Wakes the listener.
+        let woken = UnixStream::connect(&self.path);
+        let _ = std::fs::remove_file(&self.path);
+        if let (Ok(_), Some(thread)) = (woken, self.thread.take()) {
+            // A thread that panicked has said so already.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(
+    stream: &UnixStream,
+    mounted: &Mutex<Mounted>,
+    gate: &Gate,
+) -> Result<(), Box<dyn std::error::Error>> {
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    if line.is_empty() {
+        return Ok(());
+    }
+    let answer = match serde_json::from_str(&line) {
+        Ok(question) => answer(question, mounted, gate),
+        Err(error) => Answer::Failed(format!("not a question: {error}")),
+    };
+    let mut out = stream;
+    writeln!(out, "{}", serde_json::to_string(&answer)?)?;
+    Ok(())
+}
+
+fn answer(question: Question, mounted: &Mutex<Mounted>, gate: &Gate) -> Answer {
+    let (client, fsname) = {
+        let mounted = mounted.lock().unwrap_or_else(PoisonError::into_inner);
+        (mounted.client().clone(), mounted.config().fsname.clone())
+    };
+    let done = |result: Result<(), String>| match result {
+        Ok(()) => Answer::Done,
+        Err(reason) => Answer::Failed(reason),
+    };
+    match question {
+        Question::Status => Answer::Status(Status {
+            fsname,
+            pid: std::process::id(),
+            targets: client.targets().into_iter().collect(),
+            sizes: client.sizes(),
+        }),
+        Question::Stats => {
+            let mut stats = client.stats();
+            stats.inc_epoch = gate.epochs();
+            Answer::Stats(Box::new(stats))
+        }
+        Question::Clear => {
+            client.counters().clear();
+            Answer::Done
+        }
+        Question::ListParams => Answer::Params(list_params(&fsname, client.params())),
+        Question::SetParam { name, value } => done(client.params().set(&name, value)),
+        Question::PathOf { fid } => path_of(client, fid),
+        Question::Sync => {
+            let synced = client::executor::block_on(async move { client.sync().await });
+            done(synced.map_err(|error| error.to_string()))
+        }
+        Question::DropCaches => {
+            client.drop_caches();
+            Answer::Done
+        }
+    }
+}
+
+fn list_params(fsname: &str, values: &params::Params) -> Vec<ParamValue> {
+    let value = |param: &params::Param| ParamValue {
+        name: format!("llite.{fsname}.{}", param.name),
+        value: values.get(param.name).unwrap_or_default(),
+        default: param.default_value(),
+        help: param.help.to_owned(),
+    };
+    params::ALL.iter().map(value).collect()
+}
+
+fn path_of(client: client::Client, fid: u64) -> Answer {
+    let found = client::executor::block_on(async move { client.path_of(base::Fid(fid)).await });
+    match found {
+        Ok(path) => Answer::Path(String::from_utf8_lossy(&path).into_owned()),
+        Err(error) => Answer::Failed(error.to_string()),
+    }
+}
+
+/// Asks the mount at (or above) `path`.
+pub fn ask(path: &Path, question: &Question) -> Result<Answer, String> {
+    let socket = socket_at(path)?;
+    let failed = |error: std::io::Error| {
+        format!("the mount at {} does not answer ({}): {error}", path.display(), socket.display())
+    };
+    let stream = UnixStream::connect(&socket).map_err(failed)?;
+    let line = serde_json::to_string(question).map_err(|error| error.to_string())?;
+    writeln!(&stream, "{line}").map_err(failed)?;
+    let mut reply = String::new();
+    BufReader::new(&stream).read_line(&mut reply).map_err(failed)?;
+    match serde_json::from_str(&reply) {
+        Ok(Answer::Failed(reason)) => Err(reason),
+        Ok(answer) => Ok(answer),
+        Err(error) => Err(format!("the mount gave an answer that can't be read: {error}")),
+    }
+}
+
+fn socket_at(path: &Path) -> Result<PathBuf, String> {
+    let point = resolve(path).map_err(|error| error.to_string())?;
+    let all = mounts().map_err(|error| error.to_string())?;
+    let ours = all
+        .iter()
+        .filter(|mount| mount.kind == "fuse.glint" && point.starts_with(&mount.point))
+        .max_by_key(|mount| mount.point.as_os_str().len())
+        .ok_or_else(|| format!("{} is not on a Glint mount", path.display()))?;
+    Ok(socket_of(ours.number.major, ours.number.minor))
+}
+
+/// Every Glint mount on this machine.
+pub fn mount_points() -> Result<Vec<PathBuf>, String> {
+    let all = mounts().map_err(|error| error.to_string())?;
+    Ok(all.into_iter().filter(|m| m.kind == "fuse.glint").map(|m| m.point).collect())
+}

@@ -1,0 +1,98 @@
+//! The management service: which targets there are, and where. Small enough to live here.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base::{ClientId, Xid};
+use rpc::{Batch, Connected, Refusal, ReplyBatch, ReplyMessage, Responder, Service};
+use storage::{Kv, TableId};
+use wire::mgs::{Config, Reply, Request, TargetInfo};
+
+/// The MGS's one table: one record, the configuration.
+pub const TABLE: TableId = TableId(1);
+const KEY: &[u8] = b"config";
+
+/// Keeps the configuration and tells it.
+pub struct Mgs {
+    kv: Kv,
+    config: Mutex<Config>,
+}
+
+impl Mgs {
+    /// Reads the configuration, or begins one for the file system.
+    pub fn open(kv: Kv, fsname: &str, uuid: [u8; 16]) -> Result<Arc<Mgs>, String> {
+        let stored = kv.get(TABLE, KEY).map_err(|error| error.to_string())?;
+        let config = match stored {
+            Some(bytes) => wire::decode(&bytes).map_err(|error| format!("MGS: {error}"))?,
+            None => Config { fsname: fsname.to_owned(), uuid, generation: 0, targets: Vec::new() },
+        };
+        Ok(Arc::new(Mgs { kv, config: Mutex::new(config) }))
+    }
+
+    /// Notes where targets are, durably; a target that comes back elsewhere has moved.
+    pub fn register(&self, targets: Vec<TargetInfo>) -> Result<Config, String> {
+        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = config.targets.clone();
+        for target in targets {
+            match config.targets.iter_mut().find(|known| known.name == target.name) {
+                Some(known) if known.uuid != target.uuid => {
+                    return Err(format!(
+                        "{} is registered with another uuid: two directories claim to be it",
+                        target.name
+                    ));
+                }
+                Some(known) => *known = target,
+                None => config.targets.push(target),
+            }
+        }
+        config.targets.sort_by_key(|target| target.name);
+        if config.targets != before {
+            config.generation += 1;
+            let mut batch = storage::Batch::new();
+            batch.put(TABLE, KEY, wire::encode(&*config));
+            let stored = self.kv.commit(batch).and_then(|ticket| self.kv.wait_durable(ticket));
+            stored.map_err(|error| error.to_string())?;
+        }
+        Ok(config.clone())
+    }
+
+    fn answer(&self, body: &[u8]) -> ReplyMessage {
+        let failed = |reason: String| {
+            tracing::warn!("MGS: {reason}");
+            let status = wire::status_of(Err(base::FsError::Invalid));
+            ReplyMessage { status, body: Vec::new() }
+        };
+        let config = match wire::decode::<Request>(body) {
+            Ok(Request::GetConfig) => self.register(Vec::new()),
+            Ok(Request::Register { targets }) => self.register(targets),
+            Err(error) => Err(error.to_string()),
+        };
+        match config {
+            Ok(config) => {
+                ReplyMessage { status: 0, body: wire::encode(&Reply::Config(config)) }
+            }
+            Err(reason) => failed(reason),
+        }
+    }
+}
+
+impl Service for Mgs {
+    fn connected(&self, _session: Arc<Connected>) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn request(
+        &self,
+        _session: &Arc<Connected>,
+        _xid: Xid,
+        _resent: bool,
+        batch: Batch,
+        responder: Responder,
+    ) {
+        let replies = batch.messages.iter().map(|message| self.answer(&message.body)).collect();
+        responder.reply(ReplyBatch { replies, ..ReplyBatch::default() });
+    }
+
+    fn disconnected(&self, _client: ClientId) {}
+
+    fn expired(&self, _client: ClientId) {}
+}

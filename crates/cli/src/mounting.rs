@@ -1,0 +1,90 @@
+//! A mount being served: client, kernel rim and control socket together.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::Clock;
+use client::{MountConfig, Mounted};
+use fuse::kernel::mount::{MountOptions, Unmount};
+use fuse::kernel::{KernelLevel, Mount, Session, SessionConfig, mount};
+use fuse::translate::FileSystem;
+use fuse::translate::gate::Gate;
+
+use crate::control::ControlServer;
+
+/// Where to mount, and how.
+pub struct MountWish {
+    /// The directory.
+    pub point: PathBuf,
+    /// Other users may use it.
+    pub allow_other: bool,
+    /// Nothing is written.
+    pub read_only: bool,
+    /// The kernel to act as if under.
+    pub kernel: KernelLevel,
+}
+
+/// A mount.
+pub struct Mounting {
+    mounted: Arc<std::sync::Mutex<Mounted>>,
+    mount: Mount,
+    session: Option<Session>,
+    gate: Arc<Gate>,
+    _control: ControlServer,
+}
+
+impl Mounting {
+    /// Joins the file system and mounts it.
+    pub fn start(
+        config: &MountConfig,
+        wish: &MountWish,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Mounting, String> {
+        let gate = Arc::new(Gate::default());
+        let mounted = Mounted::join(config, gate.clone(), clock).map_err(|e| e.to_string())?;
+        let files = FileSystem::new(gate.clone()).map_err(|error| error.to_string())?;
+        files.serve(mounted.client().clone());
+        let options = MountOptions {
+            source: mounted.config().fsname.clone(),
+            allow_other: wish.allow_other,
+            read_only: wish.read_only,
+            setuid: nix::unistd::geteuid().is_root(),
+            devices: nix::unistd::geteuid().is_root(),
+            ..MountOptions::default()
+        };
+        let (mount, device) = mount(&wish.point, &options).map_err(|error| error.to_string())?;
+        let session_config =
+            SessionConfig { kernel: wish.kernel, ..SessionConfig::default() };
+        let session = Session::start(device, Arc::new(files), session_config)
+            .map_err(|error| error.to_string())?;
+        if let Err(error) = mount.set_read_ahead(1 << 20) {
+            tracing::debug!("read-ahead of the kernel stays as it is: {error}");
+        }
+        let mounted = Arc::new(std::sync::Mutex::new(mounted));
+        let control = ControlServer::start(&mount, mounted.clone(), gate.clone())?;
+        Ok(Mounting { mounted, mount, session: Some(session), gate, _control: control })
+    }
+
+    /// Where it is mounted.
+    pub fn point(&self) -> &Path {
+        self.mount.point()
+    }
+
+    /// Somebody unmounted it.
+    pub fn has_ended(&self) -> bool {
+        self.session.as_ref().is_none_or(Session::has_ended)
+    }
+
+    /// Unmounts and leaves the file system; nothing is lost. `Err`: it is in use and stays.
+    pub fn stop(&mut self, how: Unmount) -> Result<(), String> {
+        if !self.has_ended() {
+            self.mount.unmount(how).map_err(|error| error.to_string())?;
+        }
+        if let Some(session) = self.session.take() {
+            session.join();
+        }
+        self.gate.close();
+        self.mounted.lock().unwrap_or_else(|p| p.into_inner()).leave();
+        Ok(())
+    }
+}

@@ -1,0 +1,242 @@
+//! A serving process: every target of its directories behind one listener.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{Clock, TargetIndex, TargetKind, TargetName, Transno};
+use rpc::{
+    Address, Key, LastCommitted, MemPort, Server, ServerConfig, ServedTarget, Service,
+};
+use storage::{KvOptions, Target, TargetDir};
+use wire::mgs::{Config, TargetInfo};
+
+use crate::mgs::{self, Mgs};
+use crate::registration::{self, Registration};
+
+/// What to serve, and where.
+pub struct ServeConfig {
+    /// Directories with targets.
+    pub dirs: Vec<PathBuf>,
+    /// Addresses to listen on.
+    pub listen: Vec<Address>,
+    /// Beyond loopback although nothing is encrypted.
+    pub insecure: bool,
+    /// Where the MGS is, if it is not among the targets.
+    pub mgs: Vec<Address>,
+    /// A listener inside this process, for a mount in it.
+    pub port: Option<Arc<MemPort>>,
+}
+
+/// Targets being served.
+pub struct Serving {
+    server: Option<Server>,
+    mdts: Vec<mds::serve::MdtServer>,
+    osts: Vec<oss::serve::OstServer>,
+    addresses: Vec<Address>,
+    key: Key,
+    config: Config,
+}
+
+/// One target, opened and not yet served.
+struct Opened {
+    info: TargetInfo,
+    served: ServedTarget,
+}
+
+#[derive(Default)]
+struct Opening {
+    targets: Vec<Opened>,
+    mgs: Option<Arc<Mgs>>,
+    mdts: Vec<mds::serve::MdtServer>,
+    osts: Vec<oss::serve::OstServer>,
+}
+
+impl Serving {
+    /// Opens every target and serves it.
+    pub fn start(config: &ServeConfig, clock: Arc<dyn Clock>) -> Result<Serving, String> {
+        let mut opening = Opening::default();
+        let mut key = None;
+        for dir in &config.dirs {
+            let found = TargetDir::open(dir).map_err(|error| error.to_string())?;
+            let dir_key = Key::new(*found.key().as_bytes());
+            key.get_or_insert_with(|| dir_key.clone());
+            for target in found.into_targets() {
+                opening.open(dir, target, &dir_key, &clock)?;
+            }
+        }
+        let key = key.ok_or("no directory to serve")?;
+        let mut listen = config.listen.clone();
+        listen.extend(config.port.iter().cloned().map(Address::Mem));
+        let server_config = ServerConfig {
+            insecure: config.insecure,
+            clock: clock.clone(),
+            ..ServerConfig::new(listen)
+        };
+        let Opening { targets, mgs, mdts, osts } = opening;
+        let (infos, served): (Vec<_>, Vec<_>) =
+            targets.into_iter().map(|target| (target.info, target.served)).unzip();
+        let server =
+            Server::start(server_config, served).map_err(|error| error.to_string())?;
+        let addresses = server.local_addresses().to_vec();
+        let told = infos.into_iter().map(|info| registration::at(info, &addresses)).collect();
+        let registration = Registration {
+            mgs: mgs.as_deref(),
+            addresses: &config.mgs,
+            key: &key,
+            insecure: config.insecure,
+        };
+        let found = registration.register(told, clock.clone())?;
+        let osts_known: Vec<TargetIndex> = found
+            .targets
+            .iter()
+            .filter(|target| target.name.kind == TargetKind::Ost)
+            .map(|target| target.name.index)
+            .collect();
+        for mdt in &mdts {
+            mdt.set_osts(osts_known.clone(), registration.peers(&found, clock.clone())?);
+        }
+        Ok(Serving { server: Some(server), mdts, osts, addresses, key, config: found })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// What mounts must prove.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// The file system.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Why a target no longer serves, if one does not.
+    pub fn stopped(&self) -> Option<String> {
+        let mdts = self.mdts.iter().filter_map(mds::serve::MdtServer::stopped);
+        mdts.chain(self.osts.iter().filter_map(oss::serve::OstServer::stopped)).next()
+    }
+
+    /// Makes everything durable and ends. Nothing is lost.
+    pub fn stop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.stop();
+        }
+        self.mdts.iter().for_each(mds::serve::MdtServer::stop);
+        self.osts.iter().for_each(oss::serve::OstServer::stop);
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Opening {
+    fn open(
+        &mut self,
+        dir: &Path,
+        target: Target,
+        key: &Key,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<(), String> {
+        let superblock = target.superblock().clone();
+        let name = superblock.target;
+        let at = |error: storage::StorageError| format!("{name} in {}: {error}", dir.display());
+        let committed;
+        let service: Arc<dyn Service> = match name.kind {
+            TargetKind::Mgs => {
+                let tables = [(mgs::TABLE, "config")];
+                let kv = target.kv(&tables, options(name)).map_err(at)?;
+                let mgs = Mgs::open(kv, superblock.fs_name.as_str(), superblock.fs_uuid.0)?;
+                committed = LastCommitted::new(Transno(0));
+                self.mgs = Some(mgs.clone());
+                mgs
+            }
+            TargetKind::Mdt => {
+                committed = LastCommitted::new(Transno(0));
+                let kv = target.kv(&mds::tables(), options(name)).map_err(at)?;
+                let server = mds::serve::MdtServer::start(
+                    Arc::new(kv),
+                    committed.clone(),
+                    clock.clone(),
+                )
+                .map_err(|error| format!("{name} in {}: {error}", dir.display()))?;
+                let service = server.service();
+                self.mdts.push(server);
+                service
+            }
+            TargetKind::Ost => {
+                let kv = target.kv(&oss::records::TABLES, options(name)).map_err(at)?;
+                let (kv, store) = (Arc::new(kv), Arc::new(target.objects().map_err(at)?));
+                let oss = oss::Oss::open(store.clone(), kv.clone(), dlm::Limits::default())
+                    .map_err(at)?;
+                committed = LastCommitted::new(oss.committed());
+                let syncer = oss::Syncer::new(store, kv);
+                let server =
+                    oss::serve::OstServer::start(oss, syncer, committed.clone(), clock.clone())
+                        .map_err(|error| format!("{name}: {error}"))?;
+                let service = server.service();
+                self.osts.push(server);
+                service
+            }
+        };
+        let info =
+            TargetInfo { name, uuid: superblock.target_uuid.0, addresses: Vec::new() };
+        let served = ServedTarget {
+            name,
+            key: Some(key.clone()),
+            boot_epoch: superblock.boot_epoch,
+            last_committed: committed,
+            service: Arc::new(Held { service, _target: target }),
+        };
+        self.targets.push(Opened { info, served });
+        Ok(())
+    }
+}
+
+fn options(name: TargetName) -> KvOptions {
+    KvOptions::new(name.to_string())
+}
+
+/// A service with the lock on its directory.
+struct Held {
+    service: Arc<dyn Service>,
+    _target: Target,
+}
+
+impl Service for Held {
+    fn connected(&self, session: Arc<rpc::Connected>) -> Result<(), rpc::Refusal> {
+        self.service.connected(session)
+    }
+
+    fn request(
+        &self,
+        session: &Arc<rpc::Connected>,
+        xid: base::Xid,
+        resent: bool,
+        batch: rpc::Batch,
+        responder: rpc::Responder,
+    ) {
+        self.service.request(session, xid, resent, batch, responder);
+    }
+
+    fn disconnected(&self, client: base::ClientId) {
+        self.service.disconnected(client);
+    }
+
+    fn resumed(&self, client: base::ClientId) {
+        self.service.resumed(client);
+    }
+
+    fn expired(&self, client: base::ClientId) {
+        self.service.expired(client);
+    }
+}
+
+/// How often a serving process looks whether a target has stopped.
+pub const WATCH: Duration = Duration::from_millis(500);

@@ -1,0 +1,239 @@
+//! Answers that carry names and attributes, and their withdrawal, kept in order (hazards 1, 3, 4).
+//!
+//! An answer is checked and written while the gate is held; a withdrawal passes the gate before it
+//! tells the kernel. So an answer made before a withdrawal either goes out with timeouts of zero,
+//! or is written before the kernel is told to forget. One trap is left: an answer written but not
+//! yet digested by the thread that asked, for an inode the kernel does not have yet. Such answers
+//! are remembered until that thread asks again; the withdrawal then waits at the directory's lock,
+//! which the thread holds until it has digested the answer.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base::{ByteRange, Fid, Name};
+use client::executor::Sender;
+use client::kernel::{Forget, KernelCache};
+use tracing::{debug, warn};
+
+use crate::kernel::notify::{LateNotice, NoticePort, NotifyQueueConfig};
+use crate::kernel::{Lane, Notice, NoticeOutcome, Notifier, NotifyError, NotifyQueue, Pages};
+
+/// How long a name may stay in the kernel before the epoch is bumped instead.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// Answers not yet known to be digested, at most; beyond, every directory counts as having one.
+const OPEN_MAX: usize = 4096;
+/// A name no file has: asking the kernel to forget it waits for the directory's lock.
+const BARRIER: &[u8] = b"/";
+
+/// An answer written to a thread that has not asked again since.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    dir: Fid,
+    /// NONE: a page of the directory, with any of its children.
+    child: Fid,
+}
+
+#[derive(Default)]
+struct Answers {
+    open: HashMap<u32, Open>,
+    overflown: bool,
+}
+
+/// What is told when a notice is done, or given up for something stronger.
+type Told = Arc<Mutex<Option<Sender<()>>>>;
+
+/// The kernel's caches of one mount.
+#[derive(Default)]
+pub struct Gate {
+    answers: Mutex<Answers>,
+    rim: Mutex<Option<Rim>>,
+}
+
+struct Rim {
+    queue: Arc<NotifyQueue>,
+    notifier: Notifier,
+    /// Names being forgotten, by ticket.
+    names: Arc<Mutex<HashMap<u64, (Fid, Told)>>>,
+    epochs: Arc<std::sync::atomic::AtomicU64>,
+}
+
+/// Held while an answer is checked and written.
+pub(super) struct Passage<'a>(MutexGuard<'a, Answers>);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Passage<'_> {
+    /// `thread` is about to get an answer about `child` (or all children) of `dir`.
+    pub fn note(&mut self, thread: u32, dir: Fid, child: Fid) {
+        if self.0.open.len() >= OPEN_MAX {
+            self.0.overflown = true;
+            self.0.open.clear();
+        }
+        self.0.open.insert(thread, Open { dir, child });
+    }
+}
+
+impl Gate {
+    /// Takes notices from now on.
+    pub fn open(self: &Arc<Gate>, notifier: &Notifier) -> std::io::Result<()> {
+        let names: Arc<Mutex<HashMap<u64, (Fid, Told)>>> = Arc::default();
+        let gate = Arc::downgrade(self);
+        let late = move |late: &LateNotice| {
+            if let Some(gate) = gate.upgrade() {
+                gate.too_late(late);
+            }
+        };
+        let config = NotifyQueueConfig { deadline: PATIENCE, ..NotifyQueueConfig::default() };
+        let port: Arc<dyn NoticePort> = Arc::new(notifier.clone());
+        let queue = Arc::new(NotifyQueue::start(port, config, late)?);
+        let epochs = Arc::default();
+        *lock(&self.rim) = Some(Rim { queue, notifier: notifier.clone(), names, epochs });
+        Ok(())
+    }
+
+    /// Takes no more; waits for what is being told. Unmount first.
+    pub fn close(&self) {
+        let rim = lock(&self.rim).take();
+        drop(rim);
+    }
+
+    /// How often the last resort was used.
+    pub fn epochs(&self) -> u64 {
+        lock(&self.rim).as_ref().map_or(0, |rim| rim.epochs.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn pass(&self) -> Passage<'_> {
+        Passage(lock(&self.answers))
+    }
+
+    /// `thread` asks again: it has digested what it was told.
+    pub(super) fn asks(&self, thread: u32) {
+        if thread != 0 {
+            lock(&self.answers).open.remove(&thread);
+        }
+    }
+
+    /// An answer may be about to make an inode of `fid`.
+    fn may_appear(&self, fid: Fid, dir: Fid) -> bool {
+        let answers = lock(&self.answers);
+        answers.overflown
+            || answers.open.values().any(|open| {
+                open.child == fid || (open.dir == dir && open.child == Fid::NONE)
+            })
+    }
+
+    fn rim(&self) -> Option<(Arc<NotifyQueue>, Notifier)> {
+        lock(&self.rim).as_ref().map(|rim| (rim.queue.clone(), rim.notifier.clone()))
+    }
+
+    fn submit(
+        &self,
+        lane: Lane,
+        notice: Notice,
+        then: impl FnOnce(Result<NoticeOutcome, NotifyError>) + Send + 'static,
+    ) -> Option<u64> {
+        let (queue, _) = self.rim()?;
+        // Refused only beyond the queue's bound; `then` is dropped, which tells whoever waits.
+        queue.submit(lane, notice, then).ok()
+    }
+
+    fn forget_attributes(&self, fid: Fid, dir: Fid, done: Sender<()>) {
+        let Some((queue, notifier)) = self.rim() else { return done.send(()) };
+        // Takes no lock in the kernel, so it needs no thread of its own.
+        let told = notifier.inval_inode(fid.0, Pages::Keep);
+        let absent = matches!(told, Ok(NoticeOutcome::NotCached));
+        if !absent || dir == Fid::NONE || !self.may_appear(fid, dir) {
+            return done.send(());
+        }
+        let again = notifier.clone();
+        let name = BARRIER.into();
+        let barrier = Notice::ExpireEntry { parent: dir.0, name };
+        let then = move |_| {
+            // Whatever came of the barrier, the answer is digested or the mount is gone.
+            let _ = again.inval_inode(fid.0, Pages::Keep);
+            done.send(());
+        };
+        if queue.submit(name_lane(dir), barrier, then).is_err() {
+            debug!("too many notices: {fid} may be asked for once more");
+        }
+    }
+
+    fn forget_pages(&self, fid: Fid, range: ByteRange, done: Sender<()>) {
+        let notice = Notice::InvalInode { nodeid: fid.0, pages: Pages::Drop(range) };
+        self.submit(page_lane(fid), notice, move |_| done.send(()));
+    }
+
+    fn forget_name(&self, dir: Fid, name: &Name, expire: bool, done: Sender<()>) {
+        let told: Told = Arc::new(Mutex::new(Some(done)));
+        let Some((queue, notifier)) = self.rim() else { return tell(&told) };
+        let (parent, bytes) = (dir.0, Box::from(name.as_bytes()));
+        let notice = match expire && notifier.granted().expires_entries() {
+            true => Notice::ExpireEntry { parent, name: bytes },
+            false => Notice::InvalEntry { parent, name: bytes },
+        };
+        let then = told.clone();
+        let Ok(ticket) = queue.submit(name_lane(dir), notice, move |_| tell(&then)) else {
+            return;
+        };
+        if let Some(rim) = lock(&self.rim).as_ref() {
+            let mut names = lock(&rim.names);
+            names.retain(|_, (_, told)| lock(told).is_some());
+            names.insert(ticket, (dir, told));
+        }
+    }
+
+    /// A name is held fast in the kernel: somebody works in its directory and may be waiting for
+    /// us. Every entry is made to be looked up again instead.
+    fn too_late(&self, late: &LateNotice) {
+        let (dir, told, notifier, epochs) = {
+            let rim = lock(&self.rim);
+            let Some(rim) = rim.as_ref() else { return };
+            let Some((dir, told)) = lock(&rim.names).remove(&late.ticket) else { return };
+            (dir, told, rim.notifier.clone(), rim.epochs.clone())
+        };
+        let page_open = {
+            let answers = lock(&self.answers);
+            let of_dir = |open: &Open| open.dir == dir && open.child == Fid::NONE;
+            answers.overflown || answers.open.values().any(of_dir)
+        };
+        if lock(&told).is_none() || page_open || !notifier.granted().increments_epoch() {
+            return;
+        }
+        if notifier.inc_epoch().is_ok() {
+            epochs.fetch_add(1, Ordering::Relaxed);
+            warn!("a name in {dir} could not be withdrawn for {:?}: epoch bumped", late.waited);
+            tell(&told);
+        }
+    }
+}
+
+impl KernelCache for Gate {
+    fn forget(&self, what: Forget, done: Sender<()>) {
+        // Answers checked before the withdrawal are written before the kernel forgets.
+        drop(self.pass());
+        match what {
+            Forget::Attributes { fid, dir } => self.forget_attributes(fid, dir, done),
+            Forget::Pages { fid, range } => self.forget_pages(fid, range, done),
+            Forget::Name { dir, name, expire } => self.forget_name(dir, &name, expire, done),
+        }
+    }
+}
+
+fn tell(told: &Told) {
+    if let Some(done) = lock(told).take() {
+        done.send(());
+    }
+}
+
+/// Names of one directory go one after the other: they wait for the same lock.
+fn name_lane(dir: Fid) -> Lane {
+    Lane(dir.0.rotate_left(1))
+}
+
+fn page_lane(fid: Fid) -> Lane {
+    Lane(fid.0.rotate_left(1) | 1)
+}

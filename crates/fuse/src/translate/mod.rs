@@ -1,0 +1,265 @@
+//! Kernel request -> client call -> answer. Translation only: no decision about the file system
+//! is made here, but for which answers may be believed for how long ([`gate`]).
+
+mod errno;
+pub mod gate;
+mod listing;
+mod parked;
+mod requests;
+mod shape;
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use base::{Fid, FsError};
+use client::{Client, Entry, HandleId, executor};
+use tracing::{error, info};
+
+use crate::kernel::{
+    Delivery, Granted, Handler, Heard, InitOffer, InitWish, Notifier, Opened, Replier, Request,
+};
+use gate::Gate;
+use parked::{Parked, Promise, take};
+
+pub use errno::errno;
+
+/// What the requests are answered from.
+pub struct FileSystem {
+    context: Arc<Context>,
+}
+
+/// What every request has at hand.
+pub(crate) struct Context {
+    client: OnceLock<Client>,
+    gate: Arc<Gate>,
+    parked: Parked,
+    granted: OnceLock<Granted>,
+    selinux: bool,
+}
+
+/// One request under way: who asked, and the promise to answer.
+#[derive(Clone)]
+pub(crate) struct Asked {
+    context: Arc<Context>,
+    unique: u64,
+    thread: u32,
+    promise: Promise,
+}
+
+impl FileSystem {
+    /// `gate` is what the client was given as the kernel's caches. The client follows with
+    /// [`FileSystem::serve`], before the mount.
+    pub fn new(gate: Arc<Gate>) -> std::io::Result<FileSystem> {
+        let context = Context {
+            client: OnceLock::new(),
+            gate,
+            parked: Parked::start()?,
+            granted: OnceLock::new(),
+            selinux: std::path::Path::new("/sys/fs/selinux").exists(),
+        };
+        Ok(FileSystem { context: Arc::new(context) })
+    }
+
+    /// Answers from `client` from now on.
+    pub fn serve(&self, client: Client) {
+        if self.context.client.set(client).is_err() {
+            error!("a mount was given a second file system; the first one stays");
+        }
+    }
+
+    /// Requests that wait for a server.
+    pub fn parked(&self) -> usize {
+        self.context.parked.len()
+    }
+
+    /// What the kernel agreed to.
+    pub fn granted(&self) -> Option<Granted> {
+        self.context.granted.get().copied()
+    }
+}
+
+impl Context {
+    fn client(&self) -> Option<&Client> {
+        self.client.get()
+    }
+}
+
+impl Asked {
+    fn client(&self) -> Client {
+        self.context.client.get().expect("checked when the request came").clone()
+    }
+
+    /// Runs `work` until it waits; what is answered later is answered by whoever wakes it.
+    fn run(self, work: impl Future<Output = ()> + Send + 'static) {
+        executor::spawn(work);
+        self.context.parked.add(self.unique, self.thread, &self.promise);
+    }
+
+    /// The replier, if the caller still waits.
+    fn replier(&self) -> Option<Replier> {
+        let replier = take(&self.promise);
+        self.context.parked.remove(self.unique);
+        replier
+    }
+
+    fn error(&self, failure: FsError) {
+        if let Some(replier) = self.replier() {
+            replier.error(errno(failure));
+        }
+    }
+
+    /// Answers a call that has no result but success.
+    fn done(&self, result: Result<(), FsError>) {
+        match (result, self.replier()) {
+            (Ok(()), Some(replier)) => {
+                replier.done();
+            }
+            (Err(failure), Some(replier)) => {
+                replier.error(errno(failure));
+            }
+            (_, None) => {}
+        }
+    }
+
+    /// Answers with an entry of `dir`; nobody waiting or wanting it, the reference is given back.
+    fn entry(&self, dir: Fid, result: Result<Entry, FsError>) {
+        let entry = match result {
+            Ok(entry) => entry,
+            Err(failure) => return self.error(failure),
+        };
+        let taken = self.replier().is_some_and(|replier| {
+            let mut passage = self.context.gate.pass();
+            let current = self.client().stamp() == entry.stamp;
+            passage.note(self.thread, dir, entry.fid);
+            replier.entry(&shape::entry_of(&entry, current)) == Delivery::Taken
+        });
+        if !taken {
+            self.client().forget(entry.fid, 1);
+        }
+    }
+
+    /// Answers CREATE.
+    fn created(&self, dir: Fid, result: Result<(Entry, HandleId), FsError>, opened: Opened) {
+        let (entry, handle) = match result {
+            Ok(made) => made,
+            Err(failure) => return self.error(failure),
+        };
+        let taken = self.replier().is_some_and(|replier| {
+            let mut passage = self.context.gate.pass();
+            let current = self.client().stamp() == entry.stamp;
+            passage.note(self.thread, dir, entry.fid);
+            let opened = Opened { handle: handle.0, ..opened };
+            replier.created(&shape::entry_of(&entry, current), &opened) == Delivery::Taken
+        });
+        if !taken {
+            self.client().forget(entry.fid, 1);
+            self.client().release(handle);
+        }
+    }
+
+    /// Answers STATX.
+    fn statx(&self, fid: Fid, stat: &client::Stat) {
+        let Some(replier) = self.replier() else { return };
+        let _passage = self.context.gate.pass();
+        let current = self.client().stamp() == stat.stamp;
+        let (valid, attributes) = shape::stat_of(fid, stat, current);
+        replier.statx(valid, &attributes, Some(stat.attr.btime));
+    }
+
+    /// Answers with bytes.
+    fn data(&self, bytes: &[u8]) {
+        if let Some(replier) = self.replier() {
+            replier.data(bytes);
+        }
+    }
+
+    /// Answers with bytes, or with their number where no buffer was given.
+    fn sized_data(&self, bytes: &[u8], size: u32) {
+        let Some(replier) = self.replier() else { return };
+        match bytes.len() as u32 {
+            length if size == 0 => replier.xattr_size(length),
+            length if length > size => replier.error(errno(FsError::Range)),
+            _ => replier.data(bytes),
+        };
+    }
+
+    fn written(&self, bytes: u64) {
+        if let Some(replier) = self.replier() {
+            replier.written(bytes);
+        }
+    }
+
+    fn offset(&self, offset: u64) {
+        if let Some(replier) = self.replier() {
+            replier.offset(offset);
+        }
+    }
+
+    fn status(&self, status: &crate::kernel::FileSystemStatus) {
+        if let Some(replier) = self.replier() {
+            replier.status(status);
+        }
+    }
+
+    /// Answers OPEN or OPENDIR; false where nobody wants it any more.
+    fn opened(&self, opened: Opened) -> bool {
+        self.replier().is_some_and(|replier| replier.opened(&opened) == Delivery::Taken)
+    }
+
+    /// Answers with attributes.
+    fn stat(&self, fid: Fid, result: Result<client::Stat, FsError>) {
+        let stat = match result {
+            Ok(stat) => stat,
+            Err(failure) => return self.error(failure),
+        };
+        let Some(replier) = self.replier() else { return };
+        let _passage = self.context.gate.pass();
+        let current = self.client().stamp() == stat.stamp;
+        let (valid, attributes) = shape::stat_of(fid, &stat, current);
+        replier.attributes(valid, &attributes);
+    }
+}
+
+impl Handler for FileSystem {
+    fn init(&self, _offer: &InitOffer) -> InitWish {
+        InitWish::default()
+    }
+
+    fn ready(&self, granted: &Granted, notifier: &Notifier) {
+        info!(minor = granted.minor, "the kernel agreed to the mount");
+        // Set once: the handshake happens once.
+        let _ = self.context.granted.set(*granted);
+        if let Err(cause) = self.context.gate.open(notifier) {
+            error!("no thread to tell the kernel what to forget: {cause}");
+        }
+    }
+
+    fn handle(&self, request: Request<'_>, replier: Replier) {
+        self.context.gate.asks(request.pid);
+        if self.context.client().is_none() {
+            replier.error(crate::kernel::Errno::ENOTCONN);
+            return;
+        }
+        let asked = Asked {
+            context: self.context.clone(),
+            unique: request.unique,
+            thread: request.pid,
+            promise: Arc::new(Mutex::new(Some(replier))),
+        };
+        requests::dispatch(asked, &request);
+    }
+
+    fn forget(&self, nodeid: u64, lookups: u64) {
+        if let Some(client) = self.context.client() {
+            client.forget(Fid(nodeid), lookups);
+        }
+    }
+
+    fn interrupt(&self, unique: u64) -> Heard {
+        self.context.parked.interrupt(unique)
+    }
+
+    fn destroy(&self) {
+        self.context.parked.close();
+    }
+}

@@ -1,0 +1,400 @@
+//! Each kind of request, as the call it stands for.
+
+use base::{ByteRange, Fid, FsError};
+use client::{NewNode, Place, WriteWish};
+use wire::FileKind;
+use wire::mdt::{Caller, RenameMode, XattrMode};
+use wire::ost::AllocateMode;
+
+use super::shape::{change_of, kind_of, name, open_wish};
+use super::{Asked, listing};
+use crate::kernel::request::{
+    self, FallocateMode, ReleaseRequest, Whence, WriteRequest,
+};
+use crate::kernel::{FileSystemStatus, Errno, Op, OpenFlags, Opened, Request, SetAttributes};
+use client::HandleId;
+
+/// Unit of space in STATFS, in bytes.
+const FRAGMENT_BYTES: u64 = 4096;
+
+/// Hands the request to its call.
+pub(super) fn dispatch(asked: Asked, request: &Request<'_>) {
+    let fid = Fid(request.nodeid);
+    let caller = Caller { uid: request.uid, gid: request.gid };
+    let place = |bytes: &[u8]| Ok(Place { dir: fid, name: name(bytes)?, caller });
+    match request.op {
+        Op::Lookup { name } => lookup(asked, fid, name),
+        Op::Getattr { .. } => getattr(asked, fid),
+        Op::Statx { .. } => statx(asked, fid),
+        Op::Setattr(set) => setattr(asked, fid, caller, set),
+        Op::Readlink => readlink(asked, fid),
+        Op::Symlink { name, target } => {
+            let new = NewNode {
+                kind: FileKind::Symlink,
+                mode: 0o777,
+                rdev: 0,
+                target: target.to_vec(),
+            };
+            make(asked, place(name), Ok(new));
+        }
+        Op::Mknod { name, mode, rdev, .. } => make(asked, place(name), node(mode, rdev)),
+        Op::Mkdir { name, mode, .. } => make(asked, place(name), node(0o040000 | mode, 0)),
+        Op::Unlink { name } => unlink(asked, place(name), false),
+        Op::Rmdir { name } => unlink(asked, place(name), true),
+        Op::Rename { name, new_parent, new_name, mode } => {
+            rename(asked, place(name), Fid(new_parent), new_name, mode);
+        }
+        Op::Link { source, name } => link(asked, Fid(source), fid, name),
+        Op::Create { name, mode, flags, .. } => create(asked, place(name), mode, flags),
+        _ => dispatch_open(asked, request),
+    }
+}
+
+/// Requests on open files and directories.
+fn dispatch_open(asked: Asked, request: &Request<'_>) {
+    let fid = Fid(request.nodeid);
+    match request.op {
+        Op::Open { flags, .. } => open(asked, fid, flags),
+        Op::Read { handle, offset, size, .. } => read(asked, HandleId(handle), offset, size),
+        Op::Write(write_in) => write(asked, fid, write_in),
+        Op::Flush { handle, .. } => flush(asked, HandleId(handle)),
+        Op::Release(ReleaseRequest { handle, .. }) => {
+            asked.client().release(HandleId(handle));
+            asked.done(Ok(()));
+        }
+        Op::Fsync { .. } => fsync(asked, fid),
+        Op::Fsyncdir { .. } => fsyncdir(asked),
+        Op::Opendir { .. } => listing::opendir(asked, fid),
+        Op::Readdir { handle, offset, size } => {
+            listing::readdir(asked, fid, HandleId(handle), offset, size, false);
+        }
+        Op::Readdirplus { handle, offset, size } => {
+            listing::readdir(asked, fid, HandleId(handle), offset, size, true);
+        }
+        Op::Releasedir(ReleaseRequest { handle, .. }) => {
+            asked.client().releasedir(HandleId(handle));
+            asked.done(Ok(()));
+        }
+        Op::Fallocate { offset, length, mode, .. } => {
+            fallocate(asked, fid, ByteRange::at(offset, length), mode);
+        }
+        Op::Lseek { offset, whence, .. } => lseek(asked, fid, offset, whence),
+        _ => dispatch_rest(asked, request),
+    }
+}
+
+fn dispatch_rest(asked: Asked, request: &Request<'_>) {
+    let fid = Fid(request.nodeid);
+    match request.op {
+        Op::Getxattr { name, size } => getxattr(asked, fid, name, size),
+        Op::Listxattr { size } => listxattr(asked, fid, size),
+        Op::Setxattr { name, value, mode, .. } => setxattr(asked, fid, name, value, mode),
+        Op::Removexattr { name } => removexattr(asked, fid, name),
+        Op::Statfs => statfs(asked),
+        Op::Syncfs => sync(asked),
+        // The kernel has checked already (default_permissions).
+        Op::Access { .. } => asked.done(Ok(())),
+        // The kernel copies by reading and writing instead, keeps locks itself, and so on.
+        _ => {
+            if let Some(replier) = asked.replier() {
+                replier.error(Errno::ENOSYS);
+            }
+        }
+    }
+}
+
+fn node(mode: u32, rdev: u32) -> Result<NewNode, FsError> {
+    let kind = kind_of(mode)?;
+    Ok(NewNode { kind, mode: (mode & 0o7777) as u16, rdev, target: Vec::new() })
+}
+
+fn lookup(asked: Asked, dir: Fid, bytes: &[u8]) {
+    let (client, answer) = (asked.client(), asked.clone());
+    match bytes {
+        b"." => asked.run(async move { answer.entry(dir, client.lookup_self(dir).await) }),
+        b".." => asked.run(async move { answer.entry(dir, client.lookup_parent(dir).await) }),
+        _ => {
+            let name = match name(bytes) {
+                Ok(name) => name,
+                Err(failure) => return asked.error(failure),
+            };
+            asked.run(async move { answer.entry(dir, client.lookup(dir, &name).await) });
+        }
+    }
+}
+
+fn getattr(asked: Asked, fid: Fid) {
+    let (client, answer) = (asked.client(), asked.clone());
+    asked.run(async move { answer.stat(fid, client.getattr(fid).await) });
+}
+
+fn statx(asked: Asked, fid: Fid) {
+    let (client, answer) = (asked.client(), asked.clone());
+    asked.run(async move {
+        match client.getattr(fid).await {
+            Ok(stat) => answer.statx(fid, &stat),
+            Err(failure) => answer.error(failure),
+        }
+    });
+}
+
+fn setattr(asked: Asked, fid: Fid, caller: Caller, set: SetAttributes) {
+    let (client, answer) = (asked.client(), asked.clone());
+    let (change, handle) = (change_of(&set), set.handle.map(HandleId));
+    asked.run(async move {
+        answer.stat(fid, client.setattr(caller, fid, change, set.size, handle).await);
+    });
+}
+
+fn readlink(asked: Asked, fid: Fid) {
+    let (client, answer) = (asked.client(), asked.clone());
+    asked.run(async move {
+        match client.readlink(fid).await {
+            Ok(target) => answer.data(&target),
+            Err(failure) => answer.error(failure),
+        }
+    });
+}
+
+fn make(asked: Asked, place: Result<Place, FsError>, new: Result<NewNode, FsError>) {
+    let (place, new) = match (place, new) {
+        (Ok(place), Ok(new)) => (place, new),
+        (Err(failure), _) | (_, Err(failure)) => return asked.error(failure),
+    };
+    let (client, answer, dir) = (asked.client(), asked.clone(), place.dir);
+    asked.run(async move { answer.entry(dir, client.make(place, new).await) });
+}
+
+fn unlink(asked: Asked, place: Result<Place, FsError>, directory: bool) {
+    let place = match place {
+        Ok(place) => place,
+        Err(failure) => return asked.error(failure),
+    };
+    let (client, answer) = (asked.client(), asked.clone());
+    asked.run(async move { answer.done(client.unlink(place, directory).await) });
+}
+
+fn rename(
+    asked: Asked,
+    source: Result<Place, FsError>,
+    target_dir: Fid,
+    target: &[u8],
+    mode: request::RenameMode,
+) {
+    let mode = match mode {
+        request::RenameMode::Replace => Ok(RenameMode::Replace),
+        request::RenameMode::NoReplace => Ok(RenameMode::NoReplace),
+        request::RenameMode::Exchange => Ok(RenameMode::Exchange),
+        request::RenameMode::Other(_) => Err(FsError::Invalid),
+    };
+    let (source, target, mode) = match (source, name(target), mode) {
+        (Ok(source), Ok(target), Ok(mode)) => (source, target, mode),
+        (Err(failure), ..) | (_, Err(failure), _) | (_, _, Err(failure)) => {
+            return asked.error(failure);
+        }
+    };
+    let (client, answer) = (asked.client(), asked.clone());
+    asked.run(async move {
+        answer.done(client.rename(source, target_dir, target, mode).await);
+    });
+}
+
+fn link(asked: Asked, source: Fid, dir: Fid, bytes: &[u8]) {
+    let name = match name(bytes) {
+        Ok(name) => name,
+        Err(failure) => return asked.error(failure),
+    };
+    let (client, answer) = (asked.client(), asked.clone());
+    asked.run(async move { answer.entry(dir, client.link(source, dir, name).await) });
+}
+
+/// Writers bypass the kernel's page cache: their pages would be locked in the kernel while they
+/// wait for a lock here, which may wait for those very pages to be forgotten.
+fn opened(writes: bool, keep_cache: bool) -> Opened {
+    Opened { direct_io: writes, keep_cache, no_flush: !writes, ..Opened::default() }
+}
+
+fn create(asked: Asked, place: Result<Place, FsError>, mode: u32, flags: OpenFlags) {
+    let place = match place {
+        Ok(place) => place,
+        Err(failure) => return asked.error(failure),
+    };
+    let (client, answer, dir) = (asked.client(), asked.clone(), place.dir);
+    let wish = open_wish(flags);
+    let mode = (mode & 0o7777) as u16;
+    asked.run(async move {
+        let made = client.create(place, mode, wish.access, wish.append).await;
+        answer.created(dir, made, opened(wish.access.write, false));
+    });
+}
+
+fn open(asked: Asked, fid: Fid, flags: OpenFlags) {
+    let (client, answer) = (asked.client(), asked.clone());
+    let wish = open_wish(flags);
+    asked.run(async move {
+        let open = match client.open(fid, wish).await {
+            Ok(open) => open,
+            Err(failure) => return answer.error(failure),
+        };
+        let how = opened(wish.access.write, open.keep_cache);
+        if !answer.opened(Opened { handle: open.handle.0, ..how }) {
+            client.release(open.handle);
+        }
+    });
+}
+
+fn read(asked: Asked, handle: HandleId, offset: u64, size: u32) {
+    let (client, answer) = (asked.client(), asked.clone());
+    asked.run(async move {
+        match client.read(handle, offset, u64::from(size)).await {
+            // The data keeps its lock until it is with the kernel.
+            Ok(data) => answer.data(&data.bytes),
+            Err(failure) => answer.error(failure),
+        }
+    });
+}
+
+fn write(asked: Asked, fid: Fid, write: WriteRequest<'_>) {
+    let (client, answer) = (asked.client(), asked.clone());
+    let wish = WriteWish {
+        append: write.flags.appends() && !write.from_cache,
+        write_back: write.from_cache,
+        kill_privileges: write.kill_suid_gid,
+    };
+    let handle = (!write.from_cache).then_some(HandleId(write.handle));
+    let (offset, data) = (write.offset, write.data.to_vec());
+    asked.run(async move {
+        let length = data.len() as u64;
+        match client.write(fid, handle, offset, &data, wish).await {
+            Ok(_) => answer.written(length),
+            Err(failure) => answer.error(failure),
+        }
+    });
+}
+
+fn flush(asked: Asked, handle: HandleId) {
+    let (client, answer) = (asked.client(), asked.clone());
+    asked.run(async move { answer.done(client.flush(handle).await) });
+}
+
+fn fsync(asked: Asked, fid: Fid) {
+    let (client, answer) = (asked.client(), asked.clone());
+    asked.run(async move { answer.done(client.fsync(fid).await) });
+}
+
+fn fsyncdir(asked: Asked) {
+    let (client, answer) = (asked.client(), asked.clone());
+    asked.run(async move { answer.done(client.fsyncdir().await) });
+}
+
+fn sync(asked: Asked) {
+    let (client, answer) = (asked.client(), asked.clone());
+    asked.run(async move { answer.done(client.sync().await) });
+}
+
+fn fallocate(asked: Asked, fid: Fid, range: Option<ByteRange>, mode: FallocateMode) {
+    let mode = match mode {
+        FallocateMode::Allocate { keep_size: false } => AllocateMode::Extend,
+        FallocateMode::Allocate { keep_size: true } => AllocateMode::KeepSize,
+        FallocateMode::PunchHole => AllocateMode::PunchHole,
+        FallocateMode::ZeroRange { keep_size: false } => AllocateMode::Zero,
+        FallocateMode::ZeroRange { keep_size: true } => AllocateMode::ZeroKeepSize,
+        FallocateMode::Other(_) => return asked.error(FsError::NotSupported),
+    };
+    let Some(range) = range else { return asked.error(FsError::FileTooBig) };
+    let (client, answer) = (asked.client(), asked.clone());
+    asked.run(async move { answer.done(client.allocate(fid, range, mode).await) });
+}
+
+fn lseek(asked: Asked, fid: Fid, offset: u64, whence: Whence) {
+    let hole = match whence {
+        Whence::Data => false,
+        Whence::Hole => true,
+        Whence::Other(_) => return asked.error(FsError::Invalid),
+    };
+    let (client, answer) = (asked.client(), asked.clone());
+    asked.run(async move {
+        match client.seek(fid, offset, hole).await {
+            Ok(found) => answer.offset(found),
+            Err(failure) => answer.error(failure),
+        }
+    });
+}
+
+/// Attributes the file system does not keep (hazard 11: the kernel and coreutils stop asking for
+/// these for the whole mount once they hear so).
+fn is_foreign(asked: &Asked, name: &[u8]) -> bool {
+    (name == b"security.selinux" && !asked.context.selinux) || name.starts_with(b"system.")
+}
+
+fn getxattr(asked: Asked, fid: Fid, name: &[u8], size: u32) {
+    if is_foreign(&asked, name) {
+        return asked.error(FsError::NotSupported);
+    }
+    let (client, answer, name) = (asked.client(), asked.clone(), name.to_vec());
+    asked.run(async move {
+        match client.getxattr(fid, &name).await {
+            Ok(value) => answer.sized_data(&value, size),
+            Err(failure) => answer.error(failure),
+        }
+    });
+}
+
+fn listxattr(asked: Asked, fid: Fid, size: u32) {
+    let (client, answer) = (asked.client(), asked.clone());
+    asked.run(async move {
+        match client.listxattr(fid).await {
+            Ok(names) => {
+                let terminated = names.into_iter().flat_map(|mut name| {
+                    name.push(0);
+                    name
+                });
+                answer.sized_data(&terminated.collect::<Vec<u8>>(), size);
+            }
+            Err(failure) => answer.error(failure),
+        }
+    });
+}
+
+fn setxattr(asked: Asked, fid: Fid, name: &[u8], value: &[u8], mode: request::XattrMode) {
+    if is_foreign(&asked, name) {
+        return asked.error(FsError::NotSupported);
+    }
+    let mode = match mode {
+        request::XattrMode::Any => XattrMode::Set,
+        request::XattrMode::Create => XattrMode::Create,
+        request::XattrMode::Replace => XattrMode::Replace,
+        request::XattrMode::Other(_) => return asked.error(FsError::Invalid),
+    };
+    let (client, answer) = (asked.client(), asked.clone());
+    let (name, value) = (name.to_vec(), value.to_vec());
+    asked.run(async move { answer.done(client.setxattr(fid, name, value, mode).await) });
+}
+
+fn removexattr(asked: Asked, fid: Fid, name: &[u8]) {
+    if is_foreign(&asked, name) {
+        return asked.error(FsError::NotSupported);
+    }
+    let (client, answer, name) = (asked.client(), asked.clone(), name.to_vec());
+    asked.run(async move { answer.done(client.removexattr(fid, name).await) });
+}
+
+fn statfs(asked: Asked) {
+    let (client, answer) = (asked.client(), asked.clone());
+    asked.run(async move {
+        let space = match client.statfs().await {
+            Ok(space) => space,
+            Err(failure) => return answer.error(failure),
+        };
+        answer.status(&FileSystemStatus {
+            blocks: space.bytes_total / FRAGMENT_BYTES,
+            blocks_free: space.bytes_free / FRAGMENT_BYTES,
+            blocks_available: space.bytes_available / FRAGMENT_BYTES,
+            files: space.files_total,
+            files_free: space.files_free,
+            block_size: 1 << 20,
+            name_max: base::limits::NAME_BYTES_MAX as u32,
+            fragment_size: FRAGMENT_BYTES as u32,
+        });
+    });
+}
