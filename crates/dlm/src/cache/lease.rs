@@ -12,104 +12,115 @@ use crate::bits::Bits;
 pub(super) struct LeaseView {
     /// State read before this version is not covered, whatever the entry.
     floor: u64,
-    entries: HashMap<u64, Entry>,
+    /// By key and bit position: the bits of one entry are withdrawn and readmitted on their own.
+    parts: HashMap<(u64, usize), Part>,
 }
 
-/// What is remembered of an entry that was changed.
+/// What is remembered of one bit of an entry.
 #[derive(Debug, Default)]
-struct Entry {
-    /// For which bits it is not covered.
-    withdrawn: Bits,
-    /// For which bits it ever was not.
-    touched: Bits,
+struct Part {
+    withdrawn: bool,
     /// State of it read before this version is old.
     since: u64,
+}
+
+impl Part {
+    fn admits(&self, version: u64) -> bool {
+        !self.withdrawn && version >= self.since
+    }
 }
 
 impl LeaseView {
     /// The view that a grant brings.
     pub fn new(version: u64, withdrawn: &[(u64, Bits)]) -> LeaseView {
         let born = |(key, bits): &(u64, Bits)| {
-            let entry = Entry {
-                withdrawn: *bits,
-                touched: *bits,
-                since: version,
-            };
-            (*key, entry)
+            let key = *key;
+            let withdrawn = true;
+            let since = version;
+            bits.positions()
+                .map(move |bit| ((key, bit), Part { withdrawn, since }))
         };
         LeaseView {
             floor: version,
-            entries: withdrawn.iter().map(born).collect(),
+            parts: withdrawn.iter().flat_map(born).collect(),
         }
     }
 
     /// The server withdrew the entry.
     pub fn withdraw(&mut self, key: u64, bits: Bits, version: u64, max: usize) {
-        let entry = self.entries.entry(key).or_default();
-        if version < entry.since {
-            // The word that it was readmitted came first.
-            return;
+        for bit in bits.positions() {
+            let part = self.parts.entry((key, bit)).or_default();
+            // Else the word that it was readmitted since came first.
+            if version >= part.since {
+                part.withdrawn = true;
+                part.since = version;
+            }
         }
-        entry.withdrawn |= bits;
-        entry.touched |= bits;
-        entry.since = version;
         self.shed(max);
     }
 
     /// A reply brought current state, and the server's word that it is covered again.
     pub fn readmit(&mut self, key: Option<u64>, bits: Bits, version: u64, max: usize) {
-        let readmit = |entry: &mut Entry| {
-            if entry.since <= version {
-                entry.withdrawn = entry.withdrawn.without(bits);
-                entry.since = version;
+        let readmit = |part: &mut Part| {
+            if part.since <= version {
+                part.withdrawn = false;
+                part.since = version;
             }
         };
         match key {
             Some(key) => {
-                let entry = self.entries.entry(key).or_default();
-                entry.touched |= bits;
-                readmit(entry);
+                let bits = bits.positions();
+                bits.for_each(|bit| readmit(self.parts.entry((key, bit)).or_default()));
             }
-            None => self.entries.values_mut().for_each(readmit),
+            None => {
+                let meant = |(_, bit): &(u64, usize)| bits.overlaps(Bits(1 << bit));
+                let parts = self.parts.iter_mut().filter(|(place, _)| meant(place));
+                parts.for_each(|(_, part)| readmit(part));
+            }
         }
         self.shed(max);
     }
 
     /// State read at `version` may be used: of the entry `key`, or of the whole where `None`.
     pub fn admits(&self, key: Option<u64>, bits: Bits, version: u64) -> bool {
-        let fit = |entry: &Entry| !entry.withdrawn.overlaps(bits) && version >= entry.since;
+        let parts = |key: u64| {
+            bits.positions()
+                .filter_map(move |bit| self.parts.get(&(key, bit)))
+        };
         version >= self.floor
             && match key {
-                Some(key) => self.entries.get(&key).is_none_or(fit),
+                Some(key) => parts(key).all(|part| part.admits(version)),
                 None => {
-                    let mut touched = self
-                        .entries
-                        .values()
-                        .filter(|entry| entry.touched.overlaps(bits));
-                    touched.all(fit)
+                    let meant = |bit: usize| bits.overlaps(Bits(1 << bit));
+                    self.parts
+                        .iter()
+                        .all(|((_, bit), part)| !meant(*bit) || part.admits(version))
                 }
             }
     }
 
     /// The entry is covered as far as withdrawals go, whenever its state was read.
     pub fn covers(&self, key: u64, bits: Bits) -> bool {
-        let entry = self.entries.get(&key);
-        entry.is_none_or(|entry| !entry.withdrawn.overlaps(bits))
+        let withdrawn = |bit| {
+            self.parts
+                .get(&(key, bit))
+                .is_some_and(|part| part.withdrawn)
+        };
+        !bits.positions().any(withdrawn)
     }
 
-    /// Forgets entries that are covered again when there are too many; pages read before the last
+    /// Forgets parts that are covered again when there are too many; pages read before the last
     /// of those changes are then refused as a whole.
     fn shed(&mut self, max: usize) {
-        if self.entries.len() <= max {
+        if self.parts.len() <= max {
             return;
         }
         let mut floor = self.floor;
-        self.entries.retain(|_, entry| {
-            let keep = !entry.withdrawn.is_empty();
-            if !keep {
-                floor = floor.max(entry.since);
+        self.parts.retain(|_, part| {
+            if !part.withdrawn {
+                floor = floor.max(part.since);
             }
-            keep
+            part.withdrawn
         });
         self.floor = floor;
     }
@@ -148,6 +159,15 @@ mod tests {
             view.covers(7, Bits::CHILD),
             "the withdrawal was answered by the readmission"
         );
+    }
+
+    #[test]
+    fn a_readmission_of_one_bit_does_not_answer_a_withdrawal_of_another() {
+        let mut view = LeaseView::new(10, &[]);
+        view.readmit(Some(7), Bits::CHILD, 13, MAX);
+        view.withdraw(7, Bits::NAMES | Bits::LIST, 12, MAX);
+        assert!(view.covers(7, Bits::CHILD) && !view.covers(7, Bits::NAMES));
+        assert!(!view.admits(None, Bits::LIST, 20));
     }
 
     #[test]

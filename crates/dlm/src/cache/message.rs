@@ -154,7 +154,8 @@ pub struct CacheLimits {
     pub early_age: Duration,
     /// Own changes remembered. Beyond: older answers are not used.
     pub changes_max: usize,
-    /// Entries of one lease whose last change is remembered. Beyond: older pages are not used.
+    /// Bits of entries of one lease whose last change is remembered. Beyond: older pages are not
+    /// used.
     pub withdrawn_max: usize,
 }
 
@@ -167,7 +168,7 @@ impl Default for CacheLimits {
             early_max: limits::EARLY_CALLBACKS_MAX,
             early_age: limits::CALLBACK_DEADLINE / 2,
             changes_max: limits::EARLY_CALLBACKS_MAX,
-            withdrawn_max: 2 * limits::LEASE_WITHDRAWN_MAX,
+            withdrawn_max: 4 * limits::LEASE_WITHDRAWN_MAX,
         }
     }
 }

@@ -60,7 +60,7 @@ impl Client {
         let limits = CacheLimits {
             lru_max: 12,
             age_max: Duration::from_secs(8),
-            withdrawn_max: 5,
+            withdrawn_max: 8,
             ..CacheLimits::default()
         };
         Client {

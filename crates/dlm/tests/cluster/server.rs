@@ -22,8 +22,8 @@ struct Operation {
     what: Request,
     /// The answers to its glimpses, once it may run.
     ready: Option<Vec<Glimpsed>>,
-    /// The largest number others had written when it began.
-    floor: u64,
+    /// For a glimpse: what others had written to each block when it began.
+    floor: BTreeMap<u64, u64>,
 }
 
 /// A request that was heard and is not over: for fairness, in the order of arrival.
@@ -336,8 +336,8 @@ impl Server {
         self.next_op += 1;
         let op = OpId(self.next_op);
         let floor = match what {
-            Request::Glimpse(id) => self.written(id, Some(client)),
-            _ => 0,
+            Request::Glimpse(id) => self.written_by_others(id, client),
+            _ => BTreeMap::new(),
         };
         let operation = Operation {
             client,
@@ -360,12 +360,16 @@ impl Server {
         })
     }
 
-    /// The largest number written to a file by others: a client knows its own.
-    fn written(&self, id: u64, except: Option<ClientId>) -> u64 {
+    /// The blocks of a file that others wrote last: a client knows its own.
+    fn written_by_others(&self, id: u64, client: ClientId) -> BTreeMap<u64, u64> {
         let others = self.latest.iter().filter(|(place, _)| {
-            place.0 == id && (except.is_none() || self.writers.get(place).copied() != except)
+            place.0 == id
+                && self
+                    .writers
+                    .get(place)
+                    .is_some_and(|writer| *writer != client)
         });
-        others.map(|(_, value)| *value).max().unwrap_or(0)
+        others.map(|((_, block), value)| (*block, *value)).collect()
     }
 
     /// Runs one operation that is ready; false if none is.
@@ -448,7 +452,7 @@ impl Server {
                 Reply::Created(id, *list)
             }
             Request::Glimpse(id) => {
-                self.check_glimpse(id, floor, &ready.unwrap_or_default())?;
+                self.check_glimpse(id, &floor, &ready.unwrap_or_default())?;
                 Reply::Glimpsed
             }
             Request::Lock(..) => return Err("a lock request became an operation".into()),
@@ -473,7 +477,7 @@ impl Server {
         self.step(Input::End { op })
     }
 
-    fn check_glimpse(&self, id: u64, floor: u64, answers: &[Glimpsed]) -> Check {
+    fn check_glimpse(&self, id: u64, floor: &BTreeMap<u64, u64>, answers: &[Glimpsed]) -> Check {
         let stored = self.stored.iter().filter(|((of, _), _)| *of == id);
         let stored = stored.map(|(_, value)| *value).max().unwrap_or(0);
         let said = answers.iter().map(|answer| {
@@ -482,6 +486,7 @@ impl Server {
             u64::from_le_bytes(bytes)
         });
         let seen = said.max().unwrap_or(0).max(stored);
+        let floor = floor.values().copied().max().unwrap_or(0);
         match floor <= seen {
             true => Ok(()),
             false => Err(format!("a glimpse of {id} saw {seen}, not {floor}")),
@@ -538,19 +543,16 @@ impl Server {
         self.arrivals
             .retain(|arrival| !matches!(arrival.party, Party::Lock(of, _) if of == client));
         // What was lost with the client need not be seen.
-        let running: Vec<OpId> = self.operations.keys().copied().collect();
-        for op in running {
-            let (client, id) = match &self.operations[&op] {
-                Operation {
-                    client,
-                    what: Request::Glimpse(id),
-                    ..
-                } => (*client, *id),
-                _ => continue,
-            };
-            let written = self.written(id, Some(client));
-            if let Some(operation) = self.operations.get_mut(&op) {
-                operation.floor = operation.floor.min(written);
+        for operation in self.operations.values_mut() {
+            if let Request::Glimpse(id) = operation.what {
+                for (block, floor) in &mut operation.floor {
+                    *floor = self
+                        .latest
+                        .get(&(id, *block))
+                        .copied()
+                        .unwrap_or(0)
+                        .min(*floor);
+                }
             }
         }
         self.step(Input::Evict { client })?;
