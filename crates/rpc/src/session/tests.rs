@@ -445,6 +445,15 @@ fn a_callback_waits_until_resends_are_answered() {
 }
 
 #[test]
+fn a_callback_made_while_the_client_is_away_waits_until_it_is_ready() {
+    check(
+        "call 1\n >\n answer 1\n lose\n forget\n callback 5\n resume\n settle",
+        "server: runs 1\n server: replays xid 1\n client: 1 answered
+         client: called back 5\n server: callback 5 answered",
+    );
+}
+
+#[test]
 fn ordinary_calls_leave_slots_to_urgent_ones() {
     let mut script = String::from("grant 8\n call 0\n >\n answer 0\n <\n");
     for n in 1..=9 {
