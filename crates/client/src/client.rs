@@ -184,7 +184,11 @@ impl Client {
             }
             other => format!("{other:?}"),
         };
-        self.0.cluster.peers().map(|peer| (peer.target().to_string(), state(peer))).collect()
+        self.0
+            .cluster
+            .peers()
+            .map(|peer| (peer.target().to_string(), state(peer)))
+            .collect()
     }
 
     /// Gives every idle lock back, with what it covers: as after a fresh mount.

@@ -84,6 +84,12 @@ impl Handles {
         self.dir_by_fid.get(&fid).copied()
     }
 
+    /// The cached bytes of a file are gone: what was read ahead must be read again.
+    pub fn forget_readahead(&mut self, fid: Fid) {
+        let open = self.files.values_mut().filter(|handle| handle.fid == fid);
+        open.for_each(|handle| handle.readahead.reset());
+    }
+
     /// Files open, directories open.
     pub fn counts(&self) -> (usize, usize) {
         (self.files.len(), self.dirs.len())

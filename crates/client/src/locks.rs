@@ -237,7 +237,11 @@ impl Locks {
         let holders = std::iter::once(Holder::Mdt)
             .chain(self.osts.iter().map(|(target, _)| Holder::Ost(*target)));
         for holder in holders.collect::<Vec<_>>() {
-            for handle in self.cache(holder).map(|cache| cache.idle_handles()).unwrap_or_default() {
+            for handle in self
+                .cache(holder)
+                .map(|cache| cache.idle_handles())
+                .unwrap_or_default()
+            {
                 self.step(holder, CacheInput::GiveUp { handle });
             }
         }

@@ -331,7 +331,15 @@ impl Client {
     /// Time has passed: ages locks, sends what is old, closes what is durable.
     pub fn tick(&self) {
         let now = self.0.clock.tick();
-        self.lock().locks.tick(now);
+        {
+            let (bytes, entries) = (
+                self.0.params.cache_bytes_max(),
+                self.0.params.cache_entries_max(),
+            );
+            let mut state = self.lock();
+            state.locks.tick(now);
+            state.shrink(bytes, entries as usize);
+        }
         self.flush_aged();
         self.close_ready();
         self.send_releases();

@@ -55,8 +55,8 @@ params! {
         "Bytes written and not yet sent; beyond, writers wait.";
     dirty_age_ms = 1000, 10, 60_000,
         "Milliseconds after which written bytes are sent.";
-    dir_lease = 1, 0, 1,
-        "Keep names and attributes under directory leases; 0: ask for each.";
+    cache_bytes_max = 1 << 30, 1 << 20, 1 << 44,
+        "Bytes of file data kept in memory; set to an eighth of it (or of the cgroup's limit) at the start.";
     cache_entries_max = 4_000_000, 1000, 1 << 32,
         "Files whose attributes are kept; beyond, the least recently used are dropped.";
 }

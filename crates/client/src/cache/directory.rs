@@ -192,11 +192,6 @@ impl Directory {
     pub fn covered(&self) -> u64 {
         self.covered
     }
-
-    /// How many names are known.
-    pub fn len(&self) -> usize {
-        self.names.len()
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What is known of one file.
 
 use base::Fid;
-use wire::{Attr, FileKind, SizeState};
+use wire::{Attr, FileKind};
 
 use crate::cache::directory::Directory;
 use crate::io::file::FileState;
@@ -83,12 +83,5 @@ impl Inode {
                 true
             }
         }
-    }
-
-    /// The size needs no question to anybody, as far as the MDT knows.
-    pub fn size_is_strict(&self) -> bool {
-        self.attr
-            .as_ref()
-            .is_some_and(|attr| attr.size_state == SizeState::Strict)
     }
 }

@@ -10,10 +10,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::{Fid, Timestamp};
+use base::{Fid, Tick, Timestamp};
 use dlm::{Bits, Mode};
 use wire::attr::{Cover, DirState, Grant, Node, SizeState};
-use wire::mdt::Lease;
+use wire::mdt::{Lease, Space};
 use wire::{Attr, FileKind};
 
 use crate::cache::inode::{Covered, Inode};
@@ -40,10 +40,14 @@ pub(crate) struct State {
     pub closing: BTreeSet<Fid>,
     /// Bytes written here and not yet sent, over all files.
     pub dirty_bytes: u64,
+    /// Memory that bytes of files take here.
+    pub cached_bytes: u64,
     /// Writers that wait until less is unsent.
     pub room: WaitList,
     /// Frames with file data on their way.
     pub frames_writing: u32,
+    /// What the servers said of space, and when they were asked.
+    pub space: Option<(Tick, Space)>,
     /// Files with bytes their OST has, but not durably.
     pub uncommitted: BTreeSet<Fid>,
     /// Grows whenever something cached is withdrawn: an answer prepared before is used once.
@@ -60,8 +64,10 @@ impl State {
             dirty: BTreeSet::new(),
             closing: BTreeSet::new(),
             dirty_bytes: 0,
+            cached_bytes: 0,
             room: WaitList::default(),
             frames_writing: 0,
+            space: None,
             uncommitted: BTreeSet::new(),
             stamp,
         }
@@ -100,15 +106,41 @@ impl State {
             .or_insert_with(Inode::new)
             .file
             .get_or_insert_default();
-        let before = file.pages.dirty_bytes();
+        let before = (file.pages.dirty_bytes(), file.pages.cached_bytes());
         let result = change(file);
         let after = file.pages.dirty_bytes();
-        self.dirty_bytes = self.dirty_bytes + after - before;
+        self.cached_bytes = self.cached_bytes + file.pages.cached_bytes() - before.1;
+        self.dirty_bytes = self.dirty_bytes + after - before.0;
         match after {
             0 => self.dirty.remove(&fid),
             _ => self.dirty.insert(fid),
         };
         result
+    }
+
+    /// Keeps within `bytes` of file data and `entries` files, as far as what is unsent, open or
+    /// known to the kernel allows.
+    pub fn shrink(&mut self, bytes: u64, entries: usize) {
+        if self.cached_bytes > bytes {
+            let with_data = self.inodes.iter().filter(|(_, inode)| inode.file.is_some());
+            let fids: Vec<Fid> = with_data.map(|(fid, _)| *fid).collect();
+            for fid in fids {
+                let surplus = self.cached_bytes.saturating_sub(bytes);
+                if surplus == 0 {
+                    break;
+                }
+                self.with_pages(fid, |file| file.pages.evict_clean(surplus));
+            }
+        }
+        if self.inodes.len() > entries {
+            let surplus = self.inodes.len() - entries;
+            let locks = &self.locks;
+            let idle = self.inodes.iter().filter(|(fid, inode)| {
+                inode.is_idle() && !locks.holds_any(**fid) && !locks.has_extents(**fid)
+            });
+            let fids: Vec<Fid> = idle.map(|(fid, _)| *fid).take(surplus).collect();
+            fids.iter().for_each(|fid| drop(self.inodes.remove(fid)));
+        }
     }
 
     /// Every file known.
@@ -127,8 +159,8 @@ impl State {
             return;
         };
         let locked = self.locks.has_extents(fid);
-        if inode.file.as_ref().is_some_and(|file| file.is_idle()) && !locked {
-            inode.file = None;
+        if let Some(file) = inode.file.take_if(|file| file.is_idle() && !locked) {
+            self.cached_bytes -= file.pages.cached_bytes();
         }
         // Attributes of a file the kernel has dropped are kept while a lease still covers them:
         // they are what the next lookup wants. A directory goes with its own lock.

@@ -26,6 +26,7 @@ impl Client {
         match cached {
             Cached::Leads(fid) => {
                 bump(&self.0.stats.lookup_hit);
+                self.lock().locks.used(dir, Bits::NAMES);
                 self.statahead_hit(dir, name);
                 return self.entry(fid, true).await;
             }
@@ -83,7 +84,11 @@ impl Client {
 
     /// The file itself, with one more reference for the kernel.
     pub async fn lookup_self(&self, fid: Fid) -> Result<Entry, FsError> {
-        if self.lock().known(fid).is_none_or(|inode| inode.attr.is_none()) {
+        if self
+            .lock()
+            .known(fid)
+            .is_none_or(|inode| inode.attr.is_none())
+        {
             self.ask_attributes(fid).await?;
         }
         self.entry(fid, false).await

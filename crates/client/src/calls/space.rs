@@ -1,5 +1,7 @@
 //! Space and files of the whole file system. SEMANTICS: op.statfs
 
+use std::time::Duration;
+
 use base::FsError;
 use rpc::Urgency;
 use wire::mdt::{Reply, Request, Space};
@@ -7,9 +9,26 @@ use wire::ost;
 
 use crate::client::{Client, unexpected};
 
+/// For how long an answer is good enough: `find` and `df` ask at each start.
+const AGE_MAX: Duration = Duration::from_secs(5);
+
 impl Client {
-    /// Bytes from the OSTs, files from the MDT.
+    /// Bytes from the OSTs, files from the MDT; at most five seconds old.
     pub async fn statfs(&self) -> Result<Space, FsError> {
+        let now = self.0.clock.tick();
+        let known = self
+            .lock()
+            .space
+            .filter(|(asked, _)| now.since(*asked) < AGE_MAX);
+        if let Some((_, space)) = known {
+            return Ok(space);
+        }
+        let space = self.ask_space().await?;
+        self.lock().space = Some((now, space));
+        Ok(space)
+    }
+
+    async fn ask_space(&self) -> Result<Space, FsError> {
         let reply = self.0.mdt(Request::StatFs).await?;
         let Reply::Space(mut space) = reply else {
             return Err(unexpected(&reply));

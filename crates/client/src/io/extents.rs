@@ -29,11 +29,6 @@ impl<V: Copy + PartialEq> Extents<V> {
         self.total
     }
 
-    /// No byte has a value.
-    pub fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
-    }
-
     /// Gives every byte of `range` the value, whatever it had before.
     pub fn insert(&mut self, range: ByteRange, value: V) {
         if range.is_empty() {

@@ -95,11 +95,6 @@ pub struct PageCache {
 }
 
 impl PageCache {
-    /// An empty cache.
-    pub fn new() -> PageCache {
-        PageCache::default()
-    }
-
     /// The application writes. The bytes are dirty from `now` on.
     pub fn write(&mut self, offset: u64, data: &[u8], now: Tick) {
         let Some(range) = ByteRange::at(offset, data.len() as u64) else {

@@ -34,7 +34,7 @@ fn all(cache: &mut PageCache, max: u64) -> Vec<WriteOut> {
 
 #[test]
 fn a_byte_rewritten_in_flight_stays_dirty_and_waits() {
-    let mut cache = PageCache::new();
+    let mut cache = PageCache::default();
     cache.write(0, b"aaaa", Tick(SECOND));
     let first = all(&mut cache, u64::MAX);
     assert_eq!((first.len(), &first[0].bytes[..]), (1, &b"aaaa"[..]));
@@ -53,7 +53,7 @@ fn a_byte_rewritten_in_flight_stays_dirty_and_waits() {
 
 #[test]
 fn a_failed_write_keeps_its_age_and_the_newer_bytes() {
-    let mut cache = PageCache::new();
+    let mut cache = PageCache::default();
     cache.write(0, b"aaaa", Tick(SECOND));
     let sent = all(&mut cache, u64::MAX);
     assert_eq!(cache.oldest_dirty(), None);
@@ -65,7 +65,7 @@ fn a_failed_write_keeps_its_age_and_the_newer_bytes() {
 
 #[test]
 fn old_bytes_from_the_server_do_not_come_back_after_a_truncate() {
-    let mut cache = PageCache::new();
+    let mut cache = PageCache::default();
     let asked = cache.generation();
     cache.truncate(0);
     assert!(!cache.fill(0, b"old", asked));
@@ -78,7 +78,7 @@ fn old_bytes_from_the_server_do_not_come_back_after_a_truncate() {
 
 #[test]
 fn a_dropped_range_is_not_sent_twice_at_once() {
-    let mut cache = PageCache::new();
+    let mut cache = PageCache::default();
     cache.write(0, b"aaaa", Tick(0));
     let first = all(&mut cache, u64::MAX);
     cache.truncate(0);
@@ -91,7 +91,7 @@ fn a_dropped_range_is_not_sent_twice_at_once() {
 
 #[test]
 fn uncommitted_bytes_stay_and_are_dirty_again_after_a_restart() {
-    let mut cache = PageCache::new();
+    let mut cache = PageCache::default();
     assert!(cache.fill(10, b"read", cache.generation()));
     cache.write(0, b"one", Tick(0));
     let sent = all(&mut cache, u64::MAX);
@@ -111,7 +111,7 @@ fn uncommitted_bytes_stay_and_are_dirty_again_after_a_restart() {
 
 #[test]
 fn write_out_comes_in_bulk_sized_pieces_and_stops_at_the_bound() {
-    let mut cache = PageCache::new();
+    let mut cache = PageCache::default();
     for block in 0..80u64 {
         cache.write(
             block * BLOCK_BYTES,
@@ -135,7 +135,7 @@ fn write_out_comes_in_bulk_sized_pieces_and_stops_at_the_bound() {
 
 #[test]
 fn memory_follows_the_file_and_the_oldest_blocks_go_first() {
-    let mut cache = PageCache::new();
+    let mut cache = PageCache::default();
     assert!(cache.fill(0, b"tiny", cache.generation()));
     assert!(cache.cached_bytes() < 100);
     for block in 1..10u64 {
@@ -154,7 +154,7 @@ fn memory_follows_the_file_and_the_oldest_blocks_go_first() {
 
 #[test]
 fn any_range_can_be_dropped() {
-    let mut cache = PageCache::new();
+    let mut cache = PageCache::default();
     cache.write(base::limits::FILE_BYTES_MAX - 3, b"end", Tick(0));
     cache.discard(ByteRange::new(5, 5));
     assert_eq!(cache.dirty_end(), Some(base::limits::FILE_BYTES_MAX));
@@ -400,7 +400,7 @@ proptest! {
 
     #[test]
     fn agrees_with_an_array_of_bytes(ops in proptest::collection::vec(op(), 1..60)) {
-        let mut cache = PageCache::new();
+        let mut cache = PageCache::default();
         let mut reference = Reference::new();
         for op in &ops {
             reference.step(&mut cache, op);

@@ -199,7 +199,8 @@ impl Client {
                 false => Vec::new(),
             };
             let whole = self.pad(fid, *hole, bytes).await?;
-            self.lock().file(fid).pages.fill(hole.start, &whole, asked);
+            self.lock()
+                .with_pages(fid, |file| file.pages.fill(hole.start, &whole, asked));
         }
         Ok(())
     }
@@ -308,8 +309,10 @@ impl Client {
         let bytes = slice(&answer.bulk, bulk)?;
         let mut state = self.lock();
         take_extent(&mut state, fid, target, &grant, attr);
-        state.file(fid).object_exists = true;
-        state.file(fid).pages.fill(range.start, bytes, asked);
+        state.with_pages(fid, |file| {
+            file.object_exists = true;
+            file.pages.fill(range.start, bytes, asked)
+        });
         Ok(())
     }
 

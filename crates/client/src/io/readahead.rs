@@ -34,6 +34,7 @@ impl ReadAhead {
     }
 
     /// How far ahead of the reader this reads, in bytes.
+    #[cfg(test)]
     pub fn window(&self) -> u64 {
         self.window
     }

@@ -97,6 +97,7 @@ impl Client {
             file.revoking = Revoking::No;
             file.waiters.wake_all();
         });
+        state.handles.forget_readahead(fid);
         state.drop_if_idle(fid);
     }
 

@@ -87,11 +87,19 @@ impl Gate {
                 gate.too_late(late);
             }
         };
-        let config = NotifyQueueConfig { deadline: PATIENCE, ..NotifyQueueConfig::default() };
+        let config = NotifyQueueConfig {
+            deadline: PATIENCE,
+            ..NotifyQueueConfig::default()
+        };
         let port: Arc<dyn NoticePort> = Arc::new(notifier.clone());
         let queue = Arc::new(NotifyQueue::start(port, config, late)?);
         let epochs = Arc::default();
-        *lock(&self.rim) = Some(Rim { queue, notifier: notifier.clone(), names, epochs });
+        *lock(&self.rim) = Some(Rim {
+            queue,
+            notifier: notifier.clone(),
+            names,
+            epochs,
+        });
         Ok(())
     }
 
@@ -103,7 +111,9 @@ impl Gate {
 
     /// How often the last resort was used.
     pub fn epochs(&self) -> u64 {
-        lock(&self.rim).as_ref().map_or(0, |rim| rim.epochs.load(Ordering::Relaxed))
+        lock(&self.rim)
+            .as_ref()
+            .map_or(0, |rim| rim.epochs.load(Ordering::Relaxed))
     }
 
     pub(super) fn pass(&self) -> Passage<'_> {
@@ -121,13 +131,16 @@ impl Gate {
     fn may_appear(&self, fid: Fid, dir: Fid) -> bool {
         let answers = lock(&self.answers);
         answers.overflown
-            || answers.open.values().any(|open| {
-                open.child == fid || (open.dir == dir && open.child == Fid::NONE)
-            })
+            || answers
+                .open
+                .values()
+                .any(|open| open.child == fid || (open.dir == dir && open.child == Fid::NONE))
     }
 
     fn rim(&self) -> Option<(Arc<NotifyQueue>, Notifier)> {
-        lock(&self.rim).as_ref().map(|rim| (rim.queue.clone(), rim.notifier.clone()))
+        lock(&self.rim)
+            .as_ref()
+            .map(|rim| (rim.queue.clone(), rim.notifier.clone()))
     }
 
     fn submit(
@@ -142,7 +155,9 @@ impl Gate {
     }
 
     fn forget_attributes(&self, fid: Fid, dir: Fid, done: Sender<()>) {
-        let Some((queue, notifier)) = self.rim() else { return done.send(()) };
+        let Some((queue, notifier)) = self.rim() else {
+            return done.send(());
+        };
         // Takes no lock in the kernel, so it needs no thread of its own.
         let told = notifier.inval_inode(fid.0, Pages::Keep);
         let absent = matches!(told, Ok(NoticeOutcome::NotCached));
@@ -151,7 +166,10 @@ impl Gate {
         }
         let again = notifier.clone();
         let name = BARRIER.into();
-        let barrier = Notice::ExpireEntry { parent: dir.0, name };
+        let barrier = Notice::ExpireEntry {
+            parent: dir.0,
+            name,
+        };
         let then = move |_| {
             // Whatever came of the barrier, the answer is digested or the mount is gone.
             let _ = again.inval_inode(fid.0, Pages::Keep);
@@ -163,17 +181,28 @@ impl Gate {
     }
 
     fn forget_pages(&self, fid: Fid, range: ByteRange, done: Sender<()>) {
-        let notice = Notice::InvalInode { nodeid: fid.0, pages: Pages::Drop(range) };
+        let notice = Notice::InvalInode {
+            nodeid: fid.0,
+            pages: Pages::Drop(range),
+        };
         self.submit(page_lane(fid), notice, move |_| done.send(()));
     }
 
     fn forget_name(&self, dir: Fid, name: &Name, expire: bool, done: Sender<()>) {
         let told: Told = Arc::new(Mutex::new(Some(done)));
-        let Some((queue, notifier)) = self.rim() else { return tell(&told) };
+        let Some((queue, notifier)) = self.rim() else {
+            return tell(&told);
+        };
         let (parent, bytes) = (dir.0, Box::from(name.as_bytes()));
         let notice = match expire && notifier.granted().expires_entries() {
-            true => Notice::ExpireEntry { parent, name: bytes },
-            false => Notice::InvalEntry { parent, name: bytes },
+            true => Notice::ExpireEntry {
+                parent,
+                name: bytes,
+            },
+            false => Notice::InvalEntry {
+                parent,
+                name: bytes,
+            },
         };
         let then = told.clone();
         let Ok(ticket) = queue.submit(name_lane(dir), notice, move |_| tell(&then)) else {
@@ -192,7 +221,9 @@ impl Gate {
         let (dir, told, notifier, epochs) = {
             let rim = lock(&self.rim);
             let Some(rim) = rim.as_ref() else { return };
-            let Some((dir, told)) = lock(&rim.names).remove(&late.ticket) else { return };
+            let Some((dir, told)) = lock(&rim.names).remove(&late.ticket) else {
+                return;
+            };
             (dir, told, rim.notifier.clone(), rim.epochs.clone())
         };
         let page_open = {
@@ -205,7 +236,10 @@ impl Gate {
         }
         if notifier.inc_epoch().is_ok() {
             epochs.fetch_add(1, Ordering::Relaxed);
-            warn!("a name in {dir} could not be withdrawn for {:?}: epoch bumped", late.waited);
+            warn!(
+                "a name in {dir} could not be withdrawn for {:?}: epoch bumped",
+                late.waited
+            );
             tell(&told);
         }
     }

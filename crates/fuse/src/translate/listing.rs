@@ -22,8 +22,12 @@ pub(super) fn opendir(asked: Asked, fid: Fid) {
             Ok(open) => open,
             Err(failure) => return answer.error(failure),
         };
-        let opened =
-            Opened { handle: handle.0, keep_cache, cache_dir: true, ..Opened::default() };
+        let opened = Opened {
+            handle: handle.0,
+            keep_cache,
+            cache_dir: true,
+            ..Opened::default()
+        };
         if !answer.opened(opened) {
             client.releasedir(handle);
         }
@@ -70,8 +74,9 @@ impl Asked {
         }
         client.remember(told.iter().copied());
         passage.note(self.thread, fid, Fid::NONE);
-        let taken =
-            self.replier().is_some_and(|replier| replier.directory(&buffer) == Delivery::Taken);
+        let taken = self
+            .replier()
+            .is_some_and(|replier| replier.directory(&buffer) == Delivery::Taken);
         drop(passage);
         if !taken {
             told.iter().for_each(|fid| client.forget(*fid, 1));
@@ -86,22 +91,26 @@ impl Asked {
 }
 
 /// `.` and `..`, where the reader has not had them. False: the buffer is full.
-fn push_dots(
-    buffer: &mut DirectoryBuffer,
-    fid: Fid,
-    parent: Fid,
-    offset: u64,
-    plus: bool,
-) -> bool {
-    let dots = [(AFTER_DOT, fid, &b"."[..]), (AFTER_DOT_DOT, parent, &b".."[..])];
+fn push_dots(buffer: &mut DirectoryBuffer, fid: Fid, parent: Fid, offset: u64, plus: bool) -> bool {
+    let dots = [
+        (AFTER_DOT, fid, &b"."[..]),
+        (AFTER_DOT_DOT, parent, &b".."[..]),
+    ];
     let kind = DirEntry::kind_of(kind_bits(wire::FileKind::Directory));
-    dots.into_iter().filter(|(next, ..)| offset < *next).all(|(next, ino, name)| {
-        let entry = DirEntry { ino: ino.0, next, kind, name };
-        match plus {
-            true => buffer.push_plus(&entry, &bare()),
-            false => buffer.push(&entry),
-        }
-    })
+    dots.into_iter()
+        .filter(|(next, ..)| offset < *next)
+        .all(|(next, ino, name)| {
+            let entry = DirEntry {
+                ino: ino.0,
+                next,
+                kind,
+                name,
+            };
+            match plus {
+                true => buffer.push_plus(&entry, &bare()),
+                false => buffer.push(&entry),
+            }
+        })
 }
 
 fn push(
@@ -112,7 +121,12 @@ fn push(
 ) -> bool {
     let kind = DirEntry::kind_of(kind_bits(entry.kind));
     let name = entry.name.as_bytes();
-    let dirent = DirEntry { ino: entry.fid.0, next: entry.cookie, kind, name };
+    let dirent = DirEntry {
+        ino: entry.fid.0,
+        next: entry.cookie,
+        kind,
+        name,
+    };
     match (plus, known) {
         (true, Some(known)) => buffer.push_plus(&dirent, &entry_of(known, true)),
         (true, None) => buffer.push_plus(&dirent, &bare()),

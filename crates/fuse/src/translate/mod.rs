@@ -57,7 +57,9 @@ impl FileSystem {
             granted: OnceLock::new(),
             selinux: std::path::Path::new("/sys/fs/selinux").exists(),
         };
-        Ok(FileSystem { context: Arc::new(context) })
+        Ok(FileSystem {
+            context: Arc::new(context),
+        })
     }
 
     /// Answers from `client` from now on.
@@ -86,13 +88,19 @@ impl Context {
 
 impl Asked {
     fn client(&self) -> Client {
-        self.context.client.get().expect("checked when the request came").clone()
+        self.context
+            .client
+            .get()
+            .expect("checked when the request came")
+            .clone()
     }
 
     /// Runs `work` until it waits; what is answered later is answered by whoever wakes it.
     fn run(self, work: impl Future<Output = ()> + Send + 'static) {
         executor::spawn(work);
-        self.context.parked.add(self.unique, self.thread, &self.promise);
+        self.context
+            .parked
+            .add(self.unique, self.thread, &self.promise);
     }
 
     /// The replier, if the caller still waits.
@@ -148,7 +156,10 @@ impl Asked {
             let mut passage = self.context.gate.pass();
             let current = self.client().stamp() == entry.stamp;
             passage.note(self.thread, dir, entry.fid);
-            let opened = Opened { handle: handle.0, ..opened };
+            let opened = Opened {
+                handle: handle.0,
+                ..opened
+            };
             replier.created(&shape::entry_of(&entry, current), &opened) == Delivery::Taken
         });
         if !taken {
@@ -159,7 +170,9 @@ impl Asked {
 
     /// Answers STATX.
     fn statx(&self, fid: Fid, stat: &client::Stat) {
-        let Some(replier) = self.replier() else { return };
+        let Some(replier) = self.replier() else {
+            return;
+        };
         let _passage = self.context.gate.pass();
         let current = self.client().stamp() == stat.stamp;
         let (valid, attributes) = shape::stat_of(fid, stat, current);
@@ -175,7 +188,9 @@ impl Asked {
 
     /// Answers with bytes, or with their number where no buffer was given.
     fn sized_data(&self, bytes: &[u8], size: u32) {
-        let Some(replier) = self.replier() else { return };
+        let Some(replier) = self.replier() else {
+            return;
+        };
         match bytes.len() as u32 {
             length if size == 0 => replier.xattr_size(length),
             length if length > size => replier.error(errno(FsError::Range)),
@@ -203,7 +218,8 @@ impl Asked {
 
     /// Answers OPEN or OPENDIR; false where nobody wants it any more.
     fn opened(&self, opened: Opened) -> bool {
-        self.replier().is_some_and(|replier| replier.opened(&opened) == Delivery::Taken)
+        self.replier()
+            .is_some_and(|replier| replier.opened(&opened) == Delivery::Taken)
     }
 
     /// Answers with attributes.
@@ -212,7 +228,9 @@ impl Asked {
             Ok(stat) => stat,
             Err(failure) => return self.error(failure),
         };
-        let Some(replier) = self.replier() else { return };
+        let Some(replier) = self.replier() else {
+            return;
+        };
         let _passage = self.context.gate.pass();
         let current = self.client().stamp() == stat.stamp;
         let (valid, attributes) = shape::stat_of(fid, &stat, current);

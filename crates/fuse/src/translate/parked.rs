@@ -46,7 +46,10 @@ impl Parked {
         let work = shared.clone();
         let thread = std::thread::Builder::new().name("fuse-interrupt".to_owned());
         let watch = thread.spawn(move || watch(&work))?;
-        Ok(Parked { shared, watch: Mutex::new(Some(watch)) })
+        Ok(Parked {
+            shared,
+            watch: Mutex::new(Some(watch)),
+        })
     }
 
     /// The request `unique` of `thread` was begun and is not answered yet, unless it is.
@@ -89,7 +92,11 @@ impl Parked {
         let left: Vec<Promise> = {
             let mut state = lock(&self.shared.0);
             state.closed = true;
-            state.waiting.drain().map(|(_, (_, promise))| promise).collect()
+            state
+                .waiting
+                .drain()
+                .map(|(_, (_, promise))| promise)
+                .collect()
         };
         self.shared.1.notify_all();
         left.iter().for_each(answer);
@@ -138,7 +145,10 @@ fn is_dying(thread: u32) -> bool {
     };
     status
         .lines()
-        .filter_map(|line| line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:")))
+        .filter_map(|line| {
+            line.strip_prefix("SigPnd:")
+                .or_else(|| line.strip_prefix("ShdPnd:"))
+        })
         .filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok())
         .any(|mask| mask & SIGKILL_BIT != 0)
 }

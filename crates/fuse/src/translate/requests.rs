@@ -8,10 +8,8 @@ use wire::ost::AllocateMode;
 
 use super::shape::{change_of, kind_of, name, open_wish};
 use super::{Asked, listing};
-use crate::kernel::request::{
-    self, FallocateMode, ReleaseRequest, Whence, WriteRequest,
-};
-use crate::kernel::{FileSystemStatus, Errno, Op, OpenFlags, Opened, Request, SetAttributes};
+use crate::kernel::request::{self, FallocateMode, ReleaseRequest, Whence, WriteRequest};
+use crate::kernel::{Errno, FileSystemStatus, Op, OpenFlags, Opened, Request, SetAttributes};
 use client::HandleId;
 
 /// Unit of space in STATFS, in bytes.
@@ -20,8 +18,17 @@ const FRAGMENT_BYTES: u64 = 4096;
 /// Hands the request to its call.
 pub(super) fn dispatch(asked: Asked, request: &Request<'_>) {
     let fid = Fid(request.nodeid);
-    let caller = Caller { uid: request.uid, gid: request.gid };
-    let place = |bytes: &[u8]| Ok(Place { dir: fid, name: name(bytes)?, caller });
+    let caller = Caller {
+        uid: request.uid,
+        gid: request.gid,
+    };
+    let place = |bytes: &[u8]| {
+        Ok(Place {
+            dir: fid,
+            name: name(bytes)?,
+            caller,
+        })
+    };
     match request.op {
         Op::Lookup { name } => lookup(asked, fid, name),
         Op::Getattr { .. } => getattr(asked, fid),
@@ -37,15 +44,24 @@ pub(super) fn dispatch(asked: Asked, request: &Request<'_>) {
             };
             make(asked, place(name), Ok(new));
         }
-        Op::Mknod { name, mode, rdev, .. } => make(asked, place(name), node(mode, rdev)),
+        Op::Mknod {
+            name, mode, rdev, ..
+        } => make(asked, place(name), node(mode, rdev)),
         Op::Mkdir { name, mode, .. } => make(asked, place(name), node(0o040000 | mode, 0)),
         Op::Unlink { name } => unlink(asked, place(name), false),
         Op::Rmdir { name } => unlink(asked, place(name), true),
-        Op::Rename { name, new_parent, new_name, mode } => {
+        Op::Rename {
+            name,
+            new_parent,
+            new_name,
+            mode,
+        } => {
             rename(asked, place(name), Fid(new_parent), new_name, mode);
         }
         Op::Link { source, name } => link(asked, Fid(source), fid, name),
-        Op::Create { name, mode, flags, .. } => create(asked, place(name), mode, flags),
+        Op::Create {
+            name, mode, flags, ..
+        } => create(asked, place(name), mode, flags),
         _ => dispatch_open(asked, request),
     }
 }
@@ -55,7 +71,12 @@ fn dispatch_open(asked: Asked, request: &Request<'_>) {
     let fid = Fid(request.nodeid);
     match request.op {
         Op::Open { flags, .. } => open(asked, fid, flags),
-        Op::Read { handle, offset, size, .. } => read(asked, HandleId(handle), offset, size),
+        Op::Read {
+            handle,
+            offset,
+            size,
+            ..
+        } => read(asked, HandleId(handle), offset, size),
         Op::Write(write_in) => write(asked, fid, write_in),
         Op::Flush { handle, .. } => flush(asked, HandleId(handle)),
         Op::Release(ReleaseRequest { handle, .. }) => {
@@ -65,17 +86,30 @@ fn dispatch_open(asked: Asked, request: &Request<'_>) {
         Op::Fsync { .. } => fsync(asked, fid),
         Op::Fsyncdir { .. } => fsyncdir(asked),
         Op::Opendir { .. } => listing::opendir(asked, fid),
-        Op::Readdir { handle, offset, size } => {
+        Op::Readdir {
+            handle,
+            offset,
+            size,
+        } => {
             listing::readdir(asked, fid, HandleId(handle), offset, size, false);
         }
-        Op::Readdirplus { handle, offset, size } => {
+        Op::Readdirplus {
+            handle,
+            offset,
+            size,
+        } => {
             listing::readdir(asked, fid, HandleId(handle), offset, size, true);
         }
         Op::Releasedir(ReleaseRequest { handle, .. }) => {
             asked.client().releasedir(HandleId(handle));
             asked.done(Ok(()));
         }
-        Op::Fallocate { offset, length, mode, .. } => {
+        Op::Fallocate {
+            offset,
+            length,
+            mode,
+            ..
+        } => {
             fallocate(asked, fid, ByteRange::at(offset, length), mode);
         }
         Op::Lseek { offset, whence, .. } => lseek(asked, fid, offset, whence),
@@ -88,7 +122,9 @@ fn dispatch_rest(asked: Asked, request: &Request<'_>) {
     match request.op {
         Op::Getxattr { name, size } => getxattr(asked, fid, name, size),
         Op::Listxattr { size } => listxattr(asked, fid, size),
-        Op::Setxattr { name, value, mode, .. } => setxattr(asked, fid, name, value, mode),
+        Op::Setxattr {
+            name, value, mode, ..
+        } => setxattr(asked, fid, name, value, mode),
         Op::Removexattr { name } => removexattr(asked, fid, name),
         Op::Statfs => statfs(asked),
         Op::Syncfs => sync(asked),
@@ -105,7 +141,12 @@ fn dispatch_rest(asked: Asked, request: &Request<'_>) {
 
 fn node(mode: u32, rdev: u32) -> Result<NewNode, FsError> {
     let kind = kind_of(mode)?;
-    Ok(NewNode { kind, mode: (mode & 0o7777) as u16, rdev, target: Vec::new() })
+    Ok(NewNode {
+        kind,
+        mode: (mode & 0o7777) as u16,
+        rdev,
+        target: Vec::new(),
+    })
 }
 
 fn lookup(asked: Asked, dir: Fid, bytes: &[u8]) {
@@ -142,7 +183,10 @@ fn setattr(asked: Asked, fid: Fid, caller: Caller, set: SetAttributes) {
     let (client, answer) = (asked.client(), asked.clone());
     let (change, handle) = (change_of(&set), set.handle.map(HandleId));
     asked.run(async move {
-        answer.stat(fid, client.setattr(caller, fid, change, set.size, handle).await);
+        answer.stat(
+            fid,
+            client.setattr(caller, fid, change, set.size, handle).await,
+        );
     });
 }
 
@@ -211,7 +255,12 @@ fn link(asked: Asked, source: Fid, dir: Fid, bytes: &[u8]) {
 /// Writers bypass the kernel's page cache: their pages would be locked in the kernel while they
 /// wait for a lock here, which may wait for those very pages to be forgotten.
 fn opened(writes: bool, keep_cache: bool) -> Opened {
-    Opened { direct_io: writes, keep_cache, no_flush: !writes, ..Opened::default() }
+    Opened {
+        direct_io: writes,
+        keep_cache,
+        no_flush: !writes,
+        ..Opened::default()
+    }
 }
 
 fn create(asked: Asked, place: Result<Place, FsError>, mode: u32, flags: OpenFlags) {
@@ -237,7 +286,10 @@ fn open(asked: Asked, fid: Fid, flags: OpenFlags) {
             Err(failure) => return answer.error(failure),
         };
         let how = opened(wish.access.write, open.keep_cache);
-        if !answer.opened(Opened { handle: open.handle.0, ..how }) {
+        if !answer.opened(Opened {
+            handle: open.handle.0,
+            ..how
+        }) {
             client.release(open.handle);
         }
     });
@@ -301,7 +353,9 @@ fn fallocate(asked: Asked, fid: Fid, range: Option<ByteRange>, mode: FallocateMo
         FallocateMode::ZeroRange { keep_size: true } => AllocateMode::ZeroKeepSize,
         FallocateMode::Other(_) => return asked.error(FsError::NotSupported),
     };
-    let Some(range) = range else { return asked.error(FsError::FileTooBig) };
+    let Some(range) = range else {
+        return asked.error(FsError::FileTooBig);
+    };
     let (client, answer) = (asked.client(), asked.clone());
     asked.run(async move { answer.done(client.allocate(fid, range, mode).await) });
 }

@@ -24,7 +24,10 @@ const KINDS: [(FileKind, u32); 7] = [
 
 /// The type bits of st_mode.
 pub(super) fn kind_bits(kind: FileKind) -> u32 {
-    KINDS.iter().find(|(known, _)| *known == kind).map_or(0, |(_, bits)| *bits)
+    KINDS
+        .iter()
+        .find(|(known, _)| *known == kind)
+        .map_or(0, |(_, bits)| *bits)
 }
 
 /// The kind that st_mode's type bits say; none given means a regular file.
@@ -86,7 +89,11 @@ pub(super) fn name(bytes: &[u8]) -> Result<Name, FsError> {
 pub(super) fn open_wish(flags: OpenFlags) -> OpenWish {
     let access = flags.access();
     OpenWish {
-        access: Access { read: access.reads(), write: access.writes(), exec: flags.executes() },
+        access: Access {
+            read: access.reads(),
+            write: access.writes(),
+            exec: flags.executes(),
+        },
         append: flags.appends(),
     }
 }
@@ -111,5 +118,8 @@ pub(super) fn change_of(set: &SetAttributes) -> SetAttr {
 
 /// What a GETATTR is answered.
 pub(super) fn stat_of(fid: Fid, stat: &Stat, current: bool) -> (Duration, Attributes) {
-    (timeout(stat.valid && current), attributes_of(fid, &stat.attr))
+    (
+        timeout(stat.valid && current),
+        attributes_of(fid, &stat.attr),
+    )
 }
