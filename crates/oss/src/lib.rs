@@ -16,8 +16,10 @@ mod oss;
 mod outbox;
 pub mod records;
 pub mod serve;
+mod syncer;
 
 pub use durability::{SYNC_INTERVAL, SyncTicket};
-pub use objects::{Syncer, TOMBSTONE_AGE};
+pub use objects::TOMBSTONE_AGE;
 pub use oss::{Call, Oss};
 pub use outbox::{Answer, Outbox, Output};
+pub use syncer::{SyncWork, Syncer, Touched};

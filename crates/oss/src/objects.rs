@@ -21,6 +21,7 @@ use crate::records::{
     HISTORY_KEY, History, META, OBJECTS, ObjectRecord, TOMBSTONES, Tombstone, object_key,
     object_of_key,
 };
+use crate::syncer::Touched;
 
 /// How long a tombstone is kept: far longer than a client that lost its right to write keeps
 /// unwritten data and than any message is under way. File ids are never reused, so all that a
@@ -40,6 +41,8 @@ pub struct Objects {
     kv: Arc<Kv>,
     /// Records newer than the store's.
     changed: BTreeMap<ObjectId, ObjectRecord>,
+    /// Some of them went to the store since the last sync began.
+    saved_early: bool,
     /// Removed since the last sync began.
     removed: Vec<ObjectId>,
     /// Removed before the running sync began.
@@ -60,6 +63,7 @@ impl Objects {
             store,
             kv,
             changed: BTreeMap::new(),
+            saved_early: false,
             removed: Vec::new(),
             removing: Vec::new(),
             ageing: Vec::new(),
@@ -196,11 +200,18 @@ impl Objects {
         })
     }
 
-    /// A sync begins now: hands everything kept in memory to the store.
-    pub fn before_sync(&mut self) -> Outcome<()> {
+    /// A sync begins now: hands everything kept in memory to the store, and says which objects the
+    /// sync is about.
+    pub fn before_sync(&mut self) -> Outcome<Touched> {
+        let objects = self.changed.keys().chain(&self.removed);
+        let touched = match self.saved_early {
+            true => Touched::Many,
+            false => Touched::of(objects.copied()),
+        };
         self.save()?;
+        self.saved_early = false;
         self.removing.append(&mut self.removed);
-        Ok(())
+        Ok(touched)
     }
 
     /// That sync is done: removals made before it began are final.
@@ -260,6 +271,7 @@ impl Objects {
         };
         self.changed.insert(id, record);
         if self.changed.len() > CHANGED_RECORDS_MAX {
+            self.saved_early = true;
             self.save()?;
         }
         Ok(())
@@ -342,28 +354,6 @@ pub struct Change {
     pub ticket: WriteTicket,
     /// When the application did it.
     pub mtime: Timestamp,
-}
-
-/// What is still needed to make a sync's modifications durable; runs where it may take its time.
-#[derive(Debug, Clone)]
-pub struct Syncer {
-    store: Arc<dyn ObjectStore>,
-    kv: Arc<Kv>,
-}
-
-impl Syncer {
-    /// For the objects in `store` and `kv`.
-    pub fn new(store: Arc<dyn ObjectStore>, kv: Arc<Kv>) -> Syncer {
-        Syncer { store, kv }
-    }
-
-    /// Bytes first, then the records, then the word that both are there.
-    pub fn run(&self, history: History) -> Result<(), StorageError> {
-        self.store.sync_all()?;
-        let mut batch = Batch::new();
-        batch.put(META, HISTORY_KEY, history.encode());
-        self.kv.wait_durable(self.kv.commit(batch)?)
-    }
 }
 
 /// `len` bytes at `offset`, if a file may have bytes there.

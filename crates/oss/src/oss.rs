@@ -19,6 +19,7 @@ use crate::objects::{Change, Objects};
 use crate::ops::{Allocate, Append, Read, Seek, Truncate, Write, allocate, glimpse, seek};
 use crate::outbox::{Answer, Outbox, Output};
 use crate::records::History;
+use crate::syncer::SyncWork;
 
 /// A request, as it came.
 #[derive(Debug)]
@@ -377,12 +378,14 @@ impl Oss {
             return;
         };
         match self.objects.before_sync() {
-            Ok(()) => {
+            Ok(touched) => {
+                let (committed, reserved) = (self.durability.last(), self.reserved);
                 let history = History {
-                    committed: self.durability.last(),
-                    reserved: self.reserved,
+                    committed,
+                    reserved,
                 };
-                out.push(Output::SyncWanted { ticket, history });
+                let work = SyncWork { history, touched };
+                out.push(Output::SyncWanted { ticket, work });
             }
             Err(failure) => {
                 self.stop(

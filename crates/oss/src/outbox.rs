@@ -4,7 +4,7 @@ use base::{ClientId, FsError, Transno};
 use wire::ost::{Callback, Reply};
 
 use crate::durability::SyncTicket;
-use crate::records::History;
+use crate::syncer::SyncWork;
 
 /// Outputs, oldest first.
 pub type Outbox = Vec<Output>;
@@ -41,8 +41,8 @@ pub enum Output {
     SyncWanted {
         /// Names it.
         ticket: SyncTicket,
-        /// What to hand to the syncer.
-        history: History,
+        /// What to hand to it.
+        work: SyncWork,
     },
     /// The target must not go on; every request fails from here on.
     Stop {

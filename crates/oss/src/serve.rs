@@ -20,10 +20,9 @@ use wire::opcode;
 use wire::ost::{Callback, CallbackReply, Request};
 
 use crate::durability::SyncTicket;
-use crate::objects::Syncer;
 use crate::oss::{Call, Oss};
 use crate::outbox::{Outbox, Output};
-use crate::records::History;
+use crate::syncer::{SyncWork, Syncer};
 
 use batches::Batches;
 
@@ -60,7 +59,7 @@ struct State {
 
 #[derive(Default)]
 struct Syncs {
-    wanted: Option<(SyncTicket, History)>,
+    wanted: Option<(SyncTicket, SyncWork)>,
     ending: bool,
 }
 
@@ -196,8 +195,8 @@ impl Inner {
                         session.evict();
                     }
                 }
-                Output::SyncWanted { ticket, history } => {
-                    lock(&self.syncs).wanted = Some((ticket, history));
+                Output::SyncWanted { ticket, work } => {
+                    lock(&self.syncs).wanted = Some((ticket, work));
                     self.wake.notify_all();
                 }
                 Output::Stop { reason } => {
@@ -239,7 +238,7 @@ impl Inner {
     fn run_syncs(&self) {
         loop {
             let mut syncs = lock(&self.syncs);
-            let (ticket, history) = loop {
+            let (ticket, work) = loop {
                 if let Some(wanted) = syncs.wanted.take() {
                     break wanted;
                 }
@@ -252,7 +251,7 @@ impl Inner {
                     .unwrap_or_else(PoisonError::into_inner);
             };
             drop(syncs);
-            let result = self.syncer.run(history);
+            let result = self.syncer.run(&work);
             self.with_state(|inner, state, out| match result {
                 Ok(()) => state.oss.synced(inner.clock.tick(), ticket, out),
                 Err(error) => state.oss.sync_failed(&error, out),

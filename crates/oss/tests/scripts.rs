@@ -481,6 +481,34 @@ fn sync_answers_when_all_before_it_is_durable() {
 }
 
 #[test]
+fn a_sync_of_few_objects_is_about_these_only() {
+    let mut rig = Rig::new();
+    rig.write(A, NO_LOCK, 0, b"x").expect("alone");
+    let tag = rig.send(
+        B,
+        Request::Destroy {
+            objects: vec![(object(2), 7)],
+        },
+        &[],
+    );
+    assert_eq!(
+        rig.syncs[0].1.touched,
+        oss::Touched::Objects(vec![object(1), object(2)])
+    );
+    rig.sync();
+    assert!(rig.reply(tag).is_some());
+    for number in (1..=100).filter(|number| *number != 2) {
+        rig.write_to(A, object(number), NO_LOCK, 0, b"y", TICKET)
+            .expect("alone");
+    }
+    rig.pass(Duration::from_secs(1));
+    assert_eq!(rig.syncs[0].1.touched, oss::Touched::Many);
+    rig.sync();
+    let mut rig = rig.power_cut();
+    assert_eq!(rig.read(A, NO_LOCK, 0, 9), Ok(b"y".to_vec()));
+}
+
+#[test]
 fn writes_are_durable_after_a_second_and_survive_a_restart() {
     let mut rig = Rig::new();
     let tag = rig.append(A, b"kept");

@@ -9,8 +9,8 @@ use std::time::Duration;
 use base::{ByteRange, ClientId, Fid, FsError, LockHandle, Tick, Timestamp, Transno};
 use dlm::Mode;
 use layout::ObjectId;
-use oss::records::{History, TABLES};
-use oss::{Answer, Call, Oss, Output, SyncTicket, Syncer};
+use oss::records::TABLES;
+use oss::{Answer, Call, Oss, Output, SyncTicket, SyncWork, Syncer};
 use storage::{Kv, KvOptions, MemDisk, ObjectMemory};
 use wire::mdt::WriteTicket;
 use wire::ost::{Callback, CallbackReply, ExtentGrant, ObjectAttr, Reply, Request};
@@ -56,7 +56,7 @@ pub struct Rig {
     pub wall: Timestamp,
     pub replies: BTreeMap<u64, (Result<Answer, FsError>, Transno)>,
     pub callbacks: Vec<(ClientId, u64, Callback)>,
-    pub syncs: Vec<(SyncTicket, History)>,
+    pub syncs: Vec<(SyncTicket, SyncWork)>,
     pub evicted: Vec<ClientId>,
     pub stopped: Vec<String>,
     tags: u64,
@@ -134,7 +134,7 @@ impl Rig {
                     self.callbacks.push((client, id, callback));
                 }
                 Output::Evict { client } => self.evicted.push(client),
-                Output::SyncWanted { ticket, history } => self.syncs.push((ticket, history)),
+                Output::SyncWanted { ticket, work } => self.syncs.push((ticket, work)),
                 Output::Stop { reason } => self.stopped.push(reason),
             }
         }
@@ -194,8 +194,8 @@ impl Rig {
 
     /// Runs the syncs that are wanted.
     pub fn sync(&mut self) {
-        for (ticket, history) in std::mem::take(&mut self.syncs) {
-            self.syncer.run(history).expect("memory syncs");
+        for (ticket, work) in std::mem::take(&mut self.syncs) {
+            self.syncer.run(&work).expect("memory syncs");
             let mut out = Vec::new();
             self.oss.synced(self.now, ticket, &mut out);
             self.take(out);

@@ -1,0 +1,71 @@
+//! Making modifications durable: the part that takes its time, outside the core.
+
+use std::sync::Arc;
+
+use layout::ObjectId;
+use storage::{Batch, Kv, ObjectStore, StorageError};
+
+use crate::objects::stored;
+use crate::records::{HISTORY_KEY, History, META};
+
+/// Objects synced one by one. Beyond: the whole store, which on a shared disk takes along whatever
+/// others have written there.
+const SYNCED_ALONE_MAX: usize = 32;
+
+/// What a sync must make durable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SyncWork {
+    /// What is true once the objects are.
+    pub history: History,
+    /// The objects.
+    pub touched: Touched,
+}
+
+/// Objects written or removed since the last sync began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Touched {
+    /// These.
+    Objects(Vec<ObjectId>),
+    /// Too many to sync them one by one.
+    Many,
+}
+
+impl Touched {
+    /// The objects, if they are few.
+    pub(crate) fn of(objects: impl Iterator<Item = ObjectId>) -> Touched {
+        let objects: Vec<ObjectId> = objects.take(SYNCED_ALONE_MAX + 1).collect();
+        match objects.len() {
+            0..=SYNCED_ALONE_MAX => Touched::Objects(objects),
+            _ => Touched::Many,
+        }
+    }
+}
+
+/// Does the work of syncs, one at a time.
+#[derive(Debug, Clone)]
+pub struct Syncer {
+    store: Arc<dyn ObjectStore>,
+    kv: Arc<Kv>,
+}
+
+impl Syncer {
+    /// For the objects in `store` and `kv`.
+    pub fn new(store: Arc<dyn ObjectStore>, kv: Arc<Kv>) -> Syncer {
+        Syncer { store, kv }
+    }
+
+    /// Bytes first, then the records, then the word that both are there.
+    pub fn run(&self, work: &SyncWork) -> Result<(), StorageError> {
+        match &work.touched {
+            Touched::Objects(objects) => {
+                for object in objects {
+                    self.store.sync(stored(*object))?;
+                }
+            }
+            Touched::Many => self.store.sync_all()?,
+        }
+        let mut batch = Batch::new();
+        batch.put(META, HISTORY_KEY, work.history.encode());
+        self.kv.wait_durable(self.kv.commit(batch)?)
+    }
+}
