@@ -86,12 +86,12 @@ impl Drop for Mounted {
         let Some(session) = self.session.take() else {
             return;
         };
-        let how = if std::thread::panicking() {
-            Unmount::Abort
-        } else {
-            Unmount::Clean
-        };
-        self.mount.unmount(how).unwrap();
+        if std::thread::panicking() {
+            // What fails now would hide why the test failed.
+            let _ = self.mount.unmount(Unmount::Abort);
+            return;
+        }
+        self.mount.unmount(Unmount::Clean).unwrap();
         session.join();
         assert_eq!(self.fs.lock().destroyed, 1);
         assert!(!self.mount.is_mounted());

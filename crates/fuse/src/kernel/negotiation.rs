@@ -265,6 +265,7 @@ mod tests {
     fn the_running_kernel_gives_the_whole_wish() {
         let (granted, out) = agreed(KernelLevel::Running, &InitWish::default());
         assert!(granted.flags.contains(InitWish::default().flags));
+        assert_eq!(InitFlags::from_halves(out.flags, out.flags2), granted.flags);
         assert!(granted.expires_entries() && granted.increments_epoch() && granted.prunes());
         assert_eq!(
             (out.minor, out.max_write, out.max_pages),

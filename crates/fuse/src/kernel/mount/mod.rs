@@ -157,7 +157,7 @@ impl Drop for Mount {
 const PROBE: Duration = Duration::from_secs(2);
 
 /// Resolves the mount point and refuses what cannot be one, or already is one.
-fn check_point(point: &Path) -> Result<PathBuf, MountError> {
+pub fn check_point(point: &Path) -> Result<PathBuf, MountError> {
     let point = resolve(point)?;
     match state(&point, PROBE) {
         Ok(MountState::Dead) => return Err(MountError::Dead(point)),
