@@ -1,6 +1,6 @@
 //! Running an operation, storing what it did together with its answer, and answering in time.
 
-use base::{FsError, Transno};
+use base::{FsError, LockHandle, Transno};
 use dlm::{Bits, Glimpsed, Mode, OpId, Want};
 use storage::Batch;
 use wire::mdt::{Lease, OpenHandle, Reply, Request, WriteTicket};
@@ -191,6 +191,10 @@ impl Mds {
             client: call.client,
             op,
             home,
+            giving_up: match request {
+                Request::Close { under, .. } => *under,
+                _ => LockHandle::default(),
+            },
         };
         coverer.cover(request, reply);
     }
@@ -335,7 +339,7 @@ impl Mds {
         let mut wait_for = Transno(0);
         if stored.boot != self.opens.boot() {
             strip_locks(&mut answer);
-            match self.open_anew(call, request, &mut answer) {
+            match self.open_anew(call, request, transno, &mut answer) {
                 Ok(wait) => wait_for = wait,
                 Err(failure) => return self.fail(call, failure, out),
             }
@@ -357,6 +361,7 @@ impl Mds {
         &mut self,
         call: Call,
         request: &Request,
+        transno: Transno,
         answer: &mut Reply,
     ) -> Result<Transno, Failure> {
         let access = match request {
@@ -390,10 +395,20 @@ impl Mds {
             durable_first: false,
         };
         (*handle, *ticket) = reopen(&mut ctx, fid, access)?;
+        let durable_first = ctx.durable_first;
         let (mut mutations, state) = txn.finish();
-        let transno = Transno(self.state.transno.0 + 1);
-        self.remember(call, transno, wire::encode(answer), &mut mutations);
-        self.commit(mutations, state)
+        // In the place of the old answer; those of the frame's other requests stay.
+        let body = wire::encode(answer);
+        let stored = StoredReply {
+            xid: call.xid,
+            transno,
+            boot: self.opens.boot(),
+            body,
+        };
+        let uuid = who(&self.clients, call.client).uuid;
+        mutations.push(Mutation::PutReply(uuid, call.slot, call.index, stored));
+        let stored = self.commit(mutations, state)?;
+        Ok(if durable_first { stored } else { Transno(0) })
     }
 
     /// Changes nobody asked for: the server's own upkeep.

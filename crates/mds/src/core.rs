@@ -128,8 +128,16 @@ impl Mds {
         })
     }
 
-    /// A client's session begins. `uuid` is its own id, which outlives sessions.
+    /// A client's session begins, or goes on over another connection. `uuid` is its own id, which
+    /// outlives sessions.
     pub fn connect(&mut self, client: ClientId, uuid: ClientUuid) {
+        if self
+            .clients
+            .get(&client)
+            .is_some_and(|session| session.uuid == uuid)
+        {
+            return;
+        }
         let session = Session {
             uuid,
             slots: HashMap::new(),

@@ -1,6 +1,6 @@
 //! Which locks travel with an answer. Locks are only ever tried for: an answer never waits for one.
 
-use base::{ClientId, Fid, Name};
+use base::{ClientId, Fid, LockHandle, Name};
 use dlm::{Bits, Grant, OpId};
 use wire::mdt::{DirEntry, Lease, OpenHandle, Reply, Request};
 use wire::{Attr, Cover, DirState, FileKind, Node};
@@ -13,6 +13,11 @@ use crate::opens::Opens;
 const DIRECTORY: Wish = Wish {
     required: Bits(Bits::PERM.0 | Bits::LIST.0),
     optional: Bits::XATTR,
+};
+/// A new directory: its maker may know that nothing is in it.
+const NEW_DIRECTORY: Wish = Wish {
+    required: Bits(Bits::PERM.0 | Bits::LIST.0),
+    optional: Bits(Bits::XATTR.0 | Bits::NAMES.0 | Bits::CHILD.0),
 };
 /// A file with several names.
 const LINKED: Wish = Wish {
@@ -48,6 +53,8 @@ pub struct Coverer<'a> {
     pub op: Option<OpId>,
     /// For answers about one file found by its id: the directory whose lease can cover it.
     pub home: Option<Fid>,
+    /// The lock that the request gives up, or zero.
+    pub giving_up: LockHandle,
 }
 
 impl Coverer<'_> {
@@ -139,16 +146,14 @@ impl Coverer<'_> {
 
     /// The requester's own lease covers what it has just changed, unless others are at it too.
     fn changed_name(&mut self, dir: &mut DirState, name: &Name, child: Fid) -> bool {
-        let keys = [self.hasher.hash(name), child.0];
+        let keys = [self.hasher.lease_key(name), child.0];
         dir.version = 0;
-        if self
-            .locks
-            .is_changing(self.op, self.client, dir.fid, Some(&keys))
-        {
+        if self.locks.is_changing(self.op, self.client, dir.fid, None) {
             return false;
         }
-        self.locks
-            .readmit(self.op, self.client, dir.fid, Some(&keys));
+        for keys in [None, Some(&keys[..])] {
+            self.locks.readmit(self.op, self.client, dir.fid, keys);
+        }
         dir.version = self.locks.version();
         self.locks.lease(self.client, dir.fid).is_some()
     }
@@ -159,6 +164,8 @@ impl Coverer<'_> {
         if writes && leased {
             let grant = self.locks.exclude(self.op, self.client, node.fid);
             node.cover = grant.map_or(Cover::Parent, |grant| Cover::Own(to_wire(&grant)));
+        } else if node.attr.kind == FileKind::Directory {
+            self.own(node, NEW_DIRECTORY);
         } else {
             self.child(node, leased);
         }
@@ -166,7 +173,7 @@ impl Coverer<'_> {
 
     fn lookup(&mut self, dir: Fid, name: &Name, lease: &mut Lease, node: Option<&mut Node>) {
         let child = node.as_ref().map_or(0, |node| node.fid.0);
-        let keys = [self.hasher.hash(name), child];
+        let keys = [self.hasher.lease_key(name), child];
         let grant = self.lease(dir, ONE_NAME, Some(&keys));
         let leased = grant
             .as_ref()
@@ -184,7 +191,7 @@ impl Coverer<'_> {
             .is_some_and(|grant| grant.cover.bits().contains(Bits::CHILD));
         if grant.is_some() {
             for entry in entries.iter() {
-                let keys = [self.hasher.hash(&entry.name), entry.fid.0];
+                let keys = [self.hasher.lease_key(&entry.name), entry.fid.0];
                 self.locks
                     .readmit(self.op, self.client, dir.fid, Some(&keys));
             }
@@ -224,8 +231,11 @@ impl Coverer<'_> {
             self.own(node, DIRECTORY);
         } else if node.attr.nlink > 1 {
             self.own(node, LINKED);
-        } else if self.held_alone(node) || node.attr.nlink == 0 {
-        } else if leased && !self.opens.has_other_writer(node.fid, self.client) {
+        } else if node.attr.nlink == 1
+            && !self.held_alone(node)
+            && leased
+            && !self.opens.has_other_writer(node.fid, self.client)
+        {
             node.cover = Cover::Parent;
         }
     }
@@ -256,6 +266,9 @@ impl Coverer<'_> {
         let Some(grant) = self.locks.exclusive_holder(node.fid) else {
             return false;
         };
+        if grant.handle == self.giving_up {
+            return false;
+        }
         if !self.locks.is_others(node.fid, self.client) {
             node.cover = Cover::Own(to_wire(&grant));
         }
@@ -266,13 +279,19 @@ impl Coverer<'_> {
         if node.attr.nlink == 0 || self.held_alone(node) {
             return;
         }
+        if self.locks.is_changing(self.op, self.client, node.fid, None) {
+            return;
+        }
         let writer = self.opens.has_other_writer(node.fid, self.client);
         let grant = if writer {
             None
         } else {
             self.locks.share(self.op, self.client, node.fid, wish)
         };
-        node.cover = grant.map_or(Cover::None, |grant| Cover::Own(to_wire(&grant)));
+        if let Some(grant) = grant {
+            self.locks.readmit(self.op, self.client, node.fid, None);
+            node.cover = Cover::Own(to_wire(&grant));
+        }
     }
 }
 

@@ -43,6 +43,12 @@ impl NameHasher {
         let dropped = HASH_BITS - self.bits;
         ((hash >> dropped) << dropped).max(1)
     }
+
+    /// Names a name among what a directory's lease covers: 64 bits that are never a FID's (those
+    /// would have to be of the last sequences there can be).
+    pub fn lease_key(&self, name: &Name) -> u64 {
+        xxh3_64_with_seed(name.as_bytes(), self.key) | 1 << 63
+    }
 }
 
 /// Where names of this hash may be: the first and the last cookie.

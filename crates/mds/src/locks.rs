@@ -233,13 +233,17 @@ impl Locks {
         let gains = best
             .as_ref()
             .is_none_or(|best| !best.cover.bits().contains(fresh.cover.bits()));
-        if !gains || !fresh.withdrawn.is_empty() {
+        if !gains {
             // Nobody has heard of it yet.
             self.step(Input::Cancel {
                 client,
                 handles: vec![fresh.handle],
             });
             return best.filter(covers);
+        }
+        if !fresh.withdrawn.is_empty() {
+            // Entries under change are outside until an answer about them says otherwise.
+            self.disturbed.insert((client, fid));
         }
         self.held
             .entry((client, fid))

@@ -83,6 +83,11 @@ impl<'a> Txn<'a> {
         self.hasher.hash(name)
     }
 
+    /// The key of a name in the leases on its directory.
+    pub fn lease_key(&self, name: &Name) -> u64 {
+        self.hasher.lease_key(name)
+    }
+
     /// What this transaction last did, as far as `pick` says that it matters.
     fn changed<T>(&self, pick: impl Fn(&Mutation) -> Option<T>) -> Option<T> {
         self.mutations.iter().rev().find_map(pick)

@@ -31,7 +31,7 @@ impl Op for Create<'_> {
     fn needs(&self, ctx: &Ctx<'_, '_>) -> Result<Needs> {
         self.check(ctx)?;
         let mut needs = Needs::default();
-        needs.new_name(self.dir, ctx.txn.hash(self.name), self.name);
+        needs.new_name(ctx.txn, self.dir, self.name);
         Ok(needs)
     }
 

@@ -22,7 +22,7 @@ impl Op for Link<'_> {
         let file = self.check(ctx)?;
         let mut needs = Needs::default();
         needs.attributes(&file, Bits::PERM | Bits::UPDATE);
-        needs.new_name(self.dir, ctx.txn.hash(self.name), self.name);
+        needs.new_name(ctx.txn, self.dir, self.name);
         Ok(needs)
     }
 

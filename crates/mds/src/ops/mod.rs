@@ -163,27 +163,36 @@ impl Needs {
     }
 
     /// A name that comes to be.
-    fn new_name(&mut self, dir: Fid, hash: u64, name: &Name) {
-        self.name(dir, hash);
+    fn new_name(&mut self, txn: &Txn<'_>, dir: Fid, name: &Name) {
+        let key = txn.lease_key(name);
+        self.name(dir, txn.hash(name));
         let note = Note {
             dir,
-            key: hash,
+            key,
             name: Some(name.clone()),
             child: Fid::NONE,
         };
         self.withdraw(Bits::LIST | Bits::NAMES, note);
     }
 
-    /// A name that loses its file.
-    fn lost_name(&mut self, dir: Fid, hash: u64, name: &Name, child: Fid) {
-        self.name(dir, hash);
-        let note = Note {
-            dir,
-            key: child.0,
-            name: Some(name.clone()),
-            child,
+    /// A name that loses its file. The key is the file, so that one withdrawal is for name and
+    /// attributes; of several names of one file each has its own, and no lease covers attributes.
+    fn lost_name(&mut self, txn: &Txn<'_>, dir: Fid, name: &Name, file: &File) {
+        let (key, bits) = match file.place {
+            Place::Own => (txn.lease_key(name), Bits::NAMES | Bits::LIST),
+            Place::Entry(_) | Place::Directory(_) => (file.fid.0, Bits::LEASE),
         };
-        self.withdraw(Bits::LEASE, note);
+        self.name(dir, txn.hash(name));
+        let (name, child) = (Some(name.clone()), file.fid);
+        self.withdraw(
+            bits,
+            Note {
+                dir,
+                key,
+                name,
+                child,
+            },
+        );
     }
 
     /// Attributes of a file that change, apart from its names.

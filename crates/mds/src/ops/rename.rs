@@ -44,14 +44,12 @@ impl Op for Rename<'_> {
             return Ok(needs);
         };
         let (_, source) = &found.source;
-        let source_hash = ctx.txn.hash(self.source);
-        let target_hash = ctx.txn.hash(self.target);
-        needs.lost_name(self.source_dir, source_hash, self.source, source.fid);
+        needs.lost_name(ctx.txn, self.source_dir, self.source, source);
         self.needs_of_moved(source, &mut needs);
         match &found.target {
-            None => needs.new_name(self.target_dir, target_hash, self.target),
+            None => needs.new_name(ctx.txn, self.target_dir, self.target),
             Some((_, target)) => {
-                needs.lost_name(self.target_dir, target_hash, self.target, target.fid);
+                needs.lost_name(ctx.txn, self.target_dir, self.target, target);
                 if self.mode == RenameMode::Exchange {
                     self.needs_of_moved(target, &mut needs);
                 } else {

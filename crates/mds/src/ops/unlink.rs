@@ -23,7 +23,7 @@ impl Op for Unlink<'_> {
     fn needs(&self, ctx: &Ctx<'_, '_>) -> Result<Needs> {
         let (_, _, file) = self.find(ctx)?;
         let mut needs = Needs::default();
-        needs.lost_name(self.dir, ctx.txn.hash(self.name), self.name, file.fid);
+        needs.lost_name(ctx.txn, self.dir, self.name, &file);
         needs.lock(file.fid, Mode::EX, ALL_BITS);
         Ok(needs)
     }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod mirror;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,6 +83,9 @@ pub struct World {
     /// Answers wait for the disk only when the test says so.
     pub auto_flush: bool,
     pub outputs: Vec<Output>,
+    /// What each client keeps of what it was told, where a test asks for that.
+    pub mirrors: BTreeMap<u64, mirror::Mirror>,
+    requests: HashMap<u64, (ClientId, Request)>,
 }
 
 pub fn name(text: &str) -> Name {
@@ -120,6 +125,8 @@ impl World {
             next_tag: 0,
             auto_flush: true,
             outputs: Vec::new(),
+            mirrors: BTreeMap::new(),
+            requests: HashMap::new(),
         }
     }
 
@@ -184,6 +191,7 @@ impl World {
     ) -> u64 {
         self.next_tag += 1;
         let tag = self.next_tag;
+        self.requests.insert(tag, (client, request.clone()));
         let call = Call {
             client,
             tag,
@@ -255,6 +263,11 @@ impl World {
                     transno,
                     ..
                 } => {
+                    if let Some((client, request)) = self.requests.remove(&tag)
+                        && let Some(mirror) = self.mirrors.get_mut(&client.0)
+                    {
+                        mirror.answered(&request, &result);
+                    }
                     assert!(
                         self.answers.insert(tag, (result, transno)).is_none(),
                         "twice"
@@ -292,6 +305,9 @@ impl World {
     /// Answers one question as a good client does.
     pub fn answer(&mut self, client: ClientId, id: u64, callback: Callback) {
         let mut cancel = None;
+        if let Some(mirror) = self.mirrors.get_mut(&client.0) {
+            mirror.asked(&callback);
+        }
         let reply = match callback {
             Callback::Glimpse { fid, .. } => {
                 let attr = self.client(client).held.get(&fid).cloned();
@@ -344,6 +360,8 @@ impl World {
         self.mds = open_mds(&self.kv, &self.rules, self.hash_bits, self.tick);
         self.questions.clear();
         self.answers.clear();
+        self.requests.clear();
+        self.mirrors.values_mut().for_each(mirror::Mirror::clear);
         let clients: Vec<u64> = self.clients.keys().copied().collect();
         clients.into_iter().for_each(|client| {
             self.connect(client);

@@ -1,0 +1,488 @@
+//! What locks answers bring, and who is asked before a change.
+
+mod support;
+
+use base::{ClientId, Fid, FsError, LockHandle, Timestamp, Xid};
+use dlm::Bits;
+use support::*;
+use wire::mdt::{Callback, Lease, Reply, Request, SetAttr, SetTime, SizeUpdate};
+use wire::{Cover, Grant, SizeState};
+
+fn two() -> (World, ClientId, ClientId) {
+    let mut world = World::new();
+    let (a, b) = (world.connect(1), world.connect(2));
+    (world, a, b)
+}
+
+fn lookup(world: &mut World, client: ClientId, dir: Fid, text: &str) -> (Lease, Option<Cover>) {
+    match world.call(
+        client,
+        Request::Lookup {
+            dir,
+            name: name(text),
+        },
+    ) {
+        Ok(Reply::Lookup { lease, node }) => (lease, node.map(|node| node.cover)),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn held(lease: Lease) -> Grant {
+    match lease {
+        Lease::Held(grant) => grant,
+        Lease::None => panic!("no lease"),
+    }
+}
+
+#[test]
+fn a_name_comes_with_the_lease_and_its_file_with_cover() {
+    let (mut world, a, b) = two();
+    world.touch(a, Fid::ROOT, "f");
+    let sub = world.mkdir(a, Fid::ROOT, "d");
+    let linked = world.touch(a, Fid::ROOT, "l");
+    world.link(a, linked, Fid::ROOT, "m").expect("linked");
+    let (lease, cover) = lookup(&mut world, b, Fid::ROOT, "f");
+    // What others changed a moment ago travels without locks until it is durable.
+    assert_eq!((lease, cover), (Lease::None, Some(Cover::None)));
+    world.flush();
+    let (lease, cover) = lookup(&mut world, b, Fid::ROOT, "f");
+    assert!(Bits(held(lease).bits).contains(Bits::NAMES | Bits::CHILD));
+    assert_eq!(cover, Some(Cover::Parent));
+    assert_eq!(
+        held(lookup(&mut world, b, Fid::ROOT, "g").0).handle,
+        held(lease).handle
+    );
+    let own = |cover| match cover {
+        Some(Cover::Own(grant)) => (grant.fid, Bits(grant.bits)),
+        other => panic!("{other:?}"),
+    };
+    let (fid, bits) = own(lookup(&mut world, b, Fid::ROOT, "d").1);
+    assert!(fid == sub && bits.contains(Bits::PERM | Bits::LIST | Bits::XATTR));
+    let (fid, bits) = own(lookup(&mut world, b, Fid::ROOT, "m").1);
+    assert!(fid == linked && bits.contains(Bits::PERM | Bits::UPDATE));
+}
+
+#[test]
+fn a_page_of_many_files_takes_one_lock() {
+    let (mut world, a, b) = two();
+    let dir = world.mkdir(a, Fid::ROOT, "d");
+    for i in 0..200 {
+        world.touch(a, dir, &format!("f{i}"));
+    }
+    world.flush();
+    let before = world.mds.locks().table().lock_count();
+    let entries = world.list(b, dir, 64);
+    assert!(entries.iter().all(|entry| {
+        entry
+            .node
+            .as_ref()
+            .is_some_and(|node| node.cover == Cover::Parent)
+    }));
+    assert!(world.mds.locks().table().lock_count() <= before + 1);
+}
+
+#[test]
+fn a_change_withdraws_one_name_from_others_only() {
+    let (mut world, a, b) = two();
+    let f = world.touch(a, Fid::ROOT, "f");
+    world.touch(a, Fid::ROOT, "g");
+    world.flush();
+    for client in [a, b] {
+        lookup(&mut world, client, Fid::ROOT, "f");
+        lookup(&mut world, client, Fid::ROOT, "new");
+    }
+    for client in [a, b] {
+        world.client(client).asked.clear();
+    }
+    world.touch(a, Fid::ROOT, "new");
+    world.unlink(a, Fid::ROOT, "f").expect("gone");
+    assert!(world.client(a).asked.is_empty());
+    let asked = world.client(b).asked.clone();
+    let withdrawn: Vec<(Option<String>, Fid, bool)> = asked
+        .iter()
+        .filter_map(|callback| match callback {
+            Callback::Withdraw {
+                name, child, bits, ..
+            } => {
+                let text = name.as_ref().map(ToString::to_string);
+                Some((text, *child, Bits(*bits).contains(Bits::CHILD)))
+            }
+            _ => None,
+        })
+        .collect();
+    let expected = [
+        (Some("new".to_string()), Fid::NONE, false),
+        (Some("f".to_string()), f, true),
+    ];
+    assert_eq!(withdrawn, expected);
+    // The rest of the lease stands, and what was withdrawn can be covered again.
+    world.flush();
+    assert!(matches!(
+        lookup(&mut world, b, Fid::ROOT, "new"),
+        (Lease::Held(_), Some(_))
+    ));
+}
+
+#[test]
+fn a_change_waits_for_the_acknowledgement_and_readers_do_not() {
+    let (mut world, a, b) = two();
+    let c = world.connect(3);
+    lookup(&mut world, b, Fid::ROOT, "f");
+    world.client(b).manners = Manners::Silent;
+    let fid = world.fid(a);
+    let tag = world.send(a, create_open_request(fid, Fid::ROOT, "f", READ));
+    assert!(world.poll(tag).is_none());
+    // Meanwhile the old truth, covered for nobody; and other names in the directory go on.
+    assert_eq!(lookup(&mut world, c, Fid::ROOT, "f"), (Lease::None, None));
+    assert_eq!(lookup(&mut world, b, Fid::ROOT, "f"), (Lease::None, None));
+    assert!(matches!(
+        lookup(&mut world, c, Fid::ROOT, "other").0,
+        Lease::Held(_)
+    ));
+    world.client(b).manners = Manners::Prompt;
+    assert!(world.wait(tag).0.is_ok());
+    world.flush();
+    assert!(matches!(
+        lookup(&mut world, b, Fid::ROOT, "f"),
+        (Lease::Held(_), Some(_))
+    ));
+    world.check();
+}
+
+#[test]
+fn requests_of_one_frame_keep_their_order_while_the_first_waits() {
+    let (mut world, a, b) = two();
+    lookup(&mut world, b, Fid::ROOT, "d");
+    world.client(b).manners = Manners::Silent;
+    let (dir, file) = (world.fid(a), world.fid(a));
+    let make = |fid, dir, text| {
+        let Request::Create {
+            name,
+            mut file,
+            caller,
+            ..
+        } = create_open_request(fid, dir, text, READ)
+        else {
+            unreachable!()
+        };
+        if dir == Fid::ROOT {
+            file.kind = wire::FileKind::Directory;
+        }
+        Request::Create {
+            dir,
+            name,
+            file,
+            caller,
+            open: None,
+        }
+    };
+    let first = world.send_in(a, 40, Xid(7), 0, make(dir, Fid::ROOT, "d"));
+    let second = world.send_in(a, 40, Xid(7), 1, make(file, dir, "f"));
+    let third = world.send_in(a, 40, Xid(7), 2, Request::GetAttr { fid: file, dir });
+    assert!(world.poll(first).is_none() && world.poll(third).is_none());
+    world.client(b).manners = Manners::Prompt;
+    for tag in [first, second, third] {
+        assert!(world.wait(tag).0.is_ok());
+    }
+    world.check();
+}
+
+#[test]
+fn a_new_file_is_its_makers_own_until_others_want_it() {
+    let (mut world, a, b) = two();
+    lookup(&mut world, a, Fid::ROOT, "f");
+    let (node, handle) = world.create_open(a, Fid::ROOT, "f", WRITE);
+    let Cover::Own(grant) = node.cover else {
+        panic!("{:?}", node.cover)
+    };
+    assert!(Bits(grant.bits).contains(Bits::PERM | Bits::UPDATE | Bits::DOM | Bits::OPEN));
+    // A reader hears what the maker says, without a lock; the maker keeps its own.
+    let mut attr = node.attr.clone();
+    (attr.size, attr.mode) = (77, 0o600);
+    world.client(a).held.insert(node.fid, attr);
+    let seen = world.getattr(b, node.fid).expect("there");
+    assert_eq!(
+        (seen.attr.size, seen.attr.mode, seen.cover),
+        (77, 0o600, Cover::None)
+    );
+    let seen = world.lookup(b, Fid::ROOT, "f").expect("there");
+    assert_eq!((seen.attr.size, seen.cover), (77, Cover::None));
+    assert!(
+        world.list(b, Fid::ROOT, 10)[0].node.is_none(),
+        "a page asks nobody"
+    );
+    assert!(
+        !world
+            .client(a)
+            .asked
+            .iter()
+            .any(|c| matches!(c, Callback::Blocking { .. }))
+    );
+    // The maker tells what it did under its lock.
+    let change = SetAttr {
+        mode: Some(0o600),
+        ..SetAttr::default()
+    };
+    let (dir, caller, under) = (Fid::ROOT, ROOT_USER, grant.handle);
+    let fid = node.fid;
+    let tell = Request::SetAttr {
+        fid,
+        dir,
+        change: change.clone(),
+        caller,
+        under,
+    };
+    assert!(world.call(a, tell.clone()).is_ok());
+    let stolen = Request::SetAttr {
+        fid,
+        dir,
+        change,
+        caller,
+        under: LockHandle(12345),
+    };
+    assert_eq!(world.call(a, stolen), Err(FsError::Stale));
+    // Whoever opens it ends that.
+    world.open(b, fid, READ).expect("opened");
+    assert!(
+        world
+            .client(a)
+            .asked
+            .iter()
+            .any(|c| matches!(c, Callback::Blocking { .. }))
+    );
+    assert_eq!(world.call(a, tell), Err(FsError::Stale), "the lock is gone");
+    assert!(world.close(a, fid, handle, SetAttr::default()).is_ok());
+}
+
+#[test]
+fn a_close_under_the_lock_gives_it_up() {
+    let (mut world, a, b) = two();
+    lookup(&mut world, a, Fid::ROOT, "f");
+    let (node, handle) = world.create_open(a, Fid::ROOT, "f", WRITE);
+    let Cover::Own(grant) = node.cover else {
+        panic!()
+    };
+    let size = SizeUpdate {
+        size: 5,
+        blocks: 1,
+        mtime: world.wall,
+        committed: true,
+    };
+    let change = SetAttr {
+        size: Some(size),
+        ..SetAttr::default()
+    };
+    let request = Request::Close {
+        fid: node.fid,
+        handle,
+        change,
+        under: grant.handle,
+    };
+    let closed = node_of(world.call(a, request)).expect("closed");
+    assert_eq!(
+        (closed.attr.size, closed.attr.size_state),
+        (5, SizeState::Strict)
+    );
+    assert_eq!(closed.cover, Cover::Parent, "the lease covers it now");
+    world.flush();
+    assert!(world.lookup(b, Fid::ROOT, "f").is_some());
+    assert!(
+        !world
+            .client(a)
+            .asked
+            .iter()
+            .any(|c| matches!(c, Callback::Blocking { .. }))
+    );
+}
+
+#[test]
+fn a_writer_elsewhere_leaves_no_cover() {
+    let (mut world, a, b) = two();
+    let f = world.touch(a, Fid::ROOT, "f");
+    world.flush();
+    assert_eq!(lookup(&mut world, b, Fid::ROOT, "f").1, Some(Cover::Parent));
+    world.client(b).asked.clear();
+    let handle = world.open(a, f, WRITE).expect("opened");
+    let asked = &world.client(b).asked;
+    assert!(matches!(&asked[..], [Callback::Withdraw { child, .. }] if *child == f));
+    world.flush();
+    let seen = world.lookup(b, Fid::ROOT, "f").expect("there");
+    assert_eq!(
+        (seen.cover, seen.attr.size_state),
+        (Cover::None, SizeState::Ask)
+    );
+    let size = SizeUpdate {
+        size: 9,
+        blocks: 8,
+        mtime: world.wall,
+        committed: true,
+    };
+    let change = SetAttr {
+        size: Some(size),
+        ..SetAttr::default()
+    };
+    world.close(a, f, handle, change).expect("closed");
+    world.flush();
+    let seen = world.lookup(b, Fid::ROOT, "f").expect("there");
+    assert_eq!(
+        (seen.cover, seen.attr.size_state),
+        (Cover::Parent, SizeState::Strict)
+    );
+    assert_eq!(seen.attr.size, 9);
+}
+
+#[test]
+fn executing_and_writing_exclude_each_other() {
+    let (mut world, a, b) = two();
+    let f = world.touch(a, Fid::ROOT, "f");
+    let running = world.open(a, f, EXEC).expect("opened");
+    assert_eq!(world.open(b, f, WRITE), Err(FsError::TextBusy));
+    assert!(world.open(b, f, READ).is_ok());
+    world
+        .close(a, f, running, SetAttr::default())
+        .expect("closed");
+    let writing = world.open(b, f, WRITE).expect("opened");
+    assert_eq!(world.open(a, f, EXEC), Err(FsError::TextBusy));
+    world
+        .close(b, f, writing, SetAttr::default())
+        .expect("closed");
+    assert!(world.open(a, f, EXEC).is_ok());
+}
+
+#[test]
+fn sizes_are_told_by_writers_only() {
+    let (mut world, a, b) = two();
+    let f = world.touch(a, Fid::ROOT, "f");
+    let size = SizeUpdate {
+        size: 5,
+        blocks: 1,
+        mtime: world.wall,
+        committed: true,
+    };
+    let change = SetAttr {
+        size: Some(size),
+        ..SetAttr::default()
+    };
+    assert_eq!(world.setattr(a, f, change.clone()), Err(FsError::Invalid));
+    let reading = world.open(a, f, READ).expect("opened");
+    assert_eq!(
+        world.close(a, f, reading, change.clone()),
+        Err(FsError::BadHandle)
+    );
+    let (one, two) = (
+        world.open(a, f, WRITE).unwrap(),
+        world.open(b, f, WRITE).unwrap(),
+    );
+    let state = |node: wire::Node| node.attr.size_state;
+    assert_eq!(
+        state(world.close(a, f, one, change.clone()).expect("closed")),
+        SizeState::Ask
+    );
+    assert_eq!(
+        state(world.close(b, f, two, change).expect("closed")),
+        SizeState::Strict
+    );
+    let huge = SizeUpdate {
+        size: u64::MAX,
+        blocks: 1,
+        mtime: world.wall,
+        committed: true,
+    };
+    let handle = world.open(a, f, WRITE).expect("opened");
+    let change = SetAttr {
+        size: Some(huge),
+        ..SetAttr::default()
+    };
+    assert_eq!(world.close(a, f, handle, change), Err(FsError::FileTooBig));
+    assert!(
+        world.close(a, f, handle, SetAttr::default()).is_ok(),
+        "still open after that"
+    );
+}
+
+#[test]
+fn an_eviction_frees_what_the_client_held() {
+    let (mut world, a, b) = two();
+    let f = world.touch(b, Fid::ROOT, "f");
+    world.flush();
+    lookup(&mut world, b, Fid::ROOT, "f");
+    world.open(b, f, WRITE).expect("opened");
+    world.client(b).manners = Manners::Silent;
+    let tag = world.send(
+        a,
+        Request::Unlink {
+            dir: Fid::ROOT,
+            name: name("f"),
+            directory: false,
+            caller: ROOT_USER,
+        },
+    );
+    assert!(world.poll(tag).is_none());
+    world.evict(b);
+    assert!(world.wait(tag).0.is_ok());
+    assert_eq!(
+        world.getattr(a, f),
+        Err(FsError::Stale),
+        "nobody has it open any more"
+    );
+    assert!(world.mds.opens().is_empty());
+    world.check();
+    // Its sequence is burnt: files it made in the dark cannot come to be.
+    world.client(b).manners = Manners::Prompt;
+    world.connect(2);
+    let fid = world.fid(b);
+    assert_eq!(
+        world.call(b, create_open_request(fid, Fid::ROOT, "g", READ)),
+        Err(FsError::Invalid)
+    );
+    world.drop_sequence(b);
+    world.touch(b, Fid::ROOT, "g");
+}
+
+#[test]
+fn a_silent_client_is_reported_in_time() {
+    let (mut world, a, b) = two();
+    lookup(&mut world, b, Fid::ROOT, "f");
+    world.client(b).manners = Manners::Silent;
+    let fid = world.fid(a);
+    let tag = world.send(a, create_open_request(fid, Fid::ROOT, "f", READ));
+    world.advance(base::limits::CALLBACK_DEADLINE);
+    let evict = mds::Output::Evict { client: b };
+    assert!(world.outputs.contains(&evict), "{:?}", world.outputs);
+    world.evict(b);
+    assert!(world.wait(tag).0.is_ok());
+}
+
+#[test]
+fn a_directorys_own_attributes_have_a_lock_of_their_own() {
+    let (mut world, a, b) = two();
+    let dir = world.mkdir(a, Fid::ROOT, "d");
+    world.flush();
+    assert!(is_covered(&world.lookup(b, Fid::ROOT, "d").expect("there")));
+    world.client(b).asked.clear();
+    // Its times change with its names: that part is withdrawn, its permissions stay.
+    world.touch(a, dir, "f");
+    let asked = world.client(b).asked.clone();
+    assert!(
+        matches!(&asked[..], [Callback::Withdraw { bits, .. }] if Bits(*bits) == Bits::LIST),
+        "{asked:?}"
+    );
+    world.flush();
+    assert!(is_covered(&world.getattr(b, dir).expect("there")));
+    world.client(b).asked.clear();
+    let change = SetAttr {
+        mode: Some(0o700),
+        ..SetAttr::default()
+    };
+    world.setattr(a, dir, change).expect("set");
+    assert!(matches!(&world.client(b).asked[..], [Callback::Blocking { fid, .. }] if *fid == dir));
+    let at = SetTime::At(Timestamp { secs: 1, nanos: 1 });
+    let change = SetAttr {
+        mtime: Some(at),
+        ..SetAttr::default()
+    };
+    assert_eq!(
+        world.setattr(a, dir, change).expect("set").attr.mtime.secs,
+        1
+    );
+}
