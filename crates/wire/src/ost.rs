@@ -66,7 +66,7 @@ pub enum Request {
         offset: u64,
         /// How many bytes at most.
         len: u32,
-        /// A PR (or PW) lock over at least that range is wanted with it; zero: one is held.
+        /// A PR (or PW) lock over the whole object is wanted with it; zero: one is held.
         lock_mode: u8,
         /// The held lock, or zero.
         under: LockHandle,

@@ -11,9 +11,6 @@ use crate::cluster::object_of;
 use crate::executor::Oneshot;
 use crate::io::file::Revoking;
 
-/// The unit in which the kernel caches, and so in which locks are asked for, in bytes.
-pub(crate) const PAGE_BYTES: u64 = 4096;
-
 /// What covers a range.
 pub(crate) enum Covering {
     /// This lock; zero stands for the MDT's EX lock.
@@ -24,16 +21,28 @@ pub(crate) enum Covering {
     No,
 }
 
-/// What covers `range` of the file for reading or writing. `from_kernel`: the question comes from
-/// the kernel's page cache, whose pages are locked meanwhile, so that it must not wait for a lock
-/// that is being given back as long as the kernel has not forgotten (hazard 6).
+/// Who wants to use a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// A call that holds no page of the kernel.
+    Call,
+    /// A read, perhaps into pages of the kernel that are locked meanwhile.
+    Read,
+    /// Pages of the kernel being written back, locked meanwhile.
+    WriteBack,
+}
+
+/// What covers `range` of the file for reading or writing. Those that hold pages of the kernel must
+/// not wait for a lock that is being given back as long as the kernel has not forgotten: that would
+/// wait for those pages (hazard 6).
 pub(crate) fn covering(
     state: &mut State,
     fid: Fid,
     range: ByteRange,
     mode: Mode,
-    from_kernel: bool,
+    by: By,
 ) -> Covering {
+    let (from_kernel, writes) = (by != By::Call, by == By::WriteBack);
     let file = state.file(fid);
     let forgetting = file.revoking == Revoking::Forgetting && from_kernel;
     if file.exclusive.is_some() && !file.closing {
@@ -46,7 +55,14 @@ pub(crate) fn covering(
     if file.closing {
         return Covering::Wait(file.waiters.wait());
     }
-    if forgetting && let Some(handle) = state.locks.extent_even_going(fid, mode, range) {
+    // Whatever its mode, a lock that is still held keeps what is read under it true; what the
+    // kernel keeps of it is forgotten again before the lock goes.
+    let held = if from_kernel && mode == Mode::PW && !writes {
+        Mode::PR
+    } else {
+        mode
+    };
+    if forgetting && let Some(handle) = state.locks.extent_even_going(fid, held, range) {
         return Covering::Lock(handle);
     }
     match state.locks.extent(fid, mode, range) {
@@ -75,15 +91,12 @@ impl Client {
         stripes.first().copied().ok_or(FsError::Invalid)
     }
 
-    /// Waits for an extent lock on at least `range` and keeps it.
-    pub(crate) async fn enqueue(
-        &self,
-        fid: Fid,
-        mode: Mode,
-        range: ByteRange,
-    ) -> Result<(), FsError> {
+    /// Waits for an extent lock and keeps it. Always of the whole file: the kernel reads into
+    /// locked pages in ranges of its own choosing, and a range that reaches beyond a lock which is
+    /// being given back could neither be served under that lock nor wait for another.
+    pub(crate) async fn enqueue(&self, fid: Fid, mode: Mode) -> Result<(), FsError> {
         let target = self.target_of(fid)?;
-        let range = range.aligned_out(PAGE_BYTES);
+        let range = ByteRange::ALL;
         let request = ost::Request::Enqueue {
             object: object_of(fid),
             mode: mode.index() as u8,

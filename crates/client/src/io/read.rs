@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::cluster::object_of;
 use crate::executor::spawn;
 use crate::handles::HandleId;
-use crate::io::cover::{Covering, covering, read_mode, take_extent};
+use crate::io::cover::{By, Covering, covering, read_mode, take_extent};
 use crate::io::pages::{Generation, Piece};
 use crate::stats::bump;
 
@@ -115,7 +115,7 @@ impl Client {
     ) -> Result<(Plan, Option<Pin>), FsError> {
         let mut state = self.lock();
         let mode = read_mode(&mut state, fid);
-        let under = match covering(&mut state, fid, range, mode, true) {
+        let under = match covering(&mut state, fid, range, mode, By::Read) {
             Covering::Lock(under) => under,
             Covering::Wait(wait) => return Ok((Plan::Wait(wait), None)),
             Covering::No => return Ok((Plan::Ask, None)),
@@ -304,7 +304,7 @@ impl Client {
             return Err(FsError::Io);
         };
         let Some(grant) = grant else {
-            return self.enqueue(fid, mode, range).await;
+            return self.enqueue(fid, mode).await;
         };
         let bytes = slice(&answer.bulk, bulk)?;
         let mut state = self.lock();

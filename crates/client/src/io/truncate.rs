@@ -9,7 +9,7 @@ use wire::ost;
 
 use crate::client::Client;
 use crate::cluster::object_of;
-use crate::io::cover::{Covering, covering};
+use crate::io::cover::{By, Covering, covering};
 
 impl Client {
     /// Makes the file `size` bytes long.
@@ -84,7 +84,7 @@ impl Client {
         loop {
             let wait = {
                 let mut state = self.lock();
-                match covering(&mut state, fid, ByteRange::ALL, Mode::PW, false) {
+                match covering(&mut state, fid, ByteRange::ALL, Mode::PW, By::Call) {
                     Covering::Lock(under) => {
                         state.file(fid).users += 1;
                         return Ok(under);
@@ -97,7 +97,7 @@ impl Client {
                 Some(wait) => {
                     wait.await;
                 }
-                None => self.enqueue(fid, Mode::PW, ByteRange::ALL).await?,
+                None => self.enqueue(fid, Mode::PW).await?,
             }
         }
     }

@@ -7,7 +7,7 @@ use dlm::Mode;
 use crate::cache::State;
 use crate::client::Client;
 use crate::handles::HandleId;
-use crate::io::cover::{Covering, covering};
+use crate::io::cover::{By, Covering, covering};
 use crate::kernel::Forget;
 use crate::stats::bump;
 
@@ -45,19 +45,24 @@ impl Client {
             let cover = {
                 let mut state = self.lock();
                 let (at, range) = place(&mut state, fid, offset, data.len(), append)?;
-                match covering(&mut state, fid, range, Mode::PW, wish.write_back) {
+                let by = if wish.write_back {
+                    By::WriteBack
+                } else {
+                    By::Call
+                };
+                match covering(&mut state, fid, range, Mode::PW, by) {
                     Covering::Lock(_) => {
                         self.put(&mut state, fid, at, data);
                         break at;
                     }
-                    other => (other, range),
+                    other => other,
                 }
             };
             match cover {
-                (Covering::Wait(wait), _) => {
+                Covering::Wait(wait) => {
                     wait.await;
                 }
-                (_, range) => self.enqueue(fid, Mode::PW, range).await?,
+                _ => self.enqueue(fid, Mode::PW).await?,
             }
         };
         if append && at != offset {

@@ -21,7 +21,7 @@ use crate::kernel::notify::{LateNotice, NoticePort, NotifyQueueConfig};
 use crate::kernel::{Lane, Notice, NoticeOutcome, Notifier, NotifyError, NotifyQueue, Pages};
 
 /// How long a name may stay in the kernel before the epoch is bumped instead.
-const PATIENCE: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_millis(100);
 /// Answers not yet known to be digested, at most; beyond, every directory counts as having one.
 const OPEN_MAX: usize = 4096;
 /// A name no file has: asking the kernel to forget it waits for the directory's lock.

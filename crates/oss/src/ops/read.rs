@@ -63,7 +63,8 @@ impl Oss {
             };
         }
         if read.lock_mode != 0 {
-            let wish = Wish::of(read.object, read.lock_mode, range)?;
+            // The reader's kernel caches whole files under one lock (docs/locks.md).
+            let wish = Wish::of(read.object, read.lock_mode, ByteRange::ALL)?;
             let grant = self.locks.try_grant(now, client, wish);
             return Ok(grant.map_or(Right::NotNow, |grant| {
                 Right::Granted(Some(locks::told(&grant)))
