@@ -6,7 +6,7 @@ use crate::repository::Repository;
 
 const PATH: &str = "ARCHITECTURE.md";
 
-/// Compares the headings `### crates/…` with the workspace, both ways.
+/// Compares the headings `### crates/…` and `### tests/…` with the workspace, both ways.
 pub fn check(repository: &Repository, workspace: &Workspace) -> Vec<Finding> {
     let Some(map) = repository.document(PATH) else {
         return vec![Finding::new(PATH, 0, "is not there; write the code map")];
@@ -14,7 +14,10 @@ pub fn check(repository: &Repository, workspace: &Workspace) -> Vec<Finding> {
     let headings = map.headings.iter().filter(|heading| heading.depth == 3);
     let mapped: Vec<(&str, usize)> = headings
         .filter_map(|heading| Some((heading.text.split([' ', ':']).next()?, heading.line)))
-        .filter(|(folder, _)| folder.starts_with("crates/") || *folder == "xtask")
+        .filter(|(folder, _)| {
+            let folders = ["crates/", "tests/"];
+            folders.iter().any(|one| folder.starts_with(one)) || *folder == "xtask"
+        })
         .collect();
     let missing = workspace.crates.iter().filter_map(|one| {
         let known = mapped.iter().any(|(folder, _)| *folder == one.folder);

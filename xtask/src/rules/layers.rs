@@ -33,6 +33,8 @@ const PLACES: &[Place] = &[
     place("fuse", 4, &[]),
     place("bench", 4, &[]),
     place("cli", 4, &["fuse", "bench"]),
+    // Everything of ours that it tests, it runs as a process.
+    place("mounted", 5, &[]),
 ];
 
 /// The oracle sees only what calls and answers are made of; tests of any crate may see the oracle.

@@ -1,0 +1,311 @@
+//! A file system of real processes on this machine.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::mount::MntFlags;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::binary::glint;
+use crate::watchdog::{PATIENCE, Watch, Watchdog};
+
+/// How long a process may take to start, or to end cleanly.
+const START_AND_END: Duration = Duration::from_secs(30);
+
+/// Servers and mounts in a directory of their own. Dropping it unmounts and ends everything, and
+/// fails the test if that was not clean.
+pub struct Cluster {
+    dir: tempfile::TempDir,
+    server: Option<Process>,
+    address: String,
+    mounts: Vec<Mounted>,
+    watchdog: Watchdog,
+    starts: usize,
+}
+
+struct Mounted {
+    point: PathBuf,
+    process: Process,
+}
+
+/// A child with a log.
+struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    fn start(log: PathBuf, arguments: &[&str]) -> Process {
+        let file = File::create(&log).expect("a log can be made");
+        let second = file.try_clone().expect("a second handle");
+        let child = Command::new(glint())
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(file)
+            .stderr(second)
+            .spawn()
+            .expect("glint runs");
+        Process { child, log }
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// What follows `words` on the line that it prints when it is ready.
+    fn ready(&mut self, words: &str) -> String {
+        let start = Instant::now();
+        loop {
+            let said = self.said();
+            let line = said
+                .lines()
+                .find_map(|line| Some(line.split_once(words)?.1.to_owned()));
+            // Only a whole line tells the whole address.
+            if let Some(rest) = line.filter(|_| said.ends_with('\n')) {
+                return rest;
+            }
+            let ended = self.child.try_wait().expect("a child can be waited for");
+            assert!(
+                ended.is_none(),
+                "glint ended with {ended:?}:\n{}",
+                self.said()
+            );
+            if start.elapsed() > START_AND_END {
+                self.kill();
+                panic!("glint did not start:\n{said}");
+            }
+            sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let _ = kill(Pid::from_raw(self.pid() as i32), signal);
+    }
+
+    fn ends_within(&mut self, limit: Duration) -> bool {
+        let start = Instant::now();
+        while start.elapsed() < limit {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return true;
+            }
+            sleep(Duration::from_millis(10));
+        }
+        false
+    }
+
+    fn kill(&mut self) {
+        self.signal(Signal::SIGKILL);
+        let _ = self.child.wait();
+    }
+}
+
+impl Cluster {
+    /// Formats one directory and serves it; nothing is mounted.
+    pub fn start() -> Cluster {
+        let dir = tempfile::tempdir().expect("a directory for everything");
+        let status = Command::new(glint())
+            .arg("format")
+            .arg(dir.path().join("targets"))
+            .stdout(Stdio::null())
+            .status()
+            .expect("glint runs");
+        assert!(status.success(), "glint format: {status}");
+        let mut cluster = Cluster {
+            dir,
+            server: None,
+            address: "127.0.0.1:0".to_owned(),
+            mounts: Vec::new(),
+            watchdog: Watchdog::start(),
+            starts: 0,
+        };
+        cluster.restart_server();
+        cluster
+    }
+
+    /// The same with `count` mounts.
+    pub fn with_mounts(count: usize) -> Cluster {
+        let mut cluster = Cluster::start();
+        (0..count).for_each(|_| {
+            cluster.mount();
+        });
+        cluster
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).display().to_string()
+    }
+
+    /// One more mount; its number.
+    pub fn mount(&mut self) -> usize {
+        let number = self.mounts.len();
+        let point = self.dir.path().join(format!("mount{number}"));
+        fs::create_dir(&point).expect("a mount point can be made");
+        let (text, key) = (point.display().to_string(), self.path("targets/key"));
+        let log = self.dir.path().join(format!("mount{number}.log"));
+        let arguments = ["mount", &self.address, &text, "--key", &key];
+        let mut process = Process::start(log, &arguments);
+        process.ready("mounted at ");
+        self.watchdog.add(process.pid(), true);
+        self.mounts.push(Mounted { point, process });
+        number
+    }
+
+    /// Where mount `number` is.
+    pub fn root(&self, number: usize) -> &Path {
+        &self.mounts[number].point
+    }
+
+    /// A directory beside the mounts, on the local file system.
+    pub fn local(&self) -> PathBuf {
+        let local = self.dir.path().join("local");
+        fs::create_dir_all(&local).expect("a directory can be made");
+        local
+    }
+
+    /// Runs `operation`, which fails the test with the state of all threads if it takes too long.
+    pub fn timed<T>(&self, what: &str, operation: impl FnOnce() -> T) -> T {
+        self.watchdog.timed(what, PATIENCE, operation)
+    }
+
+    /// The same for what may take longer.
+    pub fn timed_for<T>(&self, limit: Duration, what: &str, operation: impl FnOnce() -> T) -> T {
+        self.watchdog.timed(what, limit, operation)
+    }
+
+    /// Watches what other threads do, until the answer is dropped: if it takes longer than `limit`,
+    /// the mounts are killed, so that their calls return.
+    pub fn watch(&self, limit: Duration, what: &str) -> Watch {
+        self.watchdog.watch(what, limit)
+    }
+
+    /// Kills the server as a crash would.
+    pub fn kill_server(&mut self) {
+        let mut server = self.server.take().expect("a server runs");
+        server.kill();
+        self.watchdog.remove(server.pid());
+    }
+
+    /// Ends the server cleanly.
+    pub fn stop_server(&mut self) {
+        let mut server = self.server.take().expect("a server runs");
+        server.signal(Signal::SIGTERM);
+        let ended = server.ends_within(START_AND_END);
+        self.watchdog.remove(server.pid());
+        assert!(ended, "the server did not end");
+    }
+
+    /// Serves the same directory at the same address.
+    pub fn restart_server(&mut self) {
+        let log = self.dir.path().join(format!("server{}.log", self.starts));
+        self.starts += 1;
+        let targets = self.path("targets");
+        let mut process = Process::start(log, &["serve", &targets, "--listen", &self.address]);
+        let rest = process.ready("serving ");
+        self.address = rest
+            .split_once(" at ")
+            .expect("the address is told")
+            .1
+            .to_owned();
+        self.watchdog.add(process.pid(), false);
+        self.server = Some(process);
+    }
+
+    /// Counters of mount `number`.
+    pub fn stats(&self, number: usize) -> serde_json::Value {
+        let output = Command::new(glint())
+            .args(["stats", "--json"])
+            .arg(self.root(number))
+            .output()
+            .expect("glint runs");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        serde_json::from_slice(&output.stdout).expect("stats are JSON")
+    }
+
+    /// Unmounts mount `number` cleanly.
+    pub fn unmount(&mut self, number: usize) {
+        let problem = end_mount(&mut self.mounts[number]);
+        self.watchdog.remove(self.mounts[number].process.pid());
+        assert_eq!(problem, None);
+    }
+
+    /// Ends everything; what was not clean.
+    fn end(&mut self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let stuck = self.watchdog.stuck();
+        if !stuck.is_empty() {
+            problems.push(format!("processes {stuck:?} are in state D"));
+        }
+        for mount in &mut self.mounts {
+            problems.extend(end_mount(mount));
+        }
+        if let Some(mut server) = self.server.take() {
+            server.signal(Signal::SIGTERM);
+            if !server.ends_within(START_AND_END) {
+                problems.push(format!("the server did not end:\n{}", server.said()));
+                server.kill();
+            }
+        }
+        self.watchdog.end();
+        problems
+    }
+
+    fn logs(&self) -> String {
+        let mut text = String::new();
+        let listed = fs::read_dir(self.dir.path())
+            .into_iter()
+            .flatten()
+            .flatten();
+        for path in listed.map(|entry| entry.path()) {
+            if path.extension().is_some_and(|extension| extension == "log") {
+                let said = fs::read_to_string(&path).unwrap_or_default();
+                let lines: Vec<&str> = said.lines().collect();
+                let last = lines[lines.len().saturating_sub(40)..].join("\n");
+                text.push_str(&format!("--- {}\n{last}\n", path.display()));
+            }
+        }
+        text
+    }
+}
+
+/// A SIGTERM unmounts; what hangs is detached and killed, which is a finding.
+fn end_mount(mount: &mut Mounted) -> Option<String> {
+    mount.process.signal(Signal::SIGTERM);
+    let ended = mount.process.ends_within(START_AND_END);
+    let threads = match ended {
+        true => String::new(),
+        false => crate::threads::describe(mount.process.pid()),
+    };
+    mount.process.kill();
+    // Of a process that was killed, a dead mount stays.
+    let _ = nix::mount::umount2(&mount.point, MntFlags::MNT_DETACH);
+    let said = mount.process.said();
+    (!ended).then(|| format!("{} did not end:\n{said}\n{threads}", mount.point.display()))
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let problems = self.end();
+        if std::thread::panicking() {
+            eprintln!("{problems:?}\n{}", self.logs());
+        } else {
+            assert!(
+                problems.is_empty(),
+                "{}\n{}",
+                problems.join("\n"),
+                self.logs()
+            );
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! A whole Glint of real processes for tests: servers and mounts of the real binary, a watchdog that
+//! ends what hangs, and programs run with a deadline.
+
+mod binary;
+mod cluster;
+mod mapping;
+mod program;
+mod threads;
+mod watchdog;
+
+pub use binary::glint;
+pub use cluster::Cluster;
+pub use mapping::Mapping;
+pub use program::run;
+pub use watchdog::{PATIENCE, Watch};
+
+use base::Rng;
+
+/// The seed of random tests: `MODEL_SEED`, or a new one each time. Printed, so that a failure can be
+/// had again.
+pub fn seed() -> u64 {
+    let given = std::env::var("MODEL_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let seed = given.unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        base::SeededRng::new(now.map_or(1, |now| now.as_nanos() as u64)).next_u64() >> 32
+    });
+    println!("MODEL_SEED={seed}");
+    seed
+}
+
+/// The number in the environment variable `name`, for longer runs of the same test.
+pub fn count(name: &str, usual: u64) -> u64 {
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(usual)
+}

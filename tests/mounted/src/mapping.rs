@@ -1,0 +1,68 @@
+//! A file mapped into memory, shared and writable.
+#![allow(unsafe_code, reason = "mapping a file is unsafe by nature")]
+
+use std::fs::{File, OpenOptions};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::ptr::NonNull;
+
+use nix::sys::mman::{MapFlags, MsFlags, ProtFlags, mmap, msync, munmap};
+
+/// The first bytes of a file.
+pub struct Mapping {
+    start: NonNull<libc::c_void>,
+    len: usize,
+    _file: File,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread; accesses are volatile single bytes.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Maps the first `len` bytes, which the file must have.
+    pub fn new(path: &Path, len: usize) -> std::io::Result<Mapping> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let size = NonZeroUsize::new(len).expect("at least one byte is mapped");
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let start = unsafe { mmap(None, size, access, MapFlags::MAP_SHARED, &file, 0) }?;
+        Ok(Mapping {
+            start,
+            len,
+            _file: file,
+        })
+    }
+
+    fn at(&self, offset: usize) -> *mut u8 {
+        assert!(offset < self.len, "{offset} is outside");
+        // SAFETY: inside the mapping, as just checked.
+        unsafe { self.start.as_ptr().cast::<u8>().add(offset) }
+    }
+
+    /// Loads one byte.
+    pub fn load(&self, offset: usize) -> u8 {
+        // SAFETY: `at` is inside the mapping, which lives as long as `self`.
+        unsafe { self.at(offset).read_volatile() }
+    }
+
+    /// Stores bytes.
+    pub fn store(&self, offset: usize, bytes: &[u8]) {
+        for (i, byte) in bytes.iter().enumerate() {
+            // SAFETY: `at` is inside the mapping, which lives as long as `self`.
+            unsafe { self.at(offset + i).write_volatile(*byte) };
+        }
+    }
+
+    /// `msync(MS_SYNC)`.
+    pub fn sync(&self) -> std::io::Result<()> {
+        // SAFETY: exactly the mapping.
+        Ok(unsafe { msync(self.start, self.len, MsFlags::MS_SYNC) }?)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping, which nobody uses any more.
+        let _ = unsafe { munmap(self.start, self.len) };
+    }
+}

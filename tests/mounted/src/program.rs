@@ -1,0 +1,45 @@
+//! Programs of others, run with a deadline.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+/// How long a program may take.
+const DEADLINE: Duration = Duration::from_secs(180);
+
+/// Runs `script` in `dir` with `sh -eu`; what it printed. Panics if it fails or does not end.
+pub fn run(dir: &Path, script: &str) -> String {
+    let said = tempfile::NamedTempFile::new().expect("a file for output");
+    let output = |file: &File| Stdio::from(file.try_clone().expect("a second handle"));
+    let mut child = Command::new("sh")
+        .args(["-euc", script])
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(output(said.as_file()))
+        .stderr(output(said.as_file()))
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .process_group(0)
+        .spawn()
+        .expect("sh runs");
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a child can be waited for") {
+            break Some(status);
+        }
+        if start.elapsed() > DEADLINE {
+            let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
+            break None;
+        }
+        sleep(Duration::from_millis(10));
+    };
+    let said = std::fs::read_to_string(said.path()).expect("output is text");
+    let status = status.unwrap_or_else(|| panic!("`{script}` did not end:\n{said}"));
+    assert!(status.success(), "`{script}`: {status}\n{said}");
+    said
+}

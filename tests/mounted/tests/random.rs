@@ -1,0 +1,70 @@
+//! Random operations on mounts and on the oracle, which must agree after each.
+// SEMANTICS: op.lookup, op.readdir, op.create, op.mkdir, op.mknod, op.symlink, op.readlink, op.link
+// SEMANTICS: op.unlink, op.rmdir, op.rename, op.stat, op.setattr, op.xattr, op.open, op.close
+// SEMANTICS: op.read, op.write, op.append, op.truncate, op.fallocate, cache.names, cache.attributes
+
+#![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
+
+use std::path::Path;
+use std::time::Duration;
+
+use base::Timestamp;
+use model::{Generator, Model, Process, Profile, Trial};
+use mounted::{Cluster, count, seed};
+use wire::mdt::Caller;
+
+const START: Timestamp = Timestamp {
+    secs: 2_000_000_000,
+    nanos: 0,
+};
+
+fn me() -> Caller {
+    Caller {
+        uid: nix::unistd::geteuid().as_raw(),
+        gid: nix::unistd::getegid().as_raw(),
+    }
+}
+
+/// Applies `operations` to the mounts in turn; each is looked at through the next mount, and the whole
+/// tree through all of them at times.
+fn agree(mounts: usize, operations: u64) {
+    let cluster = Cluster::with_mounts(mounts);
+    let seed = seed();
+    let profile = Profile {
+        root: me().uid == 0,
+        xattrs: true,
+        zero_range: true,
+    };
+    let roots: Vec<&Path> = (0..mounts).map(|number| cluster.root(number)).collect();
+    let process = Process::new(Model::new(START, me()), me());
+    let mut trial = Trial::new(process, &roots, 100);
+    for (number, op) in (1..=operations).zip(Generator::new(seed, profile)) {
+        let result = cluster.timed(&format!("{number}: {op:?}"), || trial.step(&op));
+        result.unwrap_or_else(|difference| panic!("MODEL_SEED={seed}: {difference}"));
+    }
+    let all = cluster.timed_for(Duration::from_secs(120), "the last look", || {
+        trial.compare_all()
+    });
+    all.unwrap_or_else(|difference| panic!("MODEL_SEED={seed}: {difference}"));
+}
+
+#[test]
+fn one_mount_agrees_with_the_oracle() {
+    agree(1, count("MOUNTED_OPERATIONS", 2000));
+}
+
+#[test]
+fn two_mounts_agree_with_the_oracle() {
+    agree(2, count("MOUNTED_OPERATIONS", 2000));
+}
+
+#[test]
+fn three_mounts_agree_with_the_oracle() {
+    agree(3, count("MOUNTED_OPERATIONS", 1000));
+}
+
+#[test]
+#[ignore = "soak: an hour"]
+fn soak_two_mounts_agree_with_the_oracle() {
+    agree(2, count("MOUNTED_OPERATIONS", 1_000_000));
+}

@@ -1,0 +1,196 @@
+//! A server that is killed and started again under active mounts.
+// SEMANTICS: crash.server, op.fsync, op.sync, wait.hard, wait.interrupt
+
+#![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use mounted::Cluster;
+
+/// Bytes that tell which file and version they are.
+fn bytes(number: usize, version: u8) -> Vec<u8> {
+    (0..10_000)
+        .map(|i| (i as u8) ^ (number as u8).wrapping_mul(31) ^ version)
+        .collect()
+}
+
+fn make(root: &Path, name: &str, number: usize, durable: bool) {
+    let mut file = File::create(root.join(name)).unwrap();
+    file.write_all(&bytes(number, 0)).unwrap();
+    if durable {
+        file.sync_all().unwrap();
+    }
+}
+
+#[test]
+fn what_was_synced_is_there_after_a_kill_and_the_mount_goes_on() {
+    let mut cluster = Cluster::with_mounts(2);
+    let root = cluster.root(0).to_owned();
+    for number in 0..20 {
+        cluster.timed("making a file", || {
+            make(&root, &format!("synced{number}"), number, true)
+        });
+        cluster.timed("making a file", || {
+            make(&root, &format!("not{number}"), number, false)
+        });
+    }
+    cluster.kill_server();
+    cluster.restart_server();
+    for mount in [0, 1] {
+        let root = cluster.root(mount);
+        for number in 0..20 {
+            let read = |name: String| cluster.timed(&name, || fs::read(root.join(&name)));
+            let synced = read(format!("synced{number}")).unwrap();
+            assert_eq!(synced, bytes(number, 0), "synced{number} on mount {mount}");
+            match read(format!("not{number}")) {
+                Ok(data) => {
+                    let whole = bytes(number, 0);
+                    assert!(
+                        whole.starts_with(&data),
+                        "not{number} on mount {mount} is wrong"
+                    );
+                }
+                Err(error) => {
+                    let number = error.raw_os_error();
+                    assert!(
+                        [Some(libc::ENOENT), Some(libc::ESTALE), Some(libc::EIO)].contains(&number)
+                    );
+                }
+            }
+        }
+    }
+    cluster.timed("going on", || {
+        make(cluster.root(0), "later", 1, true);
+        assert_eq!(
+            fs::read(cluster.root(1).join("later")).unwrap(),
+            bytes(1, 0)
+        );
+        fs::remove_file(cluster.root(1).join("later")).unwrap();
+        assert!(!cluster.root(0).join("later").exists());
+    });
+}
+
+#[test]
+fn calls_wait_for_the_server_and_then_succeed() {
+    let mut cluster = Cluster::with_mounts(1);
+    let root = cluster.root(0).to_owned();
+    cluster.timed("mkdir", || fs::create_dir(root.join("d")).unwrap());
+    cluster.timed("fsync", || {
+        File::open(root.join("d")).unwrap().sync_all().unwrap()
+    });
+    cluster.kill_server();
+    let waiting = {
+        let root = root.clone();
+        thread::spawn(move || File::create(root.join("d/waited")).map(|_| ()))
+    };
+    thread::sleep(Duration::from_millis(500));
+    assert!(
+        !waiting.is_finished(),
+        "it could not know and answered: {:?}",
+        waiting.join()
+    );
+    cluster.restart_server();
+    let made = cluster.timed("the call that waited", || waiting.join().unwrap());
+    made.unwrap();
+    assert!(cluster.timed("stat", || root.join("d/waited").exists()));
+}
+
+#[test]
+fn a_call_that_waits_can_be_killed_while_the_server_is_gone() {
+    let mut cluster = Cluster::with_mounts(1);
+    let root = cluster.root(0).to_owned();
+    cluster.kill_server();
+    let mut child = std::process::Command::new("mkdir")
+        .arg(root.join("never"))
+        .spawn()
+        .unwrap();
+    thread::sleep(Duration::from_millis(300));
+    assert!(
+        child.try_wait().unwrap().is_none(),
+        "mkdir answered without a server"
+    );
+    child.kill().unwrap();
+    cluster.timed_for(Duration::from_secs(3), "a killed mkdir", || {
+        child.wait().unwrap()
+    });
+    cluster.restart_server();
+    cluster.timed("list", || fs::read_dir(&root).unwrap().count());
+}
+
+/// Each round overwrites and syncs, so after any crash a file holds one of two versions at each place.
+#[test]
+fn a_writer_lives_through_several_kills() {
+    let mut cluster = Cluster::with_mounts(2);
+    let root = cluster.root(0).to_owned();
+    let stop = AtomicBool::new(false);
+    let _watch = cluster.watch(Duration::from_secs(60), "a writer and three kills");
+    let rounds = thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut rounds = 0u32;
+            let file = File::create(root.join("counter")).unwrap();
+            while !stop.load(Ordering::SeqCst) {
+                rounds += 1;
+                file.write_all_at(&rounds.to_le_bytes(), 0).unwrap();
+                file.sync_all().unwrap();
+                fs::write(root.join(format!("round{rounds}")), rounds.to_le_bytes()).unwrap();
+            }
+            rounds
+        });
+        for _ in 0..3 {
+            thread::sleep(Duration::from_millis(700));
+            cluster.kill_server();
+            thread::sleep(Duration::from_millis(200));
+            cluster.restart_server();
+        }
+        thread::sleep(Duration::from_millis(500));
+        stop.store(true, Ordering::SeqCst);
+        cluster.timed("the writer's end", || writer.join().unwrap())
+    });
+    assert!(rounds > 3, "only {rounds} rounds");
+    for mount in [0, 1] {
+        let root = cluster.root(mount);
+        let counter = cluster
+            .timed("reading", || fs::read(root.join("counter")))
+            .unwrap();
+        assert_eq!(counter, rounds.to_le_bytes(), "on mount {mount}");
+        for round in 1..rounds {
+            let data = cluster.timed("reading", || fs::read(root.join(format!("round{round}"))));
+            assert_eq!(
+                data.unwrap(),
+                round.to_le_bytes(),
+                "round {round} on mount {mount}"
+            );
+        }
+    }
+}
+
+#[test]
+fn after_a_clean_unmount_and_stop_everything_is_there() {
+    let mut cluster = Cluster::with_mounts(1);
+    let root = cluster.root(0).to_owned();
+    cluster.timed("making", || {
+        (0..50).for_each(|number| make(&root, &format!("file{number}"), number, false));
+        fs::remove_file(root.join("file0")).unwrap();
+    });
+    cluster.unmount(0);
+    cluster.stop_server();
+    cluster.restart_server();
+    let root = {
+        let number = cluster.mount();
+        cluster.root(number).to_owned()
+    };
+    assert_eq!(
+        cluster.timed("list", || fs::read_dir(&root).unwrap().count()),
+        49
+    );
+    for number in 1..50 {
+        let data = cluster.timed("read", || fs::read(root.join(format!("file{number}"))));
+        assert_eq!(data.unwrap(), bytes(number, 0));
+    }
+}
