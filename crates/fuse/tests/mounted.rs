@@ -14,7 +14,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
@@ -36,6 +36,32 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A process that does nothing in a directory; gone when dropped.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn new(directory: &Path) -> Sleeper {
+        Sleeper(
+            Command::new("sleep")
+                .arg("1000")
+                .current_dir(directory)
+                .spawn()
+                .unwrap(),
+        )
+    }
+
+    fn id(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
 }
 
 /// A mounted file system; ends clean, with all threads joined, or the test fails.
@@ -420,11 +446,7 @@ fn names_change_when_the_kernel_is_told() {
 fn what_is_expired_stays_a_working_directory_and_what_is_dropped_does_not() {
     let mounted = Mounted::new();
     fs::create_dir(mounted.path("directory")).unwrap();
-    let mut sleeper = Command::new("sleep")
-        .arg("1000")
-        .current_dir(mounted.path("directory"))
-        .spawn()
-        .unwrap();
+    let sleeper = Sleeper::new(&mounted.path("directory"));
     let cwd = || fs::read_link(format!("/proc/{}/cwd", sleeper.id())).unwrap();
     let notifier = mounted.notifier();
     let expired = notifier.expire_entry(ROOT_NODEID, b"directory");
@@ -437,8 +459,7 @@ fn what_is_expired_stays_a_working_directory_and_what_is_dropped_does_not() {
         (dropped, cwd()),
         (Ok(NoticeOutcome::Done), mounted.path("directory (deleted)"))
     );
-    sleeper.kill().unwrap();
-    sleeper.wait().unwrap();
+    drop(sleeper);
 }
 
 #[test]
@@ -531,11 +552,7 @@ fn older_kernels_are_emulated() {
 fn a_busy_mount_names_its_users_and_stays() {
     let mounted = Mounted::new();
     fs::create_dir(mounted.path("work")).unwrap();
-    let mut sleeper = Command::new("sleep")
-        .arg("1000")
-        .current_dir(mounted.path("work"))
-        .spawn()
-        .unwrap();
+    let sleeper = Sleeper::new(&mounted.path("work"));
     let open = File::create(mounted.path("open")).unwrap();
     let error = mounted.mount.unmount(Unmount::Clean).unwrap_err();
     let text = error.to_string();
@@ -560,8 +577,7 @@ fn a_busy_mount_names_its_users_and_stays() {
     assert!(mounted.mount.is_mounted());
     fs::write(mounted.path("still"), "works").unwrap();
     drop(open);
-    sleeper.kill().unwrap();
-    sleeper.wait().unwrap();
+    drop(sleeper);
 }
 
 #[test]
