@@ -1,7 +1,9 @@
 //! The client's half: the locks it holds, which calls use them, and which to give back.
 
+mod arrivals;
 mod audit;
 mod changes;
+mod departures;
 mod early;
 mod entry;
 mod lease;
@@ -12,7 +14,7 @@ use std::collections::{HashMap, VecDeque};
 use base::{ClientId, LockHandle, Tick};
 
 use self::changes::OwnChanges;
-use self::early::{EarlyCallback, EarlyCallbacks, Gone};
+use self::early::{EarlyCallbacks, Gone};
 use self::entry::Cached;
 pub use self::message::{CacheInput, CacheLimits, CacheOutput, Reason, Release};
 use crate::bits::Bits;
@@ -27,8 +29,6 @@ const BY_AGE: usize = 1;
 
 /// Extents of a resource with more locks than this are found through a tree.
 const TREE_ABOVE: u32 = 8;
-/// Locks of a resource with more than this are not compared with a new one.
-const COMPARED_MAX: u32 = 16;
 
 /// The locks of one client on one target.
 #[derive(Default)]
@@ -320,262 +320,6 @@ impl LockCache {
             self.idle.remove(&mut self.locks, BY_AGE, slot);
             self.idle.push(&mut self.locks, BY_AGE, slot);
         }
-    }
-
-    fn granted(&mut self, now: Tick, grant: &Grant, in_use: bool, out: &mut Vec<CacheOutput>) {
-        if self.holds(grant.handle) || self.gone.contains(grant.handle) {
-            return;
-        }
-        let slot = self.insert(now, grant, u32::from(in_use));
-        let early = self.early.take(grant.handle);
-        if early.is_empty() && grant.withdrawn.is_empty() {
-            self.drop_redundant(slot);
-        }
-        self.announce_withheld(grant, out);
-        for callback in early {
-            match callback {
-                EarlyCallback::Blocking(mode, cover) => {
-                    self.blocking(now, grant.handle, mode, cover, out);
-                }
-                EarlyCallback::Withdraw { key, bits, version } => {
-                    let max = self.limits.withdrawn_max;
-                    if let Some(lease) = self.lease_mut(grant.handle) {
-                        lease.withdraw(key, bits, version, max);
-                    }
-                }
-            }
-        }
-    }
-
-    /// What is kept of these entries, under an older lock, is not covered by the new one.
-    fn announce_withheld(&self, grant: &Grant, out: &mut Vec<CacheOutput>) {
-        for (key, bits) in &grant.withdrawn {
-            out.push(CacheOutput::Withdrawn {
-                handle: grant.handle,
-                resource: grant.resource,
-                key: *key,
-                bits: *bits,
-                version: grant.version,
-            });
-        }
-    }
-
-    /// Of two idle locks on the same part one is enough. Nothing needs to be invalidated: the
-    /// other covers it without a gap.
-    ///
-    /// Only for a grant that nothing was withdrawn from and no callback has overtaken. Else the
-    /// same callback may be under way to the older lock, and that one must not be given up before
-    /// what it covered is forgotten.
-    fn drop_redundant(&mut self, fresh: u32) {
-        let new = self.locks.at(fresh);
-        let Some(record) = self.resources.get(&new.resource) else {
-            return;
-        };
-        if record.locks.len > COMPARED_MAX
-            || !(new.uses > 0 || new.is_idle())
-            || new.rest().is_some()
-        {
-            return;
-        }
-        let others = || {
-            record
-                .locks
-                .iter(&self.locks, BY_RESOURCE)
-                .filter(|slot| *slot != fresh)
-        };
-        let replaced = |slot: &u32| {
-            let old = self.locks.at(*slot);
-            old.is_idle() && new.mode.covers(old.mode) && new.cover.contains(old.cover)
-        };
-        let mut surplus: Vec<u32> = others().filter(replaced).collect();
-        let covered = |slot: u32| {
-            let old = self.locks.at(slot);
-            old.rest().is_none() && old.mode.covers(new.mode) && old.cover.contains(new.cover)
-        };
-        if surplus.is_empty() && new.is_idle() && new.lease.is_none() && others().any(covered) {
-            surplus.push(fresh);
-        }
-        for slot in surplus {
-            let handle = self.remove(slot);
-            self.releases.push_back(Release::Cancel(handle));
-        }
-    }
-
-    fn blocking(
-        &mut self,
-        now: Tick,
-        handle: LockHandle,
-        mode: Mode,
-        cover: Cover,
-        out: &mut Vec<CacheOutput>,
-    ) {
-        let Some(slot) = self.by_handle.get(&handle).copied() else {
-            if !self.gone.contains(handle) {
-                let callback = EarlyCallback::Blocking(mode, cover);
-                self.early
-                    .remember(now, handle, callback, self.limits.early_max);
-            }
-            return;
-        };
-        let was_idle = self.locks.at(slot).is_idle();
-        self.locks.at_mut(slot).want(mode, cover);
-        if was_idle && !self.locks.at(slot).is_idle() {
-            self.idle.remove(&mut self.locks, BY_AGE, slot);
-        }
-        self.start_drop(slot, Reason::Conflict, out);
-    }
-
-    fn withdraw(
-        &mut self,
-        now: Tick,
-        handle: LockHandle,
-        (key, bits, version): (u64, Bits, u64),
-        out: &mut Vec<CacheOutput>,
-    ) {
-        let max = self.limits.withdrawn_max;
-        if let Some(slot) = self.by_handle.get(&handle).copied() {
-            let entry = self.locks.at_mut(slot);
-            let resource = entry.resource;
-            if let Some(lease) = entry.lease.as_mut() {
-                lease.withdraw(key, bits, version, max);
-            }
-            out.push(CacheOutput::Withdrawn {
-                handle,
-                resource,
-                key,
-                bits,
-                version,
-            });
-        } else if !self.gone.contains(handle) {
-            let callback = EarlyCallback::Withdraw { key, bits, version };
-            if self
-                .early
-                .remember(now, handle, callback, self.limits.early_max)
-            {
-                self.releases
-                    .push_back(Release::WithdrawAck(handle, version));
-            }
-        }
-    }
-
-    fn release(&mut self, now: Tick, handle: LockHandle, out: &mut Vec<CacheOutput>) {
-        let Some(slot) = self.by_handle.get(&handle).copied() else {
-            return;
-        };
-        let entry = self.locks.at_mut(slot);
-        if entry.uses == 0 {
-            return;
-        }
-        entry.uses -= 1;
-        entry.used_at = now;
-        if entry.is_idle() {
-            self.idle.push(&mut self.locks, BY_AGE, slot);
-        }
-        let reason = self.locks.at(slot).leaving.unwrap_or(Reason::Conflict);
-        self.start_drop(slot, reason, out);
-    }
-
-    /// Has the owner flush what is wanted of the lock, unless a call uses it, it is being flushed
-    /// already, or nothing is wanted.
-    fn start_drop(&mut self, slot: u32, reason: Reason, out: &mut Vec<CacheOutput>) {
-        let entry = self.locks.at_mut(slot);
-        if entry.uses > 0 || entry.dropping.is_some() {
-            return;
-        }
-        let Some(keep) = entry.rest() else {
-            return;
-        };
-        entry.dropping = Some(keep);
-        self.dropping += 1;
-        let (handle, resource, cover) = (entry.handle, entry.resource, entry.going(keep));
-        out.push(CacheOutput::Drop {
-            handle,
-            resource,
-            cover,
-            keep,
-            reason,
-        });
-    }
-
-    fn give_up(&mut self, handle: LockHandle, reason: Reason, out: &mut Vec<CacheOutput>) {
-        let Some(slot) = self.by_handle.get(&handle).copied() else {
-            return;
-        };
-        if self.locks.at(slot).is_idle() {
-            self.idle.remove(&mut self.locks, BY_AGE, slot);
-        }
-        self.locks.at_mut(slot).leaving = Some(reason);
-        self.start_drop(slot, reason, out);
-    }
-
-    fn dropped(&mut self, now: Tick, handle: LockHandle, out: &mut Vec<CacheOutput>) {
-        let Some(slot) = self.by_handle.get(&handle).copied() else {
-            return;
-        };
-        let Some(keep) = self.locks.at_mut(slot).dropping.take() else {
-            return;
-        };
-        self.dropping -= 1;
-        if keep == Keep::Nothing {
-            self.remove(slot);
-            self.releases.push_back(Release::Cancel(handle));
-            return;
-        }
-        let entry = self.locks.at_mut(slot);
-        entry.shrink(keep);
-        entry.used_at = now;
-        self.releases.push_back(Release::Convert(handle, keep));
-        if self.locks.at(slot).is_idle() {
-            self.idle.push(&mut self.locks, BY_AGE, slot);
-        }
-        let reason = self.locks.at(slot).leaving.unwrap_or(Reason::Conflict);
-        self.start_drop(slot, reason, out);
-    }
-
-    fn drop_all(&mut self, out: &mut Vec<CacheOutput>) {
-        *self = LockCache::new(self.limits);
-        out.push(CacheOutput::DropAll);
-    }
-
-    fn pass_time(&mut self, now: Tick, out: &mut Vec<CacheOutput>) {
-        self.refuse_late_grants(now);
-        for _ in 0..self.limits.batch {
-            let Some(oldest) = self.oldest_idle() else {
-                break;
-            };
-            let entry = self.locks.at(oldest);
-            if now.since(entry.used_at) < self.limits.age_max {
-                break;
-            }
-            self.give_up(entry.handle, Reason::Aged, out);
-        }
-    }
-
-    /// A lock called back long ago whose grant never came is given up unseen: its callbacks are
-    /// not remembered for ever, so its grant must not be believed any more.
-    fn refuse_late_grants(&mut self, now: Tick) {
-        for handle in self.early.expire(now, self.limits.early_age) {
-            self.gone.insert(handle, self.limits.early_max);
-            self.releases.push_back(Release::Cancel(handle));
-        }
-    }
-
-    /// Gives up the longest unused locks where there are too many, a batch at a time.
-    fn thin_out(&mut self, out: &mut Vec<CacheOutput>) {
-        for _ in 0..self.limits.batch {
-            let staying = self.locks.len() - self.dropping;
-            let crowded = self.idle.len as usize > self.limits.lru_max;
-            let asked = self.shrink_to.is_some_and(|max| staying > max);
-            let Some(oldest) = self.oldest_idle().filter(|_| crowded || asked) else {
-                self.shrink_to = self.shrink_to.filter(|_| asked);
-                return;
-            };
-            self.give_up(self.locks.at(oldest).handle, Reason::Crowded, out);
-        }
-    }
-
-    fn oldest_idle(&self) -> Option<u32> {
-        (self.idle.len > 0).then_some(self.idle.head)
     }
 
     fn lease_mut(&mut self, handle: LockHandle) -> Option<&mut lease::LeaseView> {

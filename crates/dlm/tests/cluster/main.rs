@@ -14,7 +14,7 @@ mod server;
 
 use cluster::{Cluster, Tally};
 
-const SEEDS: u64 = 10;
+const SEEDS: u64 = 40;
 const STEPS: u64 = 12_000;
 
 fn run(seed: u64) -> Tally {
@@ -39,7 +39,11 @@ fn random_clients_never_see_old_state_and_are_all_served() {
     let total = tallies
         .iter()
         .fold(Tally::default(), |total, one| total.plus(one));
-    println!("seeds {seeds:?}, {STEPS} steps each: {total:?}");
+    println!(
+        "{} seeds from {}, {STEPS} steps each: {total:?}",
+        seeds.len(),
+        seeds[0]
+    );
     if seeds.len() as u64 == SEEDS {
         assert!(
             total.reaches_everything(),

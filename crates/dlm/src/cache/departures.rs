@@ -1,0 +1,133 @@
+//! Giving locks up: when others want them, when they are old or too many, when all are void.
+
+use base::{LockHandle, Tick};
+
+use super::{BY_AGE, CacheOutput, LockCache, Reason, Release};
+use crate::lock::Keep;
+
+impl LockCache {
+    pub(super) fn release(&mut self, now: Tick, handle: LockHandle, out: &mut Vec<CacheOutput>) {
+        let Some(slot) = self.by_handle.get(&handle).copied() else {
+            return;
+        };
+        let entry = self.locks.at_mut(slot);
+        if entry.uses == 0 {
+            return;
+        }
+        entry.uses -= 1;
+        entry.used_at = now;
+        if entry.is_idle() {
+            self.idle.push(&mut self.locks, BY_AGE, slot);
+        }
+        let reason = self.locks.at(slot).leaving.unwrap_or(Reason::Conflict);
+        self.start_drop(slot, reason, out);
+    }
+
+    /// Has the owner flush what is wanted of the lock, unless a call uses it, it is being flushed
+    /// already, or nothing is wanted.
+    pub(super) fn start_drop(&mut self, slot: u32, reason: Reason, out: &mut Vec<CacheOutput>) {
+        let entry = self.locks.at_mut(slot);
+        if entry.uses > 0 || entry.dropping.is_some() {
+            return;
+        }
+        let Some(keep) = entry.rest() else {
+            return;
+        };
+        entry.dropping = Some(keep);
+        self.dropping += 1;
+        let (handle, resource, cover) = (entry.handle, entry.resource, entry.going(keep));
+        out.push(CacheOutput::Drop {
+            handle,
+            resource,
+            cover,
+            keep,
+            reason,
+        });
+    }
+
+    pub(super) fn give_up(
+        &mut self,
+        handle: LockHandle,
+        reason: Reason,
+        out: &mut Vec<CacheOutput>,
+    ) {
+        let Some(slot) = self.by_handle.get(&handle).copied() else {
+            return;
+        };
+        if self.locks.at(slot).is_idle() {
+            self.idle.remove(&mut self.locks, BY_AGE, slot);
+        }
+        self.locks.at_mut(slot).leaving = Some(reason);
+        self.start_drop(slot, reason, out);
+    }
+
+    pub(super) fn dropped(&mut self, now: Tick, handle: LockHandle, out: &mut Vec<CacheOutput>) {
+        let Some(slot) = self.by_handle.get(&handle).copied() else {
+            return;
+        };
+        let Some(keep) = self.locks.at_mut(slot).dropping.take() else {
+            return;
+        };
+        self.dropping -= 1;
+        if keep == Keep::Nothing {
+            self.remove(slot);
+            self.releases.push_back(Release::Cancel(handle));
+            return;
+        }
+        let entry = self.locks.at_mut(slot);
+        entry.shrink(keep);
+        entry.used_at = now;
+        self.releases.push_back(Release::Convert(handle, keep));
+        if self.locks.at(slot).is_idle() {
+            self.idle.push(&mut self.locks, BY_AGE, slot);
+        }
+        let reason = self.locks.at(slot).leaving.unwrap_or(Reason::Conflict);
+        self.start_drop(slot, reason, out);
+    }
+
+    pub(super) fn drop_all(&mut self, out: &mut Vec<CacheOutput>) {
+        *self = LockCache::new(self.limits);
+        out.push(CacheOutput::DropAll);
+    }
+
+    pub(super) fn pass_time(&mut self, now: Tick, out: &mut Vec<CacheOutput>) {
+        self.refuse_late_grants(now);
+        for _ in 0..self.limits.batch {
+            let Some(oldest) = self.oldest_idle() else {
+                break;
+            };
+            let entry = self.locks.at(oldest);
+            if now.since(entry.used_at) < self.limits.age_max {
+                break;
+            }
+            self.give_up(entry.handle, Reason::Aged, out);
+        }
+    }
+
+    /// A lock called back long ago whose grant never came is given up unseen: its callbacks are
+    /// not remembered for ever, so its grant must not be believed any more.
+    fn refuse_late_grants(&mut self, now: Tick) {
+        for handle in self.early.expire(now, self.limits.early_age) {
+            self.gone.insert(handle, self.limits.early_max);
+            self.releases.push_back(Release::Cancel(handle));
+        }
+    }
+
+    /// Gives up the longest unused locks where there are too many, a batch at a time.
+    pub(super) fn thin_out(&mut self, out: &mut Vec<CacheOutput>) {
+        for _ in 0..self.limits.batch {
+            let staying = self.locks.len() - self.dropping;
+            let crowded = self.idle.len as usize > self.limits.lru_max;
+            let asked = self.shrink_to.is_some_and(|max| staying > max);
+            let Some(oldest) = self.oldest_idle().filter(|_| crowded || asked) else {
+                self.shrink_to = self.shrink_to.filter(|_| asked);
+                return;
+            };
+            self.give_up(self.locks.at(oldest).handle, Reason::Crowded, out);
+        }
+    }
+
+    fn oldest_idle(&self) -> Option<u32> {
+        (self.idle.len > 0).then_some(self.idle.head)
+    }
+}
