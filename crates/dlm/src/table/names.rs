@@ -8,7 +8,7 @@ use crate::mode::Mode;
 type Place = (ResourceId, u64);
 type Share = (OpId, Mode);
 
-/// The names that operations hold or wait for now.
+/// The names that operations hold or wait for.
 #[derive(Default)]
 pub(super) struct Names {
     queues: HashMap<Place, Queue>,
