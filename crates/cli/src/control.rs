@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use client::{Mounted, params, stats::Snapshot};
 use fuse::kernel::Mount;
-use fuse::kernel::mount::{mounts, resolve};
+use fuse::kernel::mount::{DeviceNumber, mounts, resolve};
+use fuse::translate::FileSystem;
 use fuse::translate::gate::Gate;
 use serde::{Deserialize, Serialize};
 
@@ -88,6 +89,18 @@ pub struct Status {
     pub targets: BTreeMap<String, String>,
     /// Files known, files open, directories open, locks held.
     pub sizes: [usize; 4],
+    /// Calls of programs that wait for an answer.
+    pub parked: usize,
+}
+
+/// What questions are about.
+pub struct Served {
+    /// The file system.
+    pub mounted: Arc<Mutex<Mounted>>,
+    /// The kernel's caches.
+    pub gate: Arc<Gate>,
+    /// The calls under way.
+    pub files: Arc<FileSystem>,
 }
 
 /// Answers while it lives.
@@ -97,31 +110,42 @@ pub struct ControlServer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where sockets are: one per mount, named by its device number.
-fn directory() -> PathBuf {
-    match nix::unistd::geteuid().is_root() {
+/// Where the sockets of a user's mounts are, one per mount, named by its device number.
+fn directory_of(user: nix::unistd::Uid) -> PathBuf {
+    match user.is_root() {
         true => PathBuf::from("/run/glint"),
-        false => std::env::temp_dir().join(format!("glint-{}", nix::unistd::geteuid())),
+        false => std::env::temp_dir().join(format!("glint-{user}")),
     }
 }
 
-fn socket_of(major: u32, minor: u32) -> PathBuf {
-    directory().join(format!("{major}:{minor}.sock"))
+/// This user's directory for sockets and logs; made if it is not there, and open to nobody else.
+pub fn directory() -> Result<PathBuf, String> {
+    let user = nix::unistd::geteuid();
+    let path = directory_of(user);
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    std::fs::create_dir_all(&path).map_err(failed)?;
+    let found = std::fs::symlink_metadata(&path).map_err(failed)?;
+    if !found.is_dir() || found.uid() != user.as_raw() {
+        return Err(format!(
+            "{} belongs to another user; remove it",
+            path.display()
+        ));
+    }
+    let owner_only = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(&path, owner_only).map_err(failed)?;
+    Ok(path)
+}
+
+fn socket_in(directory: &Path, major: u32, minor: u32) -> PathBuf {
+    directory.join(format!("{major}:{minor}.sock"))
 }
 
 impl ControlServer {
     /// Listens for a mount.
-    pub fn start(
-        mount: &Mount,
-        mounted: Arc<Mutex<Mounted>>,
-        gate: Arc<Gate>,
-    ) -> Result<ControlServer, String> {
+    pub fn start(mount: &Mount, served: Served) -> Result<ControlServer, String> {
         let number = mount.number().ok_or("the mount is gone already")?;
-        let path = socket_of(number.major, number.minor);
+        let path = socket_in(&directory()?, number.major, number.minor);
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-        std::fs::create_dir_all(directory()).map_err(failed)?;
-        let owner_only = std::fs::Permissions::from_mode(0o700);
-        std::fs::set_permissions(directory(), owner_only).map_err(failed)?;
         // A socket left by a dead process; its device number is ours now.
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).map_err(failed)?;
@@ -133,14 +157,18 @@ impl ControlServer {
                     return;
                 }
                 let Ok(stream) = stream else { continue };
-                if let Err(error) = serve(&stream, &mounted, &gate) {
+                if let Err(error) = answer_one(&stream, &served) {
                     tracing::debug!("control: {error}");
                 }
             }
         };
         let thread = std::thread::Builder::new().name("control".to_owned());
         let thread = thread.spawn(work).map_err(failed)?;
-        Ok(ControlServer { path, stop, thread: Some(thread) })
+        Ok(ControlServer {
+            path,
+            stop,
+            thread: Some(thread),
+        })
     }
 }
 
@@ -157,11 +185,7 @@ impl Drop for ControlServer {
     }
 }
 
-fn serve(
-    stream: &UnixStream,
-    mounted: &Mutex<Mounted>,
-    gate: &Gate,
-) -> Result<(), Box<dyn std::error::Error>> {
+fn answer_one(stream: &UnixStream, served: &Served) -> Result<(), Box<dyn std::error::Error>> {
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
@@ -169,7 +193,7 @@ fn serve(
         return Ok(());
     }
     let answer = match serde_json::from_str(&line) {
-        Ok(question) => answer(question, mounted, gate),
+        Ok(question) => answer(question, served),
         Err(error) => Answer::Failed(format!("not a question: {error}")),
     };
     let mut out = stream;
@@ -177,9 +201,12 @@ fn serve(
     Ok(())
 }
 
-fn answer(question: Question, mounted: &Mutex<Mounted>, gate: &Gate) -> Answer {
+fn answer(question: Question, served: &Served) -> Answer {
     let (client, fsname) = {
-        let mounted = mounted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mounted = served
+            .mounted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         (mounted.client().clone(), mounted.config().fsname.clone())
     };
     let done = |result: Result<(), String>| match result {
@@ -192,10 +219,11 @@ fn answer(question: Question, mounted: &Mutex<Mounted>, gate: &Gate) -> Answer {
             pid: std::process::id(),
             targets: client.targets().into_iter().collect(),
             sizes: client.sizes(),
+            parked: served.files.parked(),
         }),
         Question::Stats => {
             let mut stats = client.stats();
-            stats.inc_epoch = gate.epochs();
+            stats.inc_epoch = served.gate.epochs();
             Answer::Stats(Box::new(stats))
         }
         Question::Clear => {
@@ -238,33 +266,92 @@ fn path_of(client: client::Client, fid: u64) -> Answer {
 pub fn ask(path: &Path, question: &Question) -> Result<Answer, String> {
     let socket = socket_at(path)?;
     let failed = |error: std::io::Error| {
-        format!("the mount at {} does not answer ({}): {error}", path.display(), socket.display())
+        format!(
+            "the mount at {} does not answer ({}): {error}",
+            path.display(),
+            socket.display()
+        )
     };
     let stream = UnixStream::connect(&socket).map_err(failed)?;
     let line = serde_json::to_string(question).map_err(|error| error.to_string())?;
     writeln!(&stream, "{line}").map_err(failed)?;
     let mut reply = String::new();
-    BufReader::new(&stream).read_line(&mut reply).map_err(failed)?;
+    BufReader::new(&stream)
+        .read_line(&mut reply)
+        .map_err(failed)?;
     match serde_json::from_str(&reply) {
         Ok(Answer::Failed(reason)) => Err(reason),
         Ok(answer) => Ok(answer),
-        Err(error) => Err(format!("the mount gave an answer that can't be read: {error}")),
+        Err(error) => Err(format!(
+            "the mount gave an answer that can't be read: {error}"
+        )),
     }
 }
 
 fn socket_at(path: &Path) -> Result<PathBuf, String> {
-    let point = resolve(path).map_err(|error| error.to_string())?;
+    let ours = mount_of(path)?;
+    let socket = |user| socket_in(&directory_of(user), ours.number.major, ours.number.minor);
+    let own = socket(nix::unistd::geteuid());
+    if own.exists() || !nix::unistd::geteuid().is_root() {
+        return Ok(own);
+    }
+    // Root asks anybody's mount.
+    Ok(socket(nix::unistd::Uid::from_raw(ours.user)))
+}
+
+/// The Glint mount that a path is on.
+pub struct OnMount {
+    /// Where it is mounted.
+    pub point: PathBuf,
+    /// The path, seen from there.
+    pub inside: PathBuf,
+    number: DeviceNumber,
+    user: u32,
+}
+
+/// Which mount a path is on.
+pub fn mount_of(path: &Path) -> Result<OnMount, String> {
+    let resolved = resolve(path).map_err(|error| error.to_string())?;
     let all = mounts().map_err(|error| error.to_string())?;
     let ours = all
-        .iter()
-        .filter(|mount| mount.kind == "fuse.glint" && point.starts_with(&mount.point))
+        .into_iter()
+        .filter(|mount| resolved.starts_with(&mount.point))
         .max_by_key(|mount| mount.point.as_os_str().len())
+        .filter(|mount| mount.kind == "fuse.glint")
         .ok_or_else(|| format!("{} is not on a Glint mount", path.display()))?;
-    Ok(socket_of(ours.number.major, ours.number.minor))
+    let inside = resolved
+        .strip_prefix(&ours.point)
+        .unwrap_or(&resolved)
+        .to_owned();
+    Ok(OnMount {
+        user: user_of(&ours.point),
+        point: ours.point,
+        inside,
+        number: ours.number,
+    })
+}
+
+/// The user who mounted there, from the mount's options.
+fn user_of(point: &Path) -> u32 {
+    let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let lines = table.lines().filter(|line| {
+        line.split(' ')
+            .nth(1)
+            .is_some_and(|listed| Path::new(listed) == point)
+    });
+    let user = lines.last().and_then(|line| line.split("user_id=").nth(1));
+    let digits = user.and_then(|text| text.split(|c: char| !c.is_ascii_digit()).next());
+    digits
+        .and_then(|digits| digits.parse().ok())
+        .unwrap_or_default()
 }
 
 /// Every Glint mount on this machine.
 pub fn mount_points() -> Result<Vec<PathBuf>, String> {
     let all = mounts().map_err(|error| error.to_string())?;
-    Ok(all.into_iter().filter(|m| m.kind == "fuse.glint").map(|m| m.point).collect())
+    Ok(all
+        .into_iter()
+        .filter(|m| m.kind == "fuse.glint")
+        .map(|m| m.point)
+        .collect())
 }

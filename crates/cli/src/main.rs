@@ -1,12 +1,17 @@
 //! `glint`: the whole file system in one program.
 
 mod control;
+mod daemon;
+mod foreground;
 mod mgs;
 mod mounting;
+mod output;
+mod port_holder;
 mod registration;
 mod server;
 mod verbs;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -18,6 +23,9 @@ use tracing_subscriber::EnvFilter;
 /// Start with `glint up --dir DIR --mount MNT`: it formats DIR if it is empty, serves it and
 /// mounts it at MNT, all in one process. `glint down MNT` ends it; nothing is lost.
 ///
+/// What a process has to say beyond its results goes to standard error; GLINT_LOG chooses how much:
+/// error, warn, info or debug.
+///
 /// Exit codes: 0 it worked, 1 it failed, 2 the call was wrong.
 #[derive(Parser)]
 #[command(name = "glint", version, max_term_width = 100)]
@@ -27,13 +35,29 @@ struct Glint {
 }
 
 fn main() -> ExitCode {
-    let filter = EnvFilter::try_from_env("GLINT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    match Glint::parse().verb.run() {
-        Ok(()) => ExitCode::SUCCESS,
+    let verb = Glint::parse().verb;
+    let usual = verb.log_level();
+    let filter = EnvFilter::try_from_env("GLINT_LOG").unwrap_or_else(|_| EnvFilter::new(usual));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
+    match verb.run() {
+        Ok(code) => code,
         Err(reason) => {
             eprintln!("glint: {reason}");
             ExitCode::from(1)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Glint::command().debug_assert();
     }
 }

@@ -23,9 +23,17 @@ impl Mgs {
         let stored = kv.get(TABLE, KEY).map_err(|error| error.to_string())?;
         let config = match stored {
             Some(bytes) => wire::decode(&bytes).map_err(|error| format!("MGS: {error}"))?,
-            None => Config { fsname: fsname.to_owned(), uuid, generation: 0, targets: Vec::new() },
+            None => Config {
+                fsname: fsname.to_owned(),
+                uuid,
+                generation: 0,
+                targets: Vec::new(),
+            },
         };
-        Ok(Arc::new(Mgs { kv, config: Mutex::new(config) }))
+        Ok(Arc::new(Mgs {
+            kv,
+            config: Mutex::new(config),
+        }))
     }
 
     /// Notes where targets are, durably; a target that comes back elsewhere has moved.
@@ -33,7 +41,11 @@ impl Mgs {
         let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         let before = config.targets.clone();
         for target in targets {
-            match config.targets.iter_mut().find(|known| known.name == target.name) {
+            match config
+                .targets
+                .iter_mut()
+                .find(|known| known.name == target.name)
+            {
                 Some(known) if known.uuid != target.uuid => {
                     return Err(format!(
                         "{} is registered with another uuid: two directories claim to be it",
@@ -49,7 +61,10 @@ impl Mgs {
             config.generation += 1;
             let mut batch = storage::Batch::new();
             batch.put(TABLE, KEY, wire::encode(&*config));
-            let stored = self.kv.commit(batch).and_then(|ticket| self.kv.wait_durable(ticket));
+            let stored = self
+                .kv
+                .commit(batch)
+                .and_then(|ticket| self.kv.wait_durable(ticket));
             stored.map_err(|error| error.to_string())?;
         }
         Ok(config.clone())
@@ -59,7 +74,10 @@ impl Mgs {
         let failed = |reason: String| {
             tracing::warn!("MGS: {reason}");
             let status = wire::status_of(Err(base::FsError::Invalid));
-            ReplyMessage { status, body: Vec::new() }
+            ReplyMessage {
+                status,
+                body: Vec::new(),
+            }
         };
         let config = match wire::decode::<Request>(body) {
             Ok(Request::GetConfig) => self.register(Vec::new()),
@@ -67,9 +85,10 @@ impl Mgs {
             Err(error) => Err(error.to_string()),
         };
         match config {
-            Ok(config) => {
-                ReplyMessage { status: 0, body: wire::encode(&Reply::Config(config)) }
-            }
+            Ok(config) => ReplyMessage {
+                status: 0,
+                body: wire::encode(&Reply::Config(config)),
+            },
             Err(reason) => failed(reason),
         }
     }
@@ -88,8 +107,15 @@ impl Service for Mgs {
         batch: Batch,
         responder: Responder,
     ) {
-        let replies = batch.messages.iter().map(|message| self.answer(&message.body)).collect();
-        responder.reply(ReplyBatch { replies, ..ReplyBatch::default() });
+        let replies = batch
+            .messages
+            .iter()
+            .map(|message| self.answer(&message.body))
+            .collect();
+        responder.reply(ReplyBatch {
+            replies,
+            ..ReplyBatch::default()
+        });
     }
 
     fn disconnected(&self, _client: ClientId) {}

@@ -10,7 +10,7 @@ use fuse::kernel::{KernelLevel, Mount, Session, SessionConfig, mount};
 use fuse::translate::FileSystem;
 use fuse::translate::gate::Gate;
 
-use crate::control::ControlServer;
+use crate::control::{ControlServer, Served};
 
 /// Where to mount, and how.
 pub struct MountWish {
@@ -42,6 +42,10 @@ impl Mounting {
     ) -> Result<Mounting, String> {
         let gate = Arc::new(Gate::default());
         let mounted = Mounted::join(config, gate.clone(), clock).map_err(|e| e.to_string())?;
+        if let Some(bytes) = memory_limit() {
+            // Out of bounds only on machines too small to serve anything.
+            let _ = mounted.client().params().set("cache_bytes_max", bytes / 8);
+        }
         let files = FileSystem::new(gate.clone()).map_err(|error| error.to_string())?;
         files.serve(mounted.client().clone());
         let options = MountOptions {
@@ -53,16 +57,32 @@ impl Mounting {
             ..MountOptions::default()
         };
         let (mount, device) = mount(&wish.point, &options).map_err(|error| error.to_string())?;
-        let session_config =
-            SessionConfig { kernel: wish.kernel, ..SessionConfig::default() };
-        let session = Session::start(device, Arc::new(files), session_config)
+        let session_config = SessionConfig {
+            kernel: wish.kernel,
+            ..SessionConfig::default()
+        };
+        let files = Arc::new(files);
+        let session = Session::start(device, files.clone(), session_config)
             .map_err(|error| error.to_string())?;
         if let Err(error) = mount.set_read_ahead(1 << 20) {
             tracing::debug!("read-ahead of the kernel stays as it is: {error}");
         }
         let mounted = Arc::new(std::sync::Mutex::new(mounted));
-        let control = ControlServer::start(&mount, mounted.clone(), gate.clone())?;
-        Ok(Mounting { mounted, mount, session: Some(session), gate, _control: control })
+        let control = ControlServer::start(
+            &mount,
+            Served {
+                mounted: mounted.clone(),
+                gate: gate.clone(),
+                files,
+            },
+        )?;
+        Ok(Mounting {
+            mounted,
+            mount,
+            session: Some(session),
+            gate,
+            _control: control,
+        })
     }
 
     /// Where it is mounted.
@@ -84,7 +104,24 @@ impl Mounting {
             session.join();
         }
         self.gate.close();
-        self.mounted.lock().unwrap_or_else(|p| p.into_inner()).leave();
+        self.mounted
+            .lock()
+            .unwrap_or_else(|p| p.into_inner())
+            .leave();
         Ok(())
     }
+}
+
+/// Bytes of memory this process may use: the machine's, or its cgroup's limit.
+fn memory_limit() -> Option<u64> {
+    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let total = info
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let total: u64 = total.trim().trim_end_matches("kB").trim().parse().ok()?;
+    let cgroup = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let limit = cgroup
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(u64::MAX);
+    Some(limit.min(total * 1024))
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use base::{BootEpoch, Clock, TargetIndex, TargetKind, TargetName, Transno};
 use rpc::{
-    Address, Batch, CallbackResponder, ClientHandler, Key, Message, Peer, PeerConfig, Policy,
+    Address, Batch, CallbackResponder, ClientHandler, Key, MemPort, Message, Peer, PeerConfig,
+    Policy,
 };
 use wire::mgs::{Config, Reply, Request, TargetInfo};
 use wire::opcode;
@@ -21,11 +22,17 @@ pub struct Registration<'a> {
     pub key: &'a Key,
     /// Beyond loopback although nothing is encrypted.
     pub insecure: bool,
+    /// Where this process listens for itself, and the targets it serves: these are reached without
+    /// a socket, whether or not others can reach them.
+    pub here: (&'a Arc<MemPort>, Vec<TargetName>),
 }
 
 /// The target with the addresses it is served at.
 pub fn at(info: TargetInfo, addresses: &[Address]) -> TargetInfo {
-    TargetInfo { addresses: addresses.iter().map(Address::to_string).collect(), ..info }
+    TargetInfo {
+        addresses: addresses.iter().map(Address::to_string).collect(),
+        ..info
+    }
 }
 
 /// Servers call nobody back here.
@@ -56,12 +63,13 @@ impl Registration<'_> {
         let answer = peer.call(Batch::of(opcode::MGS, body)).wait();
         peer.close();
         let answer = answer.map_err(|cause| format!("the MGS did not answer: {cause}"))?;
-        let reply = answer.replies.first().ok_or("the MGS gave an empty answer")?;
-        wire::status_from(reply.status).map_err(|_| {
-            "the MGS refused to register the targets; its log says why".to_owned()
-        })?;
-        let Reply::Config(config) =
-            wire::decode(&reply.body).map_err(|error| error.to_string())?;
+        let reply = answer
+            .replies
+            .first()
+            .ok_or("the MGS gave an empty answer")?;
+        wire::status_from(reply.status)
+            .map_err(|_| "the MGS refused to register the targets; its log says why".to_owned())?;
+        let Reply::Config(config) = wire::decode(&reply.body).map_err(|error| error.to_string())?;
         Ok(config)
     }
 
@@ -71,16 +79,27 @@ impl Registration<'_> {
         config: &Config,
         clock: Arc<dyn Clock>,
     ) -> Result<Vec<(TargetIndex, Peer)>, String> {
-        let osts = config.targets.iter().filter(|target| target.name.kind == TargetKind::Ost);
+        let osts = config
+            .targets
+            .iter()
+            .filter(|target| target.name.kind == TargetKind::Ost);
         osts.map(|target| {
-            let addresses = target
-                .addresses
-                .iter()
-                .filter_map(|text| text.parse().ok())
-                .collect::<Vec<Address>>();
-            Ok((target.name.index, self.peer(target.name, addresses, clock.clone())?))
+            let addresses = self.addresses_of(target);
+            Ok((
+                target.name.index,
+                self.peer(target.name, addresses, clock.clone())?,
+            ))
         })
         .collect()
+    }
+
+    fn addresses_of(&self, target: &TargetInfo) -> Vec<Address> {
+        let (port, ours) = &self.here;
+        if ours.contains(&target.name) {
+            return vec![Address::Mem((*port).clone())];
+        }
+        let parsed = target.addresses.iter().map(|text| text.parse());
+        parsed.filter_map(Result::ok).collect()
     }
 
     fn peer(

@@ -2,16 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use base::{Clock, TargetIndex, TargetKind, TargetName, Transno};
-use rpc::{
-    Address, Key, LastCommitted, MemPort, Server, ServerConfig, ServedTarget, Service,
-};
+use rpc::{Address, Key, LastCommitted, MemPort, ServedTarget, Server, ServerConfig, Service};
 use storage::{KvOptions, Target, TargetDir};
 use wire::mgs::{Config, TargetInfo};
 
 use crate::mgs::{self, Mgs};
+use crate::port_holder::why_not_started;
 use crate::registration::{self, Registration};
 
 /// What to serve, and where.
@@ -24,8 +22,6 @@ pub struct ServeConfig {
     pub insecure: bool,
     /// Where the MGS is, if it is not among the targets.
     pub mgs: Vec<Address>,
-    /// A listener inside this process, for a mount in it.
-    pub port: Option<Arc<MemPort>>,
 }
 
 /// Targets being served.
@@ -34,7 +30,7 @@ pub struct Serving {
     mdts: Vec<mds::serve::MdtServer>,
     osts: Vec<oss::serve::OstServer>,
     addresses: Vec<Address>,
-    key: Key,
+    port: Arc<MemPort>,
     config: Config,
 }
 
@@ -66,26 +62,38 @@ impl Serving {
             }
         }
         let key = key.ok_or("no directory to serve")?;
+        let port = MemPort::new("here");
         let mut listen = config.listen.clone();
-        listen.extend(config.port.iter().cloned().map(Address::Mem));
+        listen.push(Address::Mem(port.clone()));
         let server_config = ServerConfig {
             insecure: config.insecure,
             clock: clock.clone(),
             ..ServerConfig::new(listen)
         };
-        let Opening { targets, mgs, mdts, osts } = opening;
-        let (infos, served): (Vec<_>, Vec<_>) =
-            targets.into_iter().map(|target| (target.info, target.served)).unzip();
+        let Opening {
+            targets,
+            mgs,
+            mdts,
+            osts,
+        } = opening;
+        let (infos, served): (Vec<_>, Vec<_>) = targets
+            .into_iter()
+            .map(|target| (target.info, target.served))
+            .unzip();
         let server =
-            Server::start(server_config, served).map_err(|error| error.to_string())?;
-        let addresses = server.local_addresses().to_vec();
-        let told = infos.into_iter().map(|info| registration::at(info, &addresses)).collect();
+            Server::start(server_config, served).map_err(|error| why_not_started(&error))?;
+        let addresses = told_to_others(server.local_addresses());
         let registration = Registration {
             mgs: mgs.as_deref(),
             addresses: &config.mgs,
             key: &key,
             insecure: config.insecure,
+            here: (&port, infos.iter().map(|info| info.name).collect()),
         };
+        let told = infos
+            .into_iter()
+            .map(|info| registration::at(info, &addresses))
+            .collect();
         let found = registration.register(told, clock.clone())?;
         let osts_known: Vec<TargetIndex> = found
             .targets
@@ -94,19 +102,42 @@ impl Serving {
             .map(|target| target.name.index)
             .collect();
         for mdt in &mdts {
-            mdt.set_osts(osts_known.clone(), registration.peers(&found, clock.clone())?);
+            mdt.set_osts(
+                osts_known.clone(),
+                registration.peers(&found, clock.clone())?,
+            );
         }
-        Ok(Serving { server: Some(server), mdts, osts, addresses, key, config: found })
+        Ok(Serving {
+            server: Some(server),
+            mdts,
+            osts,
+            addresses,
+            port,
+            config: found,
+        })
     }
 
-    /// Where it listens.
+    /// Where others reach it; if nobody can, where this process does.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// What mounts must prove.
-    pub fn key(&self) -> &Key {
-        &self.key
+    /// The way from this very process, which needs no socket and no key.
+    pub fn here(&self) -> Address {
+        Address::Mem(self.port.clone())
+    }
+
+    /// How a mount in this process reaches an address of the configuration.
+    pub fn reach(&self) -> Arc<dyn Fn(&str) -> Option<Address> + Send + Sync> {
+        let (here, ours) = (self.here(), self.addresses.clone());
+        Arc::new(move |text| {
+            let is_here = ours.iter().any(|address| address.to_string() == text);
+            if is_here {
+                Some(here.clone())
+            } else {
+                text.parse().ok()
+            }
+        })
     }
 
     /// The file system.
@@ -117,7 +148,8 @@ impl Serving {
     /// Why a target no longer serves, if one does not.
     pub fn stopped(&self) -> Option<String> {
         let mdts = self.mdts.iter().filter_map(mds::serve::MdtServer::stopped);
-        mdts.chain(self.osts.iter().filter_map(oss::serve::OstServer::stopped)).next()
+        mdts.chain(self.osts.iter().filter_map(oss::serve::OstServer::stopped))
+            .next()
     }
 
     /// Makes everything durable and ends. Nothing is lost.
@@ -160,18 +192,17 @@ impl Opening {
             TargetKind::Mdt => {
                 committed = LastCommitted::new(Transno(0));
                 let kv = target.kv(&mds::tables(), options(name)).map_err(at)?;
-                let server = mds::serve::MdtServer::start(
-                    Arc::new(kv),
-                    committed.clone(),
-                    clock.clone(),
-                )
-                .map_err(|error| format!("{name} in {}: {error}", dir.display()))?;
+                let server =
+                    mds::serve::MdtServer::start(Arc::new(kv), committed.clone(), clock.clone())
+                        .map_err(|error| format!("{name} in {}: {error}", dir.display()))?;
                 let service = server.service();
                 self.mdts.push(server);
                 service
             }
             TargetKind::Ost => {
-                let kv = target.kv(&oss::records::TABLES, options(name)).map_err(at)?;
+                let kv = target
+                    .kv(&oss::records::TABLES, options(name))
+                    .map_err(at)?;
                 let (kv, store) = (Arc::new(kv), Arc::new(target.objects().map_err(at)?));
                 let oss = oss::Oss::open(store.clone(), kv.clone(), dlm::Limits::default())
                     .map_err(at)?;
@@ -185,17 +216,35 @@ impl Opening {
                 service
             }
         };
-        let info =
-            TargetInfo { name, uuid: superblock.target_uuid.0, addresses: Vec::new() };
+        let info = TargetInfo {
+            name,
+            uuid: superblock.target_uuid.0,
+            addresses: Vec::new(),
+        };
         let served = ServedTarget {
             name,
             key: Some(key.clone()),
             boot_epoch: superblock.boot_epoch,
             last_committed: committed,
-            service: Arc::new(Held { service, _target: target }),
+            service: Arc::new(Held {
+                service,
+                _target: target,
+            }),
         };
         self.targets.push(Opened { info, served });
         Ok(())
+    }
+}
+
+/// Addresses that mean something outside this process; if there are none, the one inside, so that a
+/// mount here knows that the target is here.
+fn told_to_others(listening: &[Address]) -> Vec<Address> {
+    let outside = |address: &&Address| !matches!(address, Address::Mem(_));
+    let others: Vec<Address> = listening.iter().filter(outside).cloned().collect();
+    if others.is_empty() {
+        listening.to_vec()
+    } else {
+        others
     }
 }
 
@@ -237,6 +286,3 @@ impl Service for Held {
         self.service.expired(client);
     }
 }
-
-/// How often a serving process looks whether a target has stopped.
-pub const WATCH: Duration = Duration::from_millis(500);

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use base::{Clock, SeededRng, SystemClock, TargetIndex, TargetKind, TargetName};
 use clap::Args;
-use storage::{FormatRequest, FsName, KvOptions, SystemRandom, TargetDir, Uuid};
+use storage::{FormatRequest, FsName, KvOptions, SystemRandom, TargetDir, TargetKey, Uuid};
+
+use crate::output::say;
 
 /// Make new targets in a directory.
 ///
@@ -15,14 +17,14 @@ pub struct Format {
     /// Where.
     dir: PathBuf,
     /// Which targets: mgs, mdt, ost, with a number for more than one (ost0,ost1).
-    #[arg(long, value_delimiter = ',', default_value = "mgs,mdt,ost")]
-    role: Vec<String>,
+    #[arg(long, value_delimiter = ',', default_value = "mgs,mdt,ost", value_parser = parse_role)]
+    role: Vec<TargetName>,
     /// The file system's name.
-    #[arg(long, default_value = "glint")]
+    #[arg(long, default_value = "glint", value_parser = parse_name)]
     name: String,
     /// Erase this target first (mgs, mdt0, ost0 …): all it holds is lost.
-    #[arg(long, value_name = "TARGET")]
-    erase: Option<String>,
+    #[arg(long, value_name = "TARGET", value_parser = parse_role)]
+    erase: Option<TargetName>,
     /// The directory whose file system to join, and whose key to use.
     #[arg(long, value_name = "DIR")]
     join: Option<PathBuf>,
@@ -31,20 +33,28 @@ pub struct Format {
 impl Format {
     /// Does it.
     pub fn run(self) -> Result<(), String> {
-        if let Some(target) = &self.erase {
-            let target = parse_role(target)?;
+        if let Some(target) = self.erase {
             TargetDir::erase(&self.dir, target).map_err(|error| error.to_string())?;
-            println!("{target} in {} erased", self.dir.display());
+            say(format!("{target} in {} erased", self.dir.display()));
         }
-        let roles = self.role.iter().map(|role| parse_role(role)).collect::<Result<Vec<_>, _>>()?;
-        format(&self.dir, roles, &self.name, self.join.as_deref())
+        format(&self.dir, &self.role, &self.name, self.join.as_deref())?;
+        for target in &self.role {
+            say(format!("{target} made in {}", self.dir.display()));
+        }
+        Ok(())
     }
+}
+
+fn parse_name(text: &str) -> Result<String, String> {
+    text.parse::<FsName>().map(|name| name.as_str().to_owned())
 }
 
 /// `mdt` is MDT0, `ost3` is OST3.
 fn parse_role(text: &str) -> Result<TargetName, String> {
     let wrong = || format!("{text:?} is no target; expected mgs, mdt, ost or ostN");
-    let digits = text.find(|c: char| c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| c.is_ascii_digit())
+        .unwrap_or(text.len());
     let (kind, number) = text.split_at(digits);
     let kind = match kind.to_lowercase().as_str() {
         "mgs" => TargetKind::Mgs,
@@ -56,13 +66,16 @@ fn parse_role(text: &str) -> Result<TargetName, String> {
         "" => 0,
         number => number.parse().map_err(|_| wrong())?,
     };
-    Ok(TargetName { kind, index: TargetIndex(index) })
+    Ok(TargetName {
+        kind,
+        index: TargetIndex(index),
+    })
 }
 
 /// Makes `targets` in `dir`.
 pub fn format(
     dir: &Path,
-    targets: Vec<TargetName>,
+    targets: &[TargetName],
     name: &str,
     join: Option<&Path>,
 ) -> Result<(), String> {
@@ -71,20 +84,16 @@ pub fn format(
     let request = FormatRequest {
         fs_name: name.parse::<FsName>()?,
         fs_uuid,
-        targets: targets.clone(),
+        targets: targets.to_vec(),
         created: SystemClock::default().now(),
     };
     TargetDir::format(dir, &request, &mut random).map_err(|error| error.to_string())?;
     if let Some(join) = join {
-        let from = storage::TargetKey::path_in(join);
-        std::fs::copy(&from, storage::TargetKey::path_in(dir))
-            .map_err(|error| format!("{}: {error}", from.display()))?;
+        let key = TargetKey::load(&TargetKey::path_in(join));
+        key.and_then(|key| key.install(dir))
+            .map_err(|error| error.to_string())?;
     }
-    fill(dir, &targets, &mut random)?;
-    for target in targets {
-        println!("{target} made in {}", dir.display());
-    }
-    Ok(())
+    fill(dir, targets, &mut random)
 }
 
 fn uuid_of(dir: &Path) -> Result<Uuid, String> {
@@ -108,7 +117,9 @@ fn fill(dir: &Path, targets: &[TargetName], random: &mut SystemRandom) -> Result
             continue;
         }
         let options = KvOptions::new(name.to_string());
-        let kv = target.kv(&mds::tables(), options).map_err(|error| error.to_string())?;
+        let kv = target
+            .kv(&mds::tables(), options)
+            .map_err(|error| error.to_string())?;
         let seed = u64::from_le_bytes(random.bytes().map_err(|error| error.to_string())?);
         let key = base::Rng::next_u64(&mut SeededRng::new(seed));
         mds::format(&kv, key, SystemClock::default().now()).map_err(|error| error.to_string())?;

@@ -1,13 +1,18 @@
 //! One file per verb.
 
+mod bench;
 mod format;
+mod fs;
+mod fsck;
 mod mount;
 mod param;
 mod serve;
 mod stats;
+mod status;
 mod umount;
 mod up;
-mod wait;
+
+use std::process::ExitCode;
 
 use clap::Subcommand;
 
@@ -16,6 +21,8 @@ use clap::Subcommand;
 pub enum Verb {
     /// Format DIR if it is empty, serve it, and mount it at MNT: one process, nothing to set up.
     Up(up::Up),
+    /// End what `glint up` started.
+    Down(umount::Umount),
     /// Make new targets in a directory.
     Format(format::Format),
     /// Serve the targets of directories.
@@ -24,25 +31,46 @@ pub enum Verb {
     Mount(mount::MountVerb),
     /// Unmount; a mount that is in use stays, and the users are listed.
     Umount(umount::Umount),
-    /// End what `glint up` started.
-    Down(umount::Umount),
+    /// How things stand with the mounts of this machine and the targets they use.
+    Status(status::Status),
     /// Counters of a mount.
     Stats(stats::Stats),
     /// Tunables of a mount.
     Param(param::Param),
+    /// Questions about a mounted file system and its files.
+    #[command(subcommand)]
+    Fs(fs::Fs),
+    /// Check the targets of a directory that is not being served.
+    Fsck(fsck::Fsck),
+    /// Measurements.
+    #[command(subcommand)]
+    Bench(bench::Bench),
 }
 
 impl Verb {
-    /// Does it.
-    pub fn run(self) -> Result<(), String> {
+    /// How much is logged unless GLINT_LOG says otherwise.
+    pub fn log_level(&self) -> &'static str {
         match self {
+            Verb::Serve(_) => "info",
+            _ => "warn",
+        }
+    }
+
+    /// Does it.
+    pub fn run(self) -> Result<ExitCode, String> {
+        let done = match self {
             Verb::Up(verb) => verb.run(),
             Verb::Format(verb) => verb.run(),
             Verb::Serve(verb) => verb.run(),
             Verb::Mount(verb) => verb.run(),
             Verb::Umount(verb) | Verb::Down(verb) => verb.run(),
+            Verb::Status(verb) => verb.run(),
             Verb::Stats(verb) => verb.run(),
             Verb::Param(verb) => verb.run(),
-        }
+            Verb::Fs(verb) => verb.run(),
+            Verb::Fsck(verb) => verb.run(),
+            Verb::Bench(verb) => return verb.run(),
+        };
+        done.map(|()| ExitCode::SUCCESS)
     }
 }

@@ -1,6 +1,7 @@
 //! `glint mount`
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,81 +9,137 @@ use base::SystemClock;
 use clap::Args;
 use client::MountConfig;
 use fuse::kernel::KernelLevel;
-use fuse::kernel::mount::Unmount;
-use rpc::{Address, Key, Policy};
+use fuse::kernel::mount::{Unmount, unmount};
+use rpc::{Address, Key, Link, Policy};
 use storage::TargetKey;
 
-use super::wait::{stop_flag, wait};
+use crate::daemon::{self, Daemon};
+use crate::foreground::Stop;
 use crate::mounting::{MountWish, Mounting};
 
-/// Mount a file system that others serve. Stays in the foreground until it is unmounted.
+/// Mount a file system that others serve. Stays in the foreground until it is unmounted, by
+/// `glint umount`, `umount`, or SIGTERM; nothing is lost then.
 #[derive(Args)]
 pub struct MountVerb {
     /// Where the MGS is: HOST:PORT or unix:/PATH; several, separated by commas, are tried in turn.
-    #[arg(value_delimiter = ',')]
+    #[arg(value_delimiter = ',', required = true, num_args = 1)]
     servers: Vec<Address>,
     /// Where to mount.
     point: PathBuf,
     /// The file with the file system's key (DIR/key of a server), needed over TCP.
     #[arg(long)]
     key: Option<PathBuf>,
-    /// Options: hard (default), soft, timeout=SECONDS, ro, allow_other, kernel=5.14|6.1.
-    #[arg(short = 'o', value_delimiter = ',')]
-    options: Vec<String>,
+    /// Options, separated by commas: hard (default: calls wait for servers that are away), soft and
+    /// timeout=SECONDS (they fail with EIO after 30 s, or that long), ro, allow_other,
+    /// kernel=5.14|6.1 (use no more of the kernel than these have).
+    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    options: Vec<MountOption>,
     /// Speak to servers beyond this machine although connections are not encrypted.
     #[arg(long)]
     insecure: bool,
+    #[command(flatten)]
+    daemon: Daemon,
+    /// End when standard input ends.
+    #[arg(long, hide = true)]
+    with_parent: bool,
+}
+
+/// One word of `-o`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MountOption {
+    Hard,
+    Soft,
+    Timeout(Duration),
+    ReadOnly(bool),
+    AllowOther,
+    Kernel(KernelLevel),
+    /// Every frame takes this much longer for a round trip: for measurements.
+    Delay(Duration),
+}
+
+impl FromStr for MountOption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<MountOption, String> {
+        Ok(match text.split_once('=').unwrap_or((text, "")) {
+            ("hard", "") => MountOption::Hard,
+            ("soft", "") => MountOption::Soft,
+            ("timeout", seconds) => {
+                let seconds = seconds.parse();
+                let seconds = seconds.map_err(|_| "timeout= takes a number of seconds")?;
+                MountOption::Timeout(Duration::from_secs(seconds))
+            }
+            ("ro", "") => MountOption::ReadOnly(true),
+            ("rw", "") => MountOption::ReadOnly(false),
+            ("allow_other", "") => MountOption::AllowOther,
+            ("kernel", "5.14") => MountOption::Kernel(KernelLevel::Linux5_14),
+            ("kernel", "6.1") => MountOption::Kernel(KernelLevel::Linux6_1),
+            ("delay", time) => {
+                let time = bench::link::parse_duration(time);
+                MountOption::Delay(time.map_err(|error| error.to_string())?)
+            }
+            _ => {
+                return Err(
+                    "there are hard, soft, timeout=SECONDS, ro, rw, allow_other, \
+                            kernel=5.14 and kernel=6.1"
+                        .to_owned(),
+                );
+            }
+        })
+    }
 }
 
 /// What `-o` said.
+#[derive(Debug)]
 pub struct Options {
     pub policy: Policy,
-    pub read_only: bool,
-    pub allow_other: bool,
-    pub kernel: KernelLevel,
+    pub delay: Option<Arc<Link>>,
+    read_only: bool,
+    allow_other: bool,
+    kernel: KernelLevel,
 }
 
 impl Options {
-    /// Reads them.
-    pub fn parse(options: &[String]) -> Result<Options, String> {
-        let mut parsed = Options {
+    /// The last word on a matter counts.
+    pub fn of(words: &[MountOption]) -> Options {
+        let mut options = Options {
             policy: Policy::Hard,
+            delay: None,
             read_only: false,
-            allow_other: false,
+            allow_other: nix::unistd::geteuid().is_root(),
             kernel: KernelLevel::Running,
         };
-        let (mut soft, mut timeout) = (false, 30);
-        for option in options {
-            match option.split_once('=').unwrap_or((option, "")) {
-                ("hard", "") => soft = false,
-                ("soft", "") => soft = true,
-                ("timeout", seconds) => {
-                    timeout = seconds
-                        .parse()
-                        .map_err(|_| format!("timeout={seconds} is not a number of seconds"))?;
-                }
-                ("ro", "") => parsed.read_only = true,
-                ("rw", "") => parsed.read_only = false,
-                ("allow_other", "") => parsed.allow_other = true,
-                ("kernel", "5.14") => parsed.kernel = KernelLevel::Linux5_14,
-                ("kernel", "6.1") => parsed.kernel = KernelLevel::Linux6_1,
-                _ => {
-                    return Err(format!(
-                        "-o {option} is not known; there are hard, soft, timeout=SECONDS, ro, \
-                         allow_other, kernel=5.14 and kernel=6.1"
-                    ));
-                }
+        let (mut soft, mut timeout) = (false, Duration::from_secs(30));
+        for word in words {
+            match word {
+                MountOption::Hard => soft = false,
+                MountOption::Soft => soft = true,
+                MountOption::Timeout(time) => timeout = *time,
+                MountOption::ReadOnly(only) => options.read_only = *only,
+                MountOption::AllowOther => options.allow_other = true,
+                MountOption::Kernel(level) => options.kernel = *level,
+                MountOption::Delay(time) => options.delay = Some(Link::new(*time, None)),
             }
         }
         if soft {
-            parsed.policy = Policy::Soft { timeout: Duration::from_secs(timeout) };
+            options.policy = Policy::Soft { timeout };
         }
-        Ok(parsed)
+        options
+    }
+
+    /// What to ask of the kernel.
+    pub fn wish(&self, point: PathBuf) -> MountWish {
+        MountWish {
+            point,
+            allow_other: self.allow_other,
+            read_only: self.read_only,
+            kernel: self.kernel,
+        }
     }
 }
 
 /// Reads a key file.
-pub fn load_key(path: &Path) -> Result<Key, String> {
+fn load_key(path: &Path) -> Result<Key, String> {
     let key = TargetKey::load(path).map_err(|error| error.to_string())?;
     Ok(Key::new(*key.as_bytes()))
 }
@@ -90,31 +147,73 @@ pub fn load_key(path: &Path) -> Result<Key, String> {
 impl MountVerb {
     /// Does it.
     pub fn run(self) -> Result<(), String> {
-        let stop = stop_flag()?;
-        let options = Options::parse(&self.options)?;
+        if self.daemon.start()? {
+            return Ok(());
+        }
+        let stop = Stop::on_signals()?;
+        if self.with_parent {
+            let point = self.point.clone();
+            stop.with_parent(move || {
+                // Its server may be gone for good; so is who wanted the mount.
+                let _ = unmount(&point, Unmount::Abort);
+            })?;
+        }
+        let options = Options::of(&self.options);
+        let delayed = |address: Address| match &options.delay {
+            Some(link) => address.delayed(link),
+            None => address,
+        };
+        let link = options.delay.clone();
         let config = MountConfig {
-            addresses: self.servers,
-            reach: Arc::new(|text| text.parse().ok()),
+            addresses: self.servers.into_iter().map(delayed).collect(),
+            reach: Arc::new(move |text| {
+                let address: Address = text.parse().ok()?;
+                Some(link.iter().fold(address, Address::delayed))
+            }),
             uuid: rpc::new_client_uuid().map_err(|error| error.to_string())?,
             key: self.key.as_deref().map(load_key).transpose()?,
             insecure: self.insecure,
             policy: options.policy,
         };
-        let wish = MountWish {
-            point: self.point,
-            allow_other: options.allow_other || nix::unistd::geteuid().is_root(),
-            read_only: options.read_only,
-            kernel: options.kernel,
-        };
+        let wish = options.wish(self.point);
         let mut mounting = Mounting::start(&config, &wish, Arc::new(SystemClock::default()))?;
-        println!("mounted at {}", mounting.point().display());
+        daemon::ready(&format!("mounted at {}", mounting.point().display()));
         loop {
-            wait(&stop, || mounting.has_ended());
+            stop.wait(|| mounting.has_ended());
             match mounting.stop(Unmount::Clean) {
                 Ok(()) => return Ok(()),
                 Err(reason) => eprintln!("glint: {reason}; still mounted"),
             }
-            stop.store(false, std::sync::atomic::Ordering::SeqCst);
+            stop.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(words: &[&str]) -> Options {
+        let words: Vec<MountOption> = words.iter().map(|word| word.parse().unwrap()).collect();
+        Options::of(&words)
+    }
+
+    #[test]
+    fn the_last_word_counts() {
+        assert_eq!(options(&[]).policy, Policy::Hard);
+        assert_eq!(options(&["soft", "hard"]).policy, Policy::Hard);
+        let timeout = Duration::from_secs(7);
+        assert_eq!(
+            options(&["timeout=7", "soft"]).policy,
+            Policy::Soft { timeout }
+        );
+        assert!(!options(&["ro", "rw"]).read_only && options(&["ro"]).read_only);
+    }
+
+    #[test]
+    fn unknown_words_are_refused() {
+        for wrong in ["", "sotf", "timeout=long", "ro=1", "kernel=2.4", "delay=5"] {
+            assert!(wrong.parse::<MountOption>().is_err(), "{wrong:?}");
         }
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use crate::control::{Answer, ParamValue, Question, ask, mount_points};
+use crate::output::{say, say_json};
 
 /// Tunables of mounts, by Lustre's names where it has them.
 #[derive(Args)]
@@ -31,7 +32,8 @@ enum What {
     /// Sets one: 'llite.*.statahead_max=0'.
     Set {
         /// PATTERN=VALUE
-        assignment: String,
+        #[arg(value_parser = parse_assignment)]
+        assignment: Assignment,
     },
 }
 
@@ -58,14 +60,12 @@ impl Param {
     fn show(&self, point: &PathBuf, pattern: &str, help: bool) -> Result<(), String> {
         let matching = matching(point, pattern)?;
         if self.json {
-            let text = serde_json::to_string(&matching).map_err(|error| error.to_string())?;
-            println!("{text}");
-            return Ok(());
+            return say_json(&matching);
         }
         for param in matching {
-            println!("{}={}", param.name, param.value);
+            say(format!("{}={}", param.name, param.value));
             if help {
-                println!("    {} (default {})", param.help, param.default);
+                say(format!("    {} (default {})", param.help, param.default));
             }
         }
         Ok(())
@@ -78,19 +78,34 @@ fn matching(point: &PathBuf, pattern: &str) -> Result<Vec<ParamValue>, String> {
     };
     let found: Vec<_> = all.into_iter().filter(|p| fits(pattern, &p.name)).collect();
     match found.is_empty() {
-        true => Err(format!("no parameter matches {pattern}; 'glint param list' shows all")),
+        true => Err(format!(
+            "no parameter matches {pattern}; 'glint param list' shows all"
+        )),
         false => Ok(found),
     }
 }
 
-fn set(point: &PathBuf, assignment: &str) -> Result<(), String> {
-    let (pattern, value) =
-        assignment.split_once('=').ok_or_else(|| format!("{assignment}: expected NAME=VALUE"))?;
-    let value: u64 = value.parse().map_err(|_| format!("{value} is not a number"))?;
+/// What to set.
+#[derive(Debug, Clone)]
+struct Assignment {
+    pattern: String,
+    value: u64,
+}
+
+fn parse_assignment(text: &str) -> Result<Assignment, String> {
+    let (pattern, value) = text.split_once('=').ok_or("expected PATTERN=VALUE")?;
+    let number = value.parse();
+    let value = number.map_err(|_| format!("{value:?} is not a number"))?;
+    let pattern = pattern.to_owned();
+    Ok(Assignment { pattern, value })
+}
+
+fn set(point: &PathBuf, assignment: &Assignment) -> Result<(), String> {
+    let (pattern, value) = (&assignment.pattern, assignment.value);
     for param in matching(point, pattern)? {
         let name = param.name.rsplit('.').next().unwrap_or_default().to_owned();
         ask(point, &Question::SetParam { name, value })?;
-        println!("{}={value}", param.name);
+        say(format!("{}={value}", param.name));
     }
     Ok(())
 }
@@ -100,7 +115,9 @@ fn fits(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
         Some((head, rest)) => {
-            let Some(tail) = name.strip_prefix(head) else { return false };
+            let Some(tail) = name.strip_prefix(head) else {
+                return false;
+            };
             (0..=tail.len()).any(|cut| tail.is_char_boundary(cut) && fits(rest, &tail[cut..]))
         }
     }

@@ -7,10 +7,15 @@ use base::SystemClock;
 use clap::Args;
 use rpc::Address;
 
-use super::wait::{stop_flag, wait};
+use crate::daemon::{self, Daemon};
+use crate::foreground::Stop;
 use crate::server::{ServeConfig, Serving};
 
 /// Serve the targets of directories until SIGTERM, which is a clean stop.
+///
+/// Several processes, each with directories of its own, make one file system: one of them serves
+/// the MGS, and the others are told where it is with --mgs. The directories of the others are made
+/// with `glint format --join`, so that all have one key.
 #[derive(Args)]
 pub struct Serve {
     /// Directories made with `glint format`.
@@ -25,24 +30,41 @@ pub struct Serve {
     /// Listen beyond this machine although connections are not encrypted.
     #[arg(long)]
     insecure: bool,
+    #[command(flatten)]
+    daemon: Daemon,
+    /// End when standard input ends.
+    #[arg(long, hide = true)]
+    with_parent: bool,
 }
 
 impl Serve {
     /// Does it.
     pub fn run(self) -> Result<(), String> {
-        let stop = stop_flag()?;
+        if self.daemon.start()? {
+            return Ok(());
+        }
+        let stop = Stop::on_signals()?;
+        if self.with_parent {
+            stop.with_parent(|| ())?;
+        }
         let config = ServeConfig {
-            dirs: self.dirs,
+            dirs: self
+                .dirs
+                .iter()
+                .map(|dir| absolute(dir))
+                .collect::<Result<_, _>>()?,
             listen: self.listen,
             insecure: self.insecure,
             mgs: self.mgs,
-            port: None,
         };
         let mut serving = Serving::start(&config, Arc::new(SystemClock::default()))?;
-        let addresses: Vec<String> =
-            serving.addresses().iter().map(Address::to_string).collect();
-        println!("serving {} at {}", serving.config().fsname, addresses.join(","));
-        wait(&stop, || serving.stopped().is_some());
+        let addresses: Vec<String> = serving.addresses().iter().map(Address::to_string).collect();
+        daemon::ready(&format!(
+            "serving {} at {}",
+            serving.config().fsname,
+            addresses.join(",")
+        ));
+        stop.wait(|| serving.stopped().is_some());
         let stopped = serving.stopped();
         serving.stop();
         match stopped {
@@ -50,4 +72,9 @@ impl Serve {
             None => Ok(()),
         }
     }
+}
+
+/// A daemon leaves the directory it was started in.
+pub fn absolute(path: &std::path::Path) -> Result<PathBuf, String> {
+    std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))
 }

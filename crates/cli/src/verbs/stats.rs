@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::control::{Answer, Question, ask};
+use crate::output::say;
 
 /// Counters of a mount: operations, requests sent by kind and in all, cache and prefetch hits.
 #[derive(Args)]
@@ -35,7 +36,7 @@ impl Stats {
             };
             let value = serde_json::to_value(&*stats).map_err(|error| error.to_string())?;
             match self.json {
-                true => println!("{value}"),
+                true => say(&value),
                 false => print_table(&value),
             }
             if !self.watch {
@@ -47,15 +48,17 @@ impl Stats {
 }
 
 fn print_table(value: &serde_json::Value) {
-    let Some(fields) = value.as_object() else { return };
+    let Some(fields) = value.as_object() else {
+        return;
+    };
     for (name, value) in fields {
         match value.as_object() {
             Some(kinds) => {
                 for (kind, count) in kinds {
-                    println!("{:<28} {count:>14}", format!("{name}.{kind}"));
+                    say(format!("{:<28} {count:>14}", format!("{name}.{kind}")));
                 }
             }
-            None => println!("{name:<28} {value:>14}"),
+            None => say(format!("{name:<28} {value:>14}")),
         }
     }
 }

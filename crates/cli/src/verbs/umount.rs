@@ -7,6 +7,7 @@ use clap::Args;
 use fuse::kernel::mount::{Unmount, unmount, users};
 
 use crate::control::{Answer, Question, ask};
+use crate::output::say;
 
 /// Unmount. A mount that is in use stays as it is, and its users are listed.
 #[derive(Args)]
@@ -43,12 +44,16 @@ impl Umount {
             lines.push_str("\nend these, or use --force; nothing was changed");
             return Err(lines);
         }
-        let how = if self.force { Unmount::Abort } else { Unmount::Clean };
+        let how = if self.force {
+            Unmount::Abort
+        } else {
+            Unmount::Clean
+        };
         unmount(&self.point, how).map_err(|error| error.to_string())?;
         if let Some(pid) = pid {
             wait_for(pid)?;
         }
-        println!("{} unmounted", self.point.display());
+        say(format!("{} unmounted", self.point.display()));
         Ok(())
     }
 }

@@ -6,17 +6,22 @@ use std::sync::Arc;
 use base::{Clock, SystemClock, TargetName};
 use clap::Args;
 use client::MountConfig;
-use fuse::kernel::mount::{Unmount, is_same_or_below};
-use rpc::{Address, MemPort};
+use fuse::kernel::mount::{MountError, Unmount, check_point, is_same_or_below};
+use rpc::Address;
 use storage::{State, TargetDir};
 
 use super::format::format;
-use super::mount::Options;
-use super::wait::{stop_flag, wait};
-use crate::mounting::{MountWish, Mounting};
+use super::mount::{MountOption, Options};
+use super::serve::absolute;
+use crate::daemon::{self, Daemon};
+use crate::foreground::Stop;
+use crate::mounting::Mounting;
 use crate::server::{ServeConfig, Serving};
 
 /// Format DIR if it is empty, serve it, and mount it at MNT, in one process.
+///
+/// Stays in the foreground until `glint down MNT` or SIGTERM; nothing is lost then. An ordinary
+/// user may do it too, where fusermount3 is installed.
 #[derive(Args)]
 pub struct Up {
     /// Where the file system is stored.
@@ -32,64 +37,79 @@ pub struct Up {
     #[arg(long)]
     insecure: bool,
     /// Options as of `glint mount`.
-    #[arg(short = 'o', value_delimiter = ',')]
-    options: Vec<String>,
+    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    options: Vec<MountOption>,
+    #[command(flatten)]
+    daemon: Daemon,
 }
 
 impl Up {
     /// Does it.
     pub fn run(self) -> Result<(), String> {
-        let stop = stop_flag()?;
-        let options = Options::parse(&self.options)?;
-        if is_same_or_below(&self.dir, &self.mount).map_err(|error| error.to_string())? {
-            return Err(format!(
-                "{} is inside {}: the file system can't store itself in its own mount; choose \
-                 another --dir",
-                self.dir.display(),
-                self.mount.display()
-            ));
+        if self.daemon.start()? {
+            return Ok(());
         }
-        if TargetDir::inspect(&self.dir).map_err(|error| error.to_string())? == State::Empty {
+        let stop = Stop::on_signals()?;
+        let dir = absolute(&self.dir)?;
+        self.refuse_early()?;
+        if TargetDir::inspect(&dir).map_err(|error| error.to_string())? == State::Empty {
             let targets = vec![TargetName::MGS, TargetName::mdt(0), TargetName::ost(0)];
-            format(&self.dir, targets, "glint", None)?;
+            format(&dir, &targets, "glint", None)?;
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-        let port = MemPort::new("up");
         let config = ServeConfig {
-            dirs: vec![self.dir.clone()],
+            dirs: vec![dir],
             listen: self.listen,
             insecure: self.insecure,
             mgs: Vec::new(),
-            port: Some(port.clone()),
         };
         let mut serving = Serving::start(&config, clock.clone())?;
-        let here = Address::Mem(port);
-        let reach = here.clone();
+        let options = Options::of(&self.options);
         let config = MountConfig {
-            addresses: vec![here],
-            reach: Arc::new(move |_| Some(reach.clone())),
+            addresses: vec![serving.here()],
+            reach: serving.reach(),
             uuid: rpc::new_client_uuid().map_err(|error| error.to_string())?,
             key: None,
             insecure: false,
             policy: options.policy,
         };
-        let wish = MountWish {
-            point: self.mount,
-            allow_other: options.allow_other || nix::unistd::geteuid().is_root(),
-            read_only: options.read_only,
-            kernel: options.kernel,
-        };
-        let mut mounting = Mounting::start(&config, &wish, clock)?;
-        println!("{} mounted at {}", self.dir.display(), mounting.point().display());
+        let mut mounting = Mounting::start(&config, &options.wish(self.mount), clock)?;
+        let (dir, point) = (self.dir.display(), mounting.point().display().to_string());
+        daemon::ready(&format!("{dir} mounted at {point}"));
         loop {
-            wait(&stop, || mounting.has_ended() || serving.stopped().is_some());
+            stop.wait(|| mounting.has_ended() || serving.stopped().is_some());
+            if let Some(reason) = serving.stopped() {
+                return Err(reason);
+            }
             match mounting.stop(Unmount::Clean) {
                 Ok(()) => break,
                 Err(reason) => eprintln!("glint: {reason}; still mounted"),
             }
-            stop.store(false, std::sync::atomic::Ordering::SeqCst);
+            stop.clear();
         }
         serving.stop();
         Ok(())
+    }
+
+    /// What can't work is refused before anything is made.
+    fn refuse_early(&self) -> Result<(), String> {
+        let (dir, mount) = (&self.dir, &self.mount);
+        let words = |error: MountError| error.to_string();
+        if is_same_or_below(dir, mount).map_err(words)? {
+            return Err(format!(
+                "{} is inside {}: the file system can't store itself in its own mount; choose \
+                 another --dir",
+                dir.display(),
+                mount.display()
+            ));
+        }
+        if is_same_or_below(mount, dir).map_err(words)? {
+            return Err(format!(
+                "{} is inside {}: only targets belong there; choose another --mount",
+                mount.display(),
+                dir.display()
+            ));
+        }
+        check_point(mount).map(drop).map_err(words)
     }
 }

@@ -1,0 +1,113 @@
+//! `--daemon`: the same program again, with the same arguments, in a session of its own.
+//!
+//! The parent waits until the child says its one line, that it is ready, and says it too, with the
+//! process id; or it says why the child ended. What the child logs goes to a file.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use clap::Args;
+
+use crate::control;
+use crate::output::say;
+
+/// In the environment of the child.
+const CHILD: &str = "GLINT_DAEMON";
+
+/// What a verb that stays takes.
+#[derive(Args, Clone)]
+pub struct Daemon {
+    /// Go to the background as soon as all is ready, and say the process id.
+    #[arg(long)]
+    daemon: bool,
+    /// Where a daemon logs [default: /run/glint/VERB-PID.log, or below the temporary directory].
+    #[arg(long, value_name = "FILE", requires = "daemon")]
+    log: Option<PathBuf>,
+}
+
+impl Daemon {
+    /// True in the process that has nothing more to do: the daemon runs.
+    pub fn start(&self) -> Result<bool, String> {
+        if !self.daemon {
+            return Ok(false);
+        }
+        if is_child() {
+            nix::unistd::setsid().map_err(|error| format!("cannot leave the terminal: {error}"))?;
+            return Ok(false);
+        }
+        let log = match &self.log {
+            Some(log) => log.clone(),
+            None => control::directory()?.join(format!("daemon-{}.log", std::process::id())),
+        };
+        launch(&log).map(|()| true)
+    }
+}
+
+fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+/// Everything is up: says so, to whoever started us.
+pub fn ready(line: &str) {
+    say(line);
+    // Fails only if nobody listens.
+    let _ = std::io::stdout().flush();
+    if is_child() {
+        // The parent has heard it and ends; later words go where the log goes.
+        let _ = nix::unistd::dup2_stdout(std::io::stderr());
+        // Not to hold up the unmounting of where we were started.
+        let _ = nix::unistd::chdir("/");
+    }
+}
+
+fn launch(path: &PathBuf) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    let mut options = OpenOptions::new();
+    let log = options
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(failed)?;
+    let before = log.metadata().map_err(failed)?.len() as usize;
+    let mut child = spawn(log).map_err(|error| format!("cannot start a daemon: {error}"))?;
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output)
+            .read_line(&mut line)
+            .map_err(failed)?;
+    }
+    if line.is_empty() {
+        let status = child.wait().map_err(failed)?;
+        let said = fs::read(path).unwrap_or_default();
+        let said = String::from_utf8_lossy(said.get(before..).unwrap_or_default()).into_owned();
+        let said = said.trim().trim_start_matches("glint: ").to_owned();
+        return Err(if said.is_empty() {
+            format!("the daemon ended: {status}")
+        } else {
+            said
+        });
+    }
+    say(format!(
+        "{} (pid {}, log {})",
+        line.trim_end(),
+        child.id(),
+        path.display()
+    ));
+    Ok(())
+}
+
+fn spawn(log: File) -> std::io::Result<Child> {
+    let mut arguments = std::env::args_os();
+    arguments.next();
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(arguments).env(CHILD, "1");
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+}

@@ -1,0 +1,61 @@
+//! Staying in the foreground until the end: a signal, the end of what the process serves, or the end
+//! of the process that started it.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+/// How long a clean end may take once the parent is gone.
+const ORPHAN_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Says when to end.
+#[derive(Clone)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Set by SIGTERM, SIGINT and SIGHUP from now on.
+    pub fn on_signals() -> Result<Stop, String> {
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [SIGTERM, SIGINT, SIGHUP] {
+            signal_hook::flag::register(signal, flag.clone())
+                .map_err(|error| format!("cannot take signals: {error}"))?;
+        }
+        Ok(Stop(flag))
+    }
+
+    /// Set as well when standard input ends, which a parent holds open while it lives. `last_resort`
+    /// is called if the process is still there some seconds later, and then it ends.
+    pub fn with_parent(&self, last_resort: impl FnOnce() + Send + 'static) -> Result<(), String> {
+        let flag = self.0.clone();
+        let watch = move || {
+            let mut byte = [0];
+            // An error says as well that nobody is there.
+            while std::io::stdin().read(&mut byte).is_ok_and(|read| read > 0) {}
+            flag.store(true, Ordering::SeqCst);
+            std::thread::sleep(ORPHAN_PATIENCE);
+            last_resort();
+            std::process::exit(1);
+        };
+        let thread = std::thread::Builder::new()
+            .name("parent".to_owned())
+            .spawn(watch);
+        thread
+            .map(drop)
+            .map_err(|error| format!("a thread could not be started: {error}"))
+    }
+
+    /// Waits until it is set or `ended` says so.
+    pub fn wait(&self, mut ended: impl FnMut() -> bool) {
+        while !self.0.load(Ordering::SeqCst) && !ended() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Forgets a wish that could not be fulfilled.
+    pub fn clear(&self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,206 @@
+//! Glint as a system to be measured.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use bench::{BenchError, Cold, Link, Result, StopFlag, System};
+use fuse::kernel::mount::{MountError, Unmount, unmount};
+
+use super::served::{Child, Served, Way};
+use crate::control::{Answer, Question, ask};
+
+/// How long the last users of a mount may take to leave.
+const BUSY_PATIENCE: Duration = Duration::from_secs(20);
+/// How long a mount may take to write what it holds.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(300);
+
+/// What distinguishes one column of Glint from another.
+pub struct Flavour {
+    /// The column's name.
+    pub name: &'static str,
+    /// Tunables set after each mount.
+    pub params: &'static [(&'static str, u64)],
+}
+
+/// As it comes.
+pub const PLAIN: Flavour = Flavour {
+    name: "Glint",
+    params: &[],
+};
+/// One request a stat, as `llite.*.statahead_max=0` says.
+pub const NO_PREFETCH: Flavour = Flavour {
+    name: "Glint, no prefetch",
+    params: &[("statahead_max", 0)],
+};
+
+/// A served and mounted Glint. Everything ends when it is dropped.
+pub struct Glint<'l> {
+    // Dropped in this order: the mounts, then the server.
+    mount: Mount,
+    beside: RefCell<Option<Mount>>,
+    served: Served<'l>,
+    flavour: &'static Flavour,
+    way: Way,
+    stop: StopFlag,
+}
+
+/// A mount and its process.
+struct Mount {
+    point: PathBuf,
+    child: Option<Child>,
+}
+
+impl<'l> Glint<'l> {
+    /// Serves and mounts a new file system in `dir`, an empty directory. Without a link, `rtt` is
+    /// added by a transport that delays.
+    pub fn create(
+        flavour: &'static Flavour,
+        dir: &Path,
+        link: Option<&'l Link>,
+        rtt: Duration,
+        stop: &StopFlag,
+    ) -> Result<Glint<'l>> {
+        let way = if link.is_some() || rtt.is_zero() {
+            Way::Link
+        } else {
+            Way::Delay(rtt)
+        };
+        let served = Served::start(dir, link, stop).map_err(|error| failed(error, stop))?;
+        let mut glint = Glint {
+            mount: Mount::prepare(dir.join("mnt"))?,
+            beside: RefCell::new(None),
+            served,
+            flavour,
+            way,
+            stop: stop.clone(),
+        };
+        glint.mount()?;
+        // A tree that takes too long to unpack is completed through this one.
+        let mut beside = Mount::prepare(dir.join("beside"))?;
+        beside.child = Some(glint.start(&beside.point, Way::Beside)?);
+        glint.beside.replace(Some(beside));
+        Ok(glint)
+    }
+
+    fn start(&self, point: &Path, way: Way) -> Result<Child> {
+        let child = self.served.mount(point, way, &self.stop);
+        child.map_err(|error| failed(error, &self.stop))
+    }
+
+    fn mount(&mut self) -> Result<()> {
+        self.mount.child = Some(self.start(&self.mount.point, self.way)?);
+        for (name, value) in self.flavour.params {
+            let question = Question::SetParam {
+                name: (*name).to_owned(),
+                value: *value,
+            };
+            ask(&self.mount.point, &question).map_err(|error| failed(error, &self.stop))?;
+        }
+        Ok(())
+    }
+}
+
+/// The stop flag turns any failure into an interrupt: children fail because they are ended.
+fn failed(said: String, stop: &StopFlag) -> BenchError {
+    match stop.check() {
+        Err(interrupted) => interrupted,
+        Ok(()) => BenchError::Failed {
+            program: "glint".to_owned(),
+            ending: "could not be measured".to_owned(),
+            said,
+        },
+    }
+}
+
+impl System for Glint<'_> {
+    fn name(&self) -> &str {
+        self.flavour.name
+    }
+
+    fn root(&self) -> &Path {
+        &self.mount.point
+    }
+
+    fn make_cold(&mut self) -> Result<Cold> {
+        let stop = self.stop.clone();
+        self.mount
+            .end(&stop)
+            .map_err(|error| failed(error, &stop))?;
+        self.mount()?;
+        Ok(Cold::Done)
+    }
+
+    fn sync_command(&self) -> Command {
+        // The path of a running program is known.
+        let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "glint".into()));
+        command.args(["fs", "sync"]).arg(self.root());
+        command
+    }
+
+    fn rpcs_sent(&mut self) -> Option<u64> {
+        rpcs_sent(&self.mount.point)
+    }
+
+    fn back_door(&self) -> Option<PathBuf> {
+        self.beside
+            .borrow()
+            .as_ref()
+            .map(|mount| mount.point.clone())
+    }
+
+    fn is_throwaway(&self) -> bool {
+        true
+    }
+}
+
+/// Requests that a mount has sent.
+pub fn rpcs_sent(point: &Path) -> Option<u64> {
+    match ask(point, &Question::Stats) {
+        Ok(Answer::Stats(stats)) => Some(stats.rpcs_sent),
+        _ => None,
+    }
+}
+
+impl Mount {
+    fn prepare(point: PathBuf) -> Result<Mount> {
+        std::fs::create_dir(&point).map_err(|source| BenchError::Io {
+            doing: format!("making {}", point.display()),
+            source,
+        })?;
+        Ok(Mount { point, child: None })
+    }
+
+    /// Unmounts cleanly, which writes everything.
+    fn end(&mut self, stop: &StopFlag) -> std::result::Result<(), String> {
+        let Some(mut child) = self.child.take() else {
+            return Ok(());
+        };
+        let start = Instant::now();
+        let unmounted = loop {
+            stop.check().map_err(|error| error.to_string())?;
+            match unmount(&self.point, Unmount::Clean) {
+                Err(MountError::Busy { .. }) if start.elapsed() < BUSY_PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                other => break other,
+            }
+        };
+        if let Err(error) = unmounted {
+            self.child = Some(child);
+            return Err(error.to_string());
+        }
+        child.ended(FLUSH_PATIENCE, stop)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // What is in it is thrown away.
+            let _ = unmount(&self.point, Unmount::Abort);
+            child.terminate(Duration::from_secs(5));
+        }
+    }
+}

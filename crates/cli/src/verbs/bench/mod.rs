@@ -1,0 +1,41 @@
+//! `glint bench`: each measurement, and the file systems it is made on.
+
+mod demo;
+mod flat;
+mod glint;
+mod link;
+mod named;
+mod rivals;
+mod screen;
+mod served;
+mod walk;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+/// Measurements.
+#[derive(Subcommand)]
+pub enum Bench {
+    /// A real source tree over a slow link: Glint, Glint without prefetch, sshfs, the local disk.
+    Demo(demo::Demo),
+    /// The life of a source tree: tar, find, du, ls, grep, cp, rm.
+    Walk(walk::Walk),
+    /// One directory with very many files: made, listed, removed.
+    Flat(flat::Flat),
+    /// Run a command whose only network is an emulated link.
+    Link(link::LinkVerb),
+}
+
+impl Bench {
+    /// Does it.
+    pub fn run(self) -> Result<ExitCode, String> {
+        let done = match self {
+            Bench::Demo(verb) => verb.run(),
+            Bench::Walk(verb) => verb.run(),
+            Bench::Flat(verb) => verb.run(),
+            Bench::Link(verb) => return verb.run(),
+        };
+        done.map(|()| ExitCode::SUCCESS)
+    }
+}
