@@ -4,7 +4,7 @@
 //! Records change in memory and go to the store with the next sync: a crash loses at most the
 //! times of writes whose bytes could be lost as well.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use base::limits::FILE_BYTES_MAX;
 use base::{ByteRange, FsError, Timestamp, Transno};
 use layout::ObjectId;
-use storage::{Batch, KeyRange, Kv, ObjectStore, StorageError};
+use storage::{Batch, KeyRange, Kv, ObjectStat, ObjectStore, StorageError};
 use wire::mdt::{Space, WriteTicket};
 use wire::ost::{AllocateMode, ObjectAttr};
 
@@ -29,6 +29,8 @@ use crate::syncer::Touched;
 pub const TOMBSTONE_AGE: Duration = Duration::from_secs(3600);
 /// Changed records kept in memory. Beyond: they go to the store without waiting for a sync.
 const CHANGED_RECORDS_MAX: usize = 65_536;
+/// Objects whose bytes wait to be removed. Beyond: they are removed at once, and all wait for it.
+const DYING_MAX: usize = 65_536;
 /// Tombstones looked at in one step of their ageing.
 const AGEING_ROWS_MAX: usize = 1000;
 /// Numbers of modifications set aside for one life of the target: more than it can make.
@@ -43,6 +45,10 @@ pub struct Objects {
     changed: BTreeMap<ObjectId, ObjectRecord>,
     /// Some of them went to the store since the last sync began.
     saved_early: bool,
+    /// They have a tombstone; their bytes are still there, and are no longer served.
+    dying: BTreeSet<ObjectId>,
+    /// Those of them that nobody was asked to remove yet.
+    condemned: Vec<ObjectId>,
     /// Removed since the last sync began.
     removed: Vec<ObjectId>,
     /// Removed before the running sync began.
@@ -64,6 +70,8 @@ impl Objects {
             kv,
             changed: BTreeMap::new(),
             saved_early: false,
+            dying: BTreeSet::new(),
+            condemned: Vec::new(),
             removed: Vec::new(),
             removing: Vec::new(),
             ageing: Vec::new(),
@@ -82,7 +90,7 @@ impl Objects {
 
     /// Size, space and time of an object; all zero where there is none.
     pub fn attr(&self, id: ObjectId) -> Outcome<ObjectAttr> {
-        let Some(stat) = self.store.stat(stored(id))? else {
+        let Some(stat) = self.stat(id)? else {
             return Ok(ObjectAttr::default());
         };
         let mtime = self.record(id)?.unwrap_or_default().mtime;
@@ -95,13 +103,23 @@ impl Objects {
 
     /// The object's size; zero where there is none.
     pub fn size(&self, id: ObjectId) -> Outcome<u64> {
-        Ok(self.store.stat(stored(id))?.map_or(0, |stat| stat.size))
+        Ok(self.stat(id)?.map_or(0, |stat| stat.size))
+    }
+
+    fn stat(&self, id: ObjectId) -> Outcome<Option<ObjectStat>> {
+        match self.dying.contains(&id) {
+            true => Ok(None),
+            false => Ok(self.store.stat(stored(id))?),
+        }
     }
 
     /// Up to `len` bytes at `offset`; fewer at the end of the object.
     pub fn read(&self, id: ObjectId, offset: u64, len: u32) -> Outcome<Vec<u8>> {
         let rest = self.size(id)?.saturating_sub(offset);
         let mut data = vec![0; rest.min(u64::from(len)) as usize];
+        if data.is_empty() {
+            return Ok(data);
+        }
         let read = self.store.read(stored(id), offset, &mut data)?;
         data.truncate(read);
         Ok(data)
@@ -116,10 +134,11 @@ impl Objects {
                 .tombstone(id)?
                 .is_some_and(|stone| ticket.open_epoch <= stone.epoch),
         };
-        if refused {
-            Err(FsError::Stale.into())
-        } else {
-            Ok(())
+        match (refused, self.dying.contains(&id)) {
+            (true, _) => Err(FsError::Stale.into()),
+            // A later open may bring it back, once the old bytes are gone.
+            (false, true) => Err(FsError::TryAgain.into()),
+            (false, false) => Ok(()),
         }
     }
 
@@ -161,6 +180,9 @@ impl Objects {
 
     /// The next data or hole at or after `offset`.
     pub fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Outcome<u64> {
+        if self.dying.contains(&id) {
+            return Err(FsError::NoData.into());
+        }
         let found = match hole {
             true => self.store.seek_hole(stored(id), offset)?,
             false => self.store.seek_data(stored(id), offset)?,
@@ -168,7 +190,8 @@ impl Objects {
         found.ok_or(Failure::Refused(FsError::NoData))
     }
 
-    /// Removes an object; tickets up to `epoch` cannot bring it back.
+    /// Removes an object; tickets up to `epoch` cannot bring it back. Its bytes go a little later:
+    /// see [`Objects::take_condemned`].
     pub fn destroy(&mut self, id: ObjectId, epoch: u64, wall: Timestamp) -> Outcome<()> {
         let epoch = self
             .tombstone(id)?
@@ -183,9 +206,25 @@ impl Objects {
         batch.put(TOMBSTONES, object_key(id), stone.encode());
         batch.delete(OBJECTS, object_key(id));
         self.kv.commit(batch)?;
-        self.store.remove(stored(id))?;
-        self.removed.push(id);
+        if self.dying.len() >= DYING_MAX {
+            self.store.remove(stored(id))?;
+            self.removed.push(id);
+        } else if self.dying.insert(id) {
+            self.condemned.push(id);
+        }
         Ok(())
+    }
+
+    /// The objects whose bytes are to be removed now, outside: that takes its time.
+    pub fn take_condemned(&mut self) -> Vec<ObjectId> {
+        std::mem::take(&mut self.condemned)
+    }
+
+    /// Their bytes are gone.
+    pub fn removed(&mut self, objects: &[ObjectId]) {
+        for id in objects.iter().filter(|id| self.dying.remove(id)) {
+            self.removed.push(*id);
+        }
     }
 
     /// The target's space.

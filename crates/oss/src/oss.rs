@@ -198,6 +198,26 @@ impl Oss {
         self.stop(format!("cannot make writes durable: {error}"), out);
     }
 
+    /// The bytes of these objects, or some, were removed as [`Output::RemoveWanted`] asked; or that
+    /// failed, and the next start tries again.
+    pub fn removed(
+        &mut self,
+        now: Tick,
+        objects: &[ObjectId],
+        result: Result<(), StorageError>,
+        out: &mut Outbox,
+    ) {
+        match result {
+            Ok(()) => {
+                self.objects.removed(objects);
+                // So that a sync makes it final before long.
+                self.modified(now);
+            }
+            Err(error) => self.note_failure(&Failure::Storage(error), out),
+        }
+        self.finish(now, out);
+    }
+
     /// The target is about to end: starts a sync of all that is not durable, once the running one
     /// is done.
     pub fn sync_now(&mut self, now: Tick, out: &mut Outbox) {
@@ -373,6 +393,10 @@ impl Oss {
         }
         if self.stopped {
             return;
+        }
+        let objects = self.objects.take_condemned();
+        if !objects.is_empty() {
+            out.push(Output::RemoveWanted { objects });
         }
         let Some(ticket) = self.durability.start_due(now) else {
             return;

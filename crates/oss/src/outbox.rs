@@ -1,6 +1,7 @@
 //! What the core wants done, in order.
 
 use base::{ClientId, FsError, Transno};
+use layout::ObjectId;
 use wire::ost::{Callback, Reply};
 
 use crate::durability::SyncTicket;
@@ -37,12 +38,18 @@ pub enum Output {
         /// Whom.
         client: ClientId,
     },
-    /// Run a [`crate::Syncer`] with this, then call [`crate::Oss::synced`].
+    /// Run [`crate::Syncer::run`] with this, then call [`crate::Oss::synced`].
     SyncWanted {
         /// Names it.
         ticket: SyncTicket,
         /// What to hand to it.
         work: SyncWork,
+    },
+    /// Run [`crate::Syncer::remove`] with these, in any portions, and call
+    /// [`crate::Oss::removed`] with each.
+    RemoveWanted {
+        /// Objects that have a tombstone.
+        objects: Vec<ObjectId>,
     },
     /// The target must not go on; every request fails from here on.
     Stop {

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use base::limits::BULK_BYTES_MAX;
 use base::{ClientId, Clock, Disrupted, FsError, Transno, Xid};
+use layout::ObjectId;
 use rpc::{Batch, Connected, LastCommitted, Message, Refusal, Responder, Service};
 use wire::opcode;
 use wire::ost::{Callback, CallbackReply, Request};
@@ -26,6 +27,8 @@ use crate::syncer::{SyncWork, Syncer};
 
 use batches::Batches;
 
+/// Objects removed between two looks at the core.
+const REMOVALS_AT_ONCE: usize = 256;
 /// How often the core is told what time it is.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -40,8 +43,8 @@ struct Inner {
     /// Answers to callbacks that came while the state was held, perhaps by the very thread that
     /// they came on.
     inbox: Mutex<VecDeque<(ClientId, u64, CallbackReply)>>,
-    syncs: Mutex<Syncs>,
-    /// A sync is wanted, or the end has come.
+    chores: Mutex<Chores>,
+    /// There is a chore, or the end has come.
     wake: Condvar,
     syncer: Syncer,
     last_committed: Arc<LastCommitted>,
@@ -57,9 +60,12 @@ struct State {
     stopped: Option<String>,
 }
 
+/// What takes its time, for threads of its own.
 #[derive(Default)]
-struct Syncs {
-    wanted: Option<(SyncTicket, SyncWork)>,
+struct Chores {
+    sync: Option<(SyncTicket, SyncWork)>,
+    /// Objects to remove, oldest first. Bounded by the core.
+    removals: VecDeque<ObjectId>,
     ending: bool,
 }
 
@@ -82,7 +88,7 @@ impl OstServer {
                 stopped: None,
             }),
             inbox: Mutex::default(),
-            syncs: Mutex::default(),
+            chores: Mutex::default(),
             wake: Condvar::new(),
             syncer,
             last_committed,
@@ -93,6 +99,7 @@ impl OstServer {
             threads: Mutex::default(),
         };
         server.spawn("ost-sync", Inner::run_syncs)?;
+        server.spawn("ost-remove", Inner::run_removals)?;
         server.spawn("ost-tick", Inner::run_ticks)?;
         Ok(server)
     }
@@ -124,7 +131,7 @@ impl OstServer {
         self.inner.with_state(|inner, state, out| {
             state.oss.sync_now(inner.clock.tick(), out);
         });
-        lock(&self.inner.syncs).ending = true;
+        lock(&self.inner.chores).ending = true;
         self.inner.wake.notify_all();
         for thread in lock(&self.threads).drain(..) {
             if thread.join().is_err() {
@@ -196,7 +203,11 @@ impl Inner {
                     }
                 }
                 Output::SyncWanted { ticket, work } => {
-                    lock(&self.syncs).wanted = Some((ticket, work));
+                    lock(&self.chores).sync = Some((ticket, work));
+                    self.wake.notify_all();
+                }
+                Output::RemoveWanted { objects } => {
+                    lock(&self.chores).removals.extend(objects);
                     self.wake.notify_all();
                 }
                 Output::Stop { reason } => {
@@ -235,22 +246,25 @@ impl Inner {
         self.empty_inbox();
     }
 
-    fn run_syncs(&self) {
+    /// Waits for a chore that `take` finds. None: the end has come, and there is no more.
+    fn next_chore<T>(&self, take: impl Fn(&mut Chores) -> Option<T>) -> Option<T> {
+        let mut chores = lock(&self.chores);
         loop {
-            let mut syncs = lock(&self.syncs);
-            let (ticket, work) = loop {
-                if let Some(wanted) = syncs.wanted.take() {
-                    break wanted;
-                }
-                if syncs.ending {
-                    return;
-                }
-                syncs = self
-                    .wake
-                    .wait(syncs)
-                    .unwrap_or_else(PoisonError::into_inner);
-            };
-            drop(syncs);
+            if let Some(chore) = take(&mut chores) {
+                return Some(chore);
+            }
+            if chores.ending {
+                return None;
+            }
+            chores = self
+                .wake
+                .wait(chores)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn run_syncs(&self) {
+        while let Some((ticket, work)) = self.next_chore(|chores| chores.sync.take()) {
             let result = self.syncer.run(&work);
             self.with_state(|inner, state, out| match result {
                 Ok(()) => state.oss.synced(inner.clock.tick(), ticket, out),
@@ -259,15 +273,33 @@ impl Inner {
         }
     }
 
+    fn run_removals(&self) {
+        let some = |chores: &mut Chores| -> Option<Vec<ObjectId>> {
+            // What is left at the end is done at the next start.
+            let count = if chores.ending {
+                0
+            } else {
+                chores.removals.len().min(REMOVALS_AT_ONCE)
+            };
+            (count > 0).then(|| chores.removals.drain(..count).collect())
+        };
+        while let Some(objects) = self.next_chore(some) {
+            let result = self.syncer.remove(&objects);
+            self.with_state(|inner, state, out| {
+                state.oss.removed(inner.clock.tick(), &objects, result, out);
+            });
+        }
+    }
+
     fn run_ticks(&self) {
-        let mut syncs = lock(&self.syncs);
-        while !syncs.ending {
-            let waited = self.wake.wait_timeout(syncs, TICK);
+        let mut chores = lock(&self.chores);
+        while !chores.ending {
+            let waited = self.wake.wait_timeout(chores, TICK);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
             self.with_state(|inner, state, out| {
                 state.oss.tick(inner.clock.tick(), inner.clock.now(), out);
             });
-            syncs = lock(&self.syncs);
+            chores = lock(&self.chores);
         }
     }
 

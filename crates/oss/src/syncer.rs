@@ -1,4 +1,5 @@
-//! Making modifications durable: the part that takes its time, outside the core.
+//! What takes its time, and so is done outside the core: making modifications durable, removing
+//! bytes.
 
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ impl Touched {
     }
 }
 
-/// Does the work of syncs, one at a time.
+/// Does that work. Syncs run one at a time; removals may run beside them.
 #[derive(Debug, Clone)]
 pub struct Syncer {
     store: Arc<dyn ObjectStore>,
@@ -67,5 +68,13 @@ impl Syncer {
         let mut batch = Batch::new();
         batch.put(META, HISTORY_KEY, work.history.encode());
         self.kv.wait_durable(self.kv.commit(batch)?)
+    }
+
+    /// Removes the bytes of objects that have a tombstone.
+    pub fn remove(&self, objects: &[ObjectId]) -> Result<(), StorageError> {
+        for object in objects {
+            self.store.remove(stored(*object))?;
+        }
+        Ok(())
     }
 }

@@ -440,6 +440,55 @@ fn a_destroyed_object_stays_away_from_late_writes() {
 }
 
 #[test]
+fn a_destroyed_object_is_gone_before_its_bytes_are() {
+    let mut rig = Rig::new();
+    rig.write(A, NO_LOCK, 0, b"old").expect("alone");
+    rig.hold_removals = true;
+    let destroy = Request::Destroy {
+        objects: vec![(object(1), 7)],
+    };
+    let tag = rig.send(B, destroy.clone(), &[]);
+    let again = rig.send(B, destroy, &[]);
+    rig.sync();
+    rig.sync();
+    assert!(
+        rig.reply(tag).is_some() && rig.reply(again).is_some(),
+        "the tombstone is durable"
+    );
+    assert_eq!(rig.removals, [[object(1)]], "asked for once");
+    assert_eq!(rig.read(A, NO_LOCK, 0, 9), Ok(vec![]));
+    let tag = rig.glimpse(A, false);
+    let attr = attr_of(&rig.reply(tag).expect("done").expect("none").reply);
+    assert_eq!(attr, ObjectAttr::default());
+    let seek = Request::Seek {
+        object: object(1),
+        offset: 0,
+        hole: true,
+    };
+    assert_eq!(rig.ask(A, seek, &[]).err(), Some(FsError::NoData));
+    assert_eq!(rig.write(A, NO_LOCK, 0, b"late"), Err(FsError::Stale));
+    let newer = WriteTicket {
+        open_epoch: 8,
+        ..TICKET
+    };
+    let early = rig.write_to(A, object(1), NO_LOCK, 0, b"new", newer);
+    assert_eq!(
+        early,
+        Err(FsError::TryAgain),
+        "the old bytes are still there"
+    );
+    let mut rig = rig.power_cut();
+    assert_eq!(
+        rig.read(A, NO_LOCK, 0, 9),
+        Ok(vec![]),
+        "removed at the start"
+    );
+    rig.write_to(A, object(1), NO_LOCK, 0, b"new", newer)
+        .expect("a later open");
+    assert_eq!(rig.read(A, NO_LOCK, 0, 9), Ok(b"new".to_vec()));
+}
+
+#[test]
 fn a_write_of_an_older_layout_is_refused() {
     let mut rig = Rig::new();
     let newer = WriteTicket {
@@ -491,18 +540,23 @@ fn a_sync_of_few_objects_is_about_these_only() {
         },
         &[],
     );
-    assert_eq!(
-        rig.syncs[0].1.touched,
-        oss::Touched::Objects(vec![object(1), object(2)])
-    );
+    let about = |rig: &Rig| rig.syncs[0].1.touched.clone();
+    assert_eq!(about(&rig), oss::Touched::Objects(vec![object(1)]));
     rig.sync();
     assert!(rig.reply(tag).is_some());
+    rig.pass(Duration::from_secs(1));
+    assert_eq!(
+        about(&rig),
+        oss::Touched::Objects(vec![object(2)]),
+        "its removal is final"
+    );
+    rig.sync();
     for number in (1..=100).filter(|number| *number != 2) {
         rig.write_to(A, object(number), NO_LOCK, 0, b"y", TICKET)
             .expect("alone");
     }
     rig.pass(Duration::from_secs(1));
-    assert_eq!(rig.syncs[0].1.touched, oss::Touched::Many);
+    assert_eq!(about(&rig), oss::Touched::Many);
     rig.sync();
     let mut rig = rig.power_cut();
     assert_eq!(rig.read(A, NO_LOCK, 0, 9), Ok(b"y".to_vec()));

@@ -8,8 +8,9 @@ use crate::locks;
 use crate::oss::{Oss, Step};
 
 impl Oss {
-    /// Removes each and leaves a tombstone for it. Answered when that is durable, so that the MDT
-    /// may forget about them.
+    /// Leaves a tombstone for each, from which on it is gone for everybody; its bytes follow.
+    /// Answered when the tombstones are durable: the removal then happens whatever comes, and the
+    /// MDT may forget about them.
     pub(crate) fn destroy(
         &mut self,
         now: Tick,

@@ -57,6 +57,9 @@ pub struct Rig {
     pub replies: BTreeMap<u64, (Result<Answer, FsError>, Transno)>,
     pub callbacks: Vec<(ClientId, u64, Callback)>,
     pub syncs: Vec<(SyncTicket, SyncWork)>,
+    pub removals: Vec<Vec<ObjectId>>,
+    /// Removals wait until the test does them.
+    pub hold_removals: bool,
     pub evicted: Vec<ClientId>,
     pub stopped: Vec<String>,
     tags: u64,
@@ -91,6 +94,8 @@ impl Rig {
             replies: BTreeMap::new(),
             callbacks: Vec::new(),
             syncs: Vec::new(),
+            removals: Vec::new(),
+            hold_removals: false,
             evicted: Vec::new(),
             stopped: Vec::new(),
             tags: 0,
@@ -135,8 +140,18 @@ impl Rig {
                 }
                 Output::Evict { client } => self.evicted.push(client),
                 Output::SyncWanted { ticket, work } => self.syncs.push((ticket, work)),
+                Output::RemoveWanted { objects } => self.removals.push(objects),
                 Output::Stop { reason } => self.stopped.push(reason),
             }
+        }
+    }
+
+    /// Removes what is to be removed.
+    pub fn remove(&mut self) {
+        for objects in std::mem::take(&mut self.removals) {
+            let (result, mut out) = (self.syncer.remove(&objects), Vec::new());
+            self.oss.removed(self.now, &objects, result, &mut out);
+            self.take(out);
         }
     }
 
@@ -152,6 +167,9 @@ impl Rig {
         };
         self.oss.handle(self.now, self.wall, call, &mut out);
         self.take(out);
+        if !self.hold_removals {
+            self.remove();
+        }
         self.tags
     }
 
