@@ -189,8 +189,8 @@ impl Mds {
         }
     }
 
-    /// A client's session has ended without a word, or by force: its locks and open files go, and
-    /// it can make no files of its sequences any more. Its stored answers stay for its return.
+    /// A client's session has ended, of its own will or by force: its locks, open files and stored
+    /// answers go, and it can make no files of its sequences any more.
     pub fn evict(&mut self, now: Tick, wall: Timestamp, client: ClientId, out: &mut Vec<Output>) {
         self.set_time(now, wall);
         let Some(session) = self.clients.remove(&client) else {
@@ -209,38 +209,15 @@ impl Mds {
         }
         let closed = self.opens.remove_client(client);
         let burnt = self
-            .burn_sequences(session.uuid)
+            .forget_client(session.uuid)
             .and_then(|()| self.close_all(closed));
         if let Err(Failure::Broken(cause)) = burnt {
             self.halt(cause, out);
         }
     }
 
-    /// A client says goodbye: like an eviction, and nothing of it is remembered.
-    pub fn disconnect(
-        &mut self,
-        now: Tick,
-        wall: Timestamp,
-        client: ClientId,
-        out: &mut Vec<Output>,
-    ) {
-        let uuid = self.clients.get(&client).map(|session| session.uuid);
-        self.evict(now, wall, client, out);
-        let Some(uuid) = uuid.filter(|_| !self.halted) else {
-            return;
-        };
-        let forgotten = self.upkeep(|txn, _| {
-            for slot in 0..base::limits::SLOTS_MAX {
-                txn.change(Mutation::RemoveReplies(uuid, slot, 0, u16::MAX));
-            }
-            Ok(())
-        });
-        if let Err(Failure::Broken(cause)) = forgotten {
-            self.halt(cause, out);
-        }
-    }
-
-    fn burn_sequences(&mut self, uuid: crate::keys::ClientUuid) -> Result<(), Failure> {
+    /// Ends what is stored of a client.
+    fn forget_client(&mut self, uuid: crate::keys::ClientUuid) -> Result<(), Failure> {
         let mut owned = Vec::new();
         let all = storage::KeyRange::all();
         self.store
@@ -251,6 +228,7 @@ impl Mds {
                 Ok(std::ops::ControlFlow::Continue(()))
             })?;
         self.upkeep(|txn, _| {
+            txn.change(Mutation::RemoveClientReplies(uuid));
             owned
                 .into_iter()
                 .for_each(|sequence| txn.change(Mutation::RemoveSequence(sequence)));

@@ -50,6 +50,8 @@ pub enum Mutation {
     PutReply(ClientUuid, u16, u16, StoredReply),
     /// The answers of a slot from this index up to that one go.
     RemoveReplies(ClientUuid, u16, u16, u16),
+    /// All answers a client was given go.
+    RemoveClientReplies(ClientUuid),
     /// A sequence is granted.
     PutSequence(u64, SequenceOwner),
     /// A sequence belongs to nobody, for ever.
@@ -117,6 +119,9 @@ fn apply_one(mutation: Mutation, batch: &mut Batch) {
             let start = keys::reply(&client, slot, first);
             let end = [&keys::reply(&client, slot, last)[..], &[0]].concat();
             batch.delete_range(table_id(Table::Replies), KeyRange::new(start, end));
+        }
+        M::RemoveClientReplies(client) => {
+            batch.delete_range(table_id(Table::Replies), KeyRange::prefix(&client));
         }
         M::PutSequence(sequence, owner) => {
             put(batch, Table::Sequences, keys::sequence(sequence), &owner);

@@ -1,5 +1,6 @@
 //! What time and durability bring about.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use base::{Fid, Tick, Timestamp};
@@ -7,10 +8,11 @@ use storage::{KeyRange, StorageError, Ticket};
 
 use crate::core::Mds;
 use crate::event::Output;
-use crate::keys::{self, Table};
+use crate::keys::{self, ClientUuid, Table};
+use crate::mutation::Mutation;
 use crate::namespace::end_orphan;
 use crate::records::Orphan;
-use crate::store::{Failure, missing};
+use crate::store::{Failure, missing, table_id};
 
 /// Orphans ended by one tick after the grace period.
 const ORPHANS_PER_TICK: usize = 256;
@@ -57,7 +59,7 @@ impl Mds {
             return;
         }
         if self.grace_until.is_some_and(|until| until <= now) {
-            match self.end_some_orphans() {
+            match self.end_grace() {
                 Ok(true) => self.grace_until = None,
                 Ok(false) | Err(Failure::Refused(_)) => {}
                 Err(Failure::Broken(cause)) => return self.halt(cause, out),
@@ -73,6 +75,47 @@ impl Mds {
             .into_iter()
             .flatten()
             .min()
+    }
+
+    /// Ends what clients that have not come back left behind; true if that is all.
+    fn end_grace(&mut self) -> Result<bool, Failure> {
+        if !self.end_some_orphans()? {
+            return Ok(false);
+        }
+        let here: BTreeSet<ClientUuid> = self.clients.values().map(|client| client.uuid).collect();
+        let gone: Vec<ClientUuid> = self
+            .answered_clients()?
+            .into_iter()
+            .filter(|client| !here.contains(client))
+            .collect();
+        self.upkeep(|txn, _| {
+            gone.into_iter()
+                .for_each(|client| txn.change(Mutation::RemoveClientReplies(client)));
+            Ok(())
+        })?;
+        Ok(true)
+    }
+
+    /// The clients of which there are stored answers: one step of the table for each.
+    fn answered_clients(&self) -> Result<Vec<ClientUuid>, Failure> {
+        let (mut found, mut range) = (Vec::new(), KeyRange::all());
+        loop {
+            let mut next: Option<ClientUuid> = None;
+            self.store
+                .kv()
+                .scan(table_id(Table::Replies), &range, |key, _| {
+                    next = key.first_chunk().copied();
+                    ControlFlow::Break(())
+                })?;
+            let Some(client) = next else {
+                return Ok(found);
+            };
+            found.push(client);
+            let Some(end) = KeyRange::prefix(&client).end else {
+                return Ok(found);
+            };
+            range = KeyRange::from(end);
+        }
     }
 
     /// Ends orphans nobody has told of; true if there are no more such.

@@ -369,6 +369,36 @@ fn a_frame_is_resumed_where_the_crash_cut_it() {
 }
 
 #[test]
+fn answers_are_kept_for_those_who_may_come_back() {
+    let mut world = World::new();
+    let (a, b) = (world.connect(1), world.connect(2));
+    let stored = |world: &World| {
+        let mut count = 0;
+        let table = mds::store::table_id(mds::keys::Table::Replies);
+        let scanned = world.kv.scan(table, &storage::KeyRange::all(), |_, _| {
+            count += 1;
+            std::ops::ControlFlow::Continue(())
+        });
+        scanned.map(|()| count).expect("readable")
+    };
+    for client in [a, b] {
+        world.fid(client);
+    }
+    world.flush();
+    assert_eq!(stored(&world), 2);
+    world.evict(a);
+    assert_eq!(stored(&world), 1);
+    world.connect(1);
+    world.flush();
+    // After a crash: until the grace period ends.
+    world.clients.remove(&2);
+    world.crash();
+    assert_eq!(stored(&world), 1);
+    world.advance(mds::GRACE);
+    assert_eq!(stored(&world), 0);
+}
+
+#[test]
 fn orphans_wait_for_their_users_after_a_crash() {
     let mut world = World::new();
     let a = world.connect(1);

@@ -185,7 +185,7 @@ fn op_link_counts_names_and_moves_the_record() {
 }
 
 #[test]
-fn op_unlink_refuses() {
+fn op_unlink_and_op_rmdir_refuse() {
     let (mut world, a) = world();
     let dir = world.mkdir(a, Fid::ROOT, "d");
     world.touch(a, dir, "f");
@@ -418,7 +418,7 @@ fn op_setattr_changes_and_clears_privileges() {
 }
 
 #[test]
-fn op_setxattr_keeps_to_namespaces_and_limits() {
+fn op_xattr_keeps_to_namespaces_and_limits() {
     let (mut world, a) = world();
     let file = world.touch(a, Fid::ROOT, "f");
     let fifo = world.make(a, Fid::ROOT, "p", FileKind::Fifo);
@@ -593,7 +593,7 @@ fn op_readdir_pages_by_entries_attributes_and_bytes() {
 }
 
 #[test]
-fn op_fid2path_of_links_and_orphans() {
+fn a_path_of_links_and_orphans() {
     let (mut world, a) = world();
     let dir = world.mkdir(a, Fid::ROOT, "d");
     let file = world.touch(a, dir, "f");

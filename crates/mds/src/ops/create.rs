@@ -1,4 +1,4 @@
-//! `op.create`: a new file of any kind appears under a free name, whole or not at all.
+//! `op.create`, `op.mkdir`, `op.mknod`, `op.symlink`: a new file of any kind appears under a free name, whole or not at all.
 //!
 //! A directory with the set-group-id bit gives its group, and to directories the bit, to what is
 //! made in it. With `open` a regular file is opened by the same step, so nobody can come between.

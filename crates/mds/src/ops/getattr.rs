@@ -1,4 +1,4 @@
-//! `op.getattr` and `op.readlink`: a file by its id, orphans too.
+//! `op.stat` and `op.readlink`: a file by its id, orphans too.
 
 use base::{Fid, FsError};
 use wire::FileKind;

@@ -1,4 +1,4 @@
-//! `op.fid2path`: a path of a file from the root; of several names one.
+//! A path of a file from the root; of several names one.
 
 use base::{Fid, FsError};
 use wire::mdt::Reply;

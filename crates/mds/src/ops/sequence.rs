@@ -1,4 +1,4 @@
-//! `op.seq_alloc`: a range of FID sequences, which is this client's for ever. The reply waits until
+//! A range of FID sequences, which is this client's for ever. The reply waits until
 //! the grant is durable: no FID is ever minted from a sequence that could be granted twice.
 
 use base::limits::SEQUENCES_PER_GRANT;

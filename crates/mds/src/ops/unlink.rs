@@ -1,4 +1,4 @@
-//! `op.unlink`: a name goes. A file without names lives on while somebody has it open; else it is
+//! `op.unlink`, `op.rmdir`: a name goes. A file without names lives on while somebody has it open; else it is
 //! gone, and the same change orders its objects to be removed. A directory must be empty.
 
 use base::{Fid, FsError, Name};

@@ -1,4 +1,4 @@
-//! `op.getxattr`, `op.setxattr`, `op.removexattr`: extended attributes of the namespaces user,
+//! `op.xattr`: extended attributes of the namespaces user,
 //! trusted and security. That a file has none travels with its attributes.
 
 use std::ops::ControlFlow;
