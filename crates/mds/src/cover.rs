@@ -189,7 +189,7 @@ impl Coverer<'_> {
         let leased = grant
             .as_ref()
             .is_some_and(|grant| grant.cover.bits().contains(Bits::CHILD));
-        if grant.is_some() {
+        if grant.is_some() && self.locks.is_disturbed(self.client, dir.fid) {
             for entry in entries.iter() {
                 let keys = [self.hasher.lease_key(&entry.name), entry.fid.0];
                 self.locks

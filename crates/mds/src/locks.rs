@@ -341,9 +341,14 @@ impl Locks {
             || self.unacknowledged.contains_key(&(client, dir))
     }
 
+    /// The client's lease on `dir` may have lost entries since it was given.
+    pub fn is_disturbed(&self, client: ClientId, dir: Fid) -> bool {
+        self.disturbed.contains(&(client, dir))
+    }
+
     /// The client's lease on `dir` covers these keys again (the list itself, where `None`).
     pub fn readmit(&mut self, op: Option<OpId>, client: ClientId, dir: Fid, keys: Option<&[u64]>) {
-        if !self.disturbed.contains(&(client, dir)) {
+        if !self.is_disturbed(client, dir) {
             return;
         }
         let handles = self.held.get(&(client, dir)).cloned().unwrap_or_default();

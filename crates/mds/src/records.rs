@@ -100,6 +100,11 @@ impl Inode {
 
     /// As replies carry it.
     pub fn attr(&self) -> Attr {
+        self.clone().into_attr()
+    }
+
+    /// As replies carry it, without a copy.
+    pub fn into_attr(self) -> Attr {
         Attr {
             kind: self.kind,
             mode: self.mode,
@@ -109,7 +114,7 @@ impl Inode {
             rdev: self.rdev,
             has_xattrs: self.has_xattrs,
             size_state: self.size_state,
-            layout: self.layout.clone(),
+            layout: self.layout,
             atime: self.atime,
             mtime: self.mtime,
             ctime: self.ctime,

@@ -114,6 +114,7 @@ pub struct DirState {
     pub fid: Fid,
     /// Its attributes after the operation.
     pub attr: Attr,
-    /// The lease version the reply was made at (a later withdrawal has a higher one).
+    /// The lease version the reply was made at (a later withdrawal has a higher one). Zero: others
+    /// are changing the directory too, so that its lease covers nothing of this reply.
     pub version: u64,
 }

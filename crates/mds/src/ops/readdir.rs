@@ -7,6 +7,7 @@ use base::limits::{PAGE_BYTES_MAX, PAGE_ENTRIES_MAX};
 use base::{Fid, FsError};
 use storage::KeyRange;
 use wire::mdt::{DirEntry, Lease, Reply};
+use wire::{Cover, Node};
 
 use super::{Ctx, Op, dir_state, node};
 use crate::keys::{self, Spot, Table};
@@ -74,10 +75,14 @@ impl ReadDir {
                     return Ok(ControlFlow::Break(()));
                 }
                 let spot = keys::parse_dirent(key).ok_or_else(|| missing("cookie", self.dir))?;
-                let inode = dirent.inode.as_ref().filter(|_| attributes);
+                let inode = dirent.inode.filter(|_| attributes);
                 entries.push(DirEntry {
                     cookie: spot.cookie,
-                    node: inode.map(|inode| node(dirent.fid, inode)),
+                    node: inode.map(|inode| Node {
+                        fid: dirent.fid,
+                        attr: inode.into_attr(),
+                        cover: Cover::None,
+                    }),
                     name: dirent.name,
                     fid: dirent.fid,
                     kind: dirent.kind,
