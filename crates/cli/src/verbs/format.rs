@@ -79,7 +79,8 @@ pub fn format(
     name: &str,
     join: Option<&Path>,
 ) -> Result<(), String> {
-    let mut random = SystemRandom::open().map_err(|error| error.to_string())?;
+    let mut random =
+        SystemRandom::open().map_err(|error| format!("no source of randomness: {error}"))?;
     let fs_uuid = join.map(uuid_of).transpose()?;
     let request = FormatRequest {
         fs_name: name.parse::<FsName>()?,

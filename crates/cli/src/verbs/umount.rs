@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use fuse::kernel::mount::{Unmount, unmount, users};
+use fuse::kernel::mount::{Unmount, resolve, unmount, users};
 
 use crate::control::{Answer, Question, ask};
 use crate::output::say;
@@ -30,17 +30,15 @@ impl Umount {
             Ok(Answer::Status(status)) => Some(status.pid),
             _ => None,
         };
-        let using = users(&self.point);
+        let using = match resolve(&self.point) {
+            Ok(point) => users(&point),
+            Err(_) => Vec::new(),
+        };
         if !using.is_empty() && !self.force {
             let mut lines = format!("{} is in use by:", self.point.display());
-            for user in using {
-                lines.push_str(&format!(
-                    "\n  {:>7}  {}  {}",
-                    user.pid,
-                    user.command,
-                    user.path.display()
-                ));
-            }
+            using
+                .iter()
+                .for_each(|user| lines.push_str(&format!("\n  {user}")));
             lines.push_str("\nend these, or use --force; nothing was changed");
             return Err(lines);
         }
@@ -54,15 +52,27 @@ impl Umount {
             wait_for(pid)?;
         }
         say(format!("{} unmounted", self.point.display()));
+        if self.force && !using.is_empty() {
+            say("what these had open is lost to them, with what they had not written yet:");
+            using.iter().for_each(|user| say(format!("  {user}")));
+        }
         Ok(())
     }
+}
+
+/// A process that has ended may still wait for its parent to ask how (proc_pid_stat(5)).
+fn runs(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat
+        .rsplit_once(')')
+        .and_then(|(_, rest)| rest.trim_start().chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
 /// The serving process writes what is left before it ends.
 fn wait_for(pid: u32) -> Result<(), String> {
     let start = Instant::now();
-    let process = PathBuf::from(format!("/proc/{pid}"));
-    while process.exists() {
+    while runs(pid) {
         if start.elapsed() > PATIENCE {
             return Err(format!("process {pid} still writes; it goes on by itself"));
         }

@@ -1,0 +1,270 @@
+//! Every failure to start says what to do, with exit code 1; wrong usage has 2; nothing is touched.
+
+#[allow(dead_code, reason = "each test uses a part of it")]
+mod support;
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::Command;
+
+use nix::sys::signal::Signal;
+use support::{
+    OPEN_DEVICE, Staying, as_nobody, directory_of_nobody, finish, glint, needs_root, program,
+};
+
+fn place() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("mnt")).unwrap();
+    dir
+}
+
+const UP: [&str; 5] = ["up", "--dir", "D", "--mount", "mnt"];
+
+#[test]
+fn wrong_usage_is_two() {
+    let dir = place();
+    for words in [
+        &["nonsense"][..],
+        &["up", "--dir", "D"],
+        &["up", "--dir", "D", "--mount", "mnt", "-o", "sotf"],
+        &["format", "D", "--role", "mtd"],
+        &["format", "D", "--name", "a/b"],
+        &["serve", "D", "--listen", "a b"],
+        &["param", "set", "llite.*.statahead_max=many"],
+        &["fs", "fid2path", "mnt", "12"],
+        &["bench", "walk", "--rtt", "5"],
+        &["bench", "link", "--rtt", "5ms"],
+        &["mount", "mnt"],
+    ] {
+        let ran = glint(dir.path(), words);
+        assert_eq!(ran.code, Some(2), "{words:?}: {ran:?}");
+    }
+    assert_eq!(
+        fs::read_dir(dir.path()).unwrap().count(),
+        1,
+        "nothing was made"
+    );
+}
+
+#[test]
+fn every_verb_has_help() {
+    let dir = place();
+    for verb in [
+        "up", "down", "format", "serve", "mount", "umount", "status", "stats", "param", "fs",
+        "fsck", "bench",
+    ] {
+        let ran = glint(dir.path(), &[verb, "--help"]);
+        assert!(ran.worked().contains("Usage: glint"), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_directory_with_other_files_is_left_alone() {
+    let dir = place();
+    let other = dir.path().join("D");
+    fs::create_dir(&other).unwrap();
+    for number in 0..412 {
+        fs::write(other.join(format!("precious{number}")), "data").unwrap();
+    }
+    let said = ["D holds 412 files that are not Glint's; choose an empty directory"];
+    glint(dir.path(), &UP).failed_saying(&said);
+    glint(dir.path(), &["format", "D"]).failed_saying(&said);
+    glint(dir.path(), &["serve", "D"]).failed_saying(&said);
+    assert_eq!(fs::read_dir(&other).unwrap().count(), 412);
+}
+
+#[test]
+fn neither_directory_may_be_inside_the_other() {
+    let dir = place();
+    glint(dir.path(), &["up", "--dir", "mnt/D", "--mount", "mnt"])
+        .failed_saying(&["mnt/D is inside mnt", "choose another --dir"]);
+    fs::create_dir_all(dir.path().join("D/mnt")).unwrap();
+    glint(dir.path(), &["up", "--dir", "D", "--mount", "D/mnt"])
+        .failed_saying(&["D/mnt is inside D", "choose another --mount"]);
+    assert!(!dir.path().join("D/mgs").exists(), "nothing was formatted");
+}
+
+#[test]
+fn a_mount_point_must_be_there() {
+    let dir = place();
+    let ran = glint(dir.path(), &["up", "--dir", "D", "--mount", "nowhere"]);
+    ran.failed_saying(&["nowhere does not exist", "mkdir -p"]);
+    fs::write(dir.path().join("file"), "").unwrap();
+    let ran = glint(dir.path(), &["up", "--dir", "D", "--mount", "file"]);
+    ran.failed_saying(&["is not a directory"]);
+    assert!(!dir.path().join("D").exists(), "nothing was formatted");
+}
+
+#[test]
+fn a_directory_in_use_and_a_port_held_are_named() {
+    let dir = place();
+    glint(dir.path(), &["format", "D"]).worked();
+    let server = Staying::start(dir.path(), &["serve", "D", "--listen", "127.0.0.1:0"]);
+    glint(dir.path(), &["serve", "D", "--listen", "127.0.0.1:0"]).failed_saying(&["in use"]);
+    glint(dir.path(), &["fsck", "D"]).failed_saying(&["in use"]);
+    glint(dir.path(), &UP).failed_saying(&["in use"]);
+    glint(dir.path(), &["format", "E"]).worked();
+    let ran = glint(dir.path(), &["serve", "E", "--listen", &server.address()]);
+    let pid = format!("held by pid {} (glint)", server.pid());
+    ran.failed_saying(&[&pid, "--listen"]);
+    let own = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = own.local_addr().unwrap().to_string();
+    let ran = glint(dir.path(), &["serve", "E", "--listen", &address]);
+    ran.failed_saying(&[&format!("held by pid {}", std::process::id())]);
+}
+
+#[test]
+fn beyond_loopback_needs_a_word() {
+    let dir = place();
+    glint(dir.path(), &["format", "D"]).worked();
+    let ran = glint(dir.path(), &["serve", "D", "--listen", "0.0.0.0:0"]);
+    ran.failed_saying(&["--insecure"]);
+}
+
+#[test]
+fn a_damaged_superblock_is_reported() {
+    let dir = place();
+    glint(dir.path(), &["format", "D"]).worked();
+    let path = dir.path().join("D/mdt0/superblock");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[20] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    for words in [
+        &["serve", "D"][..],
+        &UP,
+        &["fsck", "D"],
+        &["format", "D", "--role", "ost7"],
+    ] {
+        glint(dir.path(), words).failed_saying(&["mdt0/superblock is damaged"]);
+    }
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+}
+
+#[test]
+fn nothing_is_formatted_twice_unless_it_is_named() {
+    let dir = place();
+    glint(dir.path(), &["format", "D"]).worked();
+    glint(dir.path(), &["format", "D"]).failed_saying(&["has MGS already", "--erase"]);
+    glint(
+        dir.path(),
+        &["format", "D", "--role", "ost0", "--erase", "ost0"],
+    )
+    .worked();
+}
+
+#[test]
+fn a_wrong_key_is_refused() {
+    let dir = place();
+    glint(dir.path(), &["format", "D"]).worked();
+    glint(dir.path(), &["format", "E"]).worked();
+    let server = Staying::start(dir.path(), &["serve", "D", "--listen", "127.0.0.1:0"]);
+    let address = server.address();
+    let mount = |key: &[&str]| {
+        let words = [&["mount", &address, "mnt"], key].concat();
+        glint(dir.path(), &words)
+    };
+    mount(&["--key", "E/key"]).failed_saying(&["key"]);
+    mount(&[]).failed_saying(&["key"]);
+    mount(&["--key", "nowhere"]).failed_saying(&["nowhere", "cannot read the key"]);
+    fs::set_permissions(
+        dir.path().join("E/key"),
+        std::os::unix::fs::PermissionsExt::from_mode(0o644),
+    )
+    .unwrap();
+    mount(&["--key", "E/key"]).failed_saying(&["chmod 600"]);
+}
+
+#[test]
+fn a_dead_mount_is_recognised() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let mut up = Staying::start(dir.path(), &UP);
+    up.signal(Signal::SIGKILL);
+    up.ended();
+    let ran = glint(dir.path(), &UP);
+    ran.failed_saying(&["mnt holds a dead mount whose server is gone", "umount -l"]);
+}
+
+#[test]
+fn a_second_mount_at_the_same_place_is_refused() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let _up = Staying::start(dir.path(), &UP);
+    let ran = glint(dir.path(), &["up", "--dir", "E", "--mount", "mnt"]);
+    ran.failed_saying(&["is mounted already"]);
+    assert!(!dir.path().join("E").exists(), "nothing was formatted");
+}
+
+#[test]
+fn a_missing_device_is_explained() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    // An empty /dev but for the source of randomness, seen by nobody else.
+    let script = format!(
+        "touch random && mount --bind /dev/urandom random && mount -t tmpfs none /dev && \
+         touch /dev/urandom && mount --bind random /dev/urandom && exec {} {}",
+        program(),
+        UP.join(" ")
+    );
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", &script])
+        .current_dir(dir.path());
+    finish(&mut command).failed_saying(&["/dev/fuse is missing", "modprobe fuse"]);
+}
+
+#[test]
+fn a_missing_fusermount_is_explained() {
+    if needs_root() {
+        return;
+    }
+    let (dir, copy) = directory_of_nobody();
+    let mut command = as_nobody(&copy);
+    command
+        .args(UP)
+        .current_dir(dir.path())
+        .env("PATH", "/nowhere");
+    finish(&mut command).failed_saying(&["fusermount3 is missing", "install the package fuse3"]);
+}
+
+#[test]
+fn a_refused_allow_other_is_explained() {
+    if needs_root() {
+        return;
+    }
+    let (dir, copy) = directory_of_nobody();
+    fs::write(dir.path().join("empty"), "").unwrap();
+    // The machine's own settings and device are hidden, not changed.
+    let script = format!(
+        "{OPEN_DEVICE} && mount --bind empty /etc/fuse.conf && exec setpriv --reuid 65534 --regid 65534 \
+         --clear-groups {} {} -o allow_other",
+        copy.display(),
+        UP.join(" ")
+    );
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", &script])
+        .current_dir(dir.path());
+    finish(&mut command).failed_saying(&["allow_other is refused", "user_allow_other"]);
+}
+
+#[test]
+fn questions_about_what_is_no_mount_are_refused() {
+    let dir = place();
+    for words in [
+        &["stats", "mnt"][..],
+        &["fs", "df", "mnt"],
+        &["fs", "sync", "mnt"],
+        &["status", "mnt"],
+        &["param", "list", "--mount", "mnt"],
+    ] {
+        glint(dir.path(), words).failed_saying(&["mnt is not on a Glint mount"]);
+    }
+    glint(dir.path(), &["down", "mnt"]).failed_saying(&["nothing of FUSE is mounted on"]);
+}

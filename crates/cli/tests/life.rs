@@ -1,0 +1,255 @@
+//! The life of a mount as a person sees it: up, down, busy, killed, as root and as an ordinary user.
+
+#[allow(dead_code, reason = "each test uses a part of it")]
+mod support;
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::Signal;
+use support::{
+    NOBODY, OPEN_DEVICE, Staying, directory_of_nobody, eventually, finish, glint, needs_root,
+};
+
+const UP: [&str; 5] = ["up", "--dir", "D", "--mount", "mnt"];
+
+fn place() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("mnt")).unwrap();
+    dir
+}
+
+fn is_mounted(point: &Path) -> bool {
+    let point = fs::canonicalize(point).map_or_else(|_| point.to_owned(), |point| point);
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    mounts
+        .lines()
+        .any(|line| line.split(' ').nth(4) == point.to_str())
+}
+
+#[test]
+fn up_and_down_keep_everything() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let mnt = dir.path().join("mnt");
+    for round in 0..3 {
+        let mut up = Staying::start(dir.path(), &UP);
+        assert_eq!(up.said().lines().count(), 1, "{}", up.said());
+        assert!(up.said().starts_with("D mounted at /"), "{}", up.said());
+        for before in 0..round {
+            assert_eq!(
+                fs::read(mnt.join(format!("file{before}"))).unwrap(),
+                b"words"
+            );
+        }
+        fs::write(mnt.join(format!("file{round}")), "words").unwrap();
+        if round == 1 {
+            up.signal(Signal::SIGTERM);
+        } else {
+            glint(dir.path(), &["down", "mnt"]).worked();
+        }
+        assert_eq!(up.ended(), Some(0), "{}", up.said());
+        assert!(!is_mounted(&mnt));
+        glint(dir.path(), &["fsck", "D"]).worked();
+    }
+}
+
+#[test]
+fn space_of_deleted_files_comes_back() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let (mnt, objects) = (dir.path().join("mnt"), dir.path().join("D/ost0/objects"));
+    let _up = Staying::start(dir.path(), &UP);
+    for number in 0..40 {
+        fs::write(mnt.join(format!("file{number}")), vec![7; 10_000]).unwrap();
+    }
+    glint(dir.path(), &["fs", "sync", "mnt"]).worked();
+    assert_eq!(files_below(&objects), 40);
+    for number in 0..40 {
+        fs::remove_file(mnt.join(format!("file{number}"))).unwrap();
+    }
+    eventually("objects of removed files are gone", || {
+        files_below(&objects) == 0
+    });
+}
+
+fn files_below(dir: &Path) -> usize {
+    let entries = fs::read_dir(dir).unwrap().flatten();
+    entries
+        .map(|entry| match entry.file_type().unwrap().is_dir() {
+            true => files_below(&entry.path()),
+            false => 1,
+        })
+        .sum()
+}
+
+#[test]
+fn a_busy_mount_stays_and_its_user_is_named() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let mnt = dir.path().join("mnt");
+    let mut up = Staying::start(dir.path(), &UP);
+    fs::write(mnt.join("open"), "words").unwrap();
+    let file = File::open(mnt.join("open")).unwrap();
+    let mut sleeper = Command::new("sleep")
+        .arg("600")
+        .stdin(Stdio::from(file))
+        .spawn()
+        .unwrap();
+    let pid = sleeper.id().to_string();
+    for verb in ["umount", "down"] {
+        let ran = glint(dir.path(), &[verb, "mnt"]);
+        ran.failed_saying(&[&pid, "sleep", "mnt/open", "nothing was changed"]);
+    }
+    up.signal(Signal::SIGTERM);
+    eventually("it says why it stays", || {
+        up.said().contains("still mounted")
+    });
+    assert_eq!(fs::read(mnt.join("open")).unwrap(), b"words");
+    let forced = glint(dir.path(), &["umount", "--force", "mnt"]);
+    assert!(forced.worked().contains("lost"), "{forced:?}");
+    assert!(!is_mounted(&mnt));
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    assert_eq!(up.ended(), Some(0), "{}", up.said());
+}
+
+#[test]
+fn a_daemon_says_its_pid_and_ends_with_down() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let log = dir.path().join("log");
+    let ran = glint(
+        dir.path(),
+        &[&UP[..], &["--daemon", "--log", "log"]].concat(),
+    );
+    let said = ran.worked().to_owned();
+    let pid = said
+        .split("(pid ")
+        .nth(1)
+        .and_then(|rest| rest.split([',', ')']).next())
+        .unwrap();
+    assert!(Path::new("/proc").join(pid).exists(), "{said}");
+    let status = glint(dir.path(), &["status", "mnt", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(status.worked()).unwrap();
+    assert_eq!(status[0]["pid"].to_string(), pid);
+    assert_eq!(status[0]["targets"]["MDT0"], "connected");
+    let again = glint(
+        dir.path(),
+        &[&UP[..], &["--daemon", "--log", "log"]].concat(),
+    );
+    again.failed_saying(&["is mounted already"]);
+    glint(dir.path(), &["down", "mnt"]).worked();
+    assert!(!Path::new("/proc").join(pid).exists());
+    assert!(
+        !fs::read_to_string(log).unwrap().contains("\x1b["),
+        "no colours in a log"
+    );
+}
+
+#[test]
+fn a_server_and_a_mount_apart() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    glint(dir.path(), &["format", "D"]).worked();
+    let mut server = Staying::start(dir.path(), &["serve", "D", "--listen", "127.0.0.1:0"]);
+    let address = server.address();
+    let mut mount = Staying::start(dir.path(), &["mount", &address, "mnt", "--key", "D/key"]);
+    let mnt = dir.path().join("mnt");
+    fs::create_dir(mnt.join("dir")).unwrap();
+    fs::write(mnt.join("dir/file"), "words").unwrap();
+    let fid = glint(dir.path(), &["fs", "path2fid", "mnt/dir/file"]);
+    let path = glint(dir.path(), &["fs", "fid2path", "mnt", fid.worked().trim()]);
+    assert_eq!(path.worked().trim(), "dir/file");
+    let stat = glint(dir.path(), &["fs", "stat", "--json", "mnt/dir/file"]);
+    let stat: serde_json::Value = serde_json::from_str(stat.worked()).unwrap();
+    assert_eq!(
+        (stat["bytes"].clone(), stat["path"].clone()),
+        (5.into(), "/dir/file".into())
+    );
+    assert_eq!(stat["fid"], fid.worked().trim());
+    assert!(
+        glint(dir.path(), &["fs", "df", "mnt"])
+            .worked()
+            .contains("available")
+    );
+    glint(
+        dir.path(),
+        &["param", "set", "llite.*.statahead_max=0", "--mount", "mnt"],
+    )
+    .worked();
+    let got = glint(
+        dir.path(),
+        &["param", "get", "llite.*.statahead_max", "--mount", "mnt"],
+    );
+    assert_eq!(got.worked().trim(), "llite.glint.statahead_max=0");
+    mount.signal(Signal::SIGTERM);
+    assert_eq!(mount.ended(), Some(0), "{}", mount.said());
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.ended(), Some(0), "{}", server.said());
+    glint(dir.path(), &["fsck", "D"]).worked();
+}
+
+#[test]
+fn several_server_processes_make_one_file_system() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    glint(dir.path(), &["format", "D", "--role", "mgs,mdt,ost0"]).worked();
+    glint(
+        dir.path(),
+        &["format", "E", "--role", "ost1", "--join", "D"],
+    )
+    .worked();
+    let serve = ["serve", "D", "--listen", "127.0.0.1:0"];
+    let first = Staying::start(dir.path(), &serve);
+    let (address, listen) = (first.address(), "127.0.0.1:0");
+    let words = ["serve", "E", "--listen", listen, "--mgs", &address];
+    let _second = Staying::start(dir.path(), &words);
+    let _mount = Staying::start(dir.path(), &["mount", &address, "mnt", "--key", "E/key"]);
+    let status = glint(dir.path(), &["status", "mnt"]);
+    assert!(status.worked().contains("OST1: connected"), "{status:?}");
+    let file = dir.path().join("mnt/file");
+    fs::write(&file, "words").unwrap();
+    assert_eq!(fs::read(&file).unwrap(), b"words");
+}
+
+#[test]
+fn an_ordinary_user_may_do_it_too() {
+    if needs_root() {
+        return;
+    }
+    let (dir, copy) = directory_of_nobody();
+    let user = dir.path().join("user");
+    let script = "set -e\n\
+        ./glint up --dir D --mount mnt --daemon --log log >&2\n\
+        echo words > mnt/file; cat mnt/file; stat -c %u mnt/file\n\
+        ./glint status mnt; ./glint down mnt";
+    fs::write(&user, script).unwrap();
+    let all = format!(
+        "{OPEN_DEVICE} && exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups sh user"
+    );
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", &all])
+        .current_dir(dir.path());
+    let ran = finish(&mut command);
+    let said = ran.worked();
+    assert!(
+        said.starts_with("words\n65534\n") && said.contains("MDT0: connected"),
+        "{ran:?}"
+    );
+    assert!(said.contains("mnt unmounted") && copy.exists());
+}
