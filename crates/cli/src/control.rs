@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use fuse::kernel::Mount;
 use fuse::kernel::mount::{DeviceNumber, mounts, resolve};
 use fuse::translate::FileSystem;
 use fuse::translate::gate::Gate;
+use nix::sys::socket::{Shutdown, shutdown};
 use serde::{Deserialize, Serialize};
 
 /// What is asked of a mount.
@@ -106,6 +108,8 @@ pub struct Served {
 /// Answers while it lives.
 pub struct ControlServer {
     path: PathBuf,
+    identity: Option<(u64, u64)>,
+    listener: UnixListener,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -149,10 +153,12 @@ impl ControlServer {
         // A socket left by a dead process; its device number is ours now.
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).map_err(failed)?;
+        let identity = identity(&path);
+        let accepting = listener.try_clone().map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let work = move || {
-            for stream in listener.incoming() {
+            for stream in accepting.incoming() {
                 if stopped.load(Ordering::SeqCst) {
                     return;
                 }
@@ -166,6 +172,8 @@ impl ControlServer {
         let thread = thread.spawn(work).map_err(failed)?;
         Ok(ControlServer {
             path,
+            identity,
+            listener,
             stop,
             thread: Some(thread),
         })
@@ -175,14 +183,23 @@ impl ControlServer {
 impl Drop for ControlServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        // Wakes the listener.
-        let woken = UnixStream::connect(&self.path);
-        let _ = std::fs::remove_file(&self.path);
-        if let (Ok(_), Some(thread)) = (woken, self.thread.take()) {
+        // The device number may be another mount's by now, and the path with it.
+        if identity(&self.path) == self.identity {
+            let _ = std::fs::remove_file(&self.path);
+        }
+        // On Linux, shutting a listening socket down wakes whoever waits in accept.
+        let woken = shutdown(self.listener.as_raw_fd(), Shutdown::Both);
+        if let (Ok(()), Some(thread)) = (woken, self.thread.take()) {
             // A thread that panicked has said so already.
             let _ = thread.join();
         }
     }
+}
+
+/// Which file a path leads to: its device and inode number.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::symlink_metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 fn answer_one(stream: &UnixStream, served: &Served) -> Result<(), Box<dyn std::error::Error>> {

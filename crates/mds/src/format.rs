@@ -10,9 +10,19 @@ use crate::mutation::{Mutation, apply};
 use crate::records::{DIRECTORY_BYTES, Inode, Place, State};
 use crate::store::{Failure, Store};
 
-/// Makes the root directory in an empty store. `hash_key` is random: it keys the name hash.
-/// Durable when this returns.
+/// Makes the root directory in an empty store, owned by root. `hash_key` is random: it keys the name
+/// hash. Durable when this returns.
 pub fn format(kv: &Kv, hash_key: u64, now: Timestamp) -> Result<(), StorageError> {
+    format_for(kv, hash_key, now, (0, 0))
+}
+
+/// The same with a root directory owned by this user and group.
+pub fn format_for(
+    kv: &Kv,
+    hash_key: u64,
+    now: Timestamp,
+    owner: (u32, u32),
+) -> Result<(), StorageError> {
     let root = Spot {
         dir: Fid::ROOT,
         cookie: 0,
@@ -25,7 +35,7 @@ pub fn format(kv: &Kv, hash_key: u64, now: Timestamp) -> Result<(), StorageError
         files: 1,
     };
     let mutations = vec![
-        Mutation::PutInode(Fid::ROOT, root_inode(now)),
+        Mutation::PutInode(Fid::ROOT, root_inode(now, owner)),
         Mutation::PutPlace(Fid::ROOT, Place::Directory(root)),
         Mutation::PutState(state),
     ];
@@ -34,12 +44,12 @@ pub fn format(kv: &Kv, hash_key: u64, now: Timestamp) -> Result<(), StorageError
     kv.wait_durable(kv.commit(batch)?)
 }
 
-fn root_inode(now: Timestamp) -> Inode {
+fn root_inode(now: Timestamp, (uid, gid): (u32, u32)) -> Inode {
     Inode {
         kind: FileKind::Directory,
         mode: 0o755,
-        uid: 0,
-        gid: 0,
+        uid,
+        gid,
         nlink: 2,
         rdev: 0,
         has_xattrs: false,

@@ -123,7 +123,13 @@ fn fill(dir: &Path, targets: &[TargetName], random: &mut SystemRandom) -> Result
             .map_err(|error| error.to_string())?;
         let seed = u64::from_le_bytes(random.bytes().map_err(|error| error.to_string())?);
         let key = base::Rng::next_u64(&mut SeededRng::new(seed));
-        mds::format(&kv, key, SystemClock::default().now()).map_err(|error| error.to_string())?;
+        // An ordinary user's file system is that user's.
+        let owner = (
+            nix::unistd::geteuid().as_raw(),
+            nix::unistd::getegid().as_raw(),
+        );
+        let now = SystemClock::default().now();
+        mds::format::format_for(&kv, key, now, owner).map_err(|error| error.to_string())?;
         kv.close().map_err(|error| error.to_string())?;
     }
     Ok(())

@@ -1,0 +1,187 @@
+//! Measurements leave nothing behind: no mount, no process, no namespace, no file but the tree.
+
+#[allow(dead_code, reason = "each test uses a part of it")]
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use support::{eventually, glint, needs_root, program};
+
+/// Nothing that knows this directory is there any more.
+#[track_caller]
+fn nothing_is_left(dir: &Path) {
+    let name = dir.to_str().unwrap();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains(name), "{mounts}");
+    assert_eq!(processes_with(name), Vec::<String>::new());
+    let left: Vec<_> = fs::read_dir(dir.join("work")).unwrap().flatten().collect();
+    assert!(
+        left.iter().all(|entry| entry.file_name() == "trees"),
+        "{left:?}"
+    );
+}
+
+fn processes_with(name: &str) -> Vec<String> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries
+        .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok())
+        .map(|words| String::from_utf8_lossy(&words).replace('\0', " "))
+        .filter(|words| words.contains(name))
+        .collect()
+}
+
+fn namespaces_of(pid: u32) -> usize {
+    let entries = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let prefix = format!("glint-{pid}-");
+    entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+        .count()
+}
+
+#[test]
+fn a_walk_counts_requests_and_leaves_nothing() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let work = dir.path().join("work");
+    let words = [
+        "bench",
+        "walk",
+        "--tree",
+        "60",
+        "--system",
+        "glint,glint-no-prefetch",
+        "--json",
+    ];
+    let work = ["--work", work.to_str().unwrap()];
+    let ran = glint(dir.path(), &[&words[..], &work].concat());
+    let report: serde_json::Value = serde_json::from_str(ran.worked()).unwrap();
+    let rpcs = |column: usize, row: &str| {
+        let steps = report["columns"][column]["steps"].as_array().unwrap();
+        let step = steps.iter().find(|step| step["step"] == row).unwrap();
+        step["samples"][0]["rpcs"].as_u64().unwrap()
+    };
+    assert_eq!(rpcs(0, "find -uid 0, warm"), 0);
+    assert!(
+        rpcs(0, "find -uid 0, cold") < rpcs(1, "find -uid 0, cold"),
+        "{report}"
+    );
+    nothing_is_left(dir.path());
+}
+
+#[test]
+fn flat_measures_a_directory_that_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let named = dir.path().join("named");
+    fs::create_dir(&named).unwrap();
+    let ran = glint(dir.path(), &["bench", "flat", "100", "named"]);
+    let table = ran.worked();
+    assert!(
+        table.contains("create") && table.contains("unlink"),
+        "{table}"
+    );
+    assert!(
+        table.contains("--drop-caches"),
+        "it says why nothing was cold: {table}"
+    );
+    assert_eq!(fs::read_dir(named).unwrap().count(), 0);
+}
+
+#[test]
+fn an_interrupted_demo_cleans_up() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let work = dir.path().join("work");
+    let mut demo = Command::new(program());
+    demo.args(["bench", "demo", "--tree", "400", "--work"])
+        .arg(&work);
+    demo.stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut demo = demo.spawn().unwrap();
+    // As soon as something is written through the mount.
+    let place = |name: &str| {
+        let runs = fs::read_dir(&work).into_iter().flatten().flatten();
+        let mut found = runs.filter(|run| run.file_name().to_string_lossy().starts_with("run-"));
+        found.next().map(|run| run.path().join(name))
+    };
+    eventually("tar runs", || {
+        let mount = place("mnt").unwrap_or_default();
+        processes_with("tar")
+            .iter()
+            .any(|words| words.contains(mount.to_str().unwrap_or("-")))
+            && !mount.as_os_str().is_empty()
+    });
+    kill(Pid::from_raw(demo.id() as i32), Signal::SIGINT).unwrap();
+    let status = demo.wait().unwrap();
+    assert_eq!(status.code(), Some(1));
+    nothing_is_left(dir.path());
+    assert_eq!(namespaces_of(demo.id()), 0);
+}
+
+#[test]
+fn children_of_a_killed_measurement_end() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let work = dir.path().join("work");
+    let mut walk = Command::new(program());
+    walk.args([
+        "bench", "walk", "--tree", "400", "--system", "glint", "--rtt", "5ms", "--work",
+    ]);
+    walk.arg(&work)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut walk = walk.spawn().unwrap();
+    let name = work.to_str().unwrap().to_owned();
+    let mounts = || {
+        processes_with(&name)
+            .iter()
+            .filter(|words| words.contains(" mount "))
+            .count()
+    };
+    eventually("both mounts are there", || mounts() == 2);
+    walk.kill().unwrap();
+    walk.wait().unwrap();
+    let store = format!("{name}/run-");
+    let serving = || {
+        processes_with(&store)
+            .iter()
+            .any(|words| words.contains("glint "))
+    };
+    eventually("its processes end", || !serving());
+    let mounted = || {
+        fs::read_to_string("/proc/self/mountinfo")
+            .unwrap()
+            .contains(&name)
+    };
+    eventually("its mounts go", || !mounted());
+}
+
+#[test]
+fn a_command_runs_behind_a_link() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let words = ["bench", "link", "--rtt", "20ms", "--", "sh", "-c"];
+    let script = "test -n \"$GLINT_LINK_SERVER\" && ping -c 2 -q $GLINT_LINK_SERVER; exit 7";
+    let ran = glint(dir.path(), &[&words[..], &[script]].concat());
+    assert_eq!(ran.code, Some(7), "the command's exit code: {ran:?}");
+    let average = ran
+        .out
+        .split(" = ")
+        .nth(1)
+        .and_then(|numbers| numbers.split('/').nth(1));
+    let average: f64 = average.unwrap().parse().unwrap();
+    assert!((20.0..60.0).contains(&average), "{ran:?}");
+}
