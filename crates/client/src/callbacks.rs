@@ -397,9 +397,10 @@ fn unregistered_readers(state: &mut State, fid: Fid) -> bool {
 fn glimpsed(state: &State, fid: Fid) -> Option<Glimpsed> {
     let inode = state.known(fid)?;
     inode.file.as_ref()?.exclusive?;
-    Some(Glimpsed {
-        attr: state.seen(fid)?,
-    })
+    let mut attr = state.seen(fid)?;
+    // The holder's size is exact, and the OST, which would be asked otherwise, has not heard of it.
+    attr.size_state = wire::SizeState::Strict;
+    Some(Glimpsed { attr })
 }
 
 /// The object with what is not yet written.

@@ -273,6 +273,12 @@ fn create(asked: Asked, place: Result<Place, FsError>, mode: u32, flags: OpenFla
     let mode = (mode & 0o7777) as u16;
     asked.run(async move {
         let made = client.create(place, mode, wish.access, wish.append).await;
+        // Another mount was faster. The kernel takes `Stale` as the word to look the name up anew,
+        // and opens what it finds.
+        let made = match made {
+            Err(FsError::Exists) if !flags.exclusive() => Err(FsError::Stale),
+            made => made,
+        };
         answer.created(dir, made, opened(wish.access.write, false));
     });
 }
