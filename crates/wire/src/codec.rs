@@ -31,7 +31,10 @@ pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
 
 /// The message in `bytes`, all of them.
 pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
-    let error = |reason: String| DecodeError { message: std::any::type_name::<T>(), reason };
+    let error = |reason: String| DecodeError {
+        message: std::any::type_name::<T>(),
+        reason,
+    };
     match postcard::take_from_bytes(bytes) {
         Ok((message, [])) => Ok(message),
         Ok((_, rest)) => Err(error(format!("{} bytes left over", rest.len()))),
@@ -44,7 +47,10 @@ pub fn status_of(result: Result<(), FsError>) -> u16 {
     match result {
         Ok(()) => 0,
         Err(error) => {
-            1 + ERRORS.iter().position(|e| *e == error).expect("every error is listed") as u16
+            1 + ERRORS
+                .iter()
+                .position(|e| *e == error)
+                .expect("every error is listed") as u16
         }
     }
 }
@@ -53,7 +59,10 @@ pub fn status_of(result: Result<(), FsError>) -> u16 {
 pub fn status_from(status: u16) -> Result<(), FsError> {
     match status {
         0 => Ok(()),
-        n => Err(ERRORS.get(usize::from(n) - 1).copied().unwrap_or(FsError::Io)),
+        n => Err(ERRORS
+            .get(usize::from(n) - 1)
+            .copied()
+            .unwrap_or(FsError::Io)),
     }
 }
 
@@ -108,7 +117,10 @@ mod tests {
     #[test]
     fn a_name_with_a_slash_is_no_message() {
         let name = base::Name::try_from("ab").expect("valid");
-        let mut bytes = encode(&Request::Lookup { dir: Fid::ROOT, name });
+        let mut bytes = encode(&Request::Lookup {
+            dir: Fid::ROOT,
+            name,
+        });
         assert!(decode::<Request>(&bytes).is_ok());
         *bytes.last_mut().expect("not empty") = b'/';
         assert!(decode::<Request>(&bytes).is_err());

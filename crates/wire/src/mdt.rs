@@ -336,6 +336,10 @@ pub struct Space {
 
 /// What an MDT answers. Failures travel in the sub-message's status instead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "replies are made once and encoded at once"
+)]
 pub enum Reply {
     /// Nothing to tell.
     Done,
@@ -534,4 +538,3 @@ impl Request {
         }
     }
 }
-

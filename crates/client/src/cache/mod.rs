@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::{Fid, Tick, Timestamp};
 use dlm::{Bits, Mode};
 use wire::attr::{Cover, DirState, Grant, Node, SizeState};
-use wire::mdt::{Lease, Space};
+use wire::mdt::{Lease, SizeUpdate, Space};
+use wire::ost::ObjectAttr;
 use wire::{Attr, FileKind};
 
 use crate::cache::inode::{Covered, Inode};
@@ -277,8 +278,15 @@ impl State {
             return false;
         }
         if Mode::from_index(grant.mode) == Some(Mode::EX) {
+            let attr = &node.attr;
+            let known = ObjectAttr {
+                size: attr.size,
+                blocks: attr.blocks,
+                mtime: attr.mtime,
+            };
             let file = self.file(node.fid);
             file.exclusive = Some(grant.handle);
+            file.known = known;
         }
         self.locks.holds(node.fid, own_bits(node.attr.kind))
     }
@@ -286,7 +294,8 @@ impl State {
     /// A directory's attributes after an operation of this client in it. False: a withdrawal has
     /// overtaken the answer, so what it says of the directory is not to be kept.
     pub fn take_dir(&mut self, dir: &DirState, mark: Mark) -> bool {
-        let current = self.is_current(mark);
+        // Version zero: others are changing the directory too, nothing here covers it.
+        let current = self.is_current(mark) && dir.version != 0;
         let inode = self.inodes.entry(dir.fid).or_insert_with(Inode::new);
         if inode.take(dir.attr.clone()) && !current {
             inode.covered = Covered::No;
@@ -317,11 +326,27 @@ impl State {
         let Some(file) = &inode.file else {
             return (attr.size_state == SizeState::Strict).then_some(attr);
         };
-        if file.exclusive.is_some() || self.locks.holds_to_eof(fid) {
+        if file.exclusive.is_some() || self.locks.reaches_eof(fid) {
             merge_object(&mut attr, file.known);
             return Some(attr);
         }
         (attr.size_state == SizeState::Strict).then_some(attr)
+    }
+
+    /// What this client may say of the size: only what its locks let nobody else change.
+    pub fn size_to_tell(&self, fid: Fid, committed: bool) -> Option<SizeUpdate> {
+        let file = self.inodes.get(&fid)?.file.as_ref()?;
+        if file.exclusive.is_none() && !self.locks.reaches_eof(fid) {
+            return None;
+        }
+        let seen = self.seen(fid)?;
+        let ObjectAttr { size, blocks, .. } = file.known;
+        Some(SizeUpdate {
+            size,
+            blocks,
+            mtime: seen.mtime,
+            committed,
+        })
     }
 
     /// When it is, in withdrawals.

@@ -97,6 +97,7 @@ impl Client {
             match open {
                 Some(access) if access.write => {
                     file.write_open = Some(WriteOpen { handle, ticket });
+                    file.unsent = file.exclusive.is_some();
                 }
                 _ => file.read_opens.push(handle),
             }

@@ -174,7 +174,6 @@ impl Client {
         let file = state.file(fid);
         if access.write {
             file.write_open = Some(WriteOpen { handle, ticket });
-            file.object_exists = true;
         }
         Ok(handle)
     }
@@ -239,7 +238,7 @@ impl Client {
         self.tell_changes(fid).await?;
         let touched = {
             let mut state = self.lock();
-            state.file_known(fid).map(|file| file.object_exists)
+            state.file_known(fid).map(|file| !file.unsent)
         };
         if touched == Some(true) {
             self.sync_object(fid).await?;

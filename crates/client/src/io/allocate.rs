@@ -87,7 +87,7 @@ impl Client {
         };
         let mut state = self.lock();
         let file = state.file(fid);
-        file.object_exists = true;
+        file.unsent = false;
         file.known = attr;
         file.written = file.written.max(answer.transno);
         Ok(())
@@ -103,7 +103,7 @@ impl Client {
         let never_sent = {
             let mut state = self.lock();
             let file = state.file(fid);
-            file.exclusive.is_some() && !file.object_exists
+            file.unsent
         };
         if never_sent {
             return if hole {

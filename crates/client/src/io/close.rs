@@ -3,7 +3,7 @@
 use base::{ByteRange, Fid, FsError, LockHandle};
 use dlm::Bits;
 use rpc::Urgency;
-use wire::mdt::{Reply, Request, SetAttr, SizeUpdate};
+use wire::mdt::{Reply, Request, SetAttr};
 
 use crate::cache::inode::Covered;
 use crate::cache::{Mark, State};
@@ -96,7 +96,6 @@ impl Client {
             let file = state.file(fid);
             file.closing = false;
             file.write_open = None;
-            file.changed = SetAttr::default();
             file.exclusive.take()
         };
         match reply {
@@ -105,6 +104,10 @@ impl Client {
             Err(error) => {
                 tracing::warn!("{fid}: the MDT did not take the close: {error}");
                 state.inode(fid).covered = Covered::No;
+                // It did not take the lock either.
+                if let Some(handle) = exclusive {
+                    self.cancel(handle);
+                }
             }
         }
         // Nothing covers the bytes any more, unless an extent lock does.
@@ -113,6 +116,26 @@ impl Client {
         }
         state.file(fid).waiters.wake_all();
         state.drop_if_idle(fid);
+    }
+
+    /// Gives back a lock that is in no mirror any more.
+    fn cancel(&self, handle: LockHandle) {
+        let client = self.clone();
+        spawn(async move {
+            let (shared, requests) = (
+                &client.0,
+                vec![Request::Cancel {
+                    handles: vec![handle],
+                }],
+            );
+            let sent = shared
+                .cluster
+                .mdt_batch(&shared.stats, requests, Urgency::Urgent)
+                .await;
+            if let Err(error) = sent {
+                tracing::debug!("a lock could not be given back: {error}");
+            }
+        });
     }
 
     /// Tells the MDT what was changed under the EX lock, keeping the lock.
@@ -126,8 +149,11 @@ impl Client {
             let (Some(under), false) = (file.exclusive, file.closing) else {
                 return Ok(());
             };
-            let change = change_to_tell(file, false);
-            file.changed = SetAttr::default();
+            let change = std::mem::take(&mut file.changed);
+            let change = SetAttr {
+                size: state.size_to_tell(fid, false),
+                ..change
+            };
             Request::SetAttr {
                 fid,
                 dir,
@@ -159,7 +185,6 @@ fn prepare(state: &mut State, fid: Fid) -> Option<Closing> {
     let mark = state.mark(dir);
     let file = state.file_known(fid)?;
     let open = file.write_open?;
-    let change = change_to_tell(file, true);
     let under = file.exclusive.unwrap_or(LockHandle(0));
     let mut forget = Vec::new();
     if file.exclusive.is_some() {
@@ -175,6 +200,11 @@ fn prepare(state: &mut State, fid: Fid) -> Option<Closing> {
         }
     }
     file.closing = true;
+    let change = std::mem::take(&mut file.changed);
+    let change = SetAttr {
+        size: state.size_to_tell(fid, true),
+        ..change
+    };
     if under != LockHandle(0) {
         state.locks.give_with_close(fid);
     }
@@ -193,16 +223,4 @@ fn prepare(state: &mut State, fid: Fid) -> Option<Closing> {
         request,
         forget,
     })
-}
-
-/// The attributes changed here, and the size.
-pub(crate) fn change_to_tell(file: &FileState, committed: bool) -> SetAttr {
-    let mut change = file.changed.clone();
-    change.size = Some(SizeUpdate {
-        size: file.known.size,
-        blocks: file.known.blocks,
-        mtime: file.known.mtime,
-        committed,
-    });
-    change
 }

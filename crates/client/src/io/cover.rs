@@ -45,6 +45,7 @@ pub(crate) fn covering(
     let (from_kernel, writes) = (by != By::Call, by == By::WriteBack);
     let file = state.file(fid);
     let forgetting = file.revoking == Revoking::Forgetting && from_kernel;
+    let leaving = file.leaving;
     if file.exclusive.is_some() && !file.closing {
         return match file.revoking {
             Revoking::No => Covering::Lock(LockHandle(0)),
@@ -62,7 +63,10 @@ pub(crate) fn covering(
     } else {
         mode
     };
-    if forgetting && let Some(handle) = state.locks.extent_even_going(fid, held, range) {
+    if from_kernel
+        && let Some(handle) = state.locks.extent_even_going(fid, held, range)
+        && Some(handle) != leaving
+    {
         return Covering::Lock(handle);
     }
     match state.locks.extent(fid, mode, range) {

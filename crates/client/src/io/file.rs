@@ -48,8 +48,11 @@ pub(crate) struct FileState {
     /// Size, blocks and last write as the bytes here make them; valid under EX, or under an extent
     /// lock to the end of file.
     pub known: ObjectAttr,
-    /// The object may exist on its OST: something was sent there, or the file is not of our making.
-    pub object_exists: bool,
+    /// The file was made here and nothing of it was sent: there is no object to ask for.
+    pub unsent: bool,
+    /// The lock that goes when what is being written out is written: the kernel holds nothing that
+    /// was read under it any more.
+    pub leaving: Option<LockHandle>,
     /// The OST's transno of the last write sent.
     pub written: Transno,
     /// The OST has all of it durably.

@@ -228,7 +228,7 @@ fn note_written(
     transno: Transno,
 ) {
     file.pages.written(out.id, transno);
-    file.object_exists = true;
+    file.unsent = false;
     file.written = file.written.max(transno);
     file.committed = false;
     file.known.blocks = attr.blocks;

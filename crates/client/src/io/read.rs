@@ -193,10 +193,10 @@ impl Client {
     ) -> Result<(), FsError> {
         let target = self.target_of(fid)?;
         for hole in holes {
-            let exists = self.lock().file(fid).object_exists;
-            let bytes = match exists {
-                true => self.read_object(fid, target, *hole, under).await?,
-                false => Vec::new(),
+            let unsent = self.lock().file(fid).unsent;
+            let bytes = match unsent {
+                true => Vec::new(),
+                false => self.read_object(fid, target, *hole, under).await?,
             };
             let whole = self.pad(fid, *hole, bytes).await?;
             self.lock()
@@ -309,10 +309,7 @@ impl Client {
         let bytes = slice(&answer.bulk, bulk)?;
         let mut state = self.lock();
         take_extent(&mut state, fid, target, &grant, attr);
-        state.with_pages(fid, |file| {
-            file.object_exists = true;
-            file.pages.fill(range.start, bytes, asked)
-        });
+        state.with_pages(fid, |file| file.pages.fill(range.start, bytes, asked));
         Ok(())
     }
 

@@ -7,7 +7,6 @@ use wire::mdt::{Request, SetAttr};
 
 use crate::cache::inode::Covered;
 use crate::client::Client;
-use crate::io::close::change_to_tell;
 use crate::io::file::Revoking;
 use crate::kernel::Forget;
 use crate::locks::Holder;
@@ -22,7 +21,7 @@ impl Client {
         range: ByteRange,
     ) {
         self.begin_revoking(fid).await;
-        self.forget_pages(fid, range).await;
+        self.forget_pages(fid, range, handle).await;
         let written = self.write_out(fid, range).await;
         self.finish_revoking(fid, range, written);
         self.lock()
@@ -52,7 +51,7 @@ impl Client {
 
     /// The kernel forgets the pages of `range`; again as long as reads were answered meanwhile,
     /// for the kernel may have put those back (hazard 6).
-    async fn forget_pages(&self, fid: Fid, range: ByteRange) {
+    async fn forget_pages(&self, fid: Fid, range: ByteRange, handle: LockHandle) {
         loop {
             let had = {
                 let mut state = self.lock();
@@ -78,6 +77,7 @@ impl Client {
             let file = state.file(fid);
             if !file.refilled {
                 file.revoking = Revoking::WritingOut;
+                file.leaving = Some(handle);
                 if range == ByteRange::ALL {
                     file.kernel_pages = false;
                 }
@@ -95,6 +95,7 @@ impl Client {
             }
             file.pages.discard(range);
             file.revoking = Revoking::No;
+            file.leaving = None;
             file.waiters.wake_all();
         });
         state.handles.forget_readahead(fid);
@@ -106,7 +107,7 @@ impl Client {
         self.begin_revoking(fid).await;
         let dir = self.lock().inode(fid).dir;
         self.0.forget(Forget::Attributes { fid, dir }).await;
-        self.forget_pages(fid, ByteRange::ALL).await;
+        self.forget_pages(fid, ByteRange::ALL, handle).await;
         let written = self.write_out(fid, ByteRange::ALL).await;
         if let Err(error) = self.tell_last_changes(fid, handle).await {
             tracing::warn!("{fid}: the MDT did not take its attributes: {error}");
@@ -128,10 +129,14 @@ impl Client {
         let (dir, change) = {
             let mut state = self.lock();
             let dir = state.inode(fid).dir;
-            let file = state.file(fid);
-            let change = change_to_tell(file, false);
-            file.changed = SetAttr::default();
-            (dir, change)
+            let change = std::mem::take(&mut state.file(fid).changed);
+            (
+                dir,
+                SetAttr {
+                    size: state.size_to_tell(fid, false),
+                    ..change
+                },
+            )
         };
         let caller = Default::default();
         let request = Request::SetAttr {

@@ -4,7 +4,7 @@ use base::limits::FILE_BYTES_MAX;
 use base::{ByteRange, Fid, FsError, LockHandle};
 use dlm::Mode;
 use rpc::Urgency;
-use wire::mdt::{SizeUpdate, WriteTicket};
+use wire::mdt::WriteTicket;
 use wire::ost;
 
 use crate::client::Client;
@@ -40,7 +40,7 @@ impl Client {
                 let ticket = file
                     .write_open
                     .map_or(WriteTicket::default(), |open| open.ticket);
-                (ticket, file.object_exists)
+                (ticket, !file.unsent)
             });
             (ticket, exists, now)
         };
@@ -72,7 +72,7 @@ impl Client {
         if let ost::Reply::Written { attr } = answer.reply {
             let mut state = self.lock();
             let file = state.file(fid);
-            file.object_exists = true;
+            file.unsent = false;
             file.known.blocks = attr.blocks;
             file.written = file.written.max(answer.transno);
         }
@@ -123,23 +123,12 @@ impl Client {
     pub(crate) async fn tell_size(&self, fid: Fid) -> Result<(), FsError> {
         let change = {
             let mut state = self.lock();
-            let file = state.file(fid);
-            if file.exclusive.is_some() {
+            if state.file(fid).exclusive.is_some() {
                 return Ok(());
             }
-            let ost::ObjectAttr {
-                size,
-                blocks,
-                mtime,
-            } = file.known;
-            let update = SizeUpdate {
-                size,
-                blocks,
-                mtime,
-                committed: false,
-            };
+            let size = state.size_to_tell(fid, false);
             wire::mdt::SetAttr {
-                size: Some(update),
+                size,
                 ..Default::default()
             }
         };
