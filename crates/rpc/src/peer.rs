@@ -1,6 +1,6 @@
 //! A client's end: one target, reached through a session that survives its connections.
 
-mod manager;
+mod connector;
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex};
@@ -90,7 +90,7 @@ type Token = Box<dyn FnOnce(CallResult) + Send>;
 /// A target as a client sees it.
 pub struct Peer {
     inner: Arc<Inner>,
-    manager: Mutex<Option<JoinHandle<()>>>,
+    connector: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct Inner {
@@ -99,7 +99,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     counters: Arc<Counters>,
     state: Mutex<State>,
-    /// Something happened that the manager, or whoever closes, waits for.
+    /// Something happened that the connector, or whoever closes, waits for.
     news: Condvar,
     /// Held while frames are taken from the session and written, per lane: keeps their order.
     order: [Mutex<()>; 2],
@@ -112,14 +112,14 @@ struct State {
     waiting: Waiting,
     /// Calls of a session that the server has ended, to fail once the handler knows.
     condemned: Option<Vec<Token>>,
-    /// Calls that were not taken, to fail on the manager's stack.
+    /// Calls that were not taken, to fail on the connector's stack.
     shed: Vec<(Token, Disrupted)>,
     /// A connection in its handshake.
     greeting: Option<Arc<dyn Transport>>,
     readers: Vec<JoinHandle<()>>,
     /// No call is taken and no connection made any more.
     closing: bool,
-    /// The goodbye is said: the manager may end.
+    /// The goodbye is said: the connector may end.
     closed: bool,
     news: bool,
 }
@@ -157,11 +157,11 @@ impl Peer {
             news: Condvar::new(),
             order: Default::default(),
         });
-        let manager = manager::Manager::new(inner.clone());
-        let manager = threads::spawn(name, move || manager.run())?;
+        let connector = connector::Connector::new(inner.clone());
+        let connector = threads::spawn(name, move || connector.run())?;
         Ok(Peer {
             inner,
-            manager: Mutex::new(Some(manager)),
+            connector: Mutex::new(Some(connector)),
         })
     }
 
@@ -248,9 +248,9 @@ impl Peer {
     pub fn close(&self) {
         self.inner.close();
         if !threads::on_ours()
-            && let Some(manager) = lock(&self.manager).take()
+            && let Some(connector) = lock(&self.connector).take()
         {
-            threads::join(manager);
+            threads::join(connector);
         }
     }
 
@@ -304,7 +304,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Fails a call that was not taken, on the manager's stack: the caller may hold a lock that
+    /// Fails a call that was not taken, on the connector's stack: the caller may hold a lock that
     /// the answer's taker wants.
     fn shed(&self, token: Token, disrupted: Disrupted) {
         let mut state = lock(&self.state);
@@ -390,7 +390,7 @@ impl Inner {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// The manager tells the handler before it makes a new session.
+    /// The connector tells the handler before it makes a new session.
     fn on_evicted(&self) {
         let mut state = lock(&self.state);
         let tokens = state.session.evicted();

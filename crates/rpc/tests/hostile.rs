@@ -2,18 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should panic")]
 
-mod common;
+mod support;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use base::{Disrupted, TargetName};
-use common::*;
 use rpc::{
     Address, Batch, ClientUuid, Key, Peer, PeerConfig, PeerState, RefusalReason, Server,
     ServerConfig,
 };
+use support::*;
 use wire::frame::{Frame, FrameKind, Header, SessionId};
 use wire::handshake::{Handshake, Hello, Lane, Nonce, Versions};
 

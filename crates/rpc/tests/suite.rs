@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should panic")]
 
-mod common;
+mod support;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base::{Disrupted, Transno, VirtualClock};
-use common::*;
 use rpc::{Batch, ClientUuid, Message, PeerState, Policy, RefusalReason, ReplyBatch, Urgency};
+use support::*;
 
 macro_rules! over_every_transport {
     ($($name:ident)*) => {

@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should panic")]
 
-mod common;
+mod support;
 
-use common::*;
 use rpc::Batch;
+use support::*;
 
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()

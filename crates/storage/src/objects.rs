@@ -1,4 +1,4 @@
-//! The bytes of objects, behind one small trait: files for now, a block allocator later.
+//! The bytes of objects, behind one small trait; files of the local file system hold them.
 
 mod descriptors;
 mod files;

@@ -9,6 +9,8 @@ use crate::source::Source;
 const PATH: &str = "SEMANTICS.md";
 /// In a comment or string: this, then ids apart by commas or spaces.
 const MARK: &str = "SEMANTICS:";
+/// At the end of a heading: the promise is not proved, and the document says so.
+const UNPROVED: &str = "(no test yet)";
 
 /// Compares the headings `### area.name` with what sources name.
 pub fn check(repository: &Repository) -> Vec<Finding> {
@@ -21,15 +23,19 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
     };
     let headings = document.headings.iter().filter_map(|heading| {
         let id = heading.text.split([' ', ':']).next()?;
-        is_id(id).then_some((id, heading.line))
+        let admitted = heading.text.ends_with(UNPROVED);
+        is_id(id).then_some((id, (heading.line, admitted)))
     });
-    let promised: BTreeMap<&str, usize> = headings.collect();
+    let promised: BTreeMap<&str, (usize, bool)> = headings.collect();
     let sources = repository.sources.iter();
     let named: Vec<Named> = sources.flat_map(named).collect();
-    let unproved = promised.iter().filter_map(|(id, line)| {
+    let unproved = promised.iter().filter_map(|(id, (line, admitted))| {
         let proved = named.iter().any(|named| named.by_a_test && named.id == *id);
-        let what = format!("no test names `{id}`; write one with `// {MARK} {id}`");
-        (!proved).then(|| Finding::new(PATH, *line, what))
+        let what = match admitted {
+            true => format!("a test names `{id}`; take `{UNPROVED}` away"),
+            false => format!("no test names `{id}`; write one with `// {MARK} {id}`"),
+        };
+        (proved == *admitted).then(|| Finding::new(PATH, *line, what))
     });
     let unknown = named.iter().filter_map(|named| {
         let known = promised.contains_key(named.id);
@@ -93,9 +99,10 @@ mod tests {
 
     #[test]
     fn promises_without_tests_and_tests_without_promises_are_found() {
-        let document = "### op.rename: moves\n\n### op.link\n\n### Plain words\n";
+        let document = "### op.rename: moves\n\n### op.link\n\n### Plain words\n\n\
+                        ### op.later (no test yet)\n\n### op.done (no test yet)\n";
         let mark = MARK;
-        let test = format!("//! T.\n// {mark} op.rename, op.gone and more words\n");
+        let test = format!("//! T.\n// {mark} op.rename, op.gone, op.done and more words\n");
         let product = format!("//! P.\n// {mark} op.link\n");
         let files = [
             (PATH, document),
@@ -104,8 +111,9 @@ mod tests {
         ];
         let findings = check(&repository(&files));
         let said: Vec<_> = findings.iter().map(|f| (f.line, f.what.as_str())).collect();
-        assert_eq!(said.len(), 2, "{said:?}");
-        assert!(said[0].0 == 3 && said[0].1.contains("op.link"));
-        assert!(said[1].0 == 2 && said[1].1.contains("op.gone"));
+        assert_eq!(said.len(), 3, "{said:?}");
+        assert!(said[0].0 == 9 && said[0].1.contains("op.done"));
+        assert!(said[1].0 == 3 && said[1].1.contains("op.link"));
+        assert!(said[2].0 == 2 && said[2].1.contains("op.gone"));
     }
 }

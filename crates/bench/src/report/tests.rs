@@ -1,3 +1,5 @@
+//! What reports look like.
+
 use super::*;
 
 fn sample(seconds: f64) -> Sample {

@@ -173,7 +173,7 @@ fn place(at: usize) -> u64 {
 #[derive(Debug, Clone)]
 enum Op {
     Write(usize, usize, u8),
-    /// The server answers a read that was asked for now (true) or before the last drop.
+    /// The server answers a read that was just asked for (true) or before the last drop.
     Fill(usize, usize, bool),
     Take(usize, usize, u64),
     Written(usize),

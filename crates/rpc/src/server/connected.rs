@@ -194,7 +194,7 @@ impl Connected {
         true
     }
 
-    /// `connection` has ended. True: with it the client is gone for now.
+    /// `connection` has ended. True: with it the client is away.
     pub(super) fn detach(&self, lane: Lane, connection: &Arc<Connection>, now: Tick) -> bool {
         let mut state = lock(&self.state);
         let current = &mut state.lanes[lane.index()];

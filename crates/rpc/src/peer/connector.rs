@@ -26,7 +26,7 @@ const BACKOFF_REFUSED: Duration = Duration::from_secs(30);
 /// A connection that is welcome.
 type Greeted = (Arc<dyn Transport>, Welcome);
 
-pub(super) struct Manager {
+pub(super) struct Connector {
     inner: Arc<Inner>,
     /// The address to try next.
     address: usize,
@@ -38,9 +38,9 @@ pub(super) struct Manager {
     retry_at: [Option<Instant>; 2],
 }
 
-impl Manager {
-    pub(super) fn new(inner: Arc<Inner>) -> Manager {
-        Manager {
+impl Connector {
+    pub(super) fn new(inner: Arc<Inner>) -> Connector {
+        Connector {
             inner,
             address: 0,
             refusal: None,
