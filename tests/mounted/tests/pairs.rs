@@ -409,9 +409,9 @@ fn every_change_is_seen_by_the_one_who_made_what_was_changed() {
     let cluster = Cluster::with_mounts(2);
     let mut wrong = Vec::new();
     for (number, case) in CASES.iter().enumerate() {
-        for first in 0..LOOKS.len() {
+        for (first, look) in LOOKS.iter().enumerate() {
             let dir = format!("made-{number}-{first}");
-            let what = format!("{}, first look {}", case.name, LOOKS[first].0);
+            let what = format!("{}, first look {}", case.name, look.0);
             cluster.timed(&what, || {
                 let (acting, looking) = (cluster.root(0).join(&dir), cluster.root(1).join(&dir));
                 fs::create_dir(&looking).unwrap();

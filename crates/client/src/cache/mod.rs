@@ -248,12 +248,18 @@ impl State {
         if dir != Fid::NONE && dir != node.fid {
             inode.dir = dir;
         }
-        // Under the EX lock the truth is here, not at the MDT.
+        // Under the EX lock the truth is here, but for what only the MDT changes.
         let local = inode
             .file
             .as_ref()
             .is_some_and(|file| file.exclusive.is_some());
-        if local && inode.attr.is_some() {
+        if let (true, Some(attr)) = (local, inode.attr.as_mut()) {
+            if node.attr.version >= attr.version {
+                attr.nlink = node.attr.nlink;
+                attr.has_xattrs = node.attr.has_xattrs;
+                attr.ctime = attr.ctime.later(node.attr.ctime);
+                attr.version = node.attr.version;
+            }
             return;
         }
         if !inode.take(node.attr.clone()) {

@@ -91,7 +91,10 @@ impl Client {
     /// Attributes after a change of this client's own: what covered them before still does.
     pub(crate) fn take_changed(&self, node: &wire::Node, mark: crate::cache::Mark) {
         let mut state = self.lock();
-        let valid = state.attr_valid(node.fid) && state.is_current(mark);
+        let exclusive = state
+            .file_known(node.fid)
+            .is_some_and(|file| file.exclusive.is_some());
+        let valid = !exclusive && state.attr_valid(node.fid) && state.is_current(mark);
         match (valid, &node.cover) {
             (true, wire::Cover::None | wire::Cover::Parent) => {
                 state.inode(node.fid).take(node.attr.clone());

@@ -95,27 +95,7 @@ impl Client {
             return Err(unexpected(&reply));
         };
         self.lock().inode(fid).xattrs = None;
-        self.take_changed_xattrs(&node, mark);
+        self.take_changed(&node, mark);
         Ok(())
-    }
-
-    /// The EX holder's own attributes stay, but for what the change of xattrs itself makes.
-    fn take_changed_xattrs(&self, node: &wire::Node, mark: crate::cache::Mark) {
-        let local = {
-            let mut state = self.lock();
-            let inode = state.inode(node.fid);
-            let local = inode
-                .file
-                .as_ref()
-                .is_some_and(|file| file.exclusive.is_some());
-            if let (true, Some(attr)) = (local, inode.attr.as_mut()) {
-                attr.has_xattrs = node.attr.has_xattrs;
-                attr.ctime = attr.ctime.later(node.attr.ctime);
-            }
-            local
-        };
-        if !local {
-            self.take_changed(node, mark);
-        }
     }
 }
