@@ -351,12 +351,14 @@ pub fn mount_of(path: &Path) -> Result<OnMount, String> {
 /// The user who mounted there, from the mount's options.
 fn user_of(point: &Path) -> u32 {
     let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let lines = table.lines().filter(|line| {
+    let mut lines = table.lines().filter(|line| {
         line.split(' ')
             .nth(1)
             .is_some_and(|listed| Path::new(listed) == point)
     });
-    let user = lines.last().and_then(|line| line.split("user_id=").nth(1));
+    let user = lines
+        .next_back()
+        .and_then(|line| line.split("user_id=").nth(1));
     let digits = user.and_then(|text| text.split(|c: char| !c.is_ascii_digit()).next());
     digits
         .and_then(|digits| digits.parse().ok())

@@ -1,7 +1,6 @@
 //! Who listens on a port of this machine, for the message that says why we can't.
 
 use std::fs;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
 use rpc::{Address, StartError};
@@ -25,9 +24,11 @@ pub fn why_not_started(error: &StartError) -> String {
 }
 
 fn holder_of(host: &str) -> String {
-    let addresses = host.to_socket_addrs().into_iter().flatten();
+    let port = host
+        .rsplit_once(':')
+        .and_then(|(_, port)| port.parse().ok());
     let choose = "choose another port with --listen";
-    match addresses.filter_map(|address| holder(&address)).next() {
+    match port.and_then(holder) {
         Some(Holder { pid, command }) => {
             format!("the port is held by pid {pid} ({command}): end it, or {choose}")
         }
@@ -42,15 +43,10 @@ struct Holder {
     command: String,
 }
 
-fn holder(address: &SocketAddr) -> Option<Holder> {
+fn holder(port: u16) -> Option<Holder> {
     let inodes: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
-        .flat_map(|table| {
-            listeners(
-                &fs::read_to_string(table).unwrap_or_default(),
-                address.port(),
-            )
-        })
+        .flat_map(|table| listeners(&fs::read_to_string(table).unwrap_or_default(), port))
         .collect();
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

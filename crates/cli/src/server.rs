@@ -12,6 +12,9 @@ use crate::mgs::{self, Mgs};
 use crate::port_holder::why_not_started;
 use crate::registration::{self, Registration};
 
+/// Finds the way to an address as the configuration spells it.
+pub type Reach = Arc<dyn Fn(&str) -> Option<Address> + Send + Sync>;
+
 /// What to serve, and where.
 pub struct ServeConfig {
     /// Directories with targets.
@@ -128,7 +131,7 @@ impl Serving {
     }
 
     /// How a mount in this process reaches an address of the configuration.
-    pub fn reach(&self) -> Arc<dyn Fn(&str) -> Option<Address> + Send + Sync> {
+    pub fn reach(&self) -> Reach {
         let (here, ours) = (self.here(), self.addresses.clone());
         Arc::new(move |text| {
             let is_here = ours.iter().any(|address| address.to_string() == text);

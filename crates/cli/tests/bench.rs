@@ -1,4 +1,5 @@
 //! Measurements leave nothing behind: no mount, no process, no namespace, no file but the tree.
+#![allow(clippy::unwrap_used, reason = "a failed step of a test says where")]
 
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod support;
@@ -9,7 +10,9 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use support::{eventually, glint, needs_root, program};
+use support::{
+    NOBODY, OPEN_DEVICE, directory_of_nobody, eventually, finish, glint, needs_root, program,
+};
 
 /// Nothing that knows this directory is there any more.
 #[track_caller]
@@ -149,7 +152,7 @@ fn children_of_a_killed_measurement_end() {
             .filter(|words| words.contains(" mount "))
             .count()
     };
-    eventually("both mounts are there", || mounts() == 2);
+    eventually("it is mounted", || mounts() == 1);
     walk.kill().unwrap();
     walk.wait().unwrap();
     let store = format!("{name}/run-");
@@ -184,4 +187,46 @@ fn a_command_runs_behind_a_link() {
         .and_then(|numbers| numbers.split('/').nth(1));
     let average: f64 = average.unwrap().parse().unwrap();
     assert!((20.0..60.0).contains(&average), "{ran:?}");
+}
+
+#[test]
+fn without_root_a_transport_that_delays_stands_in() {
+    if needs_root() {
+        return;
+    }
+    let (dir, copy) = directory_of_nobody();
+    let all = format!(
+        "{OPEN_DEVICE} && exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups {} bench \
+         walk --tree 60 --rtt 5ms --work work --system glint,sshfs,local --json",
+        copy.display()
+    );
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", &all])
+        .current_dir(dir.path());
+    let ran = finish(&mut command);
+    let report: serde_json::Value = serde_json::from_str(ran.worked()).unwrap();
+    assert!(
+        ran.err.contains("a transport that delays stands in"),
+        "{ran:?}"
+    );
+    let steps = report["columns"][0]["steps"].as_array().unwrap();
+    let find = steps
+        .iter()
+        .find(|step| step["step"] == "find -uid 0, cold")
+        .unwrap();
+    let sample = &find["samples"][0];
+    let (seconds, rpcs) = (
+        sample["seconds"].as_f64().unwrap(),
+        sample["rpcs"].as_u64().unwrap(),
+    );
+    assert!(rpcs >= 2 && seconds >= 0.005, "{find}");
+    assert!(
+        report["columns"][1]["absent"]
+            .as_str()
+            .unwrap()
+            .contains("root"),
+        "{report}"
+    );
+    nothing_is_left(dir.path());
 }

@@ -1,4 +1,5 @@
 //! Every failure to start says what to do, with exit code 1; wrong usage has 2; nothing is touched.
+#![allow(clippy::unwrap_used, reason = "a failed step of a test says where")]
 
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod support;

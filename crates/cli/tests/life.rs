@@ -1,4 +1,5 @@
 //! The life of a mount as a person sees it: up, down, busy, killed, as root and as an ordinary user.
+#![allow(clippy::unwrap_used, reason = "a failed step of a test says where")]
 
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod support;
@@ -21,7 +22,7 @@ fn place() -> tempfile::TempDir {
 }
 
 fn is_mounted(point: &Path) -> bool {
-    let point = fs::canonicalize(point).map_or_else(|_| point.to_owned(), |point| point);
+    let point = fs::canonicalize(point).unwrap_or_else(|_| point.to_owned());
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     mounts
         .lines()

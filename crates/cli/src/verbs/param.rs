@@ -1,6 +1,6 @@
 //! `glint param`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
@@ -57,7 +57,7 @@ impl Param {
         Ok(())
     }
 
-    fn show(&self, point: &PathBuf, pattern: &str, help: bool) -> Result<(), String> {
+    fn show(&self, point: &Path, pattern: &str, help: bool) -> Result<(), String> {
         let matching = matching(point, pattern)?;
         if self.json {
             return say_json(&matching);
@@ -72,7 +72,7 @@ impl Param {
     }
 }
 
-fn matching(point: &PathBuf, pattern: &str) -> Result<Vec<ParamValue>, String> {
+fn matching(point: &Path, pattern: &str) -> Result<Vec<ParamValue>, String> {
     let Answer::Params(all) = ask(point, &Question::ListParams)? else {
         return Err("the mount answered something else".to_owned());
     };
@@ -100,7 +100,7 @@ fn parse_assignment(text: &str) -> Result<Assignment, String> {
     Ok(Assignment { pattern, value })
 }
 
-fn set(point: &PathBuf, assignment: &Assignment) -> Result<(), String> {
+fn set(point: &Path, assignment: &Assignment) -> Result<(), String> {
     let (pattern, value) = (&assignment.pattern, assignment.value);
     for param in matching(point, pattern)? {
         let name = param.name.rsplit('.').next().unwrap_or_default().to_owned();
