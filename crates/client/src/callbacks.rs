@@ -180,6 +180,12 @@ impl Client {
             let mut state = client.lock();
             if let Some(inode) = state.known_mut(fid) {
                 inode.stale_names -= 1;
+                if inode.stale_names == 0 {
+                    inode.names_gone.wake_all();
+                }
+                if inode.stale_names == 0 {
+                    inode.forgotten.wake_all();
+                }
             }
             state.drop_if_idle(fid);
         });

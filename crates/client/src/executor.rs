@@ -241,6 +241,12 @@ pub async fn join_all<T>(futures: Vec<impl Future<Output = T> + Send>) -> Vec<T>
 #[derive(Default)]
 pub struct WaitList(Vec<Sender<()>>);
 
+impl std::fmt::Debug for WaitList {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} waiting", self.0.len())
+    }
+}
+
 impl WaitList {
     /// One more; resolves at the next [`WaitList::wake_all`].
     pub fn wait(&mut self) -> Oneshot<()> {

@@ -13,18 +13,49 @@ impl Client {
     /// up again.
     pub async fn getattr(&self, fid: Fid) -> Result<Stat, FsError> {
         bump(&self.0.stats.getattr);
-        let valid = {
-            let mut state = self.lock();
-            if state.inode(fid).stale_names > 0 {
-                return Err(FsError::Stale);
-            }
-            state.attr_valid(fid)
-        };
+        self.reached_rightly(fid).await?;
+        let valid = self.lock().attr_valid(fid);
         match valid {
             true => bump(&self.0.stats.getattr_hit),
             false => self.ask_attributes(fid).await?,
         }
         self.stat(fid).await
+    }
+
+    /// `Stale` if the kernel may have come by a name that leads here no more. It looks names up
+    /// again just once, so this answers when it has forgotten all of those. Questions that come
+    /// here hold no lock in the kernel that the forgetting needs.
+    pub(crate) async fn reached_rightly(&self, fid: Fid) -> Result<(), FsError> {
+        let mut result = Ok(());
+        loop {
+            let wait = {
+                let mut state = self.lock();
+                let inode = state.inode(fid);
+                match inode.stale_names {
+                    0 => return result,
+                    _ => inode.forgotten.wait(),
+                }
+            };
+            result = Err(FsError::Stale);
+            wait.await;
+        }
+    }
+
+    /// While the kernel still holds a name that leads to the file no more, a question by path may
+    /// have come by that name: once the name is gone, the caller is told to look it up again.
+    pub(crate) async fn refuse_stale_names(&self, fid: Fid) -> Result<(), FsError> {
+        let gone = {
+            let mut state = self.lock();
+            let inode = state.inode(fid);
+            (inode.stale_names > 0).then(|| inode.names_gone.wait())
+        };
+        match gone {
+            Some(gone) => {
+                gone.await;
+                Err(FsError::Stale)
+            }
+            None => Ok(()),
+        }
     }
 
     /// Fetches the attributes from the MDT.

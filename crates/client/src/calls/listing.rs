@@ -41,10 +41,8 @@ pub struct DirPage {
 impl Client {
     /// Opens a directory. True: the kernel may keep the pages it has of it.
     pub async fn opendir(&self, fid: Fid) -> Result<(HandleId, bool), FsError> {
+        self.reached_rightly(fid).await?;
         let mut state = self.lock();
-        if state.inode(fid).stale_names > 0 {
-            return Err(FsError::Stale);
-        }
         let held = state.locks.holds(fid, Bits::LIST);
         let directory = state.inode(fid).directory();
         let keep = held && directory.kernel_pages == Some(directory.list_epoch);

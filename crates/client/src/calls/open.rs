@@ -34,16 +34,17 @@ impl Client {
     /// Opens a regular file.
     pub async fn open(&self, fid: Fid, wish: OpenWish) -> Result<Opened, FsError> {
         bump(&self.0.stats.open);
-        if self.lock().inode(fid).stale_names > 0 {
-            return Err(FsError::Stale);
-        }
+        self.reached_rightly(fid).await?;
         let OpenWish { access, append } = wish;
         let exec = match access {
             Access { write: true, .. } => {
                 self.open_for_writing(fid).await?;
                 None
             }
-            Access { exec: true, .. } => Some(self.register(fid, access, false).await?),
+            Access { exec: true, .. } => {
+                self.end_idle_writer(fid).await?;
+                Some(self.register(fid, access, false).await?)
+            }
             _ => {
                 self.open_for_reading(fid).await?;
                 None
@@ -68,6 +69,41 @@ impl Client {
             handle: state.handles.add_file(handle),
             keep_cache,
         })
+    }
+
+    /// The MDT hears of a close when the bytes are durable; who runs what was just built does not
+    /// wait for that by itself, and would find the file busy.
+    async fn end_idle_writer(&self, fid: Fid) -> Result<(), FsError> {
+        loop {
+            let (wait, written) = {
+                let mut state = self.lock();
+                let Some(file) = state.file_known(fid) else {
+                    return Ok(());
+                };
+                if file.write_open.is_none() || file.writers > 0 {
+                    return Ok(());
+                }
+                (file.closing.then(|| file.waiters.wait()), file.written)
+            };
+            if let Some(wait) = wait {
+                wait.await;
+                continue;
+            }
+            self.write_out(fid, ByteRange::ALL).await?;
+            self.sync_object(fid).await?;
+            {
+                let mut state = self.lock();
+                let file = state.file(fid);
+                if file.written == written {
+                    file.pages.committed(written);
+                    file.committed = true;
+                }
+                if file.writers == 0 && file.write_open.is_some() {
+                    state.closing.insert(fid);
+                }
+            }
+            self.close_all().await;
+        }
     }
 
     /// Reading needs no word to the MDT while a lock covers the file: before its name goes, the
