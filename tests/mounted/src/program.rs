@@ -13,12 +13,12 @@ use nix::unistd::Pid;
 /// How long a program may take.
 const DEADLINE: Duration = Duration::from_secs(180);
 
-/// Runs `script` in `dir` with `sh -eu`; what it printed. Panics if it fails or does not end.
-pub fn run(dir: &Path, script: &str) -> String {
+/// Runs `script` in `dir` with `sh -eux`. Panics with what it said if it fails or does not end.
+pub fn run(dir: &Path, script: &str) {
     let said = tempfile::NamedTempFile::new().expect("a file for output");
     let output = |file: &File| Stdio::from(file.try_clone().expect("a second handle"));
     let mut child = Command::new("sh")
-        .args(["-euc", script])
+        .args(["-euxc", script])
         .current_dir(dir)
         .stdin(Stdio::null())
         .stdout(output(said.as_file()))
@@ -38,8 +38,8 @@ pub fn run(dir: &Path, script: &str) -> String {
         }
         sleep(Duration::from_millis(10));
     };
-    let said = std::fs::read_to_string(said.path()).expect("output is text");
+    let said = std::fs::read(said.path()).expect("output can be read");
+    let said = String::from_utf8_lossy(&said);
     let status = status.unwrap_or_else(|| panic!("`{script}` did not end:\n{said}"));
-    assert!(status.success(), "`{script}`: {status}\n{said}");
-    said
+    assert!(status.success(), "{status}\n{said}");
 }

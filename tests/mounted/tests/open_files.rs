@@ -124,6 +124,8 @@ fn a_working_directory_moves_with_its_directory() {
         fs::rename(b.join("here"), b.join("there/moved")).unwrap();
         assert_eq!(shell.says("cat file"), "in");
         assert_eq!(shell.says("ls .."), "inner");
+        // The kernel of this mount moves its own picture of the tree when it sees the new path.
+        assert!(a.join("there/moved/inner").is_dir());
         assert_eq!(shell.says("ls ../.."), "moved");
         assert_eq!(shell.says("echo more > second; cat second"), "more");
         assert_eq!(
@@ -178,6 +180,23 @@ fn a_writer_elsewhere_is_seen_while_its_file_is_open() {
                     fs::metadata(b.join("file")).unwrap().len(),
                     round * 100 - 150
                 );
+            }
+        }
+    });
+}
+
+#[test]
+fn what_was_written_stays_through_a_rename_and_a_link() {
+    let cluster = Cluster::with_mounts(2);
+    cluster.timed("write, rename, link", || {
+        let root = cluster.root(0);
+        fs::write(root.join("made"), "text").unwrap();
+        fs::rename(root.join("made"), root.join("moved")).unwrap();
+        fs::hard_link(root.join("moved"), root.join("linked")).unwrap();
+        for mount in [0, 1] {
+            for name in ["moved", "linked"] {
+                let path = cluster.root(mount).join(name);
+                assert_eq!(fs::read_to_string(path).unwrap(), "text", "{name} on {mount}");
             }
         }
     });

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mounted::{Cluster, run};
 
-fn on_a_mount(script: &str) -> String {
+fn on_a_mount(script: &str) {
     let cluster = Cluster::with_mounts(1);
     cluster.timed_for(Duration::from_secs(200), script, || {
         run(cluster.root(0), script)
@@ -77,14 +77,14 @@ write 1 & first=$!
 write 2 & second=$!
 wait $first
 wait $second
-sqlite3 db 'select count(*), count(distinct writer * 1000 + number) from t; pragma integrity_check;'
+test \"$(sqlite3 db 'select count(*), count(distinct writer * 1000 + number) from t')\" = '200|200'
+test \"$(sqlite3 db 'pragma integrity_check')\" = ok
 ";
 
 // SEMANTICS: op.flock
 #[test]
 fn sqlite_serves_two_writers_on_one_mount() {
-    let said = on_a_mount(SQLITE);
-    assert_eq!(said.trim(), "200|200\nok");
+    on_a_mount(SQLITE);
 }
 
 const RSYNC: &str = "

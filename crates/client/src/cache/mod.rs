@@ -291,8 +291,11 @@ impl State {
                 mtime: attr.mtime,
             };
             let file = self.file(node.fid);
-            file.exclusive = Some(grant.handle);
-            file.known = known;
+            // Later answers tell of the same lock; then what is known here is newer.
+            if file.exclusive != Some(grant.handle) {
+                file.exclusive = Some(grant.handle);
+                file.known = known;
+            }
         }
         self.locks.holds(node.fid, own_bits(node.attr.kind))
     }
