@@ -181,9 +181,6 @@ impl Client {
             if let Some(inode) = state.known_mut(fid) {
                 inode.stale_names -= 1;
                 if inode.stale_names == 0 {
-                    inode.names_gone.wake_all();
-                }
-                if inode.stale_names == 0 {
                     inode.forgotten.wake_all();
                 }
             }

@@ -5,7 +5,6 @@ use wire::{Attr, FileKind};
 
 use crate::cache::directory::Directory;
 use crate::executor::WaitList;
-use crate::executor::WaitList;
 use crate::io::file::FileState;
 
 /// What keeps the attributes valid.
@@ -34,9 +33,6 @@ pub(crate) struct Inode {
     /// Names the kernel may still hold that lead here no more: questions by path are answered
     /// `Stale` until they are gone, so that the kernel looks the name up again (hazard 4).
     pub stale_names: u32,
-    /// Questions that came meanwhile: answered once the names are gone, so that the kernel, which
-    /// looks a name up anew only once, then finds what is true.
-    pub names_gone: WaitList,
     /// Who waits for the last of them to be gone.
     pub forgotten: WaitList,
     /// All extended attributes, valid under XATTR.
@@ -57,7 +53,6 @@ impl Inode {
             dir: Fid::NONE,
             lookups: 0,
             stale_names: 0,
-            names_gone: WaitList::default(),
             forgotten: WaitList::default(),
             xattrs: None,
             target: None,

@@ -41,23 +41,6 @@ impl Client {
         }
     }
 
-    /// While the kernel still holds a name that leads to the file no more, a question by path may
-    /// have come by that name: once the name is gone, the caller is told to look it up again.
-    pub(crate) async fn refuse_stale_names(&self, fid: Fid) -> Result<(), FsError> {
-        let gone = {
-            let mut state = self.lock();
-            let inode = state.inode(fid);
-            (inode.stale_names > 0).then(|| inode.names_gone.wait())
-        };
-        match gone {
-            Some(gone) => {
-                gone.await;
-                Err(FsError::Stale)
-            }
-            None => Ok(()),
-        }
-    }
-
     /// Fetches the attributes from the MDT.
     pub(crate) async fn ask_attributes(&self, fid: Fid) -> Result<(), FsError> {
         let (dir, mark, own) = {

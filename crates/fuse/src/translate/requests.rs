@@ -384,7 +384,9 @@ fn lseek(asked: Asked, fid: Fid, offset: u64, whence: Whence) {
 /// Attributes the file system does not keep (hazard 11: the kernel and coreutils stop asking for
 /// these for the whole mount once they hear so).
 fn is_foreign(asked: &Asked, name: &[u8]) -> bool {
-    (name == b"security.selinux" && !asked.context.selinux) || name.starts_with(b"system.")
+    let known: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    (name == b"security.selinux" && !asked.context.selinux)
+        || !known.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn getxattr(asked: Asked, fid: Fid, name: &[u8], size: u32) {
