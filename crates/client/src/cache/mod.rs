@@ -395,6 +395,11 @@ pub(crate) fn merge_object(attr: &mut Attr, object: wire::ost::ObjectAttr) {
     }
 }
 
+/// setuid and setgid of a regular file do not survive a new owner, nor what a writer asks for.
+pub(crate) fn drops_privileges(change: &wire::mdt::SetAttr) -> bool {
+    change.kill_privileges || change.uid.is_some() || change.gid.is_some()
+}
+
 /// Applies a change of attributes made under the EX lock, as the MDT would.
 pub(crate) fn apply_locally(attr: &mut Attr, change: &wire::mdt::SetAttr, now: Timestamp) {
     let at = |time: wire::mdt::SetTime| match time {
@@ -409,7 +414,7 @@ pub(crate) fn apply_locally(attr: &mut Attr, change: &wire::mdt::SetAttr, now: T
     attr.atime = change.atime.map_or(attr.atime, at);
     attr.mtime = change.mtime.map_or(attr.mtime, at);
     attr.ctime = now;
-    if change.kill_privileges {
+    if drops_privileges(change) {
         attr.mode &= !0o4000;
         if attr.mode & 0o010 != 0 {
             attr.mode &= !0o2000;

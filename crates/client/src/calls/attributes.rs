@@ -3,7 +3,7 @@
 use base::{Fid, FsError, LockHandle};
 use wire::mdt::{Caller, Reply, Request, SetAttr};
 
-use crate::cache::apply_locally;
+use crate::cache::{apply_locally, drops_privileges};
 use crate::client::{Client, Stat, unexpected};
 use crate::handles::HandleId;
 use crate::stats::bump;
@@ -160,7 +160,7 @@ impl Client {
 fn merge_change(told: &mut SetAttr, change: &SetAttr, attr: &wire::Attr) {
     use wire::mdt::SetTime::At;
     told.mode = change.mode.or(told.mode);
-    if change.kill_privileges {
+    if drops_privileges(change) {
         told.mode = Some(attr.mode);
     }
     told.uid = change.uid.or(told.uid);
