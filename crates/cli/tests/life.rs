@@ -122,6 +122,17 @@ fn a_busy_mount_stays_and_its_user_is_named() {
     assert_eq!(up.ended(), Some(0), "{}", up.said());
 }
 
+/// Takes a daemon's mount off when a test ends early; the daemon ends with it.
+struct TakenOff(std::path::PathBuf);
+
+impl Drop for TakenOff {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = finish(Command::new("umount").arg("-l").arg(&self.0));
+        }
+    }
+}
+
 #[test]
 fn a_daemon_says_its_pid_and_ends_with_down() {
     if needs_root() {
@@ -129,6 +140,7 @@ fn a_daemon_says_its_pid_and_ends_with_down() {
     }
     let dir = place();
     let log = dir.path().join("log");
+    let _off = TakenOff(dir.path().join("mnt"));
     let ran = glint(
         dir.path(),
         &[&UP[..], &["--daemon", "--log", "log"]].concat(),
