@@ -201,7 +201,10 @@ fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &
     }
     state.with_pages(fid, |file| {
         match why {
-            Void::Restarted => file.pages.server_restarted(now),
+            Void::Restarted => {
+                file.restarts += 1;
+                file.pages.server_restarted(now);
+            }
             Void::Evicted => {
                 if file.pages.dirty_bytes() > 0 {
                     file.error.get_or_insert(FsError::Io);

@@ -270,20 +270,28 @@ impl Client {
 
     /// Everything written to the file, and its attributes and name, are durable when this returns.
     pub async fn fsync(&self, fid: Fid) -> Result<(), FsError> {
-        self.write_out(fid, ByteRange::ALL).await?;
-        self.tell_changes(fid).await?;
-        let touched = {
-            let mut state = self.lock();
-            state.file_known(fid).map(|file| !file.unsent)
-        };
-        if touched == Some(true) {
-            self.sync_object(fid).await?;
+        loop {
+            let before = self.restarts(fid);
+            self.write_out(fid, ByteRange::ALL).await?;
+            let touched = self.lock().file_known(fid).map(|file| !file.unsent);
+            if touched == Some(true) {
+                self.sync_object(fid).await?;
+            }
+            // An OST that restarted meanwhile has synced all it still had, which may be less.
+            if self.restarts(fid) == before {
+                break;
+            }
         }
+        self.tell_changes(fid).await?;
         self.sync_names().await?;
         match self.lock().file_known(fid) {
             Some(file) => file.take_error(),
             None => Ok(()),
         }
+    }
+
+    fn restarts(&self, fid: Fid) -> u32 {
+        self.lock().file_known(fid).map_or(0, |file| file.restarts)
     }
 
     /// Everything done in the directory is durable when this returns.

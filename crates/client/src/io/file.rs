@@ -55,6 +55,8 @@ pub(crate) struct FileState {
     pub leaving: Option<LockHandle>,
     /// The OST's transno of the last write sent.
     pub written: Transno,
+    /// How often its OST restarted, which makes dirty again what was not durable.
+    pub restarts: u32,
     /// The OST has all of it durably.
     pub committed: bool,
     /// The kernel may hold pages of it.
