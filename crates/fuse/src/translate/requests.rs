@@ -1,9 +1,9 @@
 //! Each kind of request, as the call it stands for.
 
 use base::{ByteRange, Fid, FsError};
-use client::{NewNode, Place, WriteWish};
+use client::{Client, Entry, NewNode, Place, WriteWish};
 use wire::FileKind;
-use wire::mdt::{Caller, RenameMode, XattrMode};
+use wire::mdt::{Caller, RenameMode, SetAttr, XattrMode};
 use wire::ost::AllocateMode;
 
 use super::shape::{change_of, kind_of, name, open_wish};
@@ -272,15 +272,70 @@ fn create(asked: Asked, place: Result<Place, FsError>, mode: u32, flags: OpenFla
     let wish = open_wish(flags);
     let mode = (mode & 0o7777) as u16;
     asked.run(async move {
-        let made = client.create(place, mode, wish.access, wish.append).await;
-        // Another mount was faster. The kernel takes `Stale` as the word to look the name up anew,
-        // and opens what it finds.
-        let made = match made {
-            Err(FsError::Exists) if !flags.exclusive() => Err(FsError::Stale),
-            made => made,
-        };
+        let made = create_or_open(&client, place, mode, flags).await;
         answer.created(dir, made, opened(wish.access.write, false));
     });
+}
+
+/// How often a name may come and go under a caller who wants it made or opened.
+const TRIES: u32 = 100;
+
+/// Makes the file; where another mount was faster and the caller does not mind, opens what is
+/// there. `Stale` for what is no regular file: the kernel looks it up anew and does what is right.
+async fn create_or_open(
+    client: &Client,
+    place: Place,
+    mode: u16,
+    flags: OpenFlags,
+) -> Result<(Entry, HandleId), FsError> {
+    let wish = open_wish(flags);
+    for _ in 0..TRIES {
+        match client
+            .create(place.clone(), mode, wish.access, wish.append)
+            .await
+        {
+            Err(FsError::Exists) if !flags.exclusive() => {}
+            made => return made,
+        }
+        match open_existing(client, &place, flags).await {
+            Err(FsError::NotFound) => {}
+            opened => return opened,
+        }
+    }
+    Err(FsError::TryAgain)
+}
+
+/// Opens what the name leads to; `NotFound` if it went meanwhile.
+async fn open_existing(
+    client: &Client,
+    place: &Place,
+    flags: OpenFlags,
+) -> Result<(Entry, HandleId), FsError> {
+    let entry = client.lookup(place.dir, &place.name).await?;
+    if entry.attr.kind != FileKind::Regular {
+        client.forget(entry.fid, 1);
+        return Err(FsError::Stale);
+    }
+    let handle = match client.open(entry.fid, open_wish(flags)).await {
+        Ok(open) => open.handle,
+        Err(failure) => {
+            client.forget(entry.fid, 1);
+            let gone = matches!(failure, FsError::Stale | FsError::NotFound);
+            return Err(if gone { FsError::NotFound } else { failure });
+        }
+    };
+    if flags.truncates() {
+        let (nothing, empty) = (SetAttr::default(), Some(0));
+        let emptied = client
+            .setattr(place.caller, entry.fid, nothing, empty, Some(handle))
+            .await;
+        if let Err(failure) = emptied {
+            client.release(handle);
+            client.forget(entry.fid, 1);
+            return Err(failure);
+        }
+    }
+    Ok((entry, handle))
 }
 
 fn open(asked: Asked, fid: Fid, flags: OpenFlags) {
