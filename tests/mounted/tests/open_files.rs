@@ -196,7 +196,11 @@ fn what_was_written_stays_through_a_rename_and_a_link() {
         for mount in [0, 1] {
             for name in ["moved", "linked"] {
                 let path = cluster.root(mount).join(name);
-                assert_eq!(fs::read_to_string(path).unwrap(), "text", "{name} on {mount}");
+                assert_eq!(
+                    fs::read_to_string(path).unwrap(),
+                    "text",
+                    "{name} on {mount}"
+                );
             }
         }
     });
