@@ -96,6 +96,9 @@ impl Drop for StateGuard<'_> {
     }
 }
 
+/// How often a request is sent again that the MDT could not finish for others' changes.
+const TRIES: u32 = 64;
+
 impl Shared {
     pub fn lock(&self) -> StateGuard<'_> {
         let put_off = PutOff::begin();
@@ -110,9 +113,15 @@ impl Shared {
         }
     }
 
-    /// One request to the MDT.
+    /// One request to the MDT; again where what it found was changed under it too often.
     pub async fn mdt(&self, request: mdt::Request) -> Result<mdt::Reply, FsError> {
-        self.cluster.mdt(&self.stats, request).await
+        for _ in 0..TRIES {
+            match self.cluster.mdt(&self.stats, request.clone()).await {
+                Err(FsError::TryAgain) => {}
+                answer => return answer,
+            }
+        }
+        Err(FsError::Busy)
     }
 
     /// Waits until the kernel has forgotten.

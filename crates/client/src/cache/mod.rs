@@ -300,8 +300,8 @@ impl State {
         self.locks.holds(node.fid, own_bits(node.attr.kind))
     }
 
-    /// A directory's attributes after an operation of this client in it. False: a withdrawal has
-    /// overtaken the answer, so what it says of the directory is not to be kept.
+    /// A directory's attributes after an operation of this client in it. False: no lease covers its
+    /// names, or a withdrawal has overtaken the answer, so what it says of names is not to be kept.
     pub fn take_dir(&mut self, dir: &DirState, mark: Mark) -> bool {
         // Version zero: others are changing the directory too, nothing here covers it.
         let current = self.is_current(mark) && dir.version != 0;
@@ -309,7 +309,8 @@ impl State {
         if inode.take(dir.attr.clone()) && !current {
             inode.covered = Covered::No;
         }
-        current
+        // What no lease covers is not to be kept: a lease that comes later would not make it true.
+        current && self.locks.holds(dir.fid, Bits::NAMES)
     }
 
     /// A directory's attributes came with a lease on it.

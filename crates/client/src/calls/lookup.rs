@@ -122,10 +122,15 @@ impl Client {
 
     /// The answer about `fid`, with one more reference for the kernel.
     pub(crate) async fn entry(&self, fid: Fid, name_valid: bool) -> Result<Entry, FsError> {
-        let stat = self.stat(fid).await?;
-        let mut state = self.lock();
-        let inode = state.inode(fid);
-        inode.lookups += 1;
+        // Counted first: what nobody refers to may be dropped at any moment.
+        self.lock().inode(fid).lookups += 1;
+        let stat = match self.stat(fid).await {
+            Ok(stat) => stat,
+            Err(failure) => {
+                self.forget(fid, 1);
+                return Err(failure);
+            }
+        };
         Ok(Entry {
             fid,
             attr: stat.attr,
@@ -137,6 +142,13 @@ impl Client {
 
     /// The attributes just told, with the size from whoever knows it.
     pub(crate) async fn stat(&self, fid: Fid) -> Result<Stat, FsError> {
+        let unknown = self
+            .lock()
+            .known(fid)
+            .is_none_or(|inode| inode.attr.is_none());
+        if unknown {
+            self.ask_attributes(fid).await?;
+        }
         {
             let state = self.lock();
             let valid = state.attr_valid(fid);
