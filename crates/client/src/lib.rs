@@ -1,6 +1,6 @@
 //! A file system without FUSE: POSIX-shaped calls on FIDs over ONE cache that locks cover.
 //!
-//! The kernel rim, tools and tests use [`Client`]; [`mount`] makes one. Statahead and write-behind
+//! The kernel rim, tools and tests use [`Client`]; [`Mounted`] makes one. Statahead and write-behind
 //! are policies over the cache. What must wait is parked as data ([`executor`]).
 
 mod cache;

@@ -1,7 +1,7 @@
 //! Workloads: real programs on a file system, timed and counted.
 //!
 //! The measuring process opens and lists files below the measured directory itself only in
-//! [`flat`], so a file system must be served by another process.
+//! [`flat()`], so a file system must be served by another process.
 
 pub mod flat;
 mod measured;

@@ -40,7 +40,7 @@ pub struct OfPath {
 pub struct Fid2path {
     /// The mount.
     point: PathBuf,
-    /// As `glint fs path2fid` writes it: [0xSEQUENCE:0xOBJECT].
+    /// As `glint fs path2fid` writes it: `[0xSEQUENCE:0xOBJECT]`.
     fid: Fid,
     /// As JSON.
     #[arg(long)]

@@ -34,7 +34,7 @@ pub enum State {
     Empty,
     /// No target, but files of someone else.
     NotOurs {
-        /// How many, up to [`FOREIGN_MAX`].
+        /// How many, up to `FOREIGN_MAX`.
         files: u64,
     },
     /// Targets of one file system.

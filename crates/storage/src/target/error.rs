@@ -30,7 +30,7 @@ pub enum TargetError {
     NotOurs {
         /// The directory.
         dir: PathBuf,
-        /// How many files and directories; at most [`super::directory::FOREIGN_MAX`] are counted.
+        /// How many files and directories; at most `FOREIGN_MAX` are counted.
         files: u64,
     },
     /// There is no target in it.
