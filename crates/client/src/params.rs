@@ -45,12 +45,8 @@ params! {
         "Entries whose attributes are fetched ahead of a walk; 0: one request for each stat.";
     statahead_min = 8, 2, 8192,
         "Entries a walk that stats in readdir order starts with; doubles on hits.";
-    statahead_agl = 1, 0, 1,
-        "Fetch sizes of files that are being written from their OSTs ahead, in batches.";
     batch_max = 256, 1, 4096,
         "Requests in one message; 1: no batches.";
-    readahead_max = 4 << 20, 0, 64 << 20,
-        "Bytes read ahead of a sequential reader; 0: none.";
     dirty_max = 256 << 20, 1 << 20, 1 << 40,
         "Bytes written and not yet sent; beyond, writers wait.";
     dirty_age_ms = 1000, 10, 60_000,
