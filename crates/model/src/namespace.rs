@@ -277,7 +277,10 @@ impl Model {
         let old = match self.lookup(target_dir, target) {
             Ok(_) if mode == RenameMode::NoReplace => return Err(FsError::Exists),
             Ok(old) => Some(old),
-            Err(FsError::NotFound) if mode != RenameMode::Exchange => None,
+            Err(FsError::NotFound) if mode != RenameMode::Exchange => {
+                self.may_create(target_dir, target)?;
+                None
+            }
             Err(error) => return Err(error),
         };
         self.no_loop(fid, source_dir, old, target_dir, mode)?;
@@ -285,14 +288,11 @@ impl Model {
             return Ok(());
         }
         self.may_remove(source_dir, fid, caller)?;
-        match old {
-            Some(old) => {
-                self.may_remove(target_dir, old, caller)?;
-                if mode != RenameMode::Exchange {
-                    self.removable_as(old, self.get(fid)?.is_directory())?;
-                }
+        if let Some(old) = old {
+            self.may_remove(target_dir, old, caller)?;
+            if mode != RenameMode::Exchange {
+                self.removable_as(old, self.get(fid)?.is_directory())?;
             }
-            None => self.may_create(target_dir, target)?,
         }
         let comes = source_dir != target_dir && self.get(fid)?.is_directory();
         let goes = old.is_some_and(|old| self.files[&old].is_directory());

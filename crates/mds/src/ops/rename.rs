@@ -102,6 +102,8 @@ impl Rename<'_> {
         match (&target, self.mode) {
             (Some(_), RenameMode::NoReplace) => return Err(FsError::Exists.into()),
             (None, RenameMode::Exchange) => return Err(FsError::NotFound.into()),
+            // A removed directory takes no names, and has no parents to look for a ring in.
+            (None, _) if dirs.target_ref().nlink == 0 => return Err(FsError::NotFound.into()),
             (Some((_, target)), _) if target.fid == dirent.fid => return Ok(None),
             _ => {}
         }
@@ -159,9 +161,6 @@ impl Rename<'_> {
     }
 
     fn check_kinds(&self, found: &Found, dirs: &Dirs) -> Result<()> {
-        if found.target.is_none() && dirs.target_ref().nlink == 0 {
-            return Err(FsError::NotFound.into());
-        }
         let source_is_dir = found.source.1.inode.is_dir();
         let target = found.target.as_ref().map(|(_, file)| &file.inode);
         let target_is_dir = target.is_some_and(Inode::is_dir);
