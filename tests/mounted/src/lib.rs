@@ -6,12 +6,16 @@ mod cluster;
 mod mapping;
 mod program;
 mod threads;
+mod tool;
+mod users;
 mod watchdog;
 
 pub use binary::glint;
 pub use cluster::Cluster;
 pub use mapping::Mapping;
 pub use program::run;
+pub use tool::tool;
+pub use users::TestUser;
 pub use watchdog::{PATIENCE, Watch};
 
 use base::Rng;
