@@ -28,6 +28,7 @@ impl Client {
                 return respond(responder, CallbackReply::Done);
             }
         };
+        tracing::trace!(?callback, "the MDT calls");
         match callback {
             Callback::Blocking { handle, bits, .. } => {
                 bump(&self.0.stats.blocking_callbacks);
@@ -74,7 +75,9 @@ impl Client {
         responder: CallbackResponder,
     ) {
         let holder = Holder::Ost(target);
-        let reply = match wire::decode::<ost::Callback>(&message.body) {
+        let callback = wire::decode::<ost::Callback>(&message.body);
+        tracing::trace!(?target, ?callback, "the OST calls");
+        let reply = match callback {
             Ok(ost::Callback::Blocking { handle, range, .. }) => {
                 bump(&self.0.stats.blocking_callbacks);
                 let cover = Cover::Range(range);
@@ -143,8 +146,9 @@ impl Client {
         }
     }
 
-    /// The kernel shall forget a name that leads to `fid` no more. Where that can be put off
-    /// (questions by path are answered `Stale` until then), it is not waited for.
+    /// The kernel shall forget a name that leads to `fid` no more. Where that can be put off, it is
+    /// not waited for: the attributes go at once, so that who comes by the name must ask, and is
+    /// answered `Stale` until the name is gone.
     pub(crate) fn forget_name(
         &self,
         state: &mut State,
@@ -160,20 +164,30 @@ impl Client {
             return;
         }
         let directory = inode.is_directory();
-        let open = inode
-            .file
-            .as_ref()
-            .is_some_and(|file| file.readers + file.writers > 0);
+        if directory || inode.is_open() {
+            return now.push(Forget::Name {
+                dir,
+                name,
+                expire: directory,
+            });
+        }
+        let attributes = Forget::Attributes { fid, dir };
+        if now.last() != Some(&attributes) {
+            now.push(attributes);
+        }
+        self.forget_name_later(state, dir, name, fid);
+    }
+
+    /// The kernel forgets the name as soon as it can; who comes by it waits for that.
+    pub(crate) fn forget_name_later(&self, state: &mut State, dir: Fid, name: Name, fid: Fid) {
+        let inode = state.inode(fid);
+        inode.stale_names += 1;
+        inode.looked_up_since = false;
         let what = Forget::Name {
             dir,
             name,
-            expire: directory,
+            expire: inode.is_directory(),
         };
-        if directory || open {
-            now.push(what);
-            return;
-        }
-        inode.stale_names += 1;
         let client = self.clone();
         spawn(async move {
             client.0.forget(what).await;

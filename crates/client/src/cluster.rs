@@ -38,9 +38,10 @@ impl Cluster {
         urgency: Urgency,
     ) -> Result<Vec<Result<mdt::Reply, FsError>>, FsError> {
         let count = requests.len();
-        requests
-            .iter()
-            .for_each(|request| stats.sent(request.name()));
+        for request in &requests {
+            stats.sent(request.name());
+            tracing::trace!(?request, "asks the MDT");
+        }
         let messages = requests
             .iter()
             .map(|request| Message {
@@ -57,6 +58,7 @@ impl Cluster {
         for reply in &answer.replies {
             let decoded = status_from(reply.status)
                 .and_then(|()| wire::decode(&reply.body).map_err(|error| garbled(&error)));
+            tracing::trace!(reply = ?decoded, "the MDT answers");
             replies.push(decoded);
         }
         replies.resize_with(count, || Err(FsError::TryAgain));
@@ -93,9 +95,10 @@ impl Cluster {
         bulk: Vec<u8>,
         urgency: Urgency,
     ) -> Result<ReplyBatch, FsError> {
-        requests
-            .iter()
-            .for_each(|request| stats.sent(request.name()));
+        for request in requests {
+            stats.sent(request.name());
+            tracing::trace!(?target, ?request, "asks the OST");
+        }
         let moves_data = !bulk.is_empty()
             || requests
                 .iter()
@@ -143,8 +146,10 @@ fn call(peer: &Peer, batch: Batch, urgency: Urgency) -> CallFuture {
 /// The answer to the `index`th request of a batch.
 pub(crate) fn decode_ost(answer: &ReplyBatch, index: usize) -> Result<ost::Reply, FsError> {
     let reply = answer.replies.get(index).ok_or(FsError::TryAgain)?;
-    status_from(reply.status)?;
-    wire::decode(&reply.body).map_err(|error| garbled(&error))
+    let decoded = status_from(reply.status)
+        .and_then(|()| wire::decode(&reply.body).map_err(|error| garbled(&error)));
+    tracing::trace!(reply = ?decoded, "the OST answers");
+    decoded
 }
 
 /// The object that holds a file's bytes.

@@ -30,9 +30,12 @@ pub(crate) struct Inode {
     pub dir: Fid,
     /// References the kernel holds.
     pub lookups: u64,
-    /// Names the kernel may still hold that lead here no more: questions by path are answered
-    /// `Stale` until they are gone, so that the kernel looks the name up again (hazard 4).
+    /// Names the kernel may still hold and believe that lead here no more, or that nothing covers:
+    /// questions by path wait until they are gone and are then answered `Stale`, so that the kernel
+    /// looks the name up again (hazard 4).
     pub stale_names: u32,
+    /// The kernel was told of a name that does lead here since the last of those went.
+    pub looked_up_since: bool,
     /// Who waits for the last of them to be gone.
     pub forgotten: WaitList,
     /// All extended attributes, valid under XATTR.
@@ -53,6 +56,7 @@ impl Inode {
             dir: Fid::NONE,
             lookups: 0,
             stale_names: 0,
+            looked_up_since: false,
             forgotten: WaitList::default(),
             xattrs: None,
             target: None,
@@ -64,6 +68,23 @@ impl Inode {
     /// Nothing in it would be missed.
     pub fn is_idle(&self) -> bool {
         self.lookups == 0 && self.stale_names == 0 && self.file.is_none()
+    }
+
+    /// The kernel comes here by a name that may lead elsewhere now, and can be told to look again:
+    /// who has the file open may have come by that, and stands in a directory without any name.
+    pub fn may_be_misled(&self) -> bool {
+        self.stale_names > 0 && !self.is_open() && !self.is_directory()
+    }
+
+    /// It comes here so, and has not looked it up again.
+    pub fn misled_here(&self) -> bool {
+        self.may_be_misled() && !self.looked_up_since
+    }
+
+    /// Somebody has it open here.
+    pub fn is_open(&self) -> bool {
+        let file = self.file.as_ref();
+        file.is_some_and(|file| file.readers + file.writers > 0)
     }
 
     pub fn is_directory(&self) -> bool {

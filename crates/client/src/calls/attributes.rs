@@ -30,13 +30,16 @@ impl Client {
         loop {
             let wait = {
                 let mut state = self.lock();
-                let inode = state.inode(fid);
-                match inode.stale_names {
-                    0 => return result,
-                    _ => inode.forgotten.wait(),
+                match state.known_mut(fid) {
+                    Some(inode) if inode.stale_names > 0 => {
+                        if inode.may_be_misled() {
+                            result = Err(FsError::Stale);
+                        }
+                        inode.forgotten.wait()
+                    }
+                    _ => return result,
                 }
             };
-            result = Err(FsError::Stale);
             wait.await;
         }
     }
@@ -71,9 +74,15 @@ impl Client {
         fid: Fid,
         change: SetAttr,
         size: Option<u64>,
-        _handle: Option<HandleId>,
+        handle: Option<HandleId>,
     ) -> Result<Stat, FsError> {
         bump(&self.0.stats.setattr);
+        if handle.is_none() {
+            self.reached_rightly(fid).await?;
+        }
+        let mut change = change;
+        // Only `chown` to the owner that there is sets nothing: privileges and ctime change.
+        change.kill_privileges |= size.is_none() && change == SetAttr::default();
         if let Some(size) = size {
             self.truncate(fid, size).await?;
         }
@@ -96,8 +105,6 @@ impl Client {
                 return Err(unexpected(&reply));
             };
             self.take_changed(&node, mark);
-        } else if size.is_none() && change == SetAttr::default() {
-            return self.getattr(fid).await;
         }
         self.stat(fid).await
     }
@@ -135,6 +142,7 @@ impl Client {
 
     /// A symlink's target.
     pub async fn readlink(&self, fid: Fid) -> Result<Vec<u8>, FsError> {
+        self.reached_rightly(fid).await?;
         if let Some(target) = self.lock().inode(fid).target.clone() {
             return Ok(target);
         }

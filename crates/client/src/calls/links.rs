@@ -10,12 +10,22 @@ use crate::cache::State;
 use crate::cache::directory::Listed;
 use crate::cache::inode::Covered;
 use crate::client::{Client, Entry, Place, unexpected};
+use crate::executor::spawn;
+use crate::kernel::Forget;
 use crate::stats::bump;
 
 impl Client {
     /// One more name for `fid`.
     pub async fn link(&self, fid: Fid, dir: Fid, name: Name) -> Result<Entry, FsError> {
-        let mark = self.lock().mark(dir);
+        let mark = {
+            let mut state = self.lock();
+            // The kernel holds the directory, so the forgetting cannot be waited for: it looks the
+            // name up again at once.
+            if state.inode(fid).misled_here() {
+                return Err(FsError::Stale);
+            }
+            state.mark(dir)
+        };
         let reply = self
             .0
             .mdt(Request::Link {
@@ -120,34 +130,41 @@ impl Client {
         let target_current = state.take_dir(&target_now, marks.1);
         state.inode(source_dir).directory().remove(&source);
         state.inode(target_dir).directory().remove(&target);
-        moved(&mut state, &node, target_dir);
-        if target_current {
-            let listed = Listed {
-                name: target,
-                fid: node.fid,
-                kind: node.attr.kind,
-            };
-            state.inode(target_dir).directory().insert(cookie, listed);
-        }
+        let place = (target_dir, target, cookie);
+        self.name_moved(&mut state, &node, place, target_current);
         match replaced {
             Some(back) if mode == RenameMode::Exchange => {
-                moved(&mut state, &back, source_dir);
-                if source_current {
-                    let listed = Listed {
-                        name: source,
-                        fid: back.fid,
-                        kind: back.attr.kind,
-                    };
-                    state
-                        .inode(source_dir)
-                        .directory()
-                        .insert(replaced_cookie, listed);
-                }
+                let place = (source_dir, source, replaced_cookie);
+                self.name_moved(&mut state, &back, place, source_current);
             }
             Some(gone) => lost_name(&mut state, &gone),
             None => {}
         }
         Ok(())
+    }
+
+    /// The file has come to this place. The kernel keeps believing the name as long as it would have
+    /// believed the old one: where no lease covers the new one it must forget it.
+    fn name_moved(
+        &self,
+        state: &mut State,
+        node: &Node,
+        (dir, name, cookie): (Fid, Name, u64),
+        current: bool,
+    ) {
+        moved(state, node, dir);
+        if !current {
+            let attributes = Forget::Attributes { fid: node.fid, dir };
+            let client = self.clone();
+            spawn(async move { client.0.forget(attributes).await });
+            return self.forget_name_later(state, dir, name, node.fid);
+        }
+        let listed = Listed {
+            name,
+            fid: node.fid,
+            kind: node.attr.kind,
+        };
+        state.inode(dir).directory().insert(cookie, listed);
     }
 }
 

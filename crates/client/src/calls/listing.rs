@@ -106,7 +106,8 @@ impl Client {
         }
     }
 
-    /// Fetches the page after `cookie`. `Some`: no lease came with it, so it is to be used once.
+    /// Fetches the page after `cookie`. `Some`: it is to be used once, for no lease came with it, or
+    /// the list before it was withdrawn since the walker read that.
     async fn fetch_page(
         &self,
         handle: HandleId,
@@ -133,7 +134,7 @@ impl Client {
         Ok((!usable).then(|| self.use_once(reply, entries_max)))
     }
 
-    /// Keeps what a page told; false where no lease covers it.
+    /// Keeps what a page told; false where it did not become part of the list.
     fn take_page(&self, mark: Mark, from: u64, reply: &Reply) -> bool {
         let Reply::Page {
             lease,
@@ -155,11 +156,13 @@ impl Client {
                 state.inode(entry.fid).dir = mark.dir;
             }
         }
-        if usable {
-            let listed = entries.iter().map(|entry| (entry.cookie, listed(entry)));
-            state.inode(mark.dir).directory().extend(from, listed, *end);
+        if !usable {
+            return false;
         }
-        usable
+        let listed = entries.iter().map(|entry| (entry.cookie, listed(entry)));
+        let directory = state.inode(mark.dir).directory();
+        directory.extend(from, listed, *end);
+        directory.knows_after(from)
     }
 
     /// A page that nothing covers: names as they were, attributes to be asked again.

@@ -123,7 +123,12 @@ impl Client {
     /// The answer about `fid`, with one more reference for the kernel.
     pub(crate) async fn entry(&self, fid: Fid, name_valid: bool) -> Result<Entry, FsError> {
         // Counted first: what nobody refers to may be dropped at any moment.
-        self.lock().inode(fid).lookups += 1;
+        {
+            let mut state = self.lock();
+            let inode = state.inode(fid);
+            inode.lookups += 1;
+            inode.looked_up_since = true;
+        }
         let stat = match self.stat(fid).await {
             Ok(stat) => stat,
             Err(failure) => {

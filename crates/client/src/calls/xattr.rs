@@ -26,6 +26,7 @@ impl Client {
     }
 
     async fn xattrs(&self, fid: Fid) -> Result<Xattrs, FsError> {
+        self.reached_rightly(fid).await?;
         if let Some(known) = self.xattrs_known(fid) {
             return Ok(known);
         }
@@ -85,6 +86,7 @@ impl Client {
     }
 
     async fn change_xattr(&self, fid: Fid, request: Request) -> Result<(), FsError> {
+        self.reached_rightly(fid).await?;
         let mark = {
             let mut state = self.lock();
             let dir = state.inode(fid).dir;

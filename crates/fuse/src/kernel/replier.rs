@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::Timestamp;
-use tracing::{debug, error};
+use tracing::{debug, error, trace};
 use zerocopy::IntoBytes;
 
 use super::abi::{Opcode, answer};
@@ -174,6 +174,8 @@ impl Replier {
         let Some(port) = self.port.take() else {
             return Delivery::Refused;
         };
+        let result = outcome.map(|parts| parts.iter().map(|part| part.len()).sum::<usize>());
+        trace!(unique = self.unique, opcode = ?self.opcode, ?result, "answered");
         let delivery = port.reply(self.unique, outcome);
         if delivery == Delivery::Refused {
             debug!(unique = self.unique, opcode = ?self.opcode, "answer not taken");

@@ -15,7 +15,7 @@ use std::time::Duration;
 use base::{ByteRange, Fid, Name};
 use client::executor::Sender;
 use client::kernel::{Forget, KernelCache};
-use tracing::{debug, warn};
+use tracing::{debug, trace, warn};
 
 use crate::kernel::notify::{LateNotice, NoticePort, NotifyQueueConfig};
 use crate::kernel::{Lane, Notice, NoticeOutcome, Notifier, NotifyError, NotifyQueue, Pages};
@@ -249,6 +249,7 @@ impl KernelCache for Gate {
     fn forget(&self, what: Forget, done: Sender<()>) {
         // Answers checked before the withdrawal are written before the kernel forgets.
         drop(self.pass());
+        trace!(?what, "the kernel shall forget");
         match what {
             Forget::Attributes { fid, dir } => self.forget_attributes(fid, dir, done),
             Forget::Pages { fid, range } => self.forget_pages(fid, range, done),

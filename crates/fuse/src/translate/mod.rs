@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use base::{Fid, FsError};
 use client::{Client, Entry, HandleId, executor};
-use tracing::{error, info};
+use tracing::{error, info, trace};
 
 use crate::kernel::{
     Delivery, Granted, Handler, Heard, InitOffer, InitWish, Notifier, Opened, Replier, Request,
@@ -254,6 +254,7 @@ impl Handler for FileSystem {
 
     fn handle(&self, request: Request<'_>, replier: Replier) {
         self.context.gate.asks(request.pid);
+        trace!(unique = request.unique, nodeid = %Fid(request.nodeid), op = ?request.op, "asked");
         if self.context.client().is_none() {
             replier.error(crate::kernel::Errno::ENOTCONN);
             return;
