@@ -42,9 +42,7 @@ impl Client {
                 match holder {
                     Holder::Mdt => {
                         names.extend(void_inode(&mut state, fid, &mut forget));
-                        if let Some(reopened) = void_opens(&mut state, fid, why) {
-                            reopen.push(reopened);
-                        }
+                        reopen.extend(void_opens(&mut state, fid, why));
                     }
                     Holder::Ost(_) => void_bytes(&mut state, fid, why, now, &mut forget),
                 }
@@ -60,21 +58,20 @@ impl Client {
             let client = self.clone();
             spawn(async move { client.0.forget(what).await });
         }
-        for fid in reopen {
+        for opened in reopen {
             let client = self.clone();
-            spawn(async move { client.reopen(fid).await });
+            spawn(async move { client.reopen(opened).await });
         }
     }
 
     /// Makes the new life of the MDT know a file that is open here.
-    async fn reopen(&self, fid: Fid) {
-        let (read, write, change) = {
+    async fn reopen(&self, Opened { fid, read, write }: Opened) {
+        let change = {
             let mut state = self.lock();
             let Some(file) = state.file_known(fid) else {
                 return;
             };
-            let write = file.writers > 0 || file.pages.dirty_bytes() > 0;
-            (file.readers > 0, write, std::mem::take(&mut file.changed))
+            std::mem::take(&mut file.changed)
         };
         let mut result = Ok(());
         if write {
@@ -160,14 +157,23 @@ fn void_inode(state: &mut State, fid: Fid, forget: &mut Vec<Forget>) -> Vec<(Fid
     names
 }
 
-/// Open files of the old life; `Some` where the new one must be told.
-fn void_opens(state: &mut State, fid: Fid, why: Void) -> Option<Fid> {
+/// A file the new life of the MDT must be told of.
+struct Opened {
+    fid: Fid,
+    /// For reading.
+    read: bool,
+    /// For writing: until then nothing of it is sent, for there is no ticket.
+    write: bool,
+}
+
+/// Open files of the old life.
+fn void_opens(state: &mut State, fid: Fid, why: Void) -> Option<Opened> {
     let file = state.file_known(fid)?;
-    file.write_open = None;
+    // Also who has closed it, as long as the MDT was not told: an OST may yet forget the bytes.
+    let write = file.write_open.take().is_some();
     file.read_opens.clear();
     file.closing = false;
-    let exclusive = file.exclusive.take();
-    if exclusive.is_some() {
+    if file.lose_exclusive().is_some() {
         // Its pages were covered by the lock that is void.
         file.kernel_pages = false;
     }
@@ -182,7 +188,8 @@ fn void_opens(state: &mut State, fid: Fid, why: Void) -> Option<Fid> {
     }
     let file = state.file_known(fid)?;
     file.waiters.wake_all();
-    (file.readers + file.writers > 0 || file.pages.dirty_bytes() > 0).then_some(fid)
+    let read = file.readers > 0;
+    (read || write).then_some(Opened { fid, read, write })
 }
 
 /// Bytes under locks of the old life.

@@ -210,6 +210,7 @@ impl Client {
         let file = state.file(fid);
         if access.write {
             file.write_open = Some(WriteOpen { handle, ticket });
+            file.waiters.wake_all();
         }
         Ok(handle)
     }

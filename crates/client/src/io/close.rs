@@ -96,7 +96,7 @@ impl Client {
             let file = state.file(fid);
             file.closing = false;
             file.write_open = None;
-            file.exclusive.take()
+            file.lose_exclusive()
         };
         match reply {
             Ok(Reply::Node(node)) => state.take_node(&node, closing.mark),

@@ -48,7 +48,8 @@ pub(crate) struct FileState {
     /// Size, blocks and last write as the bytes here make them; valid under EX, or under an extent
     /// lock to the end of file.
     pub known: ObjectAttr,
-    /// The file was made here and nothing of it was sent: there is no object to ask for.
+    /// The file was made here, is still this client's alone, and nothing of it was sent: there is no
+    /// object to ask for.
     pub unsent: bool,
     /// The lock that goes when what is being written out is written: the kernel holds nothing that
     /// was read under it any more.
@@ -102,6 +103,12 @@ impl FileState {
             && !self.closing
             && self.users == 0
             && self.revoking == Revoking::No
+    }
+
+    /// The EX lock is gone: others may make the object and write to it.
+    pub fn lose_exclusive(&mut self) -> Option<LockHandle> {
+        self.unsent = false;
+        self.exclusive.take()
     }
 
     /// A write reached the cache.

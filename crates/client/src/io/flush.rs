@@ -7,12 +7,14 @@ use base::limits::BULK_BYTES_MAX;
 use base::{ByteRange, Fid, FsError, LockHandle, TargetIndex, Tick, Transno};
 use dlm::Mode;
 use rpc::Urgency;
+use wire::mdt::WriteTicket;
 use wire::ost::{ObjectAttr, Reply, Request};
 
 use crate::cache::State;
 use crate::client::Client;
 use crate::cluster::{decode_ost, object_of};
 use crate::executor::spawn;
+use crate::io::file::WriteOpen;
 use crate::io::pages::WriteOut;
 
 /// Frames with file data on their way at once; beyond, the rest waits for their answers.
@@ -42,7 +44,7 @@ impl WriteFrame {
         }
     }
 
-    fn add(&mut self, state: &mut State, fid: Fid, mut out: WriteOut) {
+    fn add(&mut self, state: &mut State, fid: Fid, ticket: WriteTicket, mut out: WriteOut) {
         let range = ByteRange::new(out.offset, out.offset + out.bytes.len() as u64);
         let under = state
             .locks
@@ -59,9 +61,7 @@ impl WriteFrame {
             object: object_of(fid),
             offset: out.offset,
             bulk: (self.bulk.len() as u32, out.bytes.len() as u32),
-            ticket: file
-                .write_open
-                .map_or(Default::default(), |open| open.ticket),
+            ticket,
             mtime: file.known.mtime,
             under,
         });
@@ -234,7 +234,8 @@ fn note_written(
     file.known.blocks = attr.blocks;
 }
 
-/// Dirty bytes of `fids` within `range`, as much as fits one frame.
+/// Dirty bytes of `fids` within `range`, as much as fits one frame. Without a ticket, which a
+/// restart of the MDT takes away for a while, nothing of a file may be sent.
 fn take_frame(state: &mut State, fids: &[Fid], range: ByteRange) -> WriteFrame {
     let mut frame = WriteFrame::default();
     for fid in fids {
@@ -242,9 +243,12 @@ fn take_frame(state: &mut State, fids: &[Fid], range: ByteRange) -> WriteFrame {
         if room == 0 {
             break;
         }
+        let Some(WriteOpen { ticket, .. }) = state.file(*fid).write_open else {
+            continue;
+        };
         let outs = state.with_pages(*fid, |file| file.pages.take_dirty(range, room));
         for out in outs {
-            frame.add(state, *fid, out);
+            frame.add(state, *fid, ticket, out);
         }
     }
     frame
@@ -270,7 +274,7 @@ fn due(state: &mut State, now: Tick, age: Duration) -> Option<(TargetIndex, Vec<
             .pages
             .oldest_dirty()
             .is_some_and(|since| now.since(since) >= age);
-        if !old {
+        if !old || file.write_open.is_none() {
             continue;
         }
         let fids = by_target.entry(target).or_default();

@@ -115,7 +115,7 @@ impl Client {
         {
             let mut state = self.lock();
             let file = state.file(fid);
-            file.exclusive = None;
+            file.lose_exclusive();
             state.inode(fid).covered = Covered::No;
         }
         self.finish_revoking(fid, ByteRange::ALL, written);
