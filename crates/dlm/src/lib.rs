@@ -10,6 +10,7 @@
 pub mod bits;
 pub mod cache;
 pub mod contention;
+mod ids;
 mod interval;
 pub mod lock;
 pub mod mode;
@@ -20,6 +21,7 @@ pub mod table;
 pub use bits::Bits;
 pub use cache::{CacheInput, CacheLimits, CacheOutput, LockCache, Reason, Release};
 pub use contention::ContentionRule;
+pub use ids::{IdHash, IdHasher, IdMap, IdSet};
 pub use lock::{Cover, Grant, Keep, Lock, OpId, ResourceId};
 pub use mode::{Mode, ModeSet};
 pub use table::{

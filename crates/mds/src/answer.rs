@@ -53,7 +53,7 @@ impl Mds {
             };
             return self.park(parked, out);
         }
-        let sights = match self.sharing.is_empty() {
+        let sights = match self.sharing.is_all_of(call.client) {
             true => Vec::new(),
             false => shown(self.hasher, &parked.request, &ran.result),
         };

@@ -1,9 +1,7 @@
 //! Questions to clients: what the lock table wants told, and what becomes of the answers.
 
-use std::collections::HashMap;
-
 use base::{ClientId, Fid, LockHandle, Tick, Timestamp};
-use dlm::Output as Locked;
+use dlm::{IdMap, Output as Locked};
 use wire::mdt::{Callback, CallbackReply};
 
 use crate::core::{Mds, reply};
@@ -22,7 +20,7 @@ const SHRINK_BY: u32 = 4096;
 #[derive(Debug, Default)]
 pub(crate) struct Callbacks {
     last: u64,
-    open: HashMap<u64, Question>,
+    open: IdMap<u64, Question>,
 }
 
 /// One question.

@@ -4,12 +4,12 @@
 //! Invariant: a request of a frame starts when the one before it has run; a change is stored,
 //! with its answer, in one batch, and in the order of the transnos.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::{ClientId, FsError, TargetIndex, Tick, Timestamp, Transno, Xid};
-use dlm::OpId;
+use dlm::{IdMap, OpId};
 use storage::{Kv, StorageError, Ticket};
 use wire::mdt::{Reply, Request};
 
@@ -42,8 +42,8 @@ pub struct Mds {
     pub(crate) locks: Locks,
     pub(crate) opens: Opens,
     pub(crate) sharing: Sharing,
-    pub(crate) clients: HashMap<ClientId, Session>,
-    pub(crate) parked: HashMap<OpId, Parked>,
+    pub(crate) clients: IdMap<ClientId, Session>,
+    pub(crate) parked: IdMap<OpId, Parked>,
     pub(crate) next_op: u64,
     pub(crate) callbacks: crate::callback::Callbacks,
     /// Answers that wait until this change is durable.
@@ -63,9 +63,9 @@ pub struct Mds {
 pub(crate) struct Session {
     pub uuid: ClientUuid,
     /// Of each slot in use the last frame, and the highest place in it that was answered.
-    pub slots: HashMap<u16, (Xid, u16)>,
+    pub slots: IdMap<u16, (Xid, u16)>,
     /// Frames of which a request waits for locks, with the requests behind it.
-    pub frames: HashMap<u16, VecDeque<(Call, Request)>>,
+    pub frames: IdMap<u16, VecDeque<(Call, Request)>>,
 }
 
 /// A request that waits for its locks.
@@ -75,6 +75,8 @@ pub(crate) struct Parked {
     pub request: Request,
     pub needs: Needs,
     pub restarts: u32,
+    /// Others may have run since it said what it needs.
+    pub waited: bool,
     /// It waits only to hear what the holder of a file says of it.
     pub glimpse: bool,
 }
@@ -112,8 +114,8 @@ impl Mds {
             locks: Locks::new(dlm::Limits::default()),
             opens: Opens::new(state.boots),
             sharing: Sharing::default(),
-            clients: HashMap::new(),
-            parked: HashMap::new(),
+            clients: IdMap::default(),
+            parked: IdMap::default(),
             next_op: 0,
             callbacks: crate::callback::Callbacks::default(),
             unanswered: BTreeMap::new(),
@@ -140,8 +142,8 @@ impl Mds {
         }
         let session = Session {
             uuid,
-            slots: HashMap::new(),
-            frames: HashMap::new(),
+            slots: IdMap::default(),
+            frames: IdMap::default(),
         };
         self.clients.insert(client, session);
     }
@@ -243,6 +245,7 @@ impl Mds {
             request,
             needs: Needs::default(),
             restarts: 0,
+            waited: false,
             glimpse: false,
         };
         self.attempt(parked, out);
@@ -253,6 +256,12 @@ impl Mds {
         let Some(session) = self.clients.get(&call.client) else {
             return Ok(None);
         };
+        // In this life of the target the slots say which frames were answered at all.
+        if let Some((xid, highest)) = session.slots.get(&call.slot)
+            && (*xid != call.xid || *highest < call.index)
+        {
+            return Ok(None);
+        }
         let key = keys::reply(&session.uuid, call.slot, call.index);
         let stored: Option<StoredReply> = self.store.get(Table::Replies, &key)?;
         Ok(stored.filter(|stored| stored.xid == call.xid))
@@ -278,14 +287,19 @@ impl Mds {
     pub(crate) fn park(&mut self, parked: Parked, out: &mut Vec<Output>) {
         self.next_op += 1;
         let (op, call, in_order) = (OpId(self.next_op), parked.call, !parked.glimpse);
-        let notes = parked.needs.notes.clone();
         let locked = self.locks.begin(op, call.client, &parked.needs);
+        let asks = |output: &dlm::Output| matches!(output, dlm::Output::Withdraw { .. });
+        let notes = match locked.iter().any(asks) {
+            true => parked.needs.notes.clone(),
+            false => Vec::new(),
+        };
         self.parked.insert(op, parked);
         self.follow(locked, &notes, out);
-        if in_order
-            && self.parked.contains_key(&op)
-            && let Some(session) = self.clients.get_mut(&call.client)
-        {
+        let Some(parked) = self.parked.get_mut(&op) else {
+            return;
+        };
+        parked.waited = true;
+        if in_order && let Some(session) = self.clients.get_mut(&call.client) {
             session.frames.entry(call.slot).or_default();
         }
     }
@@ -324,8 +338,13 @@ impl Mds {
             self.run(Some(op), parked, glimpses, out);
             return self.end(op, &needs, out);
         }
-        let holds = self.holds_what_it_says(call, &parked.request);
         let needs = std::mem::take(&mut parked.needs);
+        if !parked.waited {
+            self.run(Some(op), parked, glimpses, out);
+            self.end(op, &needs, out);
+            return self.next_of_frame(call, out);
+        }
+        let holds = self.holds_what_it_says(call, &parked.request);
         match self.needs(call, &parked.request) {
             _ if !holds => self.fail(call, FsError::Stale.into(), out),
             Err(failure) => self.fail(call, failure, out),
@@ -336,6 +355,7 @@ impl Mds {
             Ok(now) => {
                 self.end(op, &needs, out);
                 parked.restarts += 1;
+                parked.waited = false;
                 parked.needs = now;
                 self.park(parked, out);
                 return;
@@ -432,7 +452,7 @@ impl Answer {
     }
 }
 
-pub(crate) fn who(clients: &HashMap<ClientId, Session>, client: ClientId) -> Who {
+pub(crate) fn who(clients: &IdMap<ClientId, Session>, client: ClientId) -> Who {
     let uuid = clients.get(&client).map_or([0; 16], |session| session.uuid);
     Who { client, uuid }
 }

@@ -23,6 +23,7 @@ pub mod mutation;
 pub mod namespace;
 pub mod opens;
 pub mod ops;
+mod recent;
 pub mod records;
 pub mod serve;
 pub mod sharing;

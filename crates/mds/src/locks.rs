@@ -5,10 +5,10 @@
 //! no operation in flight withdraws it, and the client has acknowledged every earlier withdrawal.
 //! Otherwise the answer is the truth once, without cover.
 
-use std::collections::{HashMap, HashSet};
-
 use base::{ClientId, Fid, LockHandle, Tick};
-use dlm::{Bits, Cover, Grant, Input, Limits, LockTable, Mode, OpId, Output, TryGrant};
+use dlm::{
+    Bits, Cover, Grant, IdMap, IdSet, Input, Limits, LockTable, Mode, OpId, Output, TryGrant,
+};
 
 use crate::ops::{Needs, resource};
 
@@ -31,15 +31,15 @@ pub struct Locks {
     table: LockTable,
     now: Tick,
     /// The locks in PR that a client was given on a file, newest last.
-    held: HashMap<(ClientId, Fid), Vec<LockHandle>>,
+    held: IdMap<(ClientId, Fid), Vec<LockHandle>>,
     /// The last exclusive lock given on a file.
-    exclusive: HashMap<Fid, (ClientId, LockHandle)>,
+    exclusive: IdMap<Fid, (ClientId, LockHandle)>,
     /// Directories of which a client's lease has lost entries.
-    disturbed: HashSet<(ClientId, Fid)>,
+    disturbed: IdSet<(ClientId, Fid)>,
     /// What operations in flight withdraw from a directory's leases.
-    withdrawing: HashMap<Fid, Vec<(OpId, u64)>>,
+    withdrawing: IdMap<Fid, Vec<(OpId, u64)>>,
     /// Withdrawals a client has not acknowledged, by directory.
-    unacknowledged: HashMap<(ClientId, Fid), u32>,
+    unacknowledged: IdMap<(ClientId, Fid), u32>,
 }
 
 impl Locks {

@@ -62,79 +62,88 @@ pub enum Mutation {
 
 /// Adds `mutations` to `batch`, in order.
 pub fn apply(mutations: Vec<Mutation>, batch: &mut Batch) {
+    let mut changes = Changes {
+        batch,
+        buffer: Vec::with_capacity(RECORD_BYTES),
+    };
     for mutation in mutations {
-        apply_one(mutation, batch);
+        apply_one(mutation, &mut changes);
     }
 }
 
-fn apply_one(mutation: Mutation, batch: &mut Batch) {
+/// What most records need.
+const RECORD_BYTES: usize = 512;
+
+/// A batch that is being made.
+struct Changes<'b> {
+    batch: &'b mut Batch,
+    /// For the bytes of one record after the other.
+    buffer: Vec<u8>,
+}
+
+impl Changes<'_> {
+    fn put(&mut self, table: Table, key: impl AsRef<[u8]>, record: &impl Record) {
+        let mut bytes = std::mem::take(&mut self.buffer);
+        bytes.clear();
+        let bytes = record.append_to(bytes);
+        self.batch.put(table_id(table), key, &bytes[..]);
+        self.buffer = bytes;
+    }
+
+    fn delete(&mut self, table: Table, key: impl AsRef<[u8]>) {
+        self.batch.delete(table_id(table), key);
+    }
+
+    fn delete_range(&mut self, table: Table, range: KeyRange) {
+        self.batch.delete_range(table_id(table), range);
+    }
+}
+
+fn apply_one(mutation: Mutation, changes: &mut Changes<'_>) {
     use Mutation as M;
     match mutation {
-        M::PutDirent(spot, dirent) => put(batch, Table::Dirents, keys::dirent(spot), &dirent),
-        M::RemoveDirent(spot) => delete(batch, Table::Dirents, keys::dirent(spot)),
-        M::PutInode(fid, inode) => put(batch, Table::Inodes, keys::fid(fid), &inode),
-        M::RemoveInode(fid) => delete(batch, Table::Inodes, keys::fid(fid)),
-        M::PutPlace(fid, place) => put(batch, Table::Places, keys::fid(fid), &place),
-        M::RemovePlace(fid) => delete(batch, Table::Places, keys::fid(fid)),
+        M::PutDirent(spot, dirent) => changes.put(Table::Dirents, keys::dirent(spot), &dirent),
+        M::RemoveDirent(spot) => changes.delete(Table::Dirents, keys::dirent(spot)),
+        M::PutInode(fid, inode) => changes.put(Table::Inodes, keys::fid(fid), &inode),
+        M::RemoveInode(fid) => changes.delete(Table::Inodes, keys::fid(fid)),
+        M::PutPlace(fid, place) => changes.put(Table::Places, keys::fid(fid), &place),
+        M::RemovePlace(fid) => changes.delete(Table::Places, keys::fid(fid)),
         M::PutLink(fid, spot) => {
-            put(
-                batch,
-                Table::Links,
-                keys::link(fid, spot),
-                &Bytes(Vec::new()),
-            );
+            changes.put(Table::Links, keys::link(fid, spot), &Bytes(Vec::new()));
         }
-        M::RemoveLink(fid, spot) => delete(batch, Table::Links, keys::link(fid, spot)),
+        M::RemoveLink(fid, spot) => changes.delete(Table::Links, keys::link(fid, spot)),
         M::PutXattr(fid, name, value) => {
-            put(batch, Table::Xattrs, keys::xattr(fid, &name), &Bytes(value));
+            changes.put(Table::Xattrs, keys::xattr(fid, &name), &Bytes(value));
         }
-        M::RemoveXattr(fid, name) => delete(batch, Table::Xattrs, keys::xattr(fid, &name)),
+        M::RemoveXattr(fid, name) => changes.delete(Table::Xattrs, keys::xattr(fid, &name)),
         M::RemoveXattrs(fid) => {
-            batch.delete_range(table_id(Table::Xattrs), KeyRange::prefix(&keys::fid(fid)));
+            changes.delete_range(Table::Xattrs, KeyRange::prefix(&keys::fid(fid)));
         }
-        M::PutTarget(fid, target) => put(batch, Table::Targets, keys::fid(fid), &Bytes(target)),
-        M::RemoveTarget(fid) => delete(batch, Table::Targets, keys::fid(fid)),
-        M::PutOrphan(fid, orphan) => put(batch, Table::Orphans, keys::fid(fid), &orphan),
-        M::RemoveOrphan(fid) => delete(batch, Table::Orphans, keys::fid(fid)),
+        M::PutTarget(fid, target) => changes.put(Table::Targets, keys::fid(fid), &Bytes(target)),
+        M::RemoveTarget(fid) => changes.delete(Table::Targets, keys::fid(fid)),
+        M::PutOrphan(fid, orphan) => changes.put(Table::Orphans, keys::fid(fid), &orphan),
+        M::RemoveOrphan(fid) => changes.delete(Table::Orphans, keys::fid(fid)),
         M::PutDestroy(ost, fid, stripe, destroy) => {
-            put(
-                batch,
-                Table::Destroys,
-                keys::destroy(ost, fid, stripe),
-                &destroy,
-            );
+            changes.put(Table::Destroys, keys::destroy(ost, fid, stripe), &destroy);
         }
         M::RemoveDestroy(ost, fid, stripe) => {
-            delete(batch, Table::Destroys, keys::destroy(ost, fid, stripe));
+            changes.delete(Table::Destroys, keys::destroy(ost, fid, stripe));
         }
         M::PutReply(client, slot, index, reply) => {
-            put(
-                batch,
-                Table::Replies,
-                keys::reply(&client, slot, index),
-                &reply,
-            );
+            changes.put(Table::Replies, keys::reply(&client, slot, index), &reply);
         }
         M::RemoveReplies(client, slot, first, last) => {
             let start = keys::reply(&client, slot, first);
             let end = [&keys::reply(&client, slot, last)[..], &[0]].concat();
-            batch.delete_range(table_id(Table::Replies), KeyRange::new(start, end));
+            changes.delete_range(Table::Replies, KeyRange::new(start, end));
         }
         M::RemoveClientReplies(client) => {
-            batch.delete_range(table_id(Table::Replies), KeyRange::prefix(&client));
+            changes.delete_range(Table::Replies, KeyRange::prefix(&client));
         }
         M::PutSequence(sequence, owner) => {
-            put(batch, Table::Sequences, keys::sequence(sequence), &owner);
+            changes.put(Table::Sequences, keys::sequence(sequence), &owner);
         }
-        M::RemoveSequence(sequence) => delete(batch, Table::Sequences, keys::sequence(sequence)),
-        M::PutState(state) => put(batch, Table::State, keys::STATE, &state),
+        M::RemoveSequence(sequence) => changes.delete(Table::Sequences, keys::sequence(sequence)),
+        M::PutState(state) => changes.put(Table::State, keys::STATE, &state),
     }
-}
-
-fn put(batch: &mut Batch, table: Table, key: impl AsRef<[u8]>, record: &impl Record) {
-    batch.put(table_id(table), key.as_ref(), record.to_bytes());
-}
-
-fn delete(batch: &mut Batch, table: Table, key: impl AsRef<[u8]>) {
-    batch.delete(table_id(table), key.as_ref());
 }

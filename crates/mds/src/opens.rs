@@ -1,8 +1,9 @@
 //! Which files are open, by whom, and for what. In memory only: clients tell again after a restart.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use base::{ClientId, Fid, FsError};
+use dlm::IdMap;
 use wire::mdt::{Access, OpenHandle, WriteTicket};
 
 /// Files one client may have registered as open. Beyond: refused, `TryAgain`.
@@ -28,9 +29,9 @@ pub struct Opens {
     boot: u32,
     last_handle: u64,
     last_epoch: u64,
-    handles: HashMap<OpenHandle, Open>,
-    files: HashMap<Fid, Vec<OpenHandle>>,
-    clients: HashMap<ClientId, BTreeSet<OpenHandle>>,
+    handles: IdMap<OpenHandle, Open>,
+    files: IdMap<Fid, Vec<OpenHandle>>,
+    clients: IdMap<ClientId, BTreeSet<OpenHandle>>,
 }
 
 impl Opens {
@@ -41,9 +42,9 @@ impl Opens {
             boot,
             last_handle: first,
             last_epoch: first,
-            handles: HashMap::new(),
-            files: HashMap::new(),
-            clients: HashMap::new(),
+            handles: IdMap::default(),
+            files: IdMap::default(),
+            clients: IdMap::default(),
         }
     }
 

@@ -19,7 +19,11 @@ pub trait Record: Serialize + for<'a> Deserialize<'a> {
 
     /// Its bytes.
     fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(160);
+        self.append_to(Vec::with_capacity(160))
+    }
+
+    /// `bytes` with its own behind them.
+    fn append_to(&self, mut bytes: Vec<u8>) -> Vec<u8> {
         bytes.push(Self::VERSION);
         postcard::to_extend(self, bytes).expect("records hold no maps of unknown length")
     }

@@ -1,9 +1,10 @@
 //! Commit on share: an answer that shows another client's change is held back until that change is
 //! durable, so that a crash can only take what nobody else has seen.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use base::{ClientId, Fid, FsError, Transno};
+use dlm::IdMap;
 use wire::mdt::{Reply, Request};
 use wire::{FileKind, Node};
 
@@ -24,8 +25,10 @@ pub enum Sight {
 /// Changes that are not durable yet, by what shows them.
 #[derive(Debug, Default)]
 pub struct Sharing {
-    fresh: HashMap<Sight, Fresh>,
+    fresh: IdMap<Sight, Fresh>,
     order: VecDeque<(Transno, Sight)>,
+    /// Who made changes that are not durable yet, and the last of each.
+    authors: Vec<(ClientId, Transno)>,
 }
 
 /// The newest changes of one thing.
@@ -38,13 +41,25 @@ struct Fresh {
 }
 
 impl Sharing {
-    /// Nothing is waiting to be durable.
-    pub fn is_empty(&self) -> bool {
-        self.fresh.is_empty()
+    /// Nothing that `client` can be shown must be durable first: all changes that are not are its
+    /// own.
+    pub fn is_all_of(&self, client: ClientId) -> bool {
+        self.authors.iter().all(|(author, _)| *author == client)
     }
 
     /// `client` has changed these by `transno`.
     pub fn note(&mut self, client: ClientId, transno: Transno, sights: Vec<Sight>) {
+        if sights.is_empty() {
+            return;
+        }
+        match self
+            .authors
+            .iter_mut()
+            .find(|(author, _)| *author == client)
+        {
+            Some((_, last)) => *last = transno,
+            None => self.authors.push((client, transno)),
+        }
         for sight in sights {
             let fresh = self.fresh.entry(sight);
             let fresh = fresh.or_insert(Fresh {
@@ -75,6 +90,7 @@ impl Sharing {
 
     /// Everything up to `committed` is durable.
     pub fn durable(&mut self, committed: Transno) {
+        self.authors.retain(|(_, last)| *last > committed);
         while let Some((transno, sight)) = self.order.front().copied() {
             if transno > committed {
                 return;
@@ -228,6 +244,19 @@ mod tests {
         sharing.durable(Transno(1));
         assert_eq!(wait(&sharing, A), 3);
         sharing.durable(Transno(3));
-        assert!(sharing.is_empty() && sharing.order.is_empty());
+        assert!(sharing.fresh.is_empty() && sharing.order.is_empty());
+    }
+
+    #[test]
+    fn what_is_all_of_one_client_is_waited_for_by_the_others_only() {
+        let mut sharing = Sharing::default();
+        sharing.note(A, Transno(1), vec![Sight::Inode(Fid(9))]);
+        assert!(sharing.is_all_of(A) && !sharing.is_all_of(B));
+        sharing.note(B, Transno(2), vec![Sight::Inode(Fid(8))]);
+        assert!(!sharing.is_all_of(A));
+        sharing.durable(Transno(1));
+        assert!(sharing.is_all_of(B) && !sharing.is_all_of(A));
+        sharing.durable(Transno(2));
+        assert!(sharing.is_all_of(A));
     }
 }

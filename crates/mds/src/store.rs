@@ -1,13 +1,15 @@
 //! Typed reading of the tables.
 
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use base::{Damage, FsError};
+use base::{Damage, Fid, FsError};
 use storage::{Batch, KeyRange, Kv, StorageError, TableId, Ticket};
 
-use crate::keys::Table;
-use crate::records::Record;
+use crate::keys::{self, Spot, Table};
+use crate::recent::Recent;
+use crate::records::{Dirent, Record};
 
 /// Why an operation did not happen.
 #[derive(Debug, Clone)]
@@ -62,15 +64,22 @@ pub fn tables() -> Vec<(TableId, &'static str)> {
 }
 
 /// The key-value store with records instead of bytes.
-#[derive(Debug, Clone)]
+///
+/// It remembers what was read since the last change: an operation reads the same records to say
+/// what it needs and again when it runs. So all changes must come through [`Store::commit`].
+#[derive(Debug)]
 pub struct Store {
     kv: Arc<Kv>,
+    recent: RefCell<Recent>,
 }
 
 impl Store {
     /// On a store that was opened with [`tables`].
     pub fn new(kv: Arc<Kv>) -> Store {
-        Store { kv }
+        Store {
+            kv,
+            recent: RefCell::default(),
+        }
     }
 
     /// The store below.
@@ -80,10 +89,36 @@ impl Store {
 
     /// The record at `key`.
     pub fn get<R: Record>(&self, table: Table, key: &[u8]) -> Result<Option<R>, Failure> {
-        let record = self
-            .kv
-            .get_with(table_id(table), key, |bytes| R::from_bytes(key, bytes))?;
+        let recent = &mut *self.recent.borrow_mut();
+        if let Some(known) = recent.value(table, key) {
+            return Ok(known.map(|bytes| R::from_bytes(key, bytes)).transpose()?);
+        }
+        let record = self.kv.get_with(table_id(table), key, |bytes| {
+            recent.learn(table, key, Some(bytes));
+            R::from_bytes(key, bytes)
+        })?;
+        if record.is_none() {
+            recent.learn(table, key, None);
+        }
         Ok(record.transpose()?)
+    }
+
+    /// The names at the cookies from `first` to `last` of `dir`.
+    pub fn names(&self, dir: Fid, first: u64, last: u64) -> Result<Vec<(u64, Dirent)>, Failure> {
+        let recent = &mut *self.recent.borrow_mut();
+        if let Some(known) = recent.names((dir, first, last)) {
+            return Ok(known.to_vec());
+        }
+        let spot = |cookie| keys::dirent(Spot { dir, cookie });
+        let range = KeyRange::new(spot(first), spot(last + 1));
+        let mut found = Vec::new();
+        self.scan(Table::Dirents, &range, |key, dirent: Dirent| {
+            let spot = keys::parse_dirent(key).ok_or_else(|| missing("cookie", dir))?;
+            found.push((spot.cookie, dirent));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        recent.learn_names((dir, first, last), &found);
+        Ok(found)
     }
 
     /// There is a record at `key`.
@@ -123,6 +158,7 @@ impl Store {
 
     /// Applies a batch.
     pub fn commit(&self, batch: Batch) -> Result<Ticket, Failure> {
+        self.recent.borrow_mut().forget();
         Ok(self.kv.commit(batch)?)
     }
 }

@@ -174,15 +174,7 @@ impl<'a> Txn<'a> {
     /// The names of `dir` with this hash.
     fn bucket(&self, dir: Fid, hash: u64) -> Result<Vec<(u64, Dirent)>> {
         let (first, last) = hash::bucket(hash);
-        let spot = |cookie| keys::dirent(Spot { dir, cookie });
-        let range = KeyRange::new(spot(first), spot(last + 1));
-        let mut found = Vec::new();
-        self.store
-            .scan(Table::Dirents, &range, |key, dirent: Dirent| {
-                let spot = keys::parse_dirent(key).ok_or_else(|| missing("cookie", dir))?;
-                found.push((spot.cookie, dirent));
-                Ok(ControlFlow::Continue(()))
-            })?;
+        let mut found = self.store.names(dir, first, last)?;
         for mutation in &self.mutations {
             let (spot, dirent) = match mutation {
                 Mutation::PutDirent(spot, dirent) => (spot, Some(dirent)),

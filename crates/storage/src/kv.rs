@@ -10,6 +10,7 @@
 mod batch;
 mod committer;
 mod engine;
+mod key;
 mod overlay;
 mod scan;
 mod store;

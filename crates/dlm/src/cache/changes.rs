@@ -1,9 +1,10 @@
 //! Our own changes: nobody calls us back for those, so replies that left the server before them
 //! must be recognised here, whatever lock they arrive with.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use crate::bits::Bits;
+use crate::ids::IdMap;
 use crate::lock::ResourceId;
 
 /// An inode or directory as a whole, or one entry of a directory.
@@ -12,7 +13,7 @@ type Place = (ResourceId, Option<u64>);
 /// The latest changes, bounded: what is forgotten makes everything read before it unusable.
 #[derive(Debug, Default)]
 pub(super) struct OwnChanges {
-    known: HashMap<Place, (Bits, u64)>,
+    known: IdMap<Place, (Bits, u64)>,
     order: VecDeque<(Place, u64)>,
     floor: u64,
 }

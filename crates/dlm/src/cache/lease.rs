@@ -3,9 +3,8 @@
 //! Callbacks, replies and bulk pages overtake each other. An entry may be used only if it was read
 //! at or after the last change of it that we heard of, and has not been withdrawn since.
 
-use std::collections::HashMap;
-
 use crate::bits::Bits;
+use crate::ids::IdMap;
 
 /// The holder's view of one lease.
 #[derive(Debug, Default)]
@@ -13,7 +12,7 @@ pub(super) struct LeaseView {
     /// State read before this version is not covered, whatever the entry.
     floor: u64,
     /// By key and bit position: the bits of one entry are withdrawn and readmitted on their own.
-    parts: HashMap<(u64, usize), Part>,
+    parts: IdMap<(u64, usize), Part>,
 }
 
 /// What is remembered of one bit of an entry.

@@ -9,7 +9,7 @@ mod entry;
 mod lease;
 mod message;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use base::{ClientId, LockHandle, Tick};
 
@@ -18,6 +18,7 @@ use self::early::{EarlyCallbacks, Gone};
 use self::entry::Cached;
 pub use self::message::{CacheInput, CacheLimits, CacheOutput, Reason, Release};
 use crate::bits::Bits;
+use crate::ids::IdMap;
 use crate::interval::IntervalTree;
 use crate::lock::{Cover, Grant, Keep, ResourceId, conflict};
 use crate::mode::Mode;
@@ -35,8 +36,8 @@ const TREE_ABOVE: u32 = 8;
 pub struct LockCache {
     limits: CacheLimits,
     locks: Slab<Cached>,
-    by_handle: HashMap<LockHandle, u32>,
-    resources: HashMap<ResourceId, Resource>,
+    by_handle: IdMap<LockHandle, u32>,
+    resources: IdMap<ResourceId, Resource>,
     /// Idle locks, the longest unused first.
     idle: List,
     /// Locks the owner is flushing.

@@ -12,7 +12,7 @@ mod operation;
 mod queue;
 mod resource;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::{ClientId, LockHandle, Tick, Xid};
 
@@ -27,6 +27,7 @@ pub use self::message::{
 use self::names::Names;
 use self::operation::Operation;
 use self::resource::{Extra, Resource, Running};
+use crate::ids::IdMap;
 use crate::lock::{Lock, OpId, ResourceId};
 use crate::slab::Slab;
 
@@ -36,18 +37,18 @@ pub struct LockTable {
     limits: Limits,
     now: Tick,
     locks: Slab<Held>,
-    resources: HashMap<ResourceId, Resource>,
-    clients: HashMap<ClientId, Client>,
-    operations: HashMap<OpId, Operation>,
+    resources: IdMap<ResourceId, Resource>,
+    clients: IdMap<ClientId, Client>,
+    operations: IdMap<OpId, Operation>,
     /// Operations that have not been told to run; how many, and those of each client.
     acquiring: usize,
     waiting_ops: BTreeSet<(ClientId, OpId)>,
     /// Where each waiting request waits.
     requests: BTreeMap<(ClientId, Xid), ResourceId>,
     names: Names,
-    blocking: HashMap<LockHandle, Blocking>,
-    leases: HashMap<LockHandle, Lease>,
-    glimpses: HashMap<LockHandle, Glimpse>,
+    blocking: IdMap<LockHandle, Blocking>,
+    leases: IdMap<LockHandle, Lease>,
+    glimpses: IdMap<LockHandle, Glimpse>,
     deadlines: Deadlines,
     /// Resources that remember contention, by when they may forget it.
     cooling: BTreeSet<(Tick, ResourceId)>,

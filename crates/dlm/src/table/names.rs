@@ -1,7 +1,8 @@
 //! Parallel directory operations: locks on (directory, name hash) between operations.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
+use crate::ids::IdMap;
 use crate::lock::{OpId, ResourceId};
 use crate::mode::Mode;
 
@@ -11,7 +12,7 @@ type Share = (OpId, Mode);
 /// The names that operations hold or wait for.
 #[derive(Default)]
 pub(super) struct Names {
-    queues: HashMap<Place, Queue>,
+    queues: IdMap<Place, Queue>,
 }
 
 #[derive(Default)]

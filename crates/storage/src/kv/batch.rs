@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use super::key::Key;
+
 /// A table, by the number its owner gave it when the store was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub u8);
@@ -77,8 +79,8 @@ impl KeyRange {
 /// One change.
 #[derive(Debug, Clone)]
 pub(super) enum Op {
-    Put(Box<[u8]>, Arc<[u8]>),
-    Delete(Box<[u8]>),
+    Put(Key, Arc<[u8]>),
+    Delete(Key),
     DeleteRange(KeyRange),
 }
 
@@ -98,16 +100,17 @@ impl Batch {
     pub fn put(
         &mut self,
         table: TableId,
-        key: impl Into<Box<[u8]>>,
+        key: impl AsRef<[u8]>,
         value: impl Into<Arc<[u8]>>,
     ) -> &mut Batch {
-        self.ops.push((table, Op::Put(key.into(), value.into())));
+        let key = Key::new(key.as_ref());
+        self.ops.push((table, Op::Put(key, value.into())));
         self
     }
 
     /// Takes `key` away, if it is there.
-    pub fn delete(&mut self, table: TableId, key: impl Into<Box<[u8]>>) -> &mut Batch {
-        self.ops.push((table, Op::Delete(key.into())));
+    pub fn delete(&mut self, table: TableId, key: impl AsRef<[u8]>) -> &mut Batch {
+        self.ops.push((table, Op::Delete(Key::new(key.as_ref()))));
         self
     }
 

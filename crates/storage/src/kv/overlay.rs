@@ -10,6 +10,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::batch::{KeyRange, Op};
+use super::key::Key;
 
 /// What a map entry costs beside its bytes, roughly.
 const ENTRY_OVERHEAD: usize = 64;
@@ -27,7 +28,7 @@ pub(super) struct Layer {
 /// What it changes in one table. Points win over cleared ranges.
 #[derive(Debug, Default)]
 pub(super) struct TableLayer {
-    pub(super) points: BTreeMap<Box<[u8]>, Change>,
+    pub(super) points: BTreeMap<Key, Change>,
     pub(super) cleared: Cleared,
 }
 
@@ -65,7 +66,7 @@ impl Layer {
 impl TableLayer {
     fn clear(&mut self, range: KeyRange) {
         let doomed = self.points.range::<[u8], _>(bounds(&range));
-        let doomed: Vec<Box<[u8]>> = doomed.map(|(key, _)| key.clone()).collect();
+        let doomed: Vec<Key> = doomed.map(|(key, _)| key.clone()).collect();
         for key in doomed {
             self.points.remove(&key);
         }
@@ -163,7 +164,7 @@ impl Cleared {
 #[derive(Debug)]
 pub(super) struct View {
     /// Keys that have a last word, ascending.
-    pub(super) points: Vec<(Box<[u8]>, Change)>,
+    pub(super) points: Vec<(Key, Change)>,
     /// Where the engine's rows are hidden.
     pub(super) cleared: Cleared,
     /// The view ends before this key; `None` where it covers all that was asked for.
@@ -177,7 +178,8 @@ impl View {
         range: &KeyRange,
         limit: usize,
     ) -> View {
-        let mut merged = TableLayer::default();
+        let mut points = Vec::new();
+        let mut cleared = Cleared::default();
         let mut stop: Option<Vec<u8>> = None;
         let mut stop_before = |key: &[u8]| {
             if stop.as_deref().is_none_or(|stop| key < stop) {
@@ -187,28 +189,56 @@ impl View {
         for layer in layers {
             let mut hidden = layer.cleared.ranges_into(range);
             for hidden in hidden.by_ref().take(limit) {
-                merged.clear(hidden);
+                points.retain(|(key, _): &(Key, Change)| !hidden.contains(key));
+                cleared.insert(hidden);
             }
             if let Some(beyond) = hidden.next() {
                 stop_before(&beyond.start);
             }
-            let mut points = layer.points.range::<[u8], _>(bounds(range));
-            for (key, change) in points.by_ref().take(limit) {
-                merged.points.insert(key.clone(), change.clone());
-            }
-            if let Some((beyond, _)) = points.next() {
+            let mut upper = layer.points.range::<[u8], _>(bounds(range));
+            points = laid_over(points, upper.by_ref().take(limit));
+            if let Some((beyond, _)) = upper.next() {
                 stop_before(beyond);
             }
         }
         if let Some(stop) = &stop {
-            merged.points.split_off(stop.as_slice());
+            points.truncate(points.partition_point(|(key, _)| **key < **stop));
         }
         View {
-            points: merged.points.into_iter().collect(),
-            cleared: merged.cleared,
+            points,
+            cleared,
             stop,
         }
     }
+}
+
+/// Both, ascending; of a key in both what `upper` says.
+fn laid_over<'a>(
+    lower: Vec<(Key, Change)>,
+    upper: impl Iterator<Item = (&'a Key, &'a Change)>,
+) -> Vec<(Key, Change)> {
+    let mut upper = upper.map(|(key, change)| (key.clone(), change.clone()));
+    if lower.is_empty() {
+        return upper.collect();
+    }
+    let Some(mut above) = upper.next() else {
+        return lower;
+    };
+    let mut points = Vec::with_capacity(lower.len() + upper.size_hint().0 + 1);
+    let mut lower = lower.into_iter().peekable();
+    loop {
+        while let Some(below) = lower.next_if(|(key, _)| *key < above.0) {
+            points.push(below);
+        }
+        lower.next_if(|(key, _)| *key == above.0);
+        points.push(above);
+        match upper.next() {
+            Some(next) => above = next,
+            None => break,
+        }
+    }
+    points.extend(lower);
+    points
 }
 
 #[cfg(test)]
@@ -249,11 +279,11 @@ mod tests {
                 }
                 1 => {
                     rows.remove(&key);
-                    layer.apply(0, Op::Delete(key.into()));
+                    layer.apply(0, Op::Delete(Key::new(&key)));
                 }
                 _ => {
                     rows.insert(key.clone(), n as u8);
-                    layer.apply(0, Op::Put(key.into(), [n as u8].as_slice().into()));
+                    layer.apply(0, Op::Put(Key::new(&key), [n as u8].as_slice().into()));
                 }
             }
         }

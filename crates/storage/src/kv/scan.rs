@@ -25,7 +25,7 @@ pub(super) fn merge(
     let mut row = rows.next()?;
     for (key, change) in &view.points {
         while let Some((below, value)) = &row {
-            let order = below.value().cmp(key);
+            let order = below.value().cmp(&**key);
             if order == Ordering::Greater {
                 break;
             }

@@ -1,5 +1,6 @@
 //! The state behind a `Kv`: overlay, engine, and how far each batch has come.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 use std::ops::ControlFlow;
@@ -283,15 +284,15 @@ impl Shared {
     ) -> Result<()> {
         self.check()?;
         let table = self.position(table)?;
-        let mut rest = range.clone();
+        let mut rest = Cow::Borrowed(range);
         let mut run = FIRST_RUN;
         while !rest.is_empty() {
             let (snapshot, mut view) = self.view(table, &rest, run);
             let stop = view.stop.take();
-            let mut part = rest.clone();
-            if let Some(stop) = &stop {
-                part.end = Some(stop.clone());
-            }
+            let part = match &stop {
+                Some(stop) => Cow::Owned(KeyRange::new(&*rest.start, &**stop)),
+                None => Cow::Borrowed(&*rest),
+            };
             let merged = merge(&snapshot, table, &part, view, &mut visit);
             if merged.map_err(|error| self.fail(error))?.is_break() {
                 return Ok(());
@@ -299,7 +300,7 @@ impl Shared {
             let Some(stop) = stop else {
                 return Ok(());
             };
-            rest.start = stop;
+            rest.to_mut().start = stop;
             run = (run * 4).min(LARGEST_RUN);
         }
         Ok(())
