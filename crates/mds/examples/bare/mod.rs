@@ -1,0 +1,129 @@
+//! The core of a metadata server without a network, and one client of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{ClientId, Fid, Name, Tick, Timestamp, Xid};
+use mds::{Call, Mds, Output, Rules};
+use storage::{Commit, Disk, Kv, KvOptions};
+use wire::FileKind;
+use wire::mdt::{Caller, NewFile, Reply, Request};
+
+/// How often the core hears what has become durable, in calls.
+const CALLS_PER_NEWS: u64 = 1000;
+
+/// A core, one client of it, and what it sends.
+pub struct Bench {
+    mds: Mds,
+    kv: Arc<Kv>,
+    tag: u64,
+    sequence: u64,
+}
+
+impl Bench {
+    /// The target in the store on `disk`, which is formatted first if it is new.
+    pub fn start(disk: impl Disk + 'static, is_new: bool) -> Bench {
+        let mut options = KvOptions::new("MDT0");
+        options.commit = Commit::Thread {
+            interval: Duration::from_secs(1),
+        };
+        let kv = Kv::open(disk, &mds::tables(), options).expect("a sound disk");
+        let kv = Arc::new(kv);
+        if is_new {
+            mds::format(&kv, 1, Timestamp::default()).expect("an empty store");
+        }
+        let mut mds = Mds::open(kv.clone(), Rules::default(), Tick(0)).expect("formatted");
+        mds.connect(ClientId(1), [1; 16]);
+        let mut bench = Bench {
+            mds,
+            kv,
+            tag: 0,
+            sequence: 0,
+        };
+        let Reply::Sequences(range) = bench.call(Request::AllocSequences) else {
+            panic!("no sequence");
+        };
+        bench.sequence = range.first;
+        bench
+    }
+
+    /// Sends a request and waits for its answer.
+    pub fn call(&mut self, request: Request) -> Reply {
+        self.tag += 1;
+        let (client, tag) = (ClientId(1), self.tag);
+        let slot = (tag % 16) as u16;
+        let call = Call {
+            client,
+            tag,
+            slot,
+            xid: Xid(tag),
+            index: 0,
+        };
+        let (now, wall) = (Tick(tag), Timestamp { secs: 1, nanos: 0 });
+        let mut out = Vec::new();
+        self.mds.handle(now, wall, call, request, &mut out);
+        if tag.is_multiple_of(CALLS_PER_NEWS) {
+            let durable = self.kv.durable();
+            self.mds.durable(now, wall, durable, &mut out);
+        }
+        if out.is_empty() {
+            let ticket = self.kv.committed();
+            self.kv.wait_durable(ticket).expect("a sound disk");
+            self.mds.durable(now, wall, ticket, &mut out);
+        }
+        match out.into_iter().next() {
+            Some(Output::Reply { result, .. }) => result.expect("done"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Makes the file number `n` in `dir`.
+    pub fn create(&mut self, dir: Fid, n: u32, kind: FileKind) -> Fid {
+        let fid = Fid::new(self.sequence, n + 1);
+        let file = NewFile {
+            fid,
+            kind,
+            mode: 0o644,
+            rdev: 0,
+            target: Vec::new(),
+        };
+        let (name, caller) = (name(n), Caller::default());
+        self.call(Request::Create {
+            dir,
+            name,
+            file,
+            caller,
+            open: None,
+        });
+        fid
+    }
+
+    /// Lists `dir` of `count` files; says in how many pages.
+    pub fn list(&mut self, dir: Fid, count: u32) -> u32 {
+        let (mut cookie, mut pages, mut seen) = (0, 0, 0);
+        loop {
+            let (attrs_max, entries_max, bytes_max) = (256, 256, 1 << 20);
+            let reply = self.call(Request::ReadDir {
+                dir,
+                cookie,
+                attrs_max,
+                entries_max,
+                bytes_max,
+            });
+            let Reply::Page { entries, end, .. } = reply else {
+                panic!("no page")
+            };
+            cookie = entries.last().map_or(cookie, |entry| entry.cookie);
+            (pages, seen) = (pages + 1, seen + entries.len());
+            if end {
+                assert_eq!(seen, count as usize);
+                return pages;
+            }
+        }
+    }
+}
+
+/// What file number `n` is called.
+pub fn name(n: u32) -> Name {
+    Name::new(format!("file{n:07}").into_bytes()).expect("a valid name")
+}
