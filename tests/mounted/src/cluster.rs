@@ -132,9 +132,14 @@ impl Cluster {
 
     /// The same with `count` mounts.
     pub fn with_mounts(count: usize) -> Cluster {
+        Cluster::with_mounts_of(count, &[])
+    }
+
+    /// The same with `options` of `glint mount`.
+    pub fn with_mounts_of(count: usize, options: &[&str]) -> Cluster {
         let mut cluster = Cluster::start();
         (0..count).for_each(|_| {
-            cluster.mount();
+            cluster.mount_with(options);
         });
         cluster
     }
@@ -145,12 +150,18 @@ impl Cluster {
 
     /// One more mount; its number.
     pub fn mount(&mut self) -> usize {
+        self.mount_with(&[])
+    }
+
+    /// The same with `options` of `glint mount`.
+    pub fn mount_with(&mut self, options: &[&str]) -> usize {
         let number = self.mounts.len();
         let point = self.dir.path().join(format!("mount{number}"));
         fs::create_dir(&point).expect("a mount point can be made");
         let (text, key) = (point.display().to_string(), self.path("targets/key"));
         let log = self.dir.path().join(format!("mount{number}.log"));
-        let arguments = ["mount", &self.address, &text, "--key", &key];
+        let mut arguments = vec!["mount", &self.address, &text, "--key", &key];
+        arguments.extend(options);
         let mut process = Process::start(log, &arguments);
         process.ready("mounted at ");
         self.watchdog.add(process.pid(), true);
