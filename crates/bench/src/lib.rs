@@ -7,6 +7,7 @@
 //! value that removes it when dropped. A caller that catches signals sets the [`StopFlag`], lets the
 //! running call return [`BenchError::Interrupted`], and drops its values.
 
+pub mod caches;
 pub mod error;
 pub mod interrupt;
 pub mod link;
@@ -25,6 +26,8 @@ pub use error::{BenchError, Result};
 pub use interrupt::StopFlag;
 pub use link::{Link, LinkConfig, LinkSettings, Namespace};
 pub use progress::{Event, Progress};
-pub use report::{Column, Report, Sample};
+pub use report::{Bound, Column, Line, Report, Sample, Verdict};
 pub use tree::SourceTree;
-pub use workload::{Cold, FlatConfig, Step, System, WalkConfig, flat, walk};
+pub use workload::{
+    Cold, FlatConfig, Step, StreamConfig, System, WalkConfig, flat, stream, upcalls, walk,
+};

@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use tempfile::TempDir;
 
+use crate::caches::drop_caches;
 use crate::error::{BenchError, During, Result};
 use crate::mount_point::MountPoint;
 use crate::process::output;
@@ -15,12 +16,14 @@ use crate::scratch::own_directory;
 use crate::workload::{Cold, System};
 
 /// A new ext4 on a sparse file, mounted through a loop device. Cold means unmounted and mounted; the
-/// file itself stays in the page cache, so cold reads come from memory.
+/// file itself stays in the page cache, so cold reads come from memory, unless the machine's caches
+/// are dropped too.
 #[derive(Debug)]
 pub struct Ext4 {
     // Unmounted before the directory with the file goes.
     point: MountPoint,
     image: PathBuf,
+    drop_caches: bool,
     _directory: TempDir,
 }
 
@@ -40,10 +43,17 @@ impl Ext4 {
         let ext4 = Ext4 {
             point: MountPoint::create(directory.path().join("mnt"))?,
             image,
+            drop_caches: false,
             _directory: directory,
         };
         ext4.mount()?;
         Ok(ext4)
+    }
+
+    /// Cold is as after a start of the machine from now on.
+    pub fn dropping_caches(mut self) -> Ext4 {
+        self.drop_caches = true;
+        self
     }
 
     fn mount(&self) -> Result<()> {
@@ -64,6 +74,9 @@ impl System for Ext4 {
 
     fn make_cold(&mut self) -> Result<Cold> {
         self.point.unmount()?;
+        if self.drop_caches {
+            drop_caches()?;
+        }
         self.mount()?;
         Ok(Cold::Done)
     }

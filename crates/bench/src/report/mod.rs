@@ -1,11 +1,14 @@
 //! What was measured, as one table: aligned text, Markdown, or JSON.
 
 mod table;
+mod verdict;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{BenchError, Result};
-use table::Table;
+use table::Grid;
+
+pub use verdict::{Bound, Line, Verdict};
 
 /// One measured run of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -20,6 +23,8 @@ pub struct Sample {
     pub part: Option<f64>,
     /// What it was done for, where a time for each is of interest.
     pub entries: Option<u64>,
+    /// Bytes of memory that the client's process took meanwhile, less what it gave back.
+    pub memory: Option<i64>,
 }
 
 /// The runs of one step on one system.
@@ -137,7 +142,7 @@ impl Report {
 
     /// For a terminal.
     pub fn text(&self) -> String {
-        let table = Table::of(self).text();
+        let table = Grid::of(self).text();
         format!(
             "{}\n{}\n\n{table}{}",
             self.title,
@@ -148,7 +153,7 @@ impl Report {
 
     /// For a document.
     pub fn markdown(&self) -> String {
-        let table = Table::of(self).markdown();
+        let table = Grid::of(self).markdown();
         let notes = self.notes("- ");
         format!("### {}\n\n{}\n\n{table}{notes}", self.title, self.machine)
     }

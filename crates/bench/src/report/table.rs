@@ -2,15 +2,21 @@
 
 use super::{Column, Report, Sample};
 
-/// Rows of cells of equal number; the first row is the head, the first column the steps.
-pub(super) struct Table {
+/// Rows of cells of equal number; the first row is the head, the first column says what each row
+/// is about.
+pub(super) struct Grid {
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl Grid {
+    /// Of at least one row.
+    pub(super) fn new(rows: Vec<Vec<String>>) -> Grid {
+        Grid { rows }
+    }
+
     /// Under each system: seconds; the ratio to the baseline; microseconds for each entry; requests.
     /// The last three only where there are any.
-    pub(super) fn of(report: &Report) -> Table {
+    pub(super) fn of(report: &Report) -> Grid {
         let shown = |step: &&String| report.columns.iter().any(|column| mentions(column, step));
         let steps: Vec<&String> = report.steps.iter().filter(shown).collect();
         let mut rows = vec![vec!["step".to_string()]];
@@ -46,7 +52,7 @@ impl Table {
                 push("RPCs".into(), &|row| requests(results[row]));
             }
         }
-        Table { rows }
+        Grid { rows }
     }
 
     /// Columns aligned by spaces.

@@ -9,6 +9,7 @@ fn sample(seconds: f64) -> Sample {
         capped: false,
         part: None,
         entries: None,
+        memory: None,
     }
 }
 

@@ -122,6 +122,7 @@ fn each(
         capped,
         part: None,
         entries: Some(done),
+        memory: None,
     };
     measurement.keep(step, sample);
     Ok(done)

@@ -107,6 +107,7 @@ impl Measurement<'_, '_> {
         let name = self.system.name().to_string();
         let program = command.get_program().to_string_lossy().into_owned();
         let before = self.system.rpcs_sent();
+        let memory = self.system.client_memory();
         let progress = &mut *self.progress;
         let ran = time(command, self.cap, self.stop, &mut |elapsed| {
             progress(Event::Live(live_line(&name, step, elapsed, done())));
@@ -127,6 +128,7 @@ impl Measurement<'_, '_> {
             capped: ran.ending == Ending::Capped,
             part: None,
             entries: None,
+            memory: self.memory_since(memory),
         }))
     }
 
@@ -134,6 +136,12 @@ impl Measurement<'_, '_> {
     pub(super) fn rpcs_since(&mut self, before: Option<u64>) -> Option<u64> {
         let after = self.system.rpcs_sent()?;
         Some(after.saturating_sub(before?))
+    }
+
+    /// How much more memory the client has than at an earlier answer of
+    /// [`System::client_memory`].
+    fn memory_since(&mut self, before: Option<u64>) -> Option<i64> {
+        Some(self.system.client_memory()? as i64 - before? as i64)
     }
 
     /// Keeps a sample and says it.

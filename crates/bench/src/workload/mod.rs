@@ -5,12 +5,16 @@
 
 pub mod flat;
 mod measured;
+pub mod stream;
+pub mod upcall;
 pub mod walk;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub use flat::{FlatConfig, flat};
+pub use stream::{StreamConfig, stream};
+pub use upcall::upcalls;
 pub use walk::{Step, WalkConfig, walk};
 
 use crate::error::Result;
@@ -44,6 +48,11 @@ pub trait System {
 
     /// Requests that the client has sent so far, if it counts them.
     fn rpcs_sent(&mut self) -> Option<u64> {
+        None
+    }
+
+    /// Bytes of memory that the process of the client has now, if it has a process.
+    fn client_memory(&mut self) -> Option<u64> {
         None
     }
 

@@ -146,6 +146,10 @@ impl System for Glint<'_> {
         rpcs_sent(&self.point)
     }
 
+    fn client_memory(&mut self) -> Option<u64> {
+        self.mount.get_mut().child.as_ref()?.memory()
+    }
+
     fn back_door(&self) -> Option<PathBuf> {
         // Two mounts at work in the same directories would keep leases off them for a while.
         self.end(&self.mount).ok()?;

@@ -1,10 +1,12 @@
 //! `glint bench`: each measurement, and the file systems it is made on.
 
 mod demo;
+mod empty;
 mod flat;
 mod glint;
 mod link;
 mod named;
+mod numbers;
 mod rivals;
 mod screen;
 mod served;
@@ -23,6 +25,11 @@ pub enum Bench {
     Walk(walk::Walk),
     /// One directory with very many files: made, listed, removed.
     Flat(flat::Flat),
+    /// What the project promises, beside ext4 and tmpfs, and whether it is kept.
+    Numbers(numbers::Numbers),
+    /// A file system that does nothing, for `numbers`.
+    #[command(hide = true)]
+    Empty(empty::EmptyVerb),
     /// Run a command whose only network is an emulated link.
     Link(link::LinkVerb),
 }
@@ -34,6 +41,8 @@ impl Bench {
             Bench::Demo(verb) => verb.run(),
             Bench::Walk(verb) => verb.run(),
             Bench::Flat(verb) => verb.run(),
+            Bench::Numbers(verb) => verb.run(),
+            Bench::Empty(verb) => verb.run(),
             Bench::Link(verb) => return verb.run(),
         };
         done.map(|()| ExitCode::SUCCESS)

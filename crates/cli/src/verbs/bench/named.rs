@@ -2,13 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use bench::{BenchError, Cold, Result, System};
+use bench::caches::drop_caches;
+use bench::{Cold, Result, System};
 
 use super::glint::rpcs_sent;
 use crate::control::mount_of;
-
-/// Writing 3 drops clean pages, dentries and inodes of all file systems (proc_sys_vm(5)).
-const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
 /// A directory; its requests are counted if it is on a Glint mount.
 pub struct Named {
@@ -44,11 +42,7 @@ impl System for Named {
             let why = "caches are dropped only with --drop-caches, as root";
             return Ok(Cold::Impossible(why.to_owned()));
         }
-        nix::unistd::sync();
-        std::fs::write(DROP_CACHES, "3").map_err(|source| BenchError::Io {
-            doing: format!("writing {DROP_CACHES} (run as root, or leave out --drop-caches)"),
-            source,
-        })?;
+        drop_caches()?;
         Ok(Cold::Done)
     }
 

@@ -11,6 +11,7 @@ use bench::{
 };
 use clap::ValueEnum;
 
+use super::empty::EmptyFs;
 use super::glint::{Glint, NO_PREFETCH, PLAIN};
 use super::named::Named;
 
@@ -35,10 +36,14 @@ pub enum Rival {
     Tmpfs,
     /// A new ext4 as root, else a directory of the disk.
     Local,
+    /// A FUSE file system that does nothing.
+    #[value(skip)]
+    Empty,
 }
 
 impl Rival {
-    fn label(self) -> &'static str {
+    /// Its name in reports.
+    pub fn label(self) -> &'static str {
         match self {
             Rival::Glint => PLAIN.name,
             Rival::GlintNoPrefetch => NO_PREFETCH.name,
@@ -46,6 +51,7 @@ impl Rival {
             Rival::Ext4 => "ext4",
             Rival::Tmpfs => "tmpfs",
             Rival::Local => "local disk",
+            Rival::Empty => "empty FUSE",
         }
     }
 }
@@ -56,7 +62,7 @@ pub struct Rivals {
     pub systems: Vec<Rival>,
     /// Directories to be measured as they are.
     pub directories: Vec<PathBuf>,
-    /// Caches of the machine may be dropped for these.
+    /// Caches of the machine may be dropped for these, and for ext4.
     pub drop_caches: bool,
     /// The link between a file system's client and its server; one of nothing is none.
     pub settings: LinkSettings,
@@ -164,7 +170,14 @@ impl Rivals {
                     "run as root with --rtt",
                 )),
             },
-            Rival::Ext4 => measure(&mut Ext4::create(place.path(), DISK_BYTES, DISK_INODES)?),
+            Rival::Ext4 => {
+                let ext4 = Ext4::create(place.path(), DISK_BYTES, DISK_INODES)?;
+                match self.drop_caches {
+                    true => measure(&mut ext4.dropping_caches()),
+                    false => measure(&mut { ext4 }),
+                }
+            }
+            Rival::Empty => measure(&mut EmptyFs::create(place.path(), stop)?),
             Rival::Tmpfs => measure(&mut Tmpfs::create(place.path(), MEMORY_BYTES)?),
             Rival::Local => match Ext4::create(place.path(), DISK_BYTES, DISK_INODES) {
                 Ok(mut ext4) => measure(&mut ext4),

@@ -77,6 +77,16 @@ impl Child {
         ))
     }
 
+    /// Bytes of memory that it has now.
+    pub fn memory(&self) -> Option<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.running.id())).ok()?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+        Some(kibibytes * 1024)
+    }
+
     /// What it has said so far.
     pub fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()

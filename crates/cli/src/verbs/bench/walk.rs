@@ -45,7 +45,7 @@ pub struct Common {
     /// Where file systems are set up: a directory on the disk to measure.
     #[arg(long, default_value = "demo-data")]
     work: PathBuf,
-    /// Drop the machine's caches before cold steps in DIR (root only).
+    /// Drop the machine's caches before cold steps in DIR and on ext4 (root only).
     #[arg(long)]
     drop_caches: bool,
     /// How the report is shown.
@@ -70,7 +70,8 @@ pub fn bandwidth(text: &str) -> Result<Bandwidth, String> {
         .map_err(|error| error.to_string())
 }
 
-fn cap(text: &str) -> Result<Duration, String> {
+/// A time limit in seconds.
+pub fn cap(text: &str) -> Result<Duration, String> {
     let seconds = text.strip_suffix('s').unwrap_or(text).parse();
     seconds
         .map(Duration::from_secs)

@@ -1,0 +1,96 @@
+//! One large file: written in pieces of 1 MiB and made durable, then read with nothing cached.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::System;
+use super::measured::{Measurement, WorkDirectory};
+use crate::caches::drop_caches;
+use crate::error::Result;
+use crate::interrupt::StopFlag;
+use crate::progress::Progress;
+use crate::report::{Column, Sample};
+
+/// Rows of the report.
+pub const WRITE: &str = "write + fsync";
+/// The file read from its beginning to its end.
+pub const READ_COLD: &str = "read, cold";
+/// All rows in order.
+pub const STEPS: [&str; 2] = [WRITE, READ_COLD];
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct StreamConfig {
+    /// The file's size in MiB.
+    pub mebibytes: u64,
+    /// How often; the report shows medians.
+    pub runs: u32,
+    /// How long a step may take.
+    pub cap: Duration,
+    /// Also what servers have cached goes before the file is read: root only.
+    pub drop_caches: bool,
+    /// Set to end early.
+    pub stop: StopFlag,
+}
+
+/// Measures one system.
+pub fn stream(
+    system: &mut dyn System,
+    config: &StreamConfig,
+    progress: &mut Progress,
+) -> Result<Column> {
+    let name = system.name().to_string();
+    let mut measurement = Measurement {
+        system,
+        column: Column::new(name),
+        cap: config.cap,
+        stop: &config.stop,
+        progress,
+    };
+    for number in 0..config.runs.max(1) {
+        let directory =
+            WorkDirectory::create(measurement.system, number, config.runs, &config.stop)?;
+        let file = directory.path().join("file");
+        run(&mut measurement, &file, config)?;
+        // Room for the next run, and for the next system.
+        let _ = std::fs::remove_file(&file);
+    }
+    Ok(measurement.column)
+}
+
+fn run(measurement: &mut Measurement, file: &Path, config: &StreamConfig) -> Result<()> {
+    let mut write = dd("/dev/zero", &file.to_string_lossy());
+    write.arg(format!("count={}", config.mebibytes));
+    write.arg("conv=fsync");
+    step(measurement, WRITE, &mut write, config)?;
+    if !measurement.make_cold(READ_COLD)? {
+        return Ok(());
+    }
+    if config.drop_caches {
+        drop_caches()?;
+    }
+    let mut read = dd(&file.to_string_lossy(), "/dev/null");
+    step(measurement, READ_COLD, &mut read, config)
+}
+
+fn step(
+    measurement: &mut Measurement,
+    label: &str,
+    command: &mut Command,
+    config: &StreamConfig,
+) -> Result<()> {
+    if let Some(sample) = measurement.command(label, command, &[0], &|| None)? {
+        let entries = Some(config.mebibytes);
+        measurement.keep(label, Sample { entries, ..sample });
+    }
+    Ok(())
+}
+
+fn dd(from: &str, to: &str) -> Command {
+    let mut command = Command::new("dd");
+    command.arg(format!("if={from}")).arg(format!("of={to}"));
+    command.args(["bs=1M", "status=none"]);
+    command.env("LC_ALL", "C").stdin(Stdio::null());
+    command
+}
