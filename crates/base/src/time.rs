@@ -14,6 +14,20 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
+    /// The first moment after it.
+    pub fn next(self) -> Timestamp {
+        match self.nanos {
+            999_999_999.. => Timestamp {
+                secs: self.secs.saturating_add(1),
+                nanos: 0,
+            },
+            nanos => Timestamp {
+                nanos: nanos + 1,
+                ..self
+            },
+        }
+    }
+
     /// The later of the two.
     pub fn later(self, other: Timestamp) -> Timestamp {
         self.max(other)

@@ -404,7 +404,7 @@ fn uncover(state: &mut State, child: Fid) {
 }
 
 /// The file is open here for reading and the MDT was not told.
-fn unregistered_readers(state: &mut State, fid: Fid) -> bool {
+pub(crate) fn unregistered_readers(state: &mut State, fid: Fid) -> bool {
     state.file_known(fid).is_some_and(|file| {
         file.readers > 0 && file.read_opens.is_empty() && file.write_open.is_none()
     })

@@ -90,6 +90,15 @@ impl Handles {
         open.for_each(|handle| handle.readahead.reset());
     }
 
+    /// Every file and directory that is open.
+    pub fn open_files(&self) -> Vec<Fid> {
+        let files = self.files.values().map(|handle| handle.fid);
+        let mut fids: Vec<Fid> = files.chain(self.dir_by_fid.keys().copied()).collect();
+        fids.sort_unstable();
+        fids.dedup();
+        fids
+    }
+
     /// Files open, directories open.
     pub fn counts(&self) -> (usize, usize) {
         (self.files.len(), self.dirs.len())

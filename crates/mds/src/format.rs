@@ -58,6 +58,7 @@ fn root_inode(now: Timestamp, (uid, gid): (u32, u32)) -> Inode {
         layout: Layout::none(),
         atime: now,
         mtime: now,
+        mtime_set: now,
         ctime: now,
         btime: now,
         size: DIRECTORY_BYTES,

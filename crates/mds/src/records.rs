@@ -79,6 +79,8 @@ pub struct Inode {
     pub atime: Timestamp,
     /// Last content change.
     pub mtime: Timestamp,
+    /// When `mtime` was last set; writes after this count.
+    pub mtime_set: Timestamp,
     /// Last attribute change.
     pub ctime: Timestamp,
     /// Creation.
@@ -121,6 +123,7 @@ impl Inode {
             layout: self.layout,
             atime: self.atime,
             mtime: self.mtime,
+            mtime_set: self.mtime_set,
             ctime: self.ctime,
             btime: self.btime,
             size: self.size,

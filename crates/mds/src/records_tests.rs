@@ -23,6 +23,7 @@ fn inode() -> Inode {
         layout: Layout::single(TargetIndex(3)),
         atime: time(1),
         mtime: time(-1),
+        mtime_set: time(2),
         ctime: time(3),
         btime: time(4),
         size: 300,

@@ -57,6 +57,8 @@ pub struct Attr {
     pub atime: Timestamp,
     /// Last change of the content.
     pub mtime: Timestamp,
+    /// When `mtime` was last set: a write after this, known to an OST, has a later one.
+    pub mtime_set: Timestamp,
     /// Last change of the attributes.
     pub ctime: Timestamp,
     /// Creation.

@@ -38,13 +38,15 @@ pub(crate) struct Inode {
     pub looked_up_since: bool,
     /// Who waits for the last of them to be gone.
     pub forgotten: WaitList,
+    /// Calls of this client under way that remove one of its names.
+    pub losing_names: u32,
     /// All extended attributes, valid under XATTR.
     pub xattrs: Option<Xattrs>,
     /// A symlink's target; never changes.
     pub target: Option<Vec<u8>>,
     /// Of a directory.
     pub directory: Option<Box<Directory>>,
-    /// Of a regular file that is open or has data here.
+    /// Of what is open or has data here.
     pub file: Option<Box<FileState>>,
 }
 
@@ -57,6 +59,7 @@ impl Inode {
             lookups: 0,
             stale_names: 0,
             looked_up_since: false,
+            losing_names: 0,
             forgotten: WaitList::default(),
             xattrs: None,
             target: None,
@@ -67,7 +70,8 @@ impl Inode {
 
     /// Nothing in it would be missed.
     pub fn is_idle(&self) -> bool {
-        self.lookups == 0 && self.stale_names == 0 && self.file.is_none()
+        let referred = self.lookups > 0 || self.stale_names > 0 || self.losing_names > 0;
+        !referred && self.file.is_none()
     }
 
     /// The kernel comes here by a name that may lead elsewhere now, and can be told to look again:

@@ -47,6 +47,8 @@ pub(crate) struct State {
     pub room: WaitList,
     /// Frames with file data on their way.
     pub frames_writing: u32,
+    /// Calls of this client under way that remove names of files not known by those.
+    pub blind_removals: u32,
     /// What the servers said of space, and when they were asked.
     pub space: Option<(Tick, Space)>,
     /// Files with bytes their OST has, but not durably.
@@ -68,6 +70,7 @@ impl State {
             cached_bytes: 0,
             room: WaitList::default(),
             frames_writing: 0,
+            blind_removals: 0,
             space: None,
             uncommitted: BTreeSet::new(),
             stamp,
@@ -186,6 +189,12 @@ impl State {
                 self.locks.holds(dir, Bits::CHILD) && self.child_epoch(dir) == Some(child_epoch)
             }
         }
+    }
+
+    /// A call of this client may be removing the file.
+    pub fn may_be_removed(&self, fid: Fid) -> bool {
+        let losing = |inode: &Inode| inode.losing_names > 0;
+        self.blind_removals > 0 || self.inodes.get(&fid).is_some_and(losing)
     }
 
     fn child_epoch(&self, dir: Fid) -> Option<u64> {
@@ -349,14 +358,24 @@ impl State {
         if file.exclusive.is_none() && !self.locks.reaches_eof(fid) {
             return None;
         }
-        let seen = self.seen(fid)?;
-        let ObjectAttr { size, blocks, .. } = file.known;
+        let ObjectAttr {
+            size,
+            blocks,
+            mtime,
+        } = file.known;
         Some(SizeUpdate {
             size,
             blocks,
-            mtime: seen.mtime,
+            mtime,
             committed,
         })
+    }
+
+    /// The time of a change of the file's content, made now: later than what was set before, also
+    /// where the MDT's clock is ahead of this one.
+    pub fn content_time(&self, fid: Fid, now: Timestamp) -> Timestamp {
+        let attr = self.inodes.get(&fid).and_then(|inode| inode.attr.as_ref());
+        attr.map_or(now, |attr| now.later(attr.mtime_set.next()))
     }
 
     /// When it is, in withdrawals.
@@ -386,13 +405,13 @@ pub(crate) fn own_bits(kind: FileKind) -> Bits {
 }
 
 /// Puts what is known of the bytes into the MDT's attributes. The bytes' mtime counts only if they
-/// were written after the attributes were last changed: `utimes` after a write wins.
+/// were written after the time was last set: `utimes` after a write wins.
 pub(crate) fn merge_object(attr: &mut Attr, object: wire::ost::ObjectAttr) {
     attr.size = object.size;
     attr.blocks = object.blocks;
-    if object.mtime > attr.ctime {
+    if object.mtime > attr.mtime_set {
         attr.mtime = object.mtime;
-        attr.ctime = object.mtime;
+        attr.ctime = attr.ctime.later(object.mtime);
     }
 }
 
@@ -413,7 +432,10 @@ pub(crate) fn apply_locally(attr: &mut Attr, change: &wire::mdt::SetAttr, now: T
     attr.uid = change.uid.unwrap_or(attr.uid);
     attr.gid = change.gid.unwrap_or(attr.gid);
     attr.atime = change.atime.map_or(attr.atime, at);
-    attr.mtime = change.mtime.map_or(attr.mtime, at);
+    if let Some(mtime) = change.mtime {
+        attr.mtime = at(mtime);
+        attr.mtime_set = now;
+    }
     attr.ctime = now;
     if drops_privileges(change) {
         attr.mode &= !0o4000;

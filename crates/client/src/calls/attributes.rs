@@ -1,6 +1,7 @@
 //! Attributes: getattr, setattr, readlink, paths. SEMANTICS: op.stat, op.setattr
 
 use base::{Fid, FsError, LockHandle};
+use wire::FileKind;
 use wire::mdt::{Caller, Reply, Request, SetAttr};
 
 use crate::cache::{apply_locally, drops_privileges};
@@ -55,7 +56,10 @@ impl Client {
             };
             (dir, state.mark(dir), state.mark(fid))
         };
-        let reply = self.0.mdt(Request::GetAttr { fid, dir }).await?;
+        let reply = match self.0.mdt(Request::GetAttr { fid, dir }).await {
+            Err(FsError::Stale) if self.is_removed_directory(fid) => return Ok(()),
+            reply => reply?,
+        };
         let Reply::Node(node) = reply else {
             return Err(unexpected(&reply));
         };
@@ -65,6 +69,22 @@ impl Client {
             state.inode(fid).covered = crate::cache::inode::Covered::No;
         }
         Ok(())
+    }
+
+    /// The MDT does not know `fid`, which was a directory: it was removed, and so was empty. For
+    /// who stands in it or has it open it remains that, as on a local disk.
+    pub(crate) fn is_removed_directory(&self, fid: Fid) -> bool {
+        let mut state = self.lock();
+        let Some(inode) = state.known_mut(fid) else {
+            return false;
+        };
+        match &mut inode.attr {
+            Some(attr) if attr.kind == FileKind::Directory => {
+                attr.nlink = 0;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Changes attributes; `size` truncates.

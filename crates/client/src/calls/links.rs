@@ -9,6 +9,8 @@ use wire::mdt::{RenameMode, Reply, Request};
 use crate::cache::State;
 use crate::cache::directory::Listed;
 use crate::cache::inode::Covered;
+use crate::callbacks::unregistered_readers;
+use crate::calls::lookup::cached_name;
 use crate::client::{Client, Entry, Place, unexpected};
 use crate::executor::spawn;
 use crate::kernel::Forget;
@@ -63,6 +65,7 @@ impl Client {
     pub async fn unlink(&self, place: Place, directory: bool) -> Result<(), FsError> {
         bump(&self.0.stats.unlink);
         let Place { dir, name, caller } = place;
+        let _removing = self.begin_removing(dir, &name).await;
         let mark = self.lock().mark(dir);
         let request = Request::Unlink {
             dir,
@@ -99,6 +102,10 @@ impl Client {
             name: source,
             caller,
         } = source;
+        let _removing = match mode {
+            RenameMode::Replace => Some(self.begin_removing(target_dir, &target).await),
+            RenameMode::NoReplace | RenameMode::Exchange => None,
+        };
         let marks = {
             let state = self.lock();
             (state.mark(source_dir), state.mark(target_dir))
@@ -143,6 +150,34 @@ impl Client {
         Ok(())
     }
 
+    /// A name may go, and with it a file that is open here without the MDT's knowledge: it is told.
+    async fn begin_removing(&self, dir: Fid, name: &Name) -> Removing {
+        let (fid, readers) = {
+            let mut state = self.lock();
+            match cached_name(&state, dir, name) {
+                Some(fid) => {
+                    state.inode(fid).losing_names += 1;
+                    let open = unregistered_readers(&mut state, fid);
+                    (Some(fid), open.then_some(fid).into_iter().collect())
+                }
+                None => {
+                    state.blind_removals += 1;
+                    let mut fids = state.handles.open_files();
+                    fids.retain(|fid| unregistered_readers(&mut state, *fid));
+                    (None, fids)
+                }
+            }
+        };
+        let removing = Removing {
+            client: self.clone(),
+            fid,
+        };
+        for fid in readers {
+            self.register_reader(fid).await;
+        }
+        removing
+    }
+
     /// The file has come to this place. The kernel keeps believing the name as long as it would have
     /// believed the old one: where no lease covers the new one it must forget it.
     fn name_moved(
@@ -165,6 +200,25 @@ impl Client {
             kind: node.attr.kind,
         };
         state.inode(dir).directory().insert(cookie, listed);
+    }
+}
+
+/// While a name is being removed: who opens the file meanwhile tells the MDT.
+struct Removing {
+    client: Client,
+    /// The file it leads to; `None`: not known here, it may be any.
+    fid: Option<Fid>,
+}
+
+impl Drop for Removing {
+    fn drop(&mut self) {
+        let mut state = self.client.lock();
+        let Some(fid) = self.fid else {
+            state.blind_removals -= 1;
+            return;
+        };
+        state.inode(fid).losing_names -= 1;
+        state.drop_if_idle(fid);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Directory listings. SEMANTICS: op.readdir
 
+use std::sync::atomic::Ordering;
+
 use base::limits::PAGE_BYTES_MAX;
 use base::{Fid, FsError, Name};
 use dlm::Bits;
@@ -49,6 +51,7 @@ impl Client {
         if !keep {
             directory.kernel_pages = None;
         }
+        state.file(fid).readers += 1;
         let statahead = Statahead::new();
         Ok((state.handles.add_dir(DirHandle { fid, statahead }), keep))
     }
@@ -56,18 +59,17 @@ impl Client {
     /// Closes it; whatever was being fetched ahead for it ends here.
     pub fn releasedir(&self, handle: HandleId) {
         let mut state = self.lock();
-        if let Some(mut dir) = state.handles.remove_dir(handle) {
-            dir.statahead.close();
-            let (hits, misses) = dir.statahead.score();
-            self.0
-                .stats
-                .hit_total
-                .fetch_add(hits, std::sync::atomic::Ordering::Relaxed);
-            self.0
-                .stats
-                .miss_total
-                .fetch_add(misses, std::sync::atomic::Ordering::Relaxed);
-        }
+        let Some(mut dir) = state.handles.remove_dir(handle) else {
+            return;
+        };
+        dir.statahead.close();
+        let (hits, misses) = dir.statahead.score();
+        self.0.stats.hit_total.fetch_add(hits, Ordering::Relaxed);
+        self.0.stats.miss_total.fetch_add(misses, Ordering::Relaxed);
+        let ended = state.file(dir.fid).reader_gone();
+        state.drop_if_idle(dir.fid);
+        drop(state);
+        self.close_readers(dir.fid, ended);
     }
 
     /// Up to `entries_max` entries after `cookie` (zero: from the start); none at the end.
@@ -126,7 +128,12 @@ impl Client {
         };
         let reply = self.0.mdt(page_request(fid, &fetch)).await;
         self.page_came(handle, &fetch);
-        let reply = reply?;
+        let reply = match reply {
+            Err(FsError::Stale) if self.is_removed_directory(fid) => {
+                return Ok(Some(self.nothing()));
+            }
+            reply => reply?,
+        };
         let Reply::Page { .. } = reply else {
             return Err(unexpected(&reply));
         };
@@ -165,13 +172,18 @@ impl Client {
         directory.knows_after(from)
     }
 
+    /// The end of the directory.
+    fn nothing(&self) -> DirPage {
+        DirPage {
+            entries: Vec::new(),
+            stamp: self.stamp(),
+        }
+    }
+
     /// A page that nothing covers: names as they were, attributes to be asked again.
     fn use_once(&self, reply: Reply, entries_max: usize) -> DirPage {
         let Reply::Page { entries, .. } = reply else {
-            return DirPage {
-                entries: Vec::new(),
-                stamp: self.stamp(),
-            };
+            return self.nothing();
         };
         let bare = |entry: DirEntry| PageEntry {
             cookie: entry.cookie,

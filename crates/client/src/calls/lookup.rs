@@ -53,8 +53,11 @@ impl Client {
                 dir,
                 name: name.clone(),
             })
-            .await?;
-        self.take_lookup(mark, name, reply)
+            .await;
+        match reply {
+            Err(FsError::Stale) if self.is_removed_directory(dir) => Err(FsError::NotFound),
+            reply => self.take_lookup(mark, name, reply?),
+        }
     }
 
     /// Keeps what a reply to a lookup told.
@@ -169,7 +172,8 @@ impl Client {
     }
 }
 
-fn cached_name(state: &State, dir: Fid, name: &Name) -> Option<Fid> {
+/// What `name` leads to, if a lease says so.
+pub(crate) fn cached_name(state: &State, dir: Fid, name: &Name) -> Option<Fid> {
     if !state.locks.holds(dir, Bits::NAMES) {
         return None;
     }

@@ -78,7 +78,10 @@ impl Client {
             caller,
             open,
         };
-        let reply = self.0.mdt(request).await?;
+        let reply = match self.0.mdt(request).await {
+            Err(FsError::Stale) if self.is_removed_directory(dir) => return Err(FsError::NotFound),
+            reply => reply?,
+        };
         let Reply::Created {
             node,
             cookie,

@@ -6,6 +6,7 @@ use wire::mdt::{Access, OpenHandle, Reply, Request, SetAttr};
 use wire::ost;
 
 use crate::client::{Client, unexpected};
+use crate::executor::spawn;
 use crate::handles::{FileHandle, HandleId};
 use crate::io::file::WriteOpen;
 use crate::io::readahead::ReadAhead;
@@ -52,9 +53,11 @@ impl Client {
         };
         let mut state = self.lock();
         let file = state.file(fid);
-        match access.write {
-            true => file.writers += 1,
-            false => file.readers += 1,
+        match access {
+            Access { write: true, .. } => file.writers += 1,
+            Access { exec: true, .. } => file.readers += 1,
+            // Counted already.
+            _ => {}
         }
         let keep_cache = file.kernel_pages && !access.write;
         let readahead = ReadAhead::new();
@@ -107,11 +110,13 @@ impl Client {
     }
 
     /// Reading needs no word to the MDT while a lock covers the file: before its name goes, the
-    /// lock is withdrawn, and then the MDT is told (see callbacks).
+    /// lock is withdrawn, or this client removes it itself, and then the MDT is told.
     async fn open_for_reading(&self, fid: Fid) -> Result<(), FsError> {
         {
             let mut state = self.lock();
-            if state.attr_valid(fid) {
+            // At once, for who removes the name meanwhile.
+            state.file(fid).readers += 1;
+            if state.attr_valid(fid) && !state.may_be_removed(fid) {
                 bump(&self.0.stats.open_hit);
                 return Ok(());
             }
@@ -127,9 +132,14 @@ impl Client {
             read: true,
             ..Access::default()
         };
-        let handle = self.register(fid, access, false).await?;
-        self.lock().file(fid).read_opens.push(handle);
-        Ok(())
+        let registered = self.register(fid, access, false).await;
+        let mut state = self.lock();
+        let file = state.file(fid);
+        match registered {
+            Ok(handle) => file.read_opens.push(handle),
+            Err(_) => file.readers -= 1,
+        }
+        registered.map(|_| ())
     }
 
     /// All writers of this mount share one open at the MDT.
@@ -224,49 +234,51 @@ impl Client {
 
     /// The last descriptor of the handle is gone.
     pub fn release(&self, handle: HandleId) {
-        let mut ended = Vec::new();
-        {
-            let mut state = self.lock();
-            let Some(gone) = state.handles.remove_file(handle) else {
-                return;
-            };
-            let fid = gone.fid;
-            ended.extend(gone.exec.map(|handle| (fid, handle)));
-            let file = state.file(fid);
-            match gone.access.write {
-                true => file.writers -= 1,
-                false => file.readers -= 1,
+        let mut state = self.lock();
+        let Some(gone) = state.handles.remove_file(handle) else {
+            return;
+        };
+        let fid = gone.fid;
+        let file = state.file(fid);
+        let mut ended = match gone.access.write {
+            true => {
+                file.writers -= 1;
+                Vec::new()
             }
-            if file.readers == 0 {
-                ended.extend(file.read_opens.drain(..).map(|handle| (fid, handle)));
-            }
-            if file.writers == 0 && file.write_open.is_some() {
-                state.closing.insert(fid);
-            }
-            state.drop_if_idle(fid);
+            false => file.reader_gone(),
+        };
+        ended.extend(gone.exec);
+        if file.writers == 0 && file.write_open.is_some() {
+            state.closing.insert(fid);
         }
-        if !ended.is_empty() {
-            let client = self.clone();
-            crate::executor::spawn(async move { client.close_readers(ended).await });
-        }
+        state.drop_if_idle(fid);
+        drop(state);
+        self.close_readers(fid, ended);
     }
 
-    async fn close_readers(&self, ended: Vec<(Fid, OpenHandle)>) {
-        let close = |(fid, handle)| Request::Close {
+    /// Tells the MDT that nobody reads here any more.
+    pub(crate) fn close_readers(&self, fid: Fid, ended: Vec<OpenHandle>) {
+        if ended.is_empty() {
+            return;
+        }
+        let close = |handle| Request::Close {
             fid,
             handle,
             change: SetAttr::default(),
             under: base::LockHandle(0),
         };
         let requests = ended.into_iter().map(close).collect();
-        let shared = &self.0;
-        let closed = shared
-            .cluster
-            .mdt_batch(&shared.stats, requests, Urgency::Urgent)
-            .await;
-        if let Err(error) = closed {
-            tracing::debug!("could not tell the MDT of a close: {error}");
-        }
+        let client = self.clone();
+        spawn(async move {
+            let shared = &client.0;
+            let closed = shared
+                .cluster
+                .mdt_batch(&shared.stats, requests, Urgency::Urgent)
+                .await;
+            if let Err(error) = closed {
+                tracing::debug!("could not tell the MDT of a close: {error}");
+            }
+        });
     }
 
     /// Everything written to the file, and its attributes and name, are durable when this returns.

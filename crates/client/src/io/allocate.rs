@@ -35,12 +35,7 @@ impl Client {
     ) -> Result<(), FsError> {
         self.lock_all(fid).await?;
         let sent = self.allocate_locked(fid, range, mode).await;
-        {
-            let mut state = self.lock();
-            let file = state.file(fid);
-            file.users -= 1;
-            file.waiters.wake_all();
-        }
+        self.end_use(fid);
         sent?;
         self.0.forget(Forget::Pages { fid, range }).await;
         self.tell_size(fid).await
@@ -53,7 +48,7 @@ impl Client {
         mode: AllocateMode,
     ) -> Result<(), FsError> {
         self.write_out(fid, ByteRange::ALL).await?;
-        let now = self.0.clock.now();
+        let now = self.lock().content_time(fid, self.0.clock.now());
         let ticket = {
             let mut state = self.lock();
             state.with_pages(fid, |file| {
@@ -87,9 +82,10 @@ impl Client {
         };
         let mut state = self.lock();
         let file = state.file(fid);
-        file.unsent = false;
+        file.sent(answer.transno);
+        file.content_changed(now);
         file.known = attr;
-        file.written = file.written.max(answer.transno);
+        state.uncommitted.insert(fid);
         Ok(())
     }
 

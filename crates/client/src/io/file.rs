@@ -1,4 +1,4 @@
-//! A regular file that is open or has data here.
+//! A file or directory that is open here, or a file that has data here.
 
 use base::{FsError, LockHandle, Timestamp, Transno};
 use wire::mdt::{OpenHandle, SetAttr, WriteTicket};
@@ -30,7 +30,7 @@ pub(crate) enum Revoking {
 /// Open counts, locks and bytes of one file.
 #[derive(Default)]
 pub(crate) struct FileState {
-    /// Local handles open for reading only.
+    /// Local handles open for reading only; of a directory, all.
     pub readers: u32,
     /// Local handles open for writing.
     pub writers: u32,
@@ -105,6 +105,15 @@ impl FileState {
             && self.revoking == Revoking::No
     }
 
+    /// A handle open for reading is gone; what of the MDT's handles nobody needs now.
+    pub fn reader_gone(&mut self) -> Vec<OpenHandle> {
+        self.readers -= 1;
+        match self.readers {
+            0 => std::mem::take(&mut self.read_opens),
+            _ => Vec::new(),
+        }
+    }
+
     /// The EX lock is gone: others may make the object and write to it.
     pub fn lose_exclusive(&mut self) -> Option<LockHandle> {
         self.unsent = false;
@@ -114,7 +123,20 @@ impl FileState {
     /// A write reached the cache.
     pub fn wrote(&mut self, end: u64, now: Timestamp) {
         self.known.size = self.known.size.max(end);
+        self.content_changed(now);
+    }
+
+    /// Its OST has made a change of it, which is not durable yet.
+    pub fn sent(&mut self, transno: Transno) {
+        self.unsent = false;
+        self.committed = false;
+        self.written = self.written.max(transno);
+    }
+
+    /// A time that was set before counts no more.
+    pub fn content_changed(&mut self, now: Timestamp) {
         self.known.mtime = now;
+        self.changed.mtime = None;
     }
 
     /// The first error since it was last asked for.

@@ -228,9 +228,7 @@ fn note_written(
     transno: Transno,
 ) {
     file.pages.written(out.id, transno);
-    file.unsent = false;
-    file.written = file.written.max(transno);
-    file.committed = false;
+    file.sent(transno);
     file.known.blocks = attr.blocks;
 }
 

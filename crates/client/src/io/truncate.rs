@@ -25,18 +25,31 @@ impl Client {
 
     async fn truncate_open(&self, fid: Fid, size: u64) -> Result<(), FsError> {
         let under = self.lock_all(fid).await?;
+        let cut = self.truncate_locked(fid, size, under).await;
+        self.end_use(fid);
+        cut?;
+        self.tell_size(fid).await
+    }
+
+    /// Nothing of the call relies on the file's lock any more.
+    pub(crate) fn end_use(&self, fid: Fid) {
+        let mut state = self.lock();
+        let file = state.file(fid);
+        file.users -= 1;
+        file.waiters.wake_all();
+    }
+
+    async fn truncate_locked(&self, fid: Fid, size: u64, under: LockHandle) -> Result<(), FsError> {
         let (ticket, exists, now) = {
             let mut state = self.lock();
-            let now = self.0.clock.now();
+            let now = state.content_time(fid, self.0.clock.now());
             let (ticket, exists) = state.with_pages(fid, |file| {
                 file.pages.truncate(size);
                 file.known.size = size;
-                file.known.mtime = now;
+                file.content_changed(now);
                 if size == 0 {
                     file.known.blocks = 0;
                 }
-                file.users -= 1;
-                file.waiters.wake_all();
                 let ticket = file
                     .write_open
                     .map_or(WriteTicket::default(), |open| open.ticket);
@@ -45,7 +58,7 @@ impl Client {
             (ticket, exists, now)
         };
         if !exists && size == 0 {
-            return self.tell_size(fid).await;
+            return Ok(());
         }
         // Writes already on their way must not come after it.
         self.write_out(fid, ByteRange::ALL).await?;
@@ -72,19 +85,20 @@ impl Client {
         if let ost::Reply::Written { attr } = answer.reply {
             let mut state = self.lock();
             let file = state.file(fid);
-            file.unsent = false;
+            file.sent(answer.transno);
             file.known.blocks = attr.blocks;
-            file.written = file.written.max(answer.transno);
+            state.uncommitted.insert(fid);
         }
-        self.tell_size(fid).await
+        Ok(())
     }
 
-    /// Waits until the whole file is locked for writing here, and counts a user of the lock.
+    /// Waits until the whole file is locked for writing here, and counts a user of the lock. The
+    /// kernel may hold back pages of the file meanwhile, as in a write-back.
     pub(crate) async fn lock_all(&self, fid: Fid) -> Result<LockHandle, FsError> {
         loop {
             let wait = {
                 let mut state = self.lock();
-                match covering(&mut state, fid, ByteRange::ALL, Mode::PW, By::Call) {
+                match covering(&mut state, fid, ByteRange::ALL, Mode::PW, By::WriteBack) {
                     Covering::Lock(under) => {
                         state.file(fid).users += 1;
                         return Ok(under);

@@ -77,7 +77,8 @@ impl Client {
     }
 
     fn put(&self, state: &mut State, fid: Fid, at: u64, data: &[u8]) {
-        let (tick, now) = (self.0.clock.tick(), self.0.clock.now());
+        let tick = self.0.clock.tick();
+        let now = state.content_time(fid, self.0.clock.now());
         state.with_pages(fid, |file| {
             file.pages.write(at, data, tick);
             file.wrote(at + data.len() as u64, now);

@@ -42,7 +42,10 @@ pub fn apply(ctx: &Ctx<'_, '_>, inode: &mut Inode, change: &SetAttr, alone: bool
         set_size(inode, size, alone && !ctx.grace)?;
     }
     inode.atime = change.atime.map_or(inode.atime, time);
-    inode.mtime = change.mtime.map_or(inode.mtime, time);
+    if let Some(mtime) = change.mtime {
+        inode.mtime = time(mtime);
+        inode.mtime_set = change.ctime.unwrap_or(ctx.txn.now);
+    }
     Ok(())
 }
 
@@ -56,7 +59,13 @@ fn set_size(inode: &mut Inode, update: &SizeUpdate, alone: bool) -> Result<()> {
     if update.size > FILE_BYTES_MAX {
         return Err(FsError::FileTooBig.into());
     }
-    (inode.size, inode.blocks, inode.mtime) = (update.size, update.blocks, update.mtime);
+    (inode.size, inode.blocks) = (update.size, update.blocks);
+    // What was written before the time was last set must not undo that, however late it is told;
+    // clients merge what OSTs know by the same rule.
+    if update.mtime > inode.mtime_set {
+        inode.mtime = update.mtime;
+        inode.mtime_set = update.mtime;
+    }
     let exact = update.committed && alone;
     inode.size_state = if exact {
         SizeState::Strict

@@ -139,6 +139,7 @@ impl Create<'_> {
             layout: self.layout(ctx)?,
             atime: now,
             mtime: now,
+            mtime_set: now,
             ctime: now,
             btime: now,
             size,
