@@ -7,13 +7,14 @@
 use base::{Fid, Name, TargetIndex};
 use dlm::{Bits, CacheInput, Cover, Keep, Mode, Release};
 use rpc::{CallbackResponder, Message, Urgency};
-use wire::mdt::{Access, Callback, CallbackReply, Glimpsed, Request};
+use wire::mdt::{Callback, CallbackReply, Glimpsed, Request};
 use wire::{opcode, ost};
 
 use crate::cache::State;
 use crate::cache::inode::Covered;
 use crate::client::Client;
 use crate::executor::{join_all, spawn};
+use crate::io::close::READING;
 use crate::kernel::Forget;
 use crate::locks::{GivingUp, Holder};
 use crate::stats::bump;
@@ -204,11 +205,7 @@ impl Client {
 
     /// Files open here for reading without the MDT's knowledge: it must know before the name goes.
     pub(crate) async fn register_reader(&self, fid: Fid) {
-        let access = Access {
-            read: true,
-            ..Access::default()
-        };
-        match self.register(fid, access, true).await {
+        match self.register(fid, READING, true).await {
             Ok(handle) => {
                 let mut state = self.lock();
                 let file = state.file(fid);

@@ -114,7 +114,15 @@ impl Directory {
                     RenameMode::Exchange => RenameFlags::RENAME_EXCHANGE,
                 };
                 let (from, to) = (self.at(from), self.at(to));
-                nix::fcntl::renameat2(AT_FDCWD, &from, AT_FDCWD, &to, flags)?;
+                let rename = || nix::fcntl::renameat2(AT_FDCWD, &from, AT_FDCWD, &to, flags);
+                match rename() {
+                    // Directories that another mount has just moved: op.rename.
+                    Err(Errno::ESTALE) => {
+                        let _ = (from.symlink_metadata(), to.symlink_metadata());
+                        rename()?;
+                    }
+                    result => result?,
+                }
             }
             _ => unreachable!("call sends only calls about names"),
         }

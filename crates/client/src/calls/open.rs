@@ -8,6 +8,7 @@ use wire::ost;
 use crate::client::{Client, unexpected};
 use crate::executor::spawn;
 use crate::handles::{FileHandle, HandleId};
+use crate::io::close::READING;
 use crate::io::file::WriteOpen;
 use crate::io::readahead::ReadAhead;
 use crate::kernel::Forget;
@@ -128,11 +129,7 @@ impl Client {
                 return Ok(());
             }
         }
-        let access = Access {
-            read: true,
-            ..Access::default()
-        };
-        let registered = self.register(fid, access, false).await;
+        let registered = self.register(fid, READING, false).await;
         let mut state = self.lock();
         let file = state.file(fid);
         match registered {

@@ -3,7 +3,7 @@
 use base::{ByteRange, Fid, FsError, LockHandle};
 use dlm::Bits;
 use rpc::Urgency;
-use wire::mdt::{Reply, Request, SetAttr};
+use wire::mdt::{Access, Reply, Request, SetAttr};
 
 use crate::cache::inode::Covered;
 use crate::cache::{Mark, State};
@@ -12,13 +12,35 @@ use crate::executor::spawn;
 use crate::io::file::{FileState, Revoking};
 use crate::kernel::Forget;
 
+/// An open for reading.
+pub(crate) const READING: Access = Access {
+    read: true,
+    write: false,
+    exec: false,
+};
+
 /// A Close to send.
 struct Closing {
     fid: Fid,
     mark: Mark,
     request: Request,
+    /// Readers stay, of whom the MDT knows by the writers' open alone: it is told of them first.
+    readers_stay: bool,
     /// What the kernel must forget first, as nothing will cover it.
     forget: Vec<Forget>,
+}
+
+impl Closing {
+    fn requests(&self) -> impl Iterator<Item = Request> {
+        let open = Request::Open {
+            fid: self.fid,
+            dir: Fid::NONE,
+            access: READING,
+            again: true,
+        };
+        let open = self.readers_stay.then_some(open);
+        open.into_iter().chain([self.request.clone()])
+    }
 }
 
 impl Client {
@@ -71,21 +93,30 @@ impl Client {
                 self.0.forget(what).await;
             }
         }
-        let requests = batch
-            .iter()
-            .map(|closing| closing.request.clone())
-            .collect();
+        let requests = batch.iter().flat_map(Closing::requests).collect();
         let shared = &self.0;
         let replies = shared
             .cluster
             .mdt_batch(&shared.stats, requests, Urgency::Urgent)
             .await;
-        let replies = match replies {
-            Ok(replies) => replies,
-            Err(error) => batch.iter().map(|_| Err(error)).collect(),
+        let mut replies = match replies {
+            Ok(replies) => replies.into_iter(),
+            Err(error) => vec![Err(error); 2 * batch.len()].into_iter(),
         };
-        for (closing, reply) in batch.into_iter().zip(replies) {
-            self.closed(closing, reply);
+        let mut next = || replies.next().unwrap_or(Err(FsError::Io));
+        for closing in batch {
+            if closing.readers_stay {
+                self.reader_told(closing.fid, next());
+            }
+            self.closed(closing, next());
+        }
+    }
+
+    fn reader_told(&self, fid: Fid, reply: Result<Reply, FsError>) {
+        match reply {
+            Ok(Reply::Opened { handle, .. }) => self.lock().file(fid).read_opens.push(handle),
+            Ok(_) => tracing::error!("{fid}: the MDT gave an answer of the wrong kind to an open"),
+            Err(error) => tracing::warn!("{fid} is open here, but the MDT does not know: {error}"),
         }
     }
 
@@ -200,6 +231,7 @@ fn prepare(state: &mut State, fid: Fid) -> Option<Closing> {
         }
     }
     file.closing = true;
+    let readers_stay = file.readers > 0 && file.read_opens.is_empty();
     let change = std::mem::take(&mut file.changed);
     let change = SetAttr {
         size: state.size_to_tell(fid, true),
@@ -221,6 +253,7 @@ fn prepare(state: &mut State, fid: Fid) -> Option<Closing> {
         fid,
         mark,
         request,
+        readers_stay,
         forget,
     })
 }
