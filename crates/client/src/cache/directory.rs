@@ -151,6 +151,32 @@ impl Directory {
         self.remove(name)
     }
 
+    /// Whether there is such a name, and what it leads to, is not known any more.
+    pub fn make_unknown(&mut self, name: &Name) {
+        self.forget_name(name);
+        // A complete list would still tell.
+        if self.is_complete() {
+            self.forget_list();
+        }
+    }
+
+    /// This client made a name, or moved it here. `current`: a lease covers that.
+    pub fn made(&mut self, cookie: u64, entry: Listed, current: bool) {
+        match current {
+            true => self.insert(cookie, entry),
+            false => self.make_unknown(&entry.name),
+        }
+    }
+
+    /// This client removed a name, or moved it away.
+    pub fn removed(&mut self, name: Name, current: bool) {
+        if !current {
+            return self.make_unknown(&name);
+        }
+        self.remove(&name);
+        self.mark_absent(name);
+    }
+
     /// The list is valid no more; single names still are.
     pub fn forget_list(&mut self) {
         self.listing.clear();

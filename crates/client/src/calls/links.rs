@@ -3,6 +3,7 @@
 
 use base::{Fid, FsError, Name};
 use dlm::Bits;
+use wire::FileKind;
 use wire::attr::Node;
 use wire::mdt::{RenameMode, Reply, Request};
 
@@ -48,14 +49,12 @@ impl Client {
             let mut state = self.lock();
             let current = state.take_dir(&dir_now, mark);
             state.take_node(&node, mark);
-            if current {
-                let listed = Listed {
-                    name,
-                    fid,
-                    kind: node.attr.kind,
-                };
-                state.inode(dir).directory().insert(cookie, listed);
-            }
+            let listed = Listed {
+                name,
+                fid,
+                kind: node.attr.kind,
+            };
+            state.inode(dir).directory().made(cookie, listed, current);
             current && state.locks.holds(dir, Bits::NAMES)
         };
         self.entry(fid, name_valid).await
@@ -79,11 +78,7 @@ impl Client {
         };
         let mut state = self.lock();
         let current = state.take_dir(&dir_now, mark);
-        let directory = state.inode(dir).directory();
-        directory.remove(&name);
-        if current {
-            directory.mark_absent(name);
-        }
+        state.inode(dir).directory().removed(name, current);
         lost_name(&mut state, &node);
         Ok(())
     }
@@ -135,8 +130,10 @@ impl Client {
         let mut state = self.lock();
         let source_current = state.take_dir(&source_now, marks.0);
         let target_current = state.take_dir(&target_now, marks.1);
-        state.inode(source_dir).directory().remove(&source);
-        state.inode(target_dir).directory().remove(&target);
+        // Of two names of one file both stay.
+        let both_stay = replaced.is_none() && may_have_names(&node);
+        let directory = state.inode(source_dir).directory();
+        directory.removed(source.clone(), source_current && !both_stay);
         let place = (target_dir, target, cookie);
         self.name_moved(&mut state, &node, place, target_current);
         match replaced {
@@ -188,19 +185,24 @@ impl Client {
         current: bool,
     ) {
         moved(state, node, dir);
+        let listed = Listed {
+            name: name.clone(),
+            fid: node.fid,
+            kind: node.attr.kind,
+        };
+        state.inode(dir).directory().made(cookie, listed, current);
         if !current {
             let attributes = Forget::Attributes { fid: node.fid, dir };
             let client = self.clone();
             spawn(async move { client.0.forget(attributes).await });
-            return self.forget_name_later(state, dir, name, node.fid);
+            self.forget_name_later(state, dir, name, node.fid);
         }
-        let listed = Listed {
-            name,
-            fid: node.fid,
-            kind: node.attr.kind,
-        };
-        state.inode(dir).directory().insert(cookie, listed);
     }
+}
+
+/// It may have names beside the one just told of.
+fn may_have_names(node: &Node) -> bool {
+    node.attr.kind != FileKind::Directory && node.attr.nlink > 1
 }
 
 /// While a name is being removed: who opens the file meanwhile tells the MDT.

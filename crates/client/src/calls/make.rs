@@ -116,10 +116,8 @@ impl Client {
             }
             _ => {}
         }
-        if current {
-            let listed = Listed { name, fid, kind };
-            state.inode(dir).directory().insert(cookie, listed);
-        }
+        let listed = Listed { name, fid, kind };
+        state.inode(dir).directory().made(cookie, listed, current);
         let name_valid = current && state.locks.holds(dir, dlm::Bits::NAMES);
         Ok((fid, name_valid))
     }
