@@ -1,17 +1,18 @@
 //! Objects as files: `objects/XX/FID.STRIPE`, hexadecimal, `XX` the lowest byte of the FID.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use base::limits::FILE_BYTES_MAX;
 use base::{ByteRange, Fid};
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, fallocate};
-use nix::unistd::{Whence, lseek};
+use nix::fcntl::{FallocateFlags, OFlag, fallocate, openat};
+use nix::sys::stat::Mode;
+use nix::unistd::{UnlinkatFlags, Whence, lseek, unlinkat};
 
 use super::descriptors::Descriptors;
 use super::{ObjectId, ObjectStat, ObjectStore, SpaceStat};
@@ -27,6 +28,8 @@ const OPEN_FILES_MAX: usize = 512;
 pub struct ObjectFiles {
     dir: PathBuf,
     dir_file: File,
+    /// The directories, open: names are looked up from there, not from the root.
+    shelves: Vec<File>,
     open: Descriptors,
     /// Names in this directory came or went since it was synced.
     changed: [AtomicBool; FAN_OUT],
@@ -41,6 +44,7 @@ impl ObjectFiles {
         let dir = dir.into();
         let dir_file =
             File::open(&dir).map_err(|e| StorageError::from_io(dir.display(), "open it", &e))?;
+        let mut shelves = Vec::with_capacity(FAN_OUT);
         for shelf in 0..FAN_OUT {
             let path = dir.join(format!("{shelf:02x}"));
             match fs::create_dir(&path) {
@@ -49,6 +53,8 @@ impl ObjectFiles {
                 }
                 _ => {}
             }
+            let opened = File::open(&path);
+            shelves.push(opened.map_err(|e| StorageError::from_io(path.display(), "open it", &e))?);
         }
         dir_file
             .sync_all()
@@ -56,24 +62,27 @@ impl ObjectFiles {
         Ok(ObjectFiles {
             dir,
             dir_file,
+            shelves,
             open: Descriptors::new(OPEN_FILES_MAX),
             changed: [const { AtomicBool::new(false) }; FAN_OUT],
             sync_failed: OnceLock::new(),
         })
     }
 
-    fn shelf(&self, id: ObjectId) -> PathBuf {
-        self.dir.join(format!("{:02x}", shelf_of(id)))
+    /// For messages.
+    fn path(&self, id: ObjectId) -> PathBuf {
+        let shelf = self.dir.join(format!("{:02x}", shelf_of(id)));
+        shelf.join(name_of(id))
     }
 
-    fn path(&self, id: ObjectId) -> PathBuf {
-        let name = format!("{:016x}.{:08x}", id.fid.0, id.stripe);
-        self.shelf(id).join(name)
+    fn open_file(&self, id: ObjectId, flags: OFlag) -> io::Result<File> {
+        let flags = flags | OFlag::O_RDWR | OFlag::O_CLOEXEC;
+        let (shelf, mode) = (&self.shelves[shelf_of(id)], Mode::S_IRUSR | Mode::S_IWUSR);
+        Ok(openat(shelf, name_of(id).as_str(), flags, mode)?.into())
     }
 
     fn error(&self, id: ObjectId, action: &'static str) -> impl Fn(io::Error) -> StorageError {
-        let at = self.path(id).display().to_string();
-        move |error| StorageError::from_io(&at, action, &error)
+        move |error| StorageError::from_io(self.path(id).display(), action, &error)
     }
 
     fn too_big(&self, id: ObjectId) -> StorageError {
@@ -83,11 +92,7 @@ impl ObjectFiles {
 
     /// The file, if the object exists.
     fn existing(&self, id: ObjectId) -> Result<Option<Arc<File>>> {
-        let open = || match OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(self.path(id))
-        {
+        let open = || match self.open_file(id, OFlag::empty()) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             opened => opened.map(Some),
         };
@@ -96,19 +101,25 @@ impl ObjectFiles {
 
     /// The file, created if need be.
     fn made(&self, id: ObjectId) -> Result<Arc<File>> {
-        if let Some(file) = self.existing(id)? {
-            return Ok(file);
-        }
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
         let create = || {
-            let file = options.mode(0o600).open(self.path(id))?;
+            let file = self.open_file(id, OFlag::O_CREAT)?;
+            // It may have been there: one needless sync of a directory is cheaper than a second
+            // call for each new object.
             self.changed[shelf_of(id)].store(true, Ordering::Release);
             Ok(Some(file))
         };
         let made = self.open.get(id, create);
         let made = made.map_err(self.error(id, "create it"))?;
         Ok(made.expect("the closure above never gives None"))
+    }
+
+    fn unlink(&self, id: ObjectId) -> io::Result<()> {
+        let shelf = &self.shelves[shelf_of(id)];
+        Ok(unlinkat(
+            shelf,
+            name_of(id).as_str(),
+            UnlinkatFlags::NoRemoveDir,
+        )?)
     }
 
     fn fallocate(
@@ -169,6 +180,11 @@ impl ObjectFiles {
 
 fn shelf_of(id: ObjectId) -> usize {
     id.fid.0 as usize % FAN_OUT
+}
+
+/// What the object's file is called.
+fn name_of(id: ObjectId) -> String {
+    format!("{:016x}.{:08x}", id.fid.0, id.stripe)
 }
 
 /// The object whose file is called `name`.
@@ -275,7 +291,7 @@ impl ObjectStore for ObjectFiles {
     }
 
     fn remove(&self, id: ObjectId) -> Result<bool> {
-        let removed = self.open.forget(id, || fs::remove_file(self.path(id)));
+        let removed = self.open.forget(id, || self.unlink(id));
         match removed {
             Ok(()) => {
                 self.changed[shelf_of(id)].store(true, Ordering::Release);
@@ -303,7 +319,7 @@ impl ObjectStore for ObjectFiles {
         if !changed.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
-        let synced = sync_dir(&self.shelf(id));
+        let synced = self.shelves[shelf_of(id)].sync_all();
         let synced = synced.map_err(self.error(id, "sync its directory"));
         self.note_sync(synced)
     }
@@ -336,8 +352,4 @@ impl ObjectStore for ObjectFiles {
         }
         Ok(())
     }
-}
-
-fn sync_dir(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
 }
