@@ -66,73 +66,14 @@ impl Mds {
     }
 
     fn ask(&mut self, question: Locked, notes: &[Note], out: &mut Vec<Output>) {
-        let (client, about, callback) = match question {
-            Locked::Blocking {
-                client,
-                handle,
-                resource,
-                cover,
-                ..
-            } => {
-                let (fid, bits) = (Fid(resource.id), cover.bits().0);
-                (
-                    client,
-                    About::Blocking,
-                    Callback::Blocking { handle, fid, bits },
-                )
-            }
-            Locked::Withdraw {
-                client,
-                handle,
-                resource,
-                key,
-                bits,
-                version,
-            } => {
-                let dir = Fid(resource.id);
-                let note = notes.iter().find(|note| note.dir == dir && note.key == key);
-                let callback = Callback::Withdraw {
-                    handle,
-                    dir,
-                    bits: bits.0,
-                    name: note.and_then(|note| note.name.clone()),
-                    child: note.map_or(Fid::NONE, |note| note.child),
-                    version,
-                };
-                (
-                    client,
-                    About::Withdrawal {
-                        handle,
-                        dir,
-                        version,
-                    },
-                    callback,
-                )
-            }
-            Locked::Glimpse {
-                client,
-                handle,
-                resource,
-            } => {
-                let fid = Fid(resource.id);
-                (
-                    client,
-                    About::Glimpse { handle },
-                    Callback::Glimpse { handle, fid },
-                )
-            }
-            Locked::ShrinkYourLocks { client } => (
-                client,
-                About::Blocking,
-                Callback::Shrink { locks: SHRINK_BY },
-            ),
-            _ => return,
+        let Some((question, callback)) = phrase(question, notes) else {
+            return;
         };
         self.callbacks.last += 1;
         let id = self.callbacks.last;
-        self.callbacks.open.insert(id, Question { client, about });
+        self.callbacks.open.insert(id, question);
         out.push(Output::Callback {
-            client,
+            client: question.client,
             id,
             callback,
         });
@@ -252,4 +193,61 @@ impl Mds {
             Ok(())
         })
     }
+}
+
+/// What a client is asked, and what its answer will be about; `None` for what is no question.
+fn phrase(question: Locked, notes: &[Note]) -> Option<(Question, Callback)> {
+    let (client, about, callback) = match question {
+        Locked::Blocking {
+            client,
+            handle,
+            resource,
+            cover,
+            ..
+        } => {
+            let (fid, bits) = (Fid(resource.id), cover.bits().0);
+            let callback = Callback::Blocking { handle, fid, bits };
+            (client, About::Blocking, callback)
+        }
+        Locked::Withdraw {
+            client,
+            handle,
+            resource,
+            key,
+            bits,
+            version,
+        } => {
+            let dir = Fid(resource.id);
+            let about = About::Withdrawal {
+                handle,
+                dir,
+                version,
+            };
+            let note = notes.iter().find(|note| note.dir == dir && note.key == key);
+            let callback = Callback::Withdraw {
+                handle,
+                dir,
+                bits: bits.0,
+                name: note.and_then(|note| note.name.clone()),
+                child: note.map_or(Fid::NONE, |note| note.child),
+                version,
+            };
+            (client, about, callback)
+        }
+        Locked::Glimpse {
+            client,
+            handle,
+            resource,
+        } => {
+            let fid = Fid(resource.id);
+            let callback = Callback::Glimpse { handle, fid };
+            (client, About::Glimpse { handle }, callback)
+        }
+        Locked::ShrinkYourLocks { client } => {
+            let callback = Callback::Shrink { locks: SHRINK_BY };
+            (client, About::Blocking, callback)
+        }
+        _ => return None,
+    };
+    Some((Question { client, about }, callback))
 }

@@ -195,8 +195,8 @@ impl Check<'_> {
     fn compare(&mut self) {
         let files = std::mem::take(&mut self.files);
         for (fid, seen) in &files {
-            for (severity, what) in seen.contradictions(*fid) {
-                self.issue(severity, *fid, what);
+            for what in seen.contradictions(*fid) {
+                self.error(*fid, what);
             }
             for spot in &seen.names {
                 let dir = files.get(&spot.dir);
@@ -307,65 +307,72 @@ impl Seen {
         self.has_xattrs = inode.has_xattrs;
     }
 
+    fn is_dir(&self) -> bool {
+        self.kind == Some(FileKind::Directory)
+    }
+
+    fn is_nameless(&self, fid: Fid) -> bool {
+        self.names.is_empty() && fid != Fid::ROOT
+    }
+
     /// What the records of one file say against each other.
-    fn contradictions(&self, fid: Fid) -> Vec<(Severity, String)> {
-        let mut found = Vec::new();
-        let mut claim = |holds: bool, severity: Severity, what: String| {
-            if !holds {
-                found.push((severity, what));
-            }
-        };
-        let error = Severity::Error;
+    fn contradictions(&self, fid: Fid) -> Vec<String> {
         if !self.own && self.inline == 0 {
-            claim(false, error, "has names or attributes but no record".into());
-            return found;
+            return vec!["has names or attributes but no record".into()];
         }
-        let names = self.names.len();
-        let is_dir = self.kind == Some(FileKind::Directory);
-        let nameless = names == 0 && fid != Fid::ROOT;
-        claim(
-            nameless == self.orphan,
-            error,
-            format!("has {names} names, orphan: {}", self.orphan),
-        );
-        claim(
-            !(self.own && self.inline > 0),
-            error,
-            "has two records".into(),
-        );
-        let links = match (is_dir, nameless) {
+        let mut found = Vec::new();
+        self.check_names(fid, &mut found);
+        if self.is_dir() {
+            self.check_directory(&mut found);
+        } else {
+            self.check_file(&mut found);
+        }
+        self.check_place(fid, &mut found);
+        self.check_extras(&mut found);
+        found
+    }
+
+    fn check_names(&self, fid: Fid, found: &mut Vec<String>) {
+        let (names, nameless) = (self.names.len(), self.is_nameless(fid));
+        if nameless != self.orphan {
+            found.push(format!("has {names} names, orphan: {}", self.orphan));
+        }
+        if self.own && self.inline > 0 {
+            found.push("has two records".into());
+        }
+        let links = match (self.is_dir(), nameless) {
             (_, true) => 0,
             (true, false) => 2 + self.subdirs,
             (false, false) => names as u32,
         };
-        claim(
-            self.nlink == links,
-            error,
-            format!("counts {} links, has {links}", self.nlink),
-        );
-        if is_dir {
-            claim(
-                names <= 1,
-                error,
-                "is a directory with several names".into(),
-            );
-            let children = self.children;
-            let what = format!("counts {} entries, has {children}", self.entries);
-            claim(self.entries == children, error, what);
-        } else {
-            claim(
-                (self.inline == 1) == (names == 1),
-                error,
-                "its record is in the wrong place".into(),
-            );
-            let linked = if names > 1 { names as u32 } else { 0 };
-            claim(
-                self.links == linked,
-                error,
-                format!("has {} link records", self.links),
-            );
+        if self.nlink != links {
+            found.push(format!("counts {} links, has {links}", self.nlink));
         }
-        let place = match (fid, is_dir, &self.names[..]) {
+    }
+
+    fn check_directory(&self, found: &mut Vec<String>) {
+        if self.names.len() > 1 {
+            found.push("is a directory with several names".into());
+        }
+        let (counted, children) = (self.entries, self.children);
+        if counted != children {
+            found.push(format!("counts {counted} entries, has {children}"));
+        }
+    }
+
+    fn check_file(&self, found: &mut Vec<String>) {
+        let names = self.names.len();
+        if (self.inline == 1) != (names == 1) {
+            found.push("its record is in the wrong place".into());
+        }
+        let linked = if names > 1 { names as u32 } else { 0 };
+        if self.links != linked {
+            found.push(format!("has {} link records", self.links));
+        }
+    }
+
+    fn check_place(&self, fid: Fid, found: &mut Vec<String>) {
+        let place = match (fid, self.is_dir(), &self.names[..]) {
             (Fid::ROOT, ..) => Place::Directory(Spot {
                 dir: Fid::ROOT,
                 cookie: 0,
@@ -374,22 +381,17 @@ impl Seen {
             (_, false, [spot]) => Place::Entry(*spot),
             _ => Place::Own,
         };
-        claim(
-            self.place == Some(place),
-            error,
-            format!("is at {place:?}, not {:?}", self.place),
-        );
-        claim(
-            self.has_xattrs == self.xattrs,
-            error,
-            "miscounts extended attributes".into(),
-        );
-        let symlink = self.kind == Some(FileKind::Symlink);
-        claim(
-            self.target == symlink,
-            error,
-            "has a symlink's target or lacks it".into(),
-        );
-        found
+        if self.place != Some(place) {
+            found.push(format!("is at {place:?}, not {:?}", self.place));
+        }
+    }
+
+    fn check_extras(&self, found: &mut Vec<String>) {
+        if self.has_xattrs != self.xattrs {
+            found.push("miscounts extended attributes".into());
+        }
+        if self.target != (self.kind == Some(FileKind::Symlink)) {
+            found.push("has a symlink's target or lacks it".into());
+        }
     }
 }

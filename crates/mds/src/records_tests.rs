@@ -41,7 +41,7 @@ fn golden<T: Record + PartialEq + std::fmt::Debug>(record: &T, expected: &str) {
 
 #[test]
 fn golden_bytes() {
-    let inode_hex = "00a403e8076401000001010180804001030205010506050805ac02080900";
+    let inode_hex = "00a403e80764010000010101808040010302050105040506050805ac02080900";
     golden(&inode(), &format!("01{inode_hex}"));
     let name = Name::try_from("ab").expect("valid");
     let fid = Fid::new(0x400, 1);

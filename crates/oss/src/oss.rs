@@ -239,13 +239,8 @@ impl Oss {
 
     /// Hands a request to its operation.
     fn start(&mut self, now: Tick, wall: Timestamp, call: Call<'_>) -> Outcome<Step> {
-        let Call {
-            client,
-            request,
-            bulk,
-            ..
-        } = call;
-        match request {
+        let (client, bulk) = (call.client, call.bulk);
+        match call.request {
             Request::Enqueue {
                 object,
                 mode,
@@ -254,23 +249,60 @@ impl Oss {
                 let wish = Wish::of(object, mode, range)?;
                 Ok(Step::Park(Job::Enqueue, Need::Grant(wish)))
             }
+            Request::Glimpse {
+                object,
+                speculative,
+            } => glimpse(object, speculative),
+            Request::Seek {
+                object,
+                offset,
+                hole,
+            } => seek(Seek {
+                object,
+                offset,
+                hole,
+            }),
+            Request::Sync => Ok(Step::Sync),
+            Request::Destroy { objects } => self.destroy(now, wall, &objects),
+            Request::Cancel { handles } => {
+                self.locks.tell(now, Input::Cancel { client, handles });
+                Step::answer(Reply::Done)
+            }
+            Request::StatFs => Step::answer(Reply::Space(self.objects.space()?)),
+            request @ (Request::Read { .. } | Request::Write { .. } | Request::Append { .. }) => {
+                self.start_io(now, client, request, bulk)
+            }
+            request @ (Request::Truncate { .. } | Request::Allocate { .. }) => {
+                self.start_resizing(now, client, request)
+            }
+        }
+    }
+
+    /// The same for what reads and changes bytes.
+    fn start_io(
+        &mut self,
+        now: Tick,
+        client: ClientId,
+        request: Request,
+        bulk: &[u8],
+    ) -> Outcome<Step> {
+        match request {
             Request::Read {
                 object,
                 offset,
                 len,
                 lock_mode,
                 under,
-            } => self.read(
-                now,
-                client,
-                &Read {
+            } => {
+                let read = Read {
                     object,
                     offset,
                     len,
                     lock_mode,
                     under,
-                },
-            ),
+                };
+                self.read(now, client, &read)
+            }
             Request::Write {
                 object,
                 offset,
@@ -279,34 +311,33 @@ impl Oss {
                 mtime,
                 under,
             } => {
-                let data = part(bulk, place)?;
-                let change = Change { ticket, mtime };
-                self.write(
-                    now,
-                    client,
-                    &Write {
-                        object,
-                        offset,
-                        data,
-                        change,
-                        under,
-                    },
-                )
+                let write = Write {
+                    object,
+                    offset,
+                    data: part(bulk, place)?,
+                    change: Change { ticket, mtime },
+                    under,
+                };
+                self.write(now, client, &write)
             }
             Request::Append {
                 object,
                 bulk: place,
                 ticket,
                 mtime,
-            } => {
-                let data = part(bulk, place)?.to_vec();
-                self.append(Append {
-                    object,
-                    data,
-                    change: Change { ticket, mtime },
-                    from: 0,
-                })
-            }
+            } => self.append(Append {
+                object,
+                data: part(bulk, place)?.to_vec(),
+                change: Change { ticket, mtime },
+                from: 0,
+            }),
+            _ => Err(FsError::NotSupported.into()),
+        }
+    }
+
+    /// The same for what changes where bytes may be.
+    fn start_resizing(&mut self, now: Tick, client: ClientId, request: Request) -> Outcome<Step> {
+        match request {
             Request::Truncate {
                 object,
                 size,
@@ -333,26 +364,7 @@ impl Oss {
                 mode,
                 change: Change { ticket, mtime },
             }),
-            Request::Glimpse {
-                object,
-                speculative,
-            } => glimpse(object, speculative),
-            Request::Seek {
-                object,
-                offset,
-                hole,
-            } => seek(Seek {
-                object,
-                offset,
-                hole,
-            }),
-            Request::Sync => Ok(Step::Sync),
-            Request::Destroy { objects } => self.destroy(now, wall, &objects),
-            Request::Cancel { handles } => {
-                self.locks.tell(now, Input::Cancel { client, handles });
-                Step::answer(Reply::Done)
-            }
-            Request::StatFs => Step::answer(Reply::Space(self.objects.space()?)),
+            _ => Err(FsError::NotSupported.into()),
         }
     }
 

@@ -21,6 +21,7 @@ pub mod replier;
 pub mod requester;
 mod server;
 pub mod server_session;
+pub mod serving;
 pub mod session;
 mod threads;
 mod transport;

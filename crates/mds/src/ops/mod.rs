@@ -221,28 +221,35 @@ pub trait Op {
     fn run(&self, ctx: &mut Ctx<'_, '_>) -> Result<Reply>;
 }
 
-/// Calls `with` with the operation of `request`; `Invalid` for requests that are not operations
-/// on the namespace (locks and durability are the core's affair).
+/// Calls `with` with the operation of `request`; `None` for requests that are not operations on the
+/// namespace (locks and durability are the core's affair).
 pub fn with_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option<R> {
+    match request {
+        Request::Create { .. }
+        | Request::Link { .. }
+        | Request::Unlink { .. }
+        | Request::Rename { .. } => with_name_op(request, with),
+        Request::SetAttr { .. }
+        | Request::Open { .. }
+        | Request::Close { .. }
+        | Request::GetXattrs { .. }
+        | Request::SetXattr { .. }
+        | Request::RemoveXattr { .. } => with_file_op(request, with),
+        Request::AllocSequences
+        | Request::GetAttr { .. }
+        | Request::Lookup { .. }
+        | Request::LookupParent { .. }
+        | Request::ReadDir { .. }
+        | Request::ReadLink { .. }
+        | Request::StatFs
+        | Request::PathOf { .. } => with_look(request, with),
+        Request::Cancel { .. } | Request::Convert { .. } | Request::Sync => None,
+    }
+}
+
+/// The same for what changes names.
+fn with_name_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option<R> {
     Some(match request {
-        Request::AllocSequences => with(&sequence::AllocSequences),
-        Request::GetAttr { fid, .. } => with(&getattr::GetAttr { fid: *fid }),
-        Request::Lookup { dir, name } => with(&lookup::Lookup { dir: *dir, name }),
-        Request::LookupParent { dir } => with(&lookup::LookupParent { dir: *dir }),
-        Request::ReadDir {
-            dir,
-            cookie,
-            attrs_max,
-            entries_max,
-            bytes_max,
-        } => with(&readdir::ReadDir {
-            dir: *dir,
-            cookie: *cookie,
-            attrs_max: *attrs_max,
-            entries_max: *entries_max,
-            bytes_max: *bytes_max,
-        }),
-        Request::ReadLink { fid } => with(&getattr::ReadLink { fid: *fid }),
         Request::Create {
             dir,
             name,
@@ -290,6 +297,13 @@ pub fn with_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option<
             mode: *mode,
             caller: *caller,
         }),
+        _ => return None,
+    })
+}
+
+/// The same for what is about one file.
+fn with_file_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option<R> {
+    Some(match request {
         Request::SetAttr {
             fid, change, under, ..
         } => with(&setattr::SetAttrOp {
@@ -328,9 +342,34 @@ pub fn with_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option<
             mode: *mode,
         }),
         Request::RemoveXattr { fid, name } => with(&xattr::RemoveXattr { fid: *fid, name }),
+        _ => return None,
+    })
+}
+
+/// The same for what changes nothing in the namespace.
+fn with_look<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option<R> {
+    Some(match request {
+        Request::AllocSequences => with(&sequence::AllocSequences),
+        Request::GetAttr { fid, .. } => with(&getattr::GetAttr { fid: *fid }),
+        Request::Lookup { dir, name } => with(&lookup::Lookup { dir: *dir, name }),
+        Request::LookupParent { dir } => with(&lookup::LookupParent { dir: *dir }),
+        Request::ReadDir {
+            dir,
+            cookie,
+            attrs_max,
+            entries_max,
+            bytes_max,
+        } => with(&readdir::ReadDir {
+            dir: *dir,
+            cookie: *cookie,
+            attrs_max: *attrs_max,
+            entries_max: *entries_max,
+            bytes_max: *bytes_max,
+        }),
+        Request::ReadLink { fid } => with(&getattr::ReadLink { fid: *fid }),
         Request::StatFs => with(&statfs::StatFs),
         Request::PathOf { fid } => with(&path::PathOf { fid: *fid }),
-        Request::Cancel { .. } | Request::Convert { .. } | Request::Sync => return None,
+        _ => return None,
     })
 }
 

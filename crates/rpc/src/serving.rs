@@ -1,0 +1,395 @@
+//! A target's state machine on a network: a thin rim that hands it requests, answers to callbacks,
+//! events and time, one at a time, and does what comes out in that order, before anybody else's
+//! turn.
+//!
+//! The machine is never entered from what it says: answers and events that come while it is held,
+//! perhaps by the very thread that they come on, wait in an inbox, which its holder empties.
+
+mod frames;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use base::{ClientId, Clock, Disrupted, Tick, Timestamp, Transno, Xid};
+use wire::handshake::Refusal;
+
+use crate::batch::{Batch, Message, ReplyBatch};
+use crate::server::{Connected, LastCommitted, PeerInfo, Responder, Service};
+use crate::threads::{self, lock, wait_until};
+use frames::Frames;
+
+/// How often the machine is told what time it is.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What time it is, by both clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// For durations.
+    pub now: Tick,
+    /// For files.
+    pub wall: Timestamp,
+}
+
+/// A frame of requests that came.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival<'b> {
+    /// Whose.
+    pub client: ClientId,
+    /// Its slot: a resend comes in the same one.
+    pub slot: u16,
+    /// Its number.
+    pub xid: Xid,
+    /// The tag of its first request; each of the others has the next one.
+    pub first_tag: u64,
+    /// The requests, and their data.
+    pub batch: &'b Batch,
+}
+
+/// One thing that a machine wants done.
+pub enum Effect<A, C> {
+    /// A request is answered.
+    Answer {
+        /// Which.
+        tag: u64,
+        /// With what.
+        answer: A,
+        /// The change it made; zero: none.
+        transno: Transno,
+    },
+    /// Ask a client something; the answer comes back with `id`.
+    CallBack {
+        /// Whom.
+        client: ClientId,
+        /// The question's name.
+        id: u64,
+        /// The question.
+        message: Message,
+    },
+    /// A client has not answered in time: its session ends, and then [`Machine::evict`] is called.
+    Evict {
+        /// Whom.
+        client: ClientId,
+    },
+    /// The target serves no longer.
+    Stop {
+        /// Why, for the log.
+        reason: String,
+    },
+    /// What the rim around this one does.
+    Chore(C),
+}
+
+/// A target as a state machine: no threads, no sockets, no clock.
+pub trait Machine: Send + Sized + 'static {
+    /// What comes out of every call, in order.
+    type Output;
+    /// The answer to one request.
+    type Answer: Send;
+    /// What it hears beside requests and answers.
+    type Event: Send;
+    /// What takes its time, and is done outside.
+    type Chore;
+
+    /// Every change up to here is durable.
+    fn committed(&self) -> Transno;
+    /// A client's session begins.
+    fn connected(&mut self, client: ClientId, peer: &PeerInfo);
+    /// Requests came. Each is answered by an [`Effect::Answer`], now or later.
+    fn requests(&mut self, moment: Moment, arrival: Arrival<'_>, out: &mut Vec<Self::Output>);
+    /// A client has answered the callback `id`.
+    fn answered(
+        &mut self,
+        moment: Moment,
+        client: ClientId,
+        id: u64,
+        answer: &Message,
+        out: &mut Vec<Self::Output>,
+    );
+    /// Something else happened.
+    fn hear(&mut self, moment: Moment, event: Self::Event, out: &mut Vec<Self::Output>);
+    /// A client's session has ended.
+    fn evict(&mut self, moment: Moment, client: ClientId, out: &mut Vec<Self::Output>);
+    /// Time has passed.
+    fn tick(&mut self, moment: Moment, out: &mut Vec<Self::Output>);
+    /// What an output asks for.
+    fn effect(output: Self::Output) -> Effect<Self::Answer, Self::Chore>;
+    /// The reply to a frame, its answers being in the order of its requests. The transno is filled
+    /// in by the caller.
+    fn pack(answers: Vec<Self::Answer>) -> ReplyBatch;
+}
+
+/// Does a machine's chores; called while the machine is held: must not block.
+pub type DoChore<M> = Box<dyn Fn(&Arc<Serving<M>>, <M as Machine>::Chore) + Send + Sync>;
+
+/// A machine that is served. [`Serving::stop`] ends its thread.
+pub struct Serving<M: Machine> {
+    state: Mutex<State<M>>,
+    inbox: Mutex<VecDeque<News<M::Event>>>,
+    do_chore: DoChore<M>,
+    last_committed: Arc<LastCommitted>,
+    clock: Arc<dyn Clock>,
+    ending: Mutex<bool>,
+    wake: Condvar,
+    ticker: Mutex<Option<JoinHandle<()>>>,
+    /// For answers that may come when all is over.
+    myself: Weak<Serving<M>>,
+}
+
+struct State<M: Machine> {
+    machine: M,
+    sessions: HashMap<ClientId, Arc<Connected>>,
+    frames: Frames<M::Answer>,
+    stopped: Option<String>,
+}
+
+/// What came while the machine was held.
+enum News<E> {
+    Answered(ClientId, u64, Message),
+    Event(E),
+}
+
+impl<M: Machine> Serving<M> {
+    /// Starts the thread called `ticker` that tells the machine the time. `last_committed` is the
+    /// one that the target is served with.
+    pub fn start(
+        machine: M,
+        ticker: &str,
+        last_committed: Arc<LastCommitted>,
+        clock: Arc<dyn Clock>,
+        do_chore: DoChore<M>,
+    ) -> io::Result<Arc<Serving<M>>> {
+        last_committed.set(machine.committed());
+        let serving = Arc::new_cyclic(|myself| Serving {
+            state: Mutex::new(State {
+                machine,
+                sessions: HashMap::new(),
+                frames: Frames::default(),
+                stopped: None,
+            }),
+            inbox: Mutex::default(),
+            do_chore,
+            last_committed,
+            clock,
+            ending: Mutex::default(),
+            wake: Condvar::new(),
+            ticker: Mutex::default(),
+            myself: myself.clone(),
+        });
+        let ticking = serving.clone();
+        let thread = threads::spawn(ticker, move || ticking.run_ticks())?;
+        *lock(&serving.ticker) = Some(thread);
+        Ok(serving)
+    }
+
+    /// What to hand to [`crate::ServedTarget`].
+    pub fn service(&self) -> Arc<dyn Service> {
+        Arc::new(Served(self.strong()))
+    }
+
+    /// Why the target no longer serves, if it does not.
+    pub fn stopped(&self) -> Option<String> {
+        lock(&self.state).stopped.clone()
+    }
+
+    /// Ends the thread.
+    pub fn stop(&self) {
+        *lock(&self.ending) = true;
+        self.wake.notify_all();
+        if let Some(thread) = lock(&self.ticker).take() {
+            threads::join(thread);
+        }
+    }
+
+    /// An event comes; whoever holds the machine takes it in when done.
+    pub fn hear(&self, event: M::Event) {
+        self.take_in(News::Event(event));
+    }
+
+    /// Runs `act` on the machine and does what comes out.
+    pub fn with(&self, act: impl FnOnce(&mut M, Moment, &mut Vec<M::Output>)) {
+        self.with_state(|state, moment, out| act(&mut state.machine, moment, out));
+    }
+
+    fn strong(&self) -> Arc<Serving<M>> {
+        self.myself
+            .upgrade()
+            .expect("whoever calls a method of it has it, and it is made in an Arc only")
+    }
+
+    fn moment(&self) -> Moment {
+        Moment {
+            now: self.clock.tick(),
+            wall: self.clock.now(),
+        }
+    }
+
+    fn with_state(&self, act: impl FnOnce(&mut State<M>, Moment, &mut Vec<M::Output>)) {
+        let mut state = lock(&self.state);
+        let mut out = Vec::new();
+        act(&mut state, self.moment(), &mut out);
+        self.emit(&mut state, out);
+        drop(state);
+        self.empty_inbox();
+    }
+
+    fn take_in(&self, news: News<M::Event>) {
+        lock(&self.inbox).push_back(news);
+        self.empty_inbox();
+    }
+
+    /// Takes in what came meanwhile. Whoever finds the machine held leaves it to its holder, who
+    /// comes here next.
+    fn empty_inbox(&self) {
+        while !lock(&self.inbox).is_empty() {
+            let Ok(mut state) = self.state.try_lock() else {
+                return;
+            };
+            let (news, mut out) = (std::mem::take(&mut *lock(&self.inbox)), Vec::new());
+            let (moment, machine) = (self.moment(), &mut state.machine);
+            for news in news {
+                match news {
+                    News::Answered(client, id, answer) => {
+                        machine.answered(moment, client, id, &answer, &mut out);
+                    }
+                    News::Event(event) => machine.hear(moment, event, &mut out),
+                }
+            }
+            self.emit(&mut state, out);
+        }
+    }
+
+    fn emit(&self, state: &mut State<M>, mut out: Vec<M::Output>) {
+        // What is durable is known before the replies that say so leave.
+        self.last_committed.set(state.machine.committed());
+        while !out.is_empty() {
+            let mut more = Vec::new();
+            for output in out {
+                self.apply(state, M::effect(output), &mut more);
+            }
+            out = more;
+        }
+    }
+
+    fn apply(
+        &self,
+        state: &mut State<M>,
+        effect: Effect<M::Answer, M::Chore>,
+        more: &mut Vec<M::Output>,
+    ) {
+        match effect {
+            Effect::Answer {
+                tag,
+                answer,
+                transno,
+            } => {
+                if let Some(frame) = state.frames.answer(tag, answer, transno) {
+                    let transno = frame.transno;
+                    let reply = M::pack(frame.answers);
+                    frame.responder.reply(ReplyBatch { transno, ..reply });
+                }
+            }
+            Effect::CallBack {
+                client,
+                id,
+                message,
+            } => self.call_back(state, client, id, message),
+            Effect::Evict { client } => {
+                tracing::warn!(%client, "evicted: a callback was not answered in time");
+                if let Some(session) = state.sessions.remove(&client) {
+                    session.evict();
+                }
+                self.end_client(state, client, more);
+            }
+            Effect::Stop { reason } => {
+                tracing::error!(reason, "the target stops");
+                state.stopped = Some(reason);
+            }
+            Effect::Chore(chore) => (self.do_chore)(&self.strong(), chore),
+        }
+    }
+
+    fn call_back(&self, state: &State<M>, client: ClientId, id: u64, message: Message) {
+        // Without a session its locks are about to go, and the answer with them.
+        let Some(session) = state.sessions.get(&client) else {
+            return;
+        };
+        let serving = self.myself.clone();
+        let on_reply = move |answer: Result<Message, Disrupted>| {
+            // No answer: the client's end is told by other ways.
+            if let (Some(serving), Ok(answer)) = (serving.upgrade(), answer) {
+                serving.take_in(News::Answered(client, id, answer));
+            }
+        };
+        session.callback(message, Box::new(on_reply));
+    }
+
+    fn end_client(&self, state: &mut State<M>, client: ClientId, out: &mut Vec<M::Output>) {
+        state.frames.forget(client);
+        state.machine.evict(self.moment(), client, out);
+    }
+
+    fn run_ticks(&self) {
+        let mut ending = lock(&self.ending);
+        while !*ending {
+            drop(wait_until(&self.wake, ending, Some(Instant::now() + TICK)));
+            self.with(|machine, moment, out| machine.tick(moment, out));
+            ending = lock(&self.ending);
+        }
+    }
+
+    fn run_batch(&self, client: ClientId, batch: &Batch, responder: Responder) {
+        self.with_state(|state, moment, out| {
+            if batch.messages.is_empty() || !state.sessions.contains_key(&client) {
+                // It went while its request was on the way; nothing may come into being for it.
+                return responder.reply(ReplyBatch::default());
+            }
+            let (slot, xid) = (responder.slot(), responder.xid());
+            let first_tag = state.frames.begin(responder, batch.messages.len());
+            let arrival = Arrival {
+                client,
+                slot,
+                xid,
+                first_tag,
+                batch,
+            };
+            state.machine.requests(moment, arrival, out);
+        });
+    }
+}
+
+/// What the server of connections calls.
+struct Served<M: Machine>(Arc<Serving<M>>);
+
+impl<M: Machine> Service for Served<M> {
+    fn connected(&self, session: Arc<Connected>) -> Result<(), Refusal> {
+        let mut state = lock(&self.0.state);
+        state.machine.connected(session.client(), session.peer());
+        state.sessions.insert(session.client(), session);
+        Ok(())
+    }
+
+    fn request(
+        &self,
+        session: &Arc<Connected>,
+        _xid: Xid,
+        _resent: bool,
+        batch: Batch,
+        responder: Responder,
+    ) {
+        self.0.run_batch(session.client(), &batch, responder);
+    }
+
+    fn disconnected(&self, client: ClientId) {
+        tracing::debug!(%client, "disconnected; its locks stay");
+    }
+
+    fn expired(&self, client: ClientId) {
+        self.0.with_state(|state, _, out| {
+            state.sessions.remove(&client);
+            self.0.end_client(state, client, out);
+        });
+    }
+}

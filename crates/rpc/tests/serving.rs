@@ -1,0 +1,251 @@
+//! A machine behind a server: what it is told, in which order, and what becomes of what it says.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use base::{BootEpoch, ClientId, Disrupted, SystemClock, TargetName, Transno};
+use rpc::serving::{Arrival, Effect, Machine, Moment, Serving};
+use rpc::{
+    Address, Batch, CallbackResponder, ClientHandler, ClientUuid, LastCommitted, MemPort, Message,
+    Peer, PeerConfig, PeerInfo, Policy, ReplyBatch, ReplyMessage, ServedTarget, Server,
+    ServerConfig,
+};
+
+/// Is answered at once, with what it says.
+const ECHO: u16 = 1;
+/// Waits until it is released.
+const PARK: u16 = 2;
+/// Asks its client; what that answers is its answer.
+const ASK: u16 = 3;
+/// Its client is found to be dead.
+const EVICT: u16 = 4;
+/// Is done outside, and answered then.
+const CHORE: u16 = 5;
+
+type Told = Effect<Vec<u8>, u64>;
+
+/// Counts changes: each answer is one.
+#[derive(Default)]
+struct Toy {
+    changes: u64,
+    parked: VecDeque<(u64, Vec<u8>)>,
+    asked: VecDeque<u64>,
+    evicted: Arc<Mutex<Vec<ClientId>>>,
+}
+
+enum Event {
+    /// The request that came last is released first.
+    Release,
+    Done(u64),
+}
+
+impl Toy {
+    fn answer(&mut self, tag: u64, answer: Vec<u8>) -> Told {
+        self.changes += 1;
+        let transno = Transno(self.changes);
+        Effect::Answer {
+            tag,
+            answer,
+            transno,
+        }
+    }
+}
+
+impl Machine for Toy {
+    type Output = Told;
+    type Answer = Vec<u8>;
+    type Event = Event;
+    type Chore = u64;
+
+    fn committed(&self) -> Transno {
+        Transno(self.changes)
+    }
+
+    fn connected(&mut self, _: ClientId, _: &PeerInfo) {}
+
+    fn requests(&mut self, _: Moment, arrival: Arrival<'_>, out: &mut Vec<Told>) {
+        let client = arrival.client;
+        for (tag, message) in (arrival.first_tag..).zip(&arrival.batch.messages) {
+            match message.opcode {
+                ECHO => out.push(self.answer(tag, message.body.clone())),
+                PARK => self.parked.push_back((tag, message.body.clone())),
+                ASK => {
+                    self.asked.push_back(tag);
+                    out.push(Effect::CallBack {
+                        client,
+                        id: tag,
+                        message: message.clone(),
+                    });
+                }
+                CHORE => out.push(Effect::Chore(tag)),
+                _ => out.push(Effect::Evict { client }),
+            }
+        }
+    }
+
+    fn answered(&mut self, _: Moment, _: ClientId, id: u64, answer: &Message, out: &mut Vec<Told>) {
+        assert_eq!(self.asked.pop_front(), Some(id));
+        out.push(self.answer(id, answer.body.clone()));
+    }
+
+    fn hear(&mut self, _: Moment, event: Event, out: &mut Vec<Told>) {
+        match event {
+            Event::Release => {
+                let (tag, body) = self.parked.pop_back().expect("something is parked");
+                out.push(self.answer(tag, body));
+            }
+            Event::Done(tag) => out.push(self.answer(tag, b"done".to_vec())),
+        }
+    }
+
+    fn evict(&mut self, _: Moment, client: ClientId, _: &mut Vec<Told>) {
+        self.evicted.lock().expect("no panic").push(client);
+    }
+
+    fn tick(&mut self, _: Moment, _: &mut Vec<Told>) {}
+
+    fn effect(output: Told) -> Told {
+        output
+    }
+
+    fn pack(answers: Vec<Vec<u8>>) -> ReplyBatch {
+        let replies = answers
+            .into_iter()
+            .map(|body| ReplyMessage { status: 0, body });
+        ReplyBatch {
+            replies: replies.collect(),
+            ..ReplyBatch::default()
+        }
+    }
+}
+
+/// Turns what it is asked around.
+struct Client;
+
+impl ClientHandler for Client {
+    fn callback(&self, mut message: Message, responder: CallbackResponder) {
+        message.body.reverse();
+        responder.reply(message);
+    }
+
+    fn epoch_changed(&self, _: BootEpoch, _: BootEpoch) {}
+
+    fn evicted(&self) {}
+
+    fn last_committed(&self, _: Transno) {}
+}
+
+struct Rig {
+    peer: Peer,
+    serving: Arc<Serving<Toy>>,
+    evicted: Arc<Mutex<Vec<ClientId>>>,
+    _server: Server,
+}
+
+impl Rig {
+    fn new(name: &str) -> Rig {
+        let (toy, target) = (Toy::default(), TargetName::mdt(0));
+        let evicted = toy.evicted.clone();
+        let last_committed = LastCommitted::new(Transno(0));
+        let clock = Arc::new(SystemClock::default());
+        // A chore that is done at once, while the machine is held.
+        let done = |serving: &Arc<Serving<Toy>>, tag| serving.hear(Event::Done(tag));
+        let serving = Serving::start(
+            toy,
+            "toy-tick",
+            last_committed.clone(),
+            clock.clone(),
+            Box::new(done),
+        );
+        let serving = serving.expect("a thread starts");
+        let served = ServedTarget {
+            name: target,
+            key: None,
+            boot_epoch: BootEpoch(1),
+            last_committed,
+            service: serving.service(),
+        };
+        let listen = vec![Address::Mem(MemPort::new(name))];
+        let server = Server::start(ServerConfig::new(listen), vec![served]).expect("listens");
+        let config = PeerConfig {
+            target,
+            addresses: server.local_addresses().to_vec(),
+            uuid: ClientUuid([1; 16]),
+            incarnation: 1,
+            key: None,
+            insecure: false,
+            policy: Policy::Hard,
+            lanes: 1,
+        };
+        Rig {
+            peer: Peer::new(config, Arc::new(Client), clock).expect("starts"),
+            serving,
+            evicted,
+            _server: server,
+        }
+    }
+
+    fn call(&self, requests: &[(u16, &str)]) -> rpc::CallFuture {
+        let messages = requests.iter().map(|(opcode, body)| Message {
+            opcode: *opcode,
+            body: body.as_bytes().to_vec(),
+        });
+        self.peer.call(Batch {
+            messages: messages.collect(),
+            bulk: Vec::new(),
+        })
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.peer.close();
+        self.serving.stop();
+    }
+}
+
+fn bodies(reply: &ReplyBatch) -> Vec<&str> {
+    let bodies = reply.replies.iter().map(|reply| &reply.body[..]);
+    bodies
+        .map(|body| std::str::from_utf8(body).expect("text"))
+        .collect()
+}
+
+#[test]
+fn a_frame_is_answered_when_all_of_it_is_in_the_order_of_its_requests() {
+    let rig = Rig::new("serving-order");
+    let waiting = rig.call(&[(PARK, "a"), (ECHO, "b"), (PARK, "c")]);
+    let other = rig.call(&[(ECHO, "d")]).wait().expect("answered");
+    assert_eq!(bodies(&other), ["d"], "another frame does not wait for it");
+    rig.serving.hear(Event::Release);
+    rig.serving.hear(Event::Release);
+    let reply = waiting.wait().expect("answered");
+    assert_eq!(bodies(&reply), ["a", "b", "c"]);
+    assert_eq!(reply.transno, Transno(4), "the last change of the frame");
+    let empty = rig.call(&[]).wait().expect("answered");
+    assert!(empty.replies.is_empty());
+}
+
+#[test]
+fn what_comes_while_the_machine_is_held_is_heard_after() {
+    let rig = Rig::new("serving-inbox");
+    let reply = rig.call(&[(CHORE, ""), (ASK, "abc"), (ECHO, "x")]);
+    let reply = reply.wait().expect("answered");
+    assert_eq!(bodies(&reply), ["done", "cba", "x"]);
+    assert_eq!(rig.peer.last_committed(), Transno(3));
+}
+
+#[test]
+fn a_client_found_dead_loses_its_session_and_the_machine_hears_of_it() {
+    let rig = Rig::new("serving-evict");
+    let client = rig.call(&[(ECHO, "")]).wait().map(|_| rig.peer.client());
+    let client = client.expect("answered");
+    let waiting = rig.call(&[(PARK, "a")]);
+    let gone = rig.call(&[(EVICT, "")]);
+    assert_eq!(waiting.wait().err(), Some(Disrupted::Evicted));
+    assert_eq!(gone.wait().err(), Some(Disrupted::Evicted));
+    assert_eq!(*rig.evicted.lock().expect("no panic"), [client]);
+    // A new session begins; the old one's requests are not answered in it.
+    let again = rig.call(&[(ECHO, "e")]).wait().expect("answered");
+    assert_eq!(bodies(&again), ["e"]);
+}
