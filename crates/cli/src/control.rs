@@ -17,7 +17,6 @@ use client::{Mounted, params, stats::Snapshot};
 use fuse::kernel::Mount;
 use fuse::kernel::mount::{DeviceNumber, mounts, resolve};
 use fuse::translate::FileSystem;
-use fuse::translate::gate::Gate;
 use nix::sys::socket::{Shutdown, shutdown};
 use serde::{Deserialize, Serialize};
 
@@ -99,8 +98,6 @@ pub struct Status {
 pub struct Served {
     /// The file system.
     pub mounted: Arc<Mutex<Mounted>>,
-    /// The kernel's caches.
-    pub gate: Arc<Gate>,
     /// The calls under way.
     pub files: Arc<FileSystem>,
 }
@@ -238,11 +235,7 @@ fn answer(question: Question, served: &Served) -> Answer {
             sizes: client.sizes(),
             parked: served.files.parked(),
         }),
-        Question::Stats => {
-            let mut stats = client.stats();
-            stats.inc_epoch = served.gate.epochs();
-            Answer::Stats(Box::new(stats))
-        }
+        Question::Stats => Answer::Stats(Box::new(client.stats())),
         Question::Clear => {
             client.counters().clear();
             Answer::Done

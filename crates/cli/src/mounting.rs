@@ -72,7 +72,6 @@ impl Mounting {
             &mount,
             Served {
                 mounted: mounted.clone(),
-                gate: gate.clone(),
                 files,
             },
         )?;

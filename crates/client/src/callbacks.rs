@@ -13,9 +13,9 @@ use wire::{opcode, ost};
 use crate::cache::State;
 use crate::cache::inode::Covered;
 use crate::client::Client;
-use crate::executor::{join_all, spawn};
+use crate::executor::{Oneshot, join_all, oneshot, spawn};
 use crate::io::close::READING;
-use crate::kernel::Forget;
+use crate::kernel::{Forget, ForgetName};
 use crate::locks::{GivingUp, Holder};
 use crate::stats::bump;
 
@@ -112,7 +112,7 @@ impl Client {
 
     /// One name or child of a leased directory is valid no more; the lease stays.
     async fn withdraw(&self, dir: Fid, bits: Bits, name: Option<Name>, child: Fid) {
-        let mut forget = Vec::new();
+        let mut forget = Going::default();
         let readers = {
             let mut state = self.lock();
             state.withdraw();
@@ -122,7 +122,7 @@ impl Client {
                 directory.forget_list();
                 state.inode(dir).covered = Covered::No;
                 let range = base::ByteRange::ALL;
-                forget.push(Forget::Pages { fid: dir, range });
+                forget.forget(Forget::Pages { fid: dir, range });
             }
             let lost = match (&name, bits.contains(Bits::NAMES)) {
                 (Some(name), true) => state.inode(dir).directory().forget_name(name),
@@ -130,7 +130,7 @@ impl Client {
             };
             if child != Fid::NONE && bits.contains(Bits::CHILD) {
                 uncover(&mut state, child);
-                forget.push(Forget::Attributes { fid: child, dir });
+                forget.forget(Forget::Attributes { fid: child, dir });
             }
             let lost = lost
                 .map(|named| named.fid)
@@ -140,23 +140,24 @@ impl Client {
             }
             unregistered_readers(&mut state, child)
         };
-        let waits = forget.into_iter().map(|what| self.0.forget(what)).collect();
-        join_all(waits).await;
+        forget.gone(self).await;
         if readers {
             self.register_reader(child).await;
         }
     }
 
-    /// The kernel shall forget a name that leads to `fid` no more. Where that can be put off, it is
-    /// not waited for: the attributes go at once, so that who comes by the name must ask, and is
-    /// answered `Stale` until the name is gone.
+    /// The kernel shall forget a name that leads to `fid` no more. The attributes go at once, so
+    /// that who comes by the name must ask, and waits until the name is gone. So nobody waits for
+    /// that here, but where an answer would be seen by who did not come by the name: there only if
+    /// it takes long, as it does when a call in the directory waits for another mount which waits
+    /// for us.
     pub(crate) fn forget_name(
         &self,
         state: &mut State,
         dir: Fid,
         name: Name,
         fid: Fid,
-        now: &mut Vec<Forget>,
+        going: &mut Going,
     ) {
         let Some(inode) = state.known_mut(fid) else {
             return;
@@ -164,43 +165,49 @@ impl Client {
         if inode.lookups == 0 {
             return;
         }
-        let directory = inode.is_directory();
-        if directory || inode.is_open() {
-            return now.push(Forget::Name {
-                dir,
-                name,
-                expire: directory,
-            });
+        inode.misled = true;
+        let waits = inode.is_directory() || inode.is_open();
+        going.forget(Forget::Attributes { fid, dir });
+        let late = self.forget_name_later(state, dir, name, fid);
+        if waits {
+            going.names.push(late);
         }
-        let attributes = Forget::Attributes { fid, dir };
-        if now.last() != Some(&attributes) {
-            now.push(attributes);
-        }
-        self.forget_name_later(state, dir, name, fid);
     }
 
-    /// The kernel forgets the name as soon as it can; who comes by it waits for that.
-    pub(crate) fn forget_name_later(&self, state: &mut State, dir: Fid, name: Name, fid: Fid) {
+    /// The kernel forgets the name as soon as it can; who comes by it waits for that. Resolves when
+    /// it has, or when it takes long.
+    pub(crate) fn forget_name_later(
+        &self,
+        state: &mut State,
+        dir: Fid,
+        name: Name,
+        fid: Fid,
+    ) -> Oneshot<()> {
         let inode = state.inode(fid);
         inode.stale_names += 1;
         inode.looked_up_since = false;
-        let what = Forget::Name {
-            dir,
-            name,
-            expire: inode.is_directory(),
-        };
+        let expire = inode.is_directory();
+        let (tell, told) = oneshot();
         let client = self.clone();
         spawn(async move {
-            client.0.forget(what).await;
+            let (late, is_late) = oneshot();
+            let (done, forgotten) = oneshot();
+            let what = ForgetName { dir, name, expire };
+            client.0.kernel.forget_name(what, late, done);
+            if is_late.await.is_some()
+                && let Some(inode) = client.lock().known_mut(fid)
+            {
+                inode.name_late();
+            }
+            tell.send(());
+            forgotten.await;
             let mut state = client.lock();
             if let Some(inode) = state.known_mut(fid) {
-                inode.stale_names -= 1;
-                if inode.stale_names == 0 {
-                    inode.forgotten.wake_all();
-                }
+                inode.name_forgotten();
             }
             state.drop_if_idle(fid);
         });
+        told
     }
 
     /// Files open here for reading without the MDT's knowledge: it must know before the name goes.
@@ -249,8 +256,7 @@ impl Client {
             state.withdraw();
             self.lose_bits(&mut state, fid, bits)
         };
-        let waits = forget.into_iter().map(|what| self.0.forget(what)).collect();
-        join_all(waits).await;
+        forget.gone(self).await;
         let readers = unregistered_readers(&mut self.lock(), fid);
         if readers && keep == Keep::Nothing {
             self.register_reader(fid).await;
@@ -264,12 +270,12 @@ impl Client {
         self.send_releases();
     }
 
-    fn lose_bits(&self, state: &mut State, fid: Fid, bits: Bits) -> Vec<Forget> {
-        let mut forget = Vec::new();
+    fn lose_bits(&self, state: &mut State, fid: Fid, bits: Bits) -> Going {
+        let mut forget = Going::default();
         state.inode(fid).covered = Covered::No;
         let dir = state.inode(fid).dir;
         if bits.overlaps(Bits::PERM.union(Bits::UPDATE).union(Bits::LIST)) {
-            forget.push(Forget::Attributes { fid, dir });
+            forget.forget(Forget::Attributes { fid, dir });
         }
         if bits.contains(Bits::XATTR) {
             state.inode(fid).xattrs = None;
@@ -280,7 +286,7 @@ impl Client {
         state.inode(fid).directory().withdrawn += 1;
         if bits.contains(Bits::LIST) {
             state.inode(fid).directory().forget_list();
-            forget.push(Forget::Pages {
+            forget.forget(Forget::Pages {
                 fid,
                 range: base::ByteRange::ALL,
             });
@@ -315,7 +321,7 @@ impl Client {
         name: Name,
         child: Fid,
         bits: Bits,
-        forget: &mut Vec<Forget>,
+        forget: &mut Going,
     ) {
         let Some(inode) = state.known_mut(child) else {
             return;
@@ -324,7 +330,7 @@ impl Client {
             return;
         }
         if bits.contains(Bits::CHILD) && matches!(inode.covered, Covered::Parent { .. }) {
-            forget.push(Forget::Attributes { fid: child, dir });
+            forget.forget(Forget::Attributes { fid: child, dir });
         }
         if bits.contains(Bits::NAMES) {
             self.forget_name(state, dir, name, child, forget);
@@ -372,6 +378,28 @@ impl Client {
         if let Err(error) = sent {
             tracing::debug!("locks could not be given back: {error}");
         }
+    }
+}
+
+/// What the kernel must forget before a lock goes.
+#[derive(Default)]
+pub(crate) struct Going {
+    whats: Vec<Forget>,
+    names: Vec<Oneshot<()>>,
+}
+
+impl Going {
+    pub fn forget(&mut self, what: Forget) {
+        if self.whats.last() != Some(&what) {
+            self.whats.push(what);
+        }
+    }
+
+    /// Waits until it has.
+    pub async fn gone(self, client: &Client) {
+        let whats = self.whats.into_iter();
+        join_all(whats.map(|what| client.0.forget(what)).collect()).await;
+        join_all(self.names).await;
     }
 }
 

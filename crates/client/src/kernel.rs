@@ -25,24 +25,28 @@ pub enum Forget {
         /// Which bytes.
         range: ByteRange,
     },
-    /// A name. Waits for the directory's lock in the kernel, so nobody may wait for it who is
-    /// waited for by a call in that directory, but with the fallback that `done` tells.
-    Name {
-        /// The directory.
-        dir: Fid,
-        /// The name.
-        name: Name,
-        /// It was a directory and still is one somewhere: expire, do not unhash (a process may
-        /// stand in it, or something be mounted on it).
-        expire: bool,
-    },
+}
+
+/// A name the kernel shall forget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForgetName {
+    /// The directory.
+    pub dir: Fid,
+    /// The name.
+    pub name: Name,
+    /// It leads to a directory: expire, do not unhash (a process may stand in it, or something be
+    /// mounted on it).
+    pub expire: bool,
 }
 
 /// The kernel's caches of one mount.
 pub trait KernelCache: Send + Sync {
-    /// Queues `what` on a thread of its own; `done` is told when the kernel has forgotten, or when
-    /// nothing it still holds can be used without asking us.
+    /// Queues `what` on a thread of its own; `done` is told when the kernel has forgotten.
     fn forget(&self, what: Forget, done: Sender<()>);
+
+    /// The same for a name. That waits for the directory's lock in the kernel, which a call may hold
+    /// that waits for us: where it takes long, `late` is told.
+    fn forget_name(&self, what: ForgetName, late: Sender<()>, done: Sender<()>);
 }
 
 /// No kernel above: tools and tests that speak to the client directly.
@@ -51,6 +55,10 @@ pub struct NoKernel;
 
 impl KernelCache for NoKernel {
     fn forget(&self, _what: Forget, done: Sender<()>) {
+        done.send(());
+    }
+
+    fn forget_name(&self, _what: ForgetName, _late: Sender<()>, done: Sender<()>) {
         done.send(());
     }
 }

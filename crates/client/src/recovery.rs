@@ -11,6 +11,7 @@ use wire::mdt::{Access, Request, SetAttr};
 
 use crate::cache::State;
 use crate::cache::inode::Covered;
+use crate::callbacks::Going;
 use crate::client::Client;
 use crate::executor::spawn;
 use crate::kernel::Forget;
@@ -32,7 +33,7 @@ impl Client {
         bump(&self.0.stats.recoveries);
         let now = self.0.clock.tick();
         let mut names = Vec::new();
-        let mut forget = Vec::new();
+        let mut forget = Going::default();
         let mut reopen = Vec::new();
         {
             let mut state = self.lock();
@@ -54,10 +55,8 @@ impl Client {
         if holder == Holder::Mdt {
             self.0.fids.clear();
         }
-        for what in forget {
-            let client = self.clone();
-            spawn(async move { client.0.forget(what).await });
-        }
+        let client = self.clone();
+        spawn(async move { forget.gone(&client).await });
         for opened in reopen {
             let client = self.clone();
             spawn(async move { client.reopen(opened).await });
@@ -127,7 +126,7 @@ impl Client {
 }
 
 /// Attributes and names of the old life; what the kernel has of them.
-fn void_inode(state: &mut State, fid: Fid, forget: &mut Vec<Forget>) -> Vec<(Fid, Name, Fid)> {
+fn void_inode(state: &mut State, fid: Fid, forget: &mut Going) -> Vec<(Fid, Name, Fid)> {
     let inode = state.inode(fid);
     inode.covered = Covered::No;
     inode.xattrs = None;
@@ -136,7 +135,7 @@ fn void_inode(state: &mut State, fid: Fid, forget: &mut Vec<Forget>) -> Vec<(Fid
         attr.version = 0;
     }
     if inode.lookups > 0 {
-        forget.push(Forget::Attributes {
+        forget.forget(Forget::Attributes {
             fid,
             dir: inode.dir,
         });
@@ -150,7 +149,7 @@ fn void_inode(state: &mut State, fid: Fid, forget: &mut Vec<Forget>) -> Vec<(Fid
         .map(|(name, named)| (fid, name.clone(), named.fid))
         .collect();
     directory.forget_all();
-    forget.push(Forget::Pages {
+    forget.forget(Forget::Pages {
         fid,
         range: ByteRange::ALL,
     });
@@ -193,12 +192,12 @@ fn void_opens(state: &mut State, fid: Fid, why: Void) -> Option<Opened> {
 }
 
 /// Bytes under locks of the old life.
-fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &mut Vec<Forget>) {
+fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &mut Going) {
     let Some(file) = state.file_known(fid) else {
         return;
     };
     if file.kernel_pages {
-        forget.push(Forget::Pages {
+        forget.forget(Forget::Pages {
             fid,
             range: ByteRange::ALL,
         });

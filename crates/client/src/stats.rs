@@ -98,8 +98,6 @@ counters! {
     hit_total,
     /// statahead: entries asked for that were not fetched ahead.
     miss_total,
-    /// Epoch bumps of the kernel's dentry cache, the last resort of coherence.
-    inc_epoch,
     /// Server restarts and evictions seen.
     recoveries,
 }

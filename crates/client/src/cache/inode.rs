@@ -1,6 +1,6 @@
 //! What is known of one file.
 
-use base::Fid;
+use base::{Fid, FsError};
 use wire::{Attr, FileKind};
 
 use crate::cache::directory::Directory;
@@ -16,6 +16,15 @@ pub(crate) enum Covered {
     Parent { dir: Fid, child_epoch: u64 },
     /// A lock on the file itself.
     Own,
+}
+
+/// How a question came to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// By its path, or for a directory something that can be asked again.
+    ByPath,
+    /// By a path or an open file: the kernel does not tell.
+    Perhaps,
 }
 
 /// A file's extended attributes, name and value.
@@ -34,6 +43,10 @@ pub(crate) struct Inode {
     /// questions by path wait until they are gone and are then answered `Stale`, so that the kernel
     /// looks the name up again (hazard 4).
     pub stale_names: u32,
+    /// The kernel cannot forget those at once.
+    pub names_late: bool,
+    /// One of those leads elsewhere for certain.
+    pub misled: bool,
     /// The kernel was told of a name that does lead here since the last of those went.
     pub looked_up_since: bool,
     /// Who waits for the last of them to be gone.
@@ -58,6 +71,8 @@ impl Inode {
             dir: Fid::NONE,
             lookups: 0,
             stale_names: 0,
+            names_late: false,
+            misled: false,
             looked_up_since: false,
             losing_names: 0,
             forgotten: WaitList::default(),
@@ -74,15 +89,40 @@ impl Inode {
         !referred && self.file.is_none()
     }
 
-    /// The kernel comes here by a name that may lead elsewhere now, and can be told to look again:
-    /// who has the file open may have come by that, and stands in a directory without any name.
-    pub fn may_be_misled(&self) -> bool {
-        self.stale_names > 0 && !self.is_open() && !self.is_directory()
+    /// The kernel has forgotten one of the stale names.
+    pub fn name_forgotten(&mut self) {
+        self.stale_names -= 1;
+        if self.stale_names == 0 {
+            self.misled = false;
+            self.names_late = false;
+            self.forgotten.wake_all();
+        }
     }
 
-    /// It comes here so, and has not looked it up again.
+    /// Forgetting one takes long: nobody waits for it any more.
+    pub fn name_late(&mut self) {
+        self.names_late = true;
+        self.forgotten.wake_all();
+    }
+
+    /// While a name is stale: who comes by a path is to look it up again. Who has the file open may
+    /// have come by that, and who stands in a directory without any name: those get their answer.
+    pub fn answer_astray(&self, asked: Asked) -> Result<(), FsError> {
+        let astray = match (self.is_directory(), asked) {
+            (true, Asked::ByPath) => self.misled,
+            (true, Asked::Perhaps) => false,
+            (false, Asked::ByPath) => true,
+            (false, Asked::Perhaps) => !self.is_open(),
+        };
+        match astray {
+            true => Err(FsError::Stale),
+            false => Ok(()),
+        }
+    }
+
+    /// A name led here that may be stale, and none was looked up again.
     pub fn misled_here(&self) -> bool {
-        self.may_be_misled() && !self.looked_up_since
+        self.stale_names > 0 && !self.looked_up_since && !self.is_open()
     }
 
     /// Somebody has it open here.

@@ -182,6 +182,10 @@ impl State {
         let Some(attr) = &inode.attr else {
             return false;
         };
+        // While a name is stale, the kernel must ask at each use.
+        if inode.stale_names > 0 {
+            return false;
+        }
         match inode.covered {
             Covered::No => false,
             Covered::Own => self.locks.holds(fid, own_bits(attr.kind)),

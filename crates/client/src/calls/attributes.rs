@@ -4,6 +4,7 @@ use base::{Fid, FsError, LockHandle};
 use wire::FileKind;
 use wire::mdt::{Caller, Reply, Request, SetAttr};
 
+use crate::cache::inode::Asked;
 use crate::cache::{apply_locally, drops_privileges};
 use crate::client::{Client, Stat, unexpected};
 use crate::handles::HandleId;
@@ -11,10 +12,12 @@ use crate::stats::bump;
 
 impl Client {
     /// A file's attributes. `Stale`: the name by which it was reached leads elsewhere now; look it
-    /// up again.
-    pub async fn getattr(&self, fid: Fid) -> Result<Stat, FsError> {
+    /// up again. Not for who asks by `handle`.
+    pub async fn getattr(&self, fid: Fid, handle: Option<HandleId>) -> Result<Stat, FsError> {
         bump(&self.0.stats.getattr);
-        self.reached_rightly(fid).await?;
+        if handle.is_none() {
+            self.reached_rightly(fid, Asked::ByPath).await?;
+        }
         let valid = self.lock().attr_valid(fid);
         match valid {
             true => bump(&self.0.stats.getattr_hit),
@@ -24,18 +27,19 @@ impl Client {
     }
 
     /// `Stale` if the kernel may have come by a name that leads here no more. It looks names up
-    /// again just once, so this answers when it has forgotten all of those. Questions that come
-    /// here hold no lock in the kernel that the forgetting needs.
-    pub(crate) async fn reached_rightly(&self, fid: Fid) -> Result<(), FsError> {
+    /// again just once, so this answers when it has forgotten all of those, or when that takes
+    /// long: `linkat` asks while it holds the directory that the forgetting waits for. Who has
+    /// looked the file up again is right then.
+    pub(crate) async fn reached_rightly(&self, fid: Fid, asked: Asked) -> Result<(), FsError> {
         let mut result = Ok(());
         loop {
             let wait = {
                 let mut state = self.lock();
                 match state.known_mut(fid) {
+                    Some(inode) if inode.names_late && inode.looked_up_since => return Ok(()),
+                    Some(inode) if inode.names_late => return inode.answer_astray(asked),
                     Some(inode) if inode.stale_names > 0 => {
-                        if inode.may_be_misled() {
-                            result = Err(FsError::Stale);
-                        }
+                        result = inode.answer_astray(asked);
                         inode.forgotten.wait()
                     }
                     _ => return result,
@@ -98,7 +102,7 @@ impl Client {
     ) -> Result<Stat, FsError> {
         bump(&self.0.stats.setattr);
         if handle.is_none() {
-            self.reached_rightly(fid).await?;
+            self.reached_rightly(fid, Asked::Perhaps).await?;
         }
         let mut change = change;
         // Only `chown` to the owner that there is sets nothing: privileges and ctime change.
@@ -162,7 +166,7 @@ impl Client {
 
     /// A symlink's target.
     pub async fn readlink(&self, fid: Fid) -> Result<Vec<u8>, FsError> {
-        self.reached_rightly(fid).await?;
+        self.reached_rightly(fid, Asked::ByPath).await?;
         if let Some(target) = self.lock().inode(fid).target.clone() {
             return Ok(target);
         }

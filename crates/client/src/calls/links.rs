@@ -195,7 +195,7 @@ impl Client {
             let attributes = Forget::Attributes { fid: node.fid, dir };
             let client = self.clone();
             spawn(async move { client.0.forget(attributes).await });
-            self.forget_name_later(state, dir, name, node.fid);
+            drop(self.forget_name_later(state, dir, name, node.fid));
         }
     }
 }

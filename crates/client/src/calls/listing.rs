@@ -9,6 +9,7 @@ use wire::FileKind;
 use wire::mdt::{DirEntry, Reply, Request};
 
 use crate::cache::directory::Listed;
+use crate::cache::inode::Asked;
 use crate::cache::{DIR_ATTR, Mark, State};
 use crate::client::{Client, Entry, unexpected};
 use crate::handles::{DirHandle, HandleId};
@@ -43,7 +44,7 @@ pub struct DirPage {
 impl Client {
     /// Opens a directory. True: the kernel may keep the pages it has of it.
     pub async fn opendir(&self, fid: Fid) -> Result<(HandleId, bool), FsError> {
-        self.reached_rightly(fid).await?;
+        self.reached_rightly(fid, Asked::ByPath).await?;
         let mut state = self.lock();
         let held = state.locks.holds(fid, Bits::LIST);
         let directory = state.inode(fid).directory();

@@ -8,22 +8,23 @@
 //! which the thread holds until it has digested the answer.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use base::{ByteRange, Fid, Name};
+use base::{ByteRange, Fid};
 use client::executor::Sender;
-use client::kernel::{Forget, KernelCache};
-use tracing::{debug, trace, warn};
+use client::kernel::{Forget, ForgetName, KernelCache};
+use tracing::{debug, trace};
 
 use crate::kernel::notify::{LateNotice, NoticePort, NotifyQueueConfig};
 use crate::kernel::{Lane, Notice, NoticeOutcome, Notifier, NotifyError, NotifyQueue, Pages};
 
-/// How long a name may stay in the kernel before the epoch is bumped instead.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// How long is waited for a lock of the kernel that a call may hold which waits for us.
+const PATIENCE: Duration = Duration::from_millis(20);
 /// Answers not yet known to be digested, at most; beyond, every directory counts as having one.
 const OPEN_MAX: usize = 4096;
+/// Waiters kept before those that were told are looked for.
+const WAITERS_KEPT: usize = 1024;
 /// A name no file has: asking the kernel to forget it waits for the directory's lock.
 const BARRIER: &[u8] = b"/";
 
@@ -41,8 +42,9 @@ struct Answers {
     overflown: bool,
 }
 
-/// What is told when a notice is done, or given up for something stronger.
-type Told = Arc<Mutex<Option<Sender<()>>>>;
+/// Who waits for a notice that waits for a directory's lock in the kernel. Told when it is late;
+/// dropped when it is done.
+type Waiter = Arc<Mutex<Option<Sender<()>>>>;
 
 /// The kernel's caches of one mount.
 #[derive(Default)]
@@ -54,9 +56,8 @@ pub struct Gate {
 struct Rim {
     queue: Arc<NotifyQueue>,
     notifier: Notifier,
-    /// Names being forgotten, by ticket.
-    names: Arc<Mutex<HashMap<u64, (Fid, Told)>>>,
-    epochs: Arc<std::sync::atomic::AtomicU64>,
+    /// By ticket.
+    waiters: Mutex<HashMap<u64, Waiter>>,
 }
 
 /// Held while an answer is checked and written.
@@ -80,7 +81,6 @@ impl Passage<'_> {
 impl Gate {
     /// Takes notices from now on.
     pub fn open(self: &Arc<Gate>, notifier: &Notifier) -> std::io::Result<()> {
-        let names: Arc<Mutex<HashMap<u64, (Fid, Told)>>> = Arc::default();
         let gate = Arc::downgrade(self);
         let late = move |late: &LateNotice| {
             if let Some(gate) = gate.upgrade() {
@@ -93,12 +93,10 @@ impl Gate {
         };
         let port: Arc<dyn NoticePort> = Arc::new(notifier.clone());
         let queue = Arc::new(NotifyQueue::start(port, config, late)?);
-        let epochs = Arc::default();
         *lock(&self.rim) = Some(Rim {
             queue,
             notifier: notifier.clone(),
-            names,
-            epochs,
+            waiters: Mutex::default(),
         });
         Ok(())
     }
@@ -107,13 +105,6 @@ impl Gate {
     pub fn close(&self) {
         let rim = lock(&self.rim).take();
         drop(rim);
-    }
-
-    /// How often the last resort was used.
-    pub fn epochs(&self) -> u64 {
-        lock(&self.rim)
-            .as_ref()
-            .map_or(0, |rim| rim.epochs.load(Ordering::Relaxed))
     }
 
     pub(super) fn pass(&self) -> Passage<'_> {
@@ -155,7 +146,7 @@ impl Gate {
     }
 
     fn forget_attributes(&self, fid: Fid, dir: Fid, done: Sender<()>) {
-        let Some((queue, notifier)) = self.rim() else {
+        let Some((_, notifier)) = self.rim() else {
             return done.send(());
         };
         // Takes no lock in the kernel, so it needs no thread of its own.
@@ -164,19 +155,45 @@ impl Gate {
         if !absent || dir == Fid::NONE || !self.may_appear(fid, dir) {
             return done.send(());
         }
-        let again = notifier.clone();
-        let name = BARRIER.into();
         let barrier = Notice::ExpireEntry {
             parent: dir.0,
-            name,
+            name: BARRIER.into(),
         };
-        let then = move |_| {
-            // Whatever came of the barrier, the answer is digested or the mount is gone.
-            let _ = again.inval_inode(fid.0, Pages::Keep);
-            done.send(());
+        // Whatever came of the barrier, the answer is digested or the mount is gone.
+        let digested = move || {
+            let _ = notifier.inval_inode(fid.0, Pages::Keep);
         };
-        if queue.submit(name_lane(dir), barrier, then).is_err() {
-            debug!("too many notices: {fid} may be asked for once more");
+        self.submit_waiting(dir, barrier, done, digested);
+    }
+
+    /// A notice that waits for the lock of `dir`. `then` runs when it is done.
+    fn submit_waiting(
+        &self,
+        dir: Fid,
+        notice: Notice,
+        waiting: Sender<()>,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        let Some((queue, _)) = self.rim() else {
+            return;
+        };
+        let waiter: Waiter = Arc::new(Mutex::new(Some(waiting)));
+        let told = waiter.clone();
+        let done = move |_| {
+            then();
+            // Dropped untold, which ends the waiting too.
+            drop(lock(&told).take());
+        };
+        let Ok(ticket) = queue.submit(name_lane(dir), notice, done) else {
+            // All senders are dropped, which tells whoever waits.
+            return debug!("too many notices: names in {dir} may be asked for once more");
+        };
+        if let Some(rim) = lock(&self.rim).as_ref() {
+            let mut waiters = lock(&rim.waiters);
+            if waiters.len() >= WAITERS_KEPT {
+                waiters.retain(|_, waiter| lock(waiter).is_some());
+            }
+            waiters.insert(ticket, waiter);
         }
     }
 
@@ -188,59 +205,16 @@ impl Gate {
         self.submit(page_lane(fid), notice, move |_| done.send(()));
     }
 
-    fn forget_name(&self, dir: Fid, name: &Name, expire: bool, done: Sender<()>) {
-        let told: Told = Arc::new(Mutex::new(Some(done)));
-        let Some((queue, notifier)) = self.rim() else {
-            return tell(&told);
-        };
-        let (parent, bytes) = (dir.0, Box::from(name.as_bytes()));
-        let notice = match expire && notifier.granted().expires_entries() {
-            true => Notice::ExpireEntry {
-                parent,
-                name: bytes,
-            },
-            false => Notice::InvalEntry {
-                parent,
-                name: bytes,
-            },
-        };
-        let then = told.clone();
-        let Ok(ticket) = queue.submit(name_lane(dir), notice, move |_| tell(&then)) else {
-            return;
-        };
-        if let Some(rim) = lock(&self.rim).as_ref() {
-            let mut names = lock(&rim.names);
-            names.retain(|_, (_, told)| lock(told).is_some());
-            names.insert(ticket, (dir, told));
-        }
-    }
-
-    /// A name is held fast in the kernel: somebody works in its directory and may be waiting for
-    /// us. Every entry is made to be looked up again instead.
+    /// A call of the kernel holds the directory's lock, and may be waiting for us. So it is not who
+    /// digests an answer: that is done with a name's attributes at once.
     fn too_late(&self, late: &LateNotice) {
-        let (dir, told, notifier, epochs) = {
+        let waiter = {
             let rim = lock(&self.rim);
             let Some(rim) = rim.as_ref() else { return };
-            let Some((dir, told)) = lock(&rim.names).remove(&late.ticket) else {
-                return;
-            };
-            (dir, told, rim.notifier.clone(), rim.epochs.clone())
+            lock(&rim.waiters).remove(&late.ticket)
         };
-        let page_open = {
-            let answers = lock(&self.answers);
-            let of_dir = |open: &Open| open.dir == dir && open.child == Fid::NONE;
-            answers.overflown || answers.open.values().any(of_dir)
-        };
-        if lock(&told).is_none() || page_open || !notifier.granted().increments_epoch() {
-            return;
-        }
-        if notifier.inc_epoch().is_ok() {
-            epochs.fetch_add(1, Ordering::Relaxed);
-            warn!(
-                "a name in {dir} could not be withdrawn for {:?}: epoch bumped",
-                late.waited
-            );
-            tell(&told);
+        if let Some(waiting) = waiter.and_then(|waiter| lock(&waiter).take()) {
+            waiting.send(());
         }
     }
 }
@@ -253,14 +227,22 @@ impl KernelCache for Gate {
         match what {
             Forget::Attributes { fid, dir } => self.forget_attributes(fid, dir, done),
             Forget::Pages { fid, range } => self.forget_pages(fid, range, done),
-            Forget::Name { dir, name, expire } => self.forget_name(dir, &name, expire, done),
         }
     }
-}
 
-fn tell(told: &Told) {
-    if let Some(done) = lock(told).take() {
-        done.send(());
+    fn forget_name(&self, what: ForgetName, late: Sender<()>, done: Sender<()>) {
+        drop(self.pass());
+        trace!(?what, "the kernel shall forget");
+        let ForgetName { dir, name, expire } = what;
+        let Some((_, notifier)) = self.rim() else {
+            return;
+        };
+        let (parent, name) = (dir.0, Box::from(name.as_bytes()));
+        let notice = match expire && notifier.granted().expires_entries() {
+            true => Notice::ExpireEntry { parent, name },
+            false => Notice::InvalEntry { parent, name },
+        };
+        self.submit_waiting(dir, notice, late, || done.send(()));
     }
 }
 

@@ -31,8 +31,8 @@ pub(super) fn dispatch(asked: Asked, request: &Request<'_>) {
     };
     match request.op {
         Op::Lookup { name } => lookup(asked, fid, name),
-        Op::Getattr { .. } => getattr(asked, fid),
-        Op::Statx { .. } => statx(asked, fid),
+        Op::Getattr { handle } => getattr(asked, fid, handle.map(HandleId)),
+        Op::Statx { handle, .. } => statx(asked, fid, handle.map(HandleId)),
         Op::Setattr(set) => setattr(asked, fid, caller, set),
         Op::Readlink => readlink(asked, fid),
         Op::Symlink { name, target } => {
@@ -164,15 +164,15 @@ fn lookup(asked: Asked, dir: Fid, bytes: &[u8]) {
     }
 }
 
-fn getattr(asked: Asked, fid: Fid) {
+fn getattr(asked: Asked, fid: Fid, handle: Option<HandleId>) {
     let (client, answer) = (asked.client(), asked.clone());
-    asked.run(async move { answer.stat(fid, client.getattr(fid).await) });
+    asked.run(async move { answer.stat(fid, client.getattr(fid, handle).await) });
 }
 
-fn statx(asked: Asked, fid: Fid) {
+fn statx(asked: Asked, fid: Fid, handle: Option<HandleId>) {
     let (client, answer) = (asked.client(), asked.clone());
     asked.run(async move {
-        match client.getattr(fid).await {
+        match client.getattr(fid, handle).await {
             Ok(stat) => answer.statx(fid, &stat),
             Err(failure) => answer.error(failure),
         }
