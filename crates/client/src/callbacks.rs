@@ -185,7 +185,6 @@ impl Client {
     ) -> Oneshot<()> {
         let inode = state.inode(fid);
         inode.stale_names += 1;
-        inode.looked_up_since = false;
         let expire = inode.is_directory();
         let (tell, told) = oneshot();
         let client = self.clone();

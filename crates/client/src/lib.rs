@@ -20,6 +20,7 @@ mod sequence;
 mod statahead;
 pub mod stats;
 
+pub use cache::inode::Reached;
 pub use calls::{DirPage, OpenWish, Opened, PageEntry};
 pub use client::{Client, Entry, NewNode, Place, Stat};
 pub use handles::HandleId;

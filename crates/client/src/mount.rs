@@ -342,6 +342,7 @@ impl Client {
         }
         self.flush_aged();
         self.close_ready();
+        self.release_pins();
         self.send_releases();
     }
 

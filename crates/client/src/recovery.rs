@@ -39,6 +39,9 @@ impl Client {
             let mut state = self.lock();
             state.withdraw();
             state.locks.step(holder, CacheInput::NewEpoch);
+            if holder == Holder::Mdt {
+                state.pins.clear();
+            }
             for fid in state.fids() {
                 match holder {
                     Holder::Mdt => {

@@ -151,6 +151,11 @@ impl Opens {
             .is_some_and(|handles| handles.iter().any(|h| *h != handle))
     }
 
+    /// `client` has it open.
+    pub fn is_user(&self, fid: Fid, client: ClientId) -> bool {
+        self.of(fid).any(|open| open.client == client)
+    }
+
     /// Somebody but `client` has it open for writing.
     pub fn has_other_writer(&self, fid: Fid, client: ClientId) -> bool {
         self.of(fid)

@@ -20,11 +20,15 @@ pub(crate) enum Covered {
 
 /// How a question came to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub enum Reached {
+    /// By an open file, or by a name just looked up.
+    Rightly,
     /// By its path, or for a directory something that can be asked again.
     ByPath,
     /// By a path or an open file: the kernel does not tell.
     Perhaps,
+    /// By its path, with a lock held in the kernel that forgetting a name may need.
+    Held,
 }
 
 /// A file's extended attributes, name and value.
@@ -47,8 +51,6 @@ pub(crate) struct Inode {
     pub names_late: bool,
     /// One of those leads elsewhere for certain.
     pub misled: bool,
-    /// The kernel was told of a name that does lead here since the last of those went.
-    pub looked_up_since: bool,
     /// Who waits for the last of them to be gone.
     pub forgotten: WaitList,
     /// Calls of this client under way that remove one of its names.
@@ -73,7 +75,6 @@ impl Inode {
             stale_names: 0,
             names_late: false,
             misled: false,
-            looked_up_since: false,
             losing_names: 0,
             forgotten: WaitList::default(),
             xattrs: None,
@@ -107,22 +108,17 @@ impl Inode {
 
     /// While a name is stale: who comes by a path is to look it up again. Who has the file open may
     /// have come by that, and who stands in a directory without any name: those get their answer.
-    pub fn answer_astray(&self, asked: Asked) -> Result<(), FsError> {
-        let astray = match (self.is_directory(), asked) {
-            (true, Asked::ByPath) => self.misled,
-            (true, Asked::Perhaps) => false,
-            (false, Asked::ByPath) => true,
-            (false, Asked::Perhaps) => !self.is_open(),
+    pub fn answer_astray(&self, reached: Reached) -> Result<(), FsError> {
+        let astray = match (self.is_directory(), reached) {
+            (_, Reached::Rightly) | (true, Reached::Perhaps) => false,
+            (true, Reached::ByPath | Reached::Held) => self.misled,
+            (false, Reached::ByPath | Reached::Held) => true,
+            (false, Reached::Perhaps) => !self.is_open(),
         };
         match astray {
             true => Err(FsError::Stale),
             false => Ok(()),
         }
-    }
-
-    /// A name led here that may be stale, and none was looked up again.
-    pub fn misled_here(&self) -> bool {
-        self.stale_names > 0 && !self.looked_up_since && !self.is_open()
     }
 
     /// Somebody has it open here.

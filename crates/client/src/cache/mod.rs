@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::{Fid, Tick, Timestamp};
 use dlm::{Bits, Mode};
 use wire::attr::{Cover, DirState, Grant, Node, SizeState};
-use wire::mdt::{Lease, SizeUpdate, Space};
+use wire::mdt::{Lease, OpenHandle, SizeUpdate, Space};
 use wire::ost::ObjectAttr;
 use wire::{Attr, FileKind};
 
@@ -47,6 +47,8 @@ pub(crate) struct State {
     pub room: WaitList,
     /// Frames with file data on their way.
     pub frames_writing: u32,
+    /// Files kept open at the MDT for calls that looked them up, and since when.
+    pub pins: Vec<(Tick, Fid, OpenHandle)>,
     /// Calls of this client under way that remove names of files not known by those.
     pub blind_removals: u32,
     /// What the servers said of space, and when they were asked.
@@ -70,6 +72,7 @@ impl State {
             cached_bytes: 0,
             room: WaitList::default(),
             frames_writing: 0,
+            pins: Vec::new(),
             blind_removals: 0,
             space: None,
             uncommitted: BTreeSet::new(),

@@ -4,20 +4,15 @@ use base::{Fid, FsError, LockHandle};
 use wire::FileKind;
 use wire::mdt::{Caller, Reply, Request, SetAttr};
 
-use crate::cache::inode::Asked;
+use crate::cache::inode::Reached;
 use crate::cache::{apply_locally, drops_privileges};
 use crate::client::{Client, Stat, unexpected};
-use crate::handles::HandleId;
 use crate::stats::bump;
 
 impl Client {
-    /// A file's attributes. `Stale`: the name by which it was reached leads elsewhere now; look it
-    /// up again. Not for who asks by `handle`.
-    pub async fn getattr(&self, fid: Fid, handle: Option<HandleId>) -> Result<Stat, FsError> {
+    /// A file's attributes.
+    pub async fn getattr(&self, fid: Fid) -> Result<Stat, FsError> {
         bump(&self.0.stats.getattr);
-        if handle.is_none() {
-            self.reached_rightly(fid, Asked::ByPath).await?;
-        }
         let valid = self.lock().attr_valid(fid);
         match valid {
             true => bump(&self.0.stats.getattr_hit),
@@ -28,18 +23,18 @@ impl Client {
 
     /// `Stale` if the kernel may have come by a name that leads here no more. It looks names up
     /// again just once, so this answers when it has forgotten all of those, or when that takes
-    /// long: `linkat` asks while it holds the directory that the forgetting waits for. Who has
-    /// looked the file up again is right then.
-    pub(crate) async fn reached_rightly(&self, fid: Fid, asked: Asked) -> Result<(), FsError> {
+    /// long: `linkat` asks while it holds the directory that the forgetting waits for.
+    pub async fn reached_rightly(&self, fid: Fid, reached: Reached) -> Result<(), FsError> {
         let mut result = Ok(());
         loop {
             let wait = {
                 let mut state = self.lock();
                 match state.known_mut(fid) {
-                    Some(inode) if inode.names_late && inode.looked_up_since => return Ok(()),
-                    Some(inode) if inode.names_late => return inode.answer_astray(asked),
                     Some(inode) if inode.stale_names > 0 => {
-                        result = inode.answer_astray(asked);
+                        result = inode.answer_astray(reached);
+                        if inode.names_late || matches!(reached, Reached::Held | Reached::Rightly) {
+                            return result;
+                        }
                         inode.forgotten.wait()
                     }
                     _ => return result,
@@ -98,12 +93,8 @@ impl Client {
         fid: Fid,
         change: SetAttr,
         size: Option<u64>,
-        handle: Option<HandleId>,
     ) -> Result<Stat, FsError> {
         bump(&self.0.stats.setattr);
-        if handle.is_none() {
-            self.reached_rightly(fid, Asked::Perhaps).await?;
-        }
         let mut change = change;
         // Only `chown` to the owner that there is sets nothing: privileges and ctime change.
         change.kill_privileges |= size.is_none() && change == SetAttr::default();
@@ -166,7 +157,6 @@ impl Client {
 
     /// A symlink's target.
     pub async fn readlink(&self, fid: Fid) -> Result<Vec<u8>, FsError> {
-        self.reached_rightly(fid, Asked::ByPath).await?;
         if let Some(target) = self.lock().inode(fid).target.clone() {
             return Ok(target);
         }

@@ -20,15 +20,7 @@ use crate::stats::bump;
 impl Client {
     /// One more name for `fid`.
     pub async fn link(&self, fid: Fid, dir: Fid, name: Name) -> Result<Entry, FsError> {
-        let mark = {
-            let mut state = self.lock();
-            // The kernel holds the directory, so the forgetting cannot be waited for: it looks the
-            // name up again at once.
-            if state.inode(fid).misled_here() {
-                return Err(FsError::Stale);
-            }
-            state.mark(dir)
-        };
+        let mark = self.lock().mark(dir);
         let reply = self
             .0
             .mdt(Request::Link {

@@ -9,7 +9,6 @@ use wire::FileKind;
 use wire::mdt::{DirEntry, Reply, Request};
 
 use crate::cache::directory::Listed;
-use crate::cache::inode::Asked;
 use crate::cache::{DIR_ATTR, Mark, State};
 use crate::client::{Client, Entry, unexpected};
 use crate::handles::{DirHandle, HandleId};
@@ -43,8 +42,7 @@ pub struct DirPage {
 
 impl Client {
     /// Opens a directory. True: the kernel may keep the pages it has of it.
-    pub async fn opendir(&self, fid: Fid) -> Result<(HandleId, bool), FsError> {
-        self.reached_rightly(fid, Asked::ByPath).await?;
+    pub fn opendir(&self, fid: Fid) -> (HandleId, bool) {
         let mut state = self.lock();
         let held = state.locks.holds(fid, Bits::LIST);
         let directory = state.inode(fid).directory();
@@ -54,7 +52,7 @@ impl Client {
         }
         state.file(fid).readers += 1;
         let statahead = Statahead::new();
-        Ok((state.handles.add_dir(DirHandle { fid, statahead }), keep))
+        (state.handles.add_dir(DirHandle { fid, statahead }), keep)
     }
 
     /// Closes it; whatever was being fetched ahead for it ends here.

@@ -1,12 +1,21 @@
 //! Names. SEMANTICS: op.lookup
 
-use base::{Fid, FsError, Name};
+use std::time::Duration;
+
+use base::{Fid, FsError, Name, Tick};
 use dlm::Bits;
-use wire::mdt::{Reply, Request};
+use wire::FileKind;
+use wire::mdt::{OpenHandle, Reply, Request};
 
 use crate::cache::{Mark, State};
 use crate::client::{Client, Entry, Stat, unexpected};
+use crate::io::close::READING;
 use crate::stats::bump;
+
+/// How often a name is looked up that leads to another file each time.
+const PIN_TRIES: u32 = 16;
+/// For how long a file is kept open for a call that looked it up.
+const PIN_AGE: Duration = Duration::from_secs(1);
 
 /// What the cache says of a name.
 enum Cached {
@@ -43,6 +52,47 @@ impl Client {
         let name_valid =
             matches!(cached_name(&self.lock(), dir, name), Some(known) if known == fid);
         self.entry(fid, name_valid).await
+    }
+
+    /// The same for a call that was led astray once and cannot be again: the file is kept open for a
+    /// moment, so that it is there for what the call asks next, whoever removes the name meanwhile.
+    pub async fn lookup_pinned(&self, dir: Fid, name: &Name) -> Result<Entry, FsError> {
+        let mut last = FsError::Stale;
+        for _ in 0..PIN_TRIES {
+            let entry = self.lookup(dir, name).await?;
+            if entry.attr.kind == FileKind::Directory {
+                return Ok(entry);
+            }
+            match self.register(entry.fid, READING, true).await {
+                Ok(handle) => {
+                    let mut state = self.lock();
+                    let now = state.locks.now;
+                    state.pins.push((now, entry.fid, handle));
+                    return Ok(entry);
+                }
+                Err(failure) => {
+                    self.forget(entry.fid, 1);
+                    last = failure;
+                }
+            }
+            if last != FsError::Stale {
+                break;
+            }
+        }
+        Err(last)
+    }
+
+    /// Lets go of what was kept open for calls that are over by now.
+    pub(crate) fn release_pins(&self) {
+        let old = {
+            let mut state = self.lock();
+            let now = state.locks.now;
+            let is_old = |pin: &mut (Tick, Fid, OpenHandle)| now.since(pin.0) >= PIN_AGE;
+            state.pins.extract_if(.., is_old).collect::<Vec<_>>()
+        };
+        for (_, fid, handle) in old {
+            self.close_readers(fid, vec![handle]);
+        }
     }
 
     async fn ask_name(&self, dir: Fid, name: &Name) -> Result<Fid, FsError> {
@@ -126,12 +176,7 @@ impl Client {
     /// The answer about `fid`, with one more reference for the kernel.
     pub(crate) async fn entry(&self, fid: Fid, name_valid: bool) -> Result<Entry, FsError> {
         // Counted first: what nobody refers to may be dropped at any moment.
-        {
-            let mut state = self.lock();
-            let inode = state.inode(fid);
-            inode.lookups += 1;
-            inode.looked_up_since = true;
-        }
+        self.lock().inode(fid).lookups += 1;
         let stat = match self.stat(fid).await {
             Ok(stat) => stat,
             Err(failure) => {

@@ -4,7 +4,7 @@ use base::{Fid, FsError};
 use dlm::Bits;
 use wire::mdt::{Reply, Request, XattrMode};
 
-use crate::cache::inode::{Asked, Xattrs};
+use crate::cache::inode::Xattrs;
 use crate::client::{Client, unexpected};
 
 impl Client {
@@ -26,7 +26,6 @@ impl Client {
     }
 
     async fn xattrs(&self, fid: Fid) -> Result<Xattrs, FsError> {
-        self.reached_rightly(fid, Asked::Perhaps).await?;
         if let Some(known) = self.xattrs_known(fid) {
             return Ok(known);
         }
@@ -86,7 +85,6 @@ impl Client {
     }
 
     async fn change_xattr(&self, fid: Fid, request: Request) -> Result<(), FsError> {
-        self.reached_rightly(fid, Asked::Perhaps).await?;
         let mark = {
             let mut state = self.lock();
             let dir = state.inode(fid).dir;

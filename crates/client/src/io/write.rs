@@ -119,9 +119,7 @@ impl Client {
             ..Default::default()
         };
         let caller = wire::mdt::Caller::default();
-        self.setattr(caller, fid, change, None, None)
-            .await
-            .map(|_| ())
+        self.setattr(caller, fid, change, None).await.map(|_| ())
     }
 }
 

@@ -1,7 +1,7 @@
 //! OPENDIR, READDIR and READDIRPLUS. READDIRPLUS is always asked for, never the kernel's own guess.
 
 use base::Fid;
-use client::{DirPage, HandleId, PageEntry};
+use client::{DirPage, HandleId, PageEntry, Reached};
 
 use super::shape::{entry_of, kind_bits};
 use super::{Asked, shape};
@@ -17,11 +17,8 @@ const AFTER_DOT_DOT: u64 = 2;
 
 pub(super) fn opendir(asked: Asked, fid: Fid) {
     let (client, answer) = (asked.client(), asked.clone());
-    asked.run(async move {
-        let (handle, keep_cache) = match client.opendir(fid).await {
-            Ok(open) => open,
-            Err(failure) => return answer.error(failure),
-        };
+    asked.run_at(fid, Reached::ByPath, async move {
+        let (handle, keep_cache) = client.opendir(fid);
         let opened = Opened {
             handle: handle.0,
             keep_cache,

@@ -6,13 +6,14 @@ pub mod gate;
 mod listing;
 mod parked;
 mod requests;
+mod retries;
 mod shape;
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use base::{Fid, FsError};
-use client::{Client, Entry, HandleId, executor};
+use client::{Client, Entry, HandleId, Reached, executor};
 use tracing::{error, info, trace};
 
 use crate::kernel::{
@@ -20,6 +21,7 @@ use crate::kernel::{
 };
 use gate::Gate;
 use parked::{Parked, Promise, take};
+use retries::Retries;
 
 pub use errno::errno;
 
@@ -34,6 +36,7 @@ pub(crate) struct Context {
     gate: Arc<Gate>,
     parked: Parked,
     granted: OnceLock<Granted>,
+    retries: Retries,
     selinux: bool,
 }
 
@@ -55,6 +58,7 @@ impl FileSystem {
             gate,
             parked: Parked::start()?,
             granted: OnceLock::new(),
+            retries: Retries::default(),
             selinux: std::path::Path::new("/sys/fs/selinux").exists(),
         };
         Ok(FileSystem {
@@ -103,6 +107,21 @@ impl Asked {
             .add(self.unique, self.thread, &self.promise);
     }
 
+    /// Runs `work` on `fid`, if the kernel came there rightly: else it is to look the name up again.
+    fn run_at(self, fid: Fid, reached: Reached, work: impl Future<Output = ()> + Send + 'static) {
+        let answer = self.clone();
+        self.run(async move {
+            if !answer.context.retries.has_found(answer.thread, fid) {
+                let client = answer.client();
+                if let Err(failure) = client.reached_rightly(fid, reached).await {
+                    answer.context.retries.told(answer.thread);
+                    return answer.error(failure);
+                }
+            }
+            work.await;
+        });
+    }
+
     /// The replier, if the caller still waits.
     fn replier(&self) -> Option<Replier> {
         let replier = take(&self.promise);
@@ -131,6 +150,8 @@ impl Asked {
 
     /// Answers with an entry of `dir`; nobody waiting or wanting it, the reference is given back.
     fn entry(&self, dir: Fid, result: Result<Entry, FsError>) {
+        let found = result.as_ref().map(|entry| entry.fid).ok();
+        self.context.retries.looked_up(self.thread, found);
         let entry = match result {
             Ok(entry) => entry,
             Err(failure) => return self.error(failure),

@@ -1,7 +1,7 @@
 //! Each kind of request, as the call it stands for.
 
 use base::{ByteRange, Fid, FsError};
-use client::{Client, Entry, NewNode, Place, WriteWish};
+use client::{Client, Entry, HandleId, NewNode, Place, Reached, WriteWish};
 use wire::FileKind;
 use wire::mdt::{Caller, RenameMode, SetAttr, XattrMode};
 use wire::ost::AllocateMode;
@@ -10,7 +10,6 @@ use super::shape::{change_of, kind_of, name, open_wish};
 use super::{Asked, listing};
 use crate::kernel::request::{self, FallocateMode, ReleaseRequest, Whence, WriteRequest};
 use crate::kernel::{Errno, FileSystemStatus, Op, OpenFlags, Opened, Request, SetAttributes};
-use client::HandleId;
 
 /// Unit of space in STATFS, in bytes.
 const FRAGMENT_BYTES: u64 = 4096;
@@ -31,8 +30,8 @@ pub(super) fn dispatch(asked: Asked, request: &Request<'_>) {
     };
     match request.op {
         Op::Lookup { name } => lookup(asked, fid, name),
-        Op::Getattr { handle } => getattr(asked, fid, handle.map(HandleId)),
-        Op::Statx { handle, .. } => statx(asked, fid, handle.map(HandleId)),
+        Op::Getattr { handle } => getattr(asked, fid, reached(handle)),
+        Op::Statx { handle, .. } => statx(asked, fid, reached(handle)),
         Op::Setattr(set) => setattr(asked, fid, caller, set),
         Op::Readlink => readlink(asked, fid),
         Op::Symlink { name, target } => {
@@ -159,20 +158,37 @@ fn lookup(asked: Asked, dir: Fid, bytes: &[u8]) {
                 Ok(name) => name,
                 Err(failure) => return asked.error(failure),
             };
-            asked.run(async move { answer.entry(dir, client.lookup(dir, &name).await) });
+            let second = asked.context.retries.is_second(asked.thread);
+            asked.run(async move {
+                let found = match second {
+                    true => client.lookup_pinned(dir, &name).await,
+                    false => client.lookup(dir, &name).await,
+                };
+                answer.entry(dir, found);
+            });
         }
     }
 }
 
-fn getattr(asked: Asked, fid: Fid, handle: Option<HandleId>) {
-    let (client, answer) = (asked.client(), asked.clone());
-    asked.run(async move { answer.stat(fid, client.getattr(fid, handle).await) });
+/// By a path, unless the file is open.
+fn reached(handle: Option<u64>) -> Reached {
+    match handle {
+        Some(_) => Reached::Rightly,
+        None => Reached::ByPath,
+    }
 }
 
-fn statx(asked: Asked, fid: Fid, handle: Option<HandleId>) {
+fn getattr(asked: Asked, fid: Fid, reached: Reached) {
     let (client, answer) = (asked.client(), asked.clone());
-    asked.run(async move {
-        match client.getattr(fid, handle).await {
+    asked.run_at(fid, reached, async move {
+        answer.stat(fid, client.getattr(fid).await);
+    });
+}
+
+fn statx(asked: Asked, fid: Fid, reached: Reached) {
+    let (client, answer) = (asked.client(), asked.clone());
+    asked.run_at(fid, reached, async move {
+        match client.getattr(fid).await {
             Ok(stat) => answer.statx(fid, &stat),
             Err(failure) => answer.error(failure),
         }
@@ -181,18 +197,19 @@ fn statx(asked: Asked, fid: Fid, handle: Option<HandleId>) {
 
 fn setattr(asked: Asked, fid: Fid, caller: Caller, set: SetAttributes) {
     let (client, answer) = (asked.client(), asked.clone());
-    let (change, handle) = (change_of(&set), set.handle.map(HandleId));
-    asked.run(async move {
-        answer.stat(
-            fid,
-            client.setattr(caller, fid, change, set.size, handle).await,
-        );
+    let reached = match set.handle {
+        Some(_) => Reached::Rightly,
+        None => Reached::Perhaps,
+    };
+    let change = change_of(&set);
+    asked.run_at(fid, reached, async move {
+        answer.stat(fid, client.setattr(caller, fid, change, set.size).await);
     });
 }
 
 fn readlink(asked: Asked, fid: Fid) {
     let (client, answer) = (asked.client(), asked.clone());
-    asked.run(async move {
+    asked.run_at(fid, Reached::ByPath, async move {
         match client.readlink(fid).await {
             Ok(target) => answer.data(&target),
             Err(failure) => answer.error(failure),
@@ -249,7 +266,10 @@ fn link(asked: Asked, source: Fid, dir: Fid, bytes: &[u8]) {
         Err(failure) => return asked.error(failure),
     };
     let (client, answer) = (asked.client(), asked.clone());
-    asked.run(async move { answer.entry(dir, client.link(source, dir, name).await) });
+    // The kernel holds the directory, and asked for the file's attributes before.
+    asked.run_at(source, Reached::Held, async move {
+        answer.entry(dir, client.link(source, dir, name).await);
+    });
 }
 
 /// Writers bypass the kernel's page cache: their pages would be locked in the kernel while they
@@ -314,7 +334,11 @@ async fn open_existing(
     let entry = client.lookup(place.dir, &place.name).await?;
     if entry.attr.kind != FileKind::Regular {
         client.forget(entry.fid, 1);
-        return Err(FsError::Stale);
+        // Anything else but a directory is for the kernel to open: it looks again.
+        return Err(match entry.attr.kind {
+            FileKind::Directory => FsError::IsDirectory,
+            _ => FsError::Stale,
+        });
     }
     let handle = match client.open(entry.fid, open_wish(flags)).await {
         Ok(open) => open.handle,
@@ -327,7 +351,7 @@ async fn open_existing(
     if flags.truncates() {
         let (nothing, empty) = (SetAttr::default(), Some(0));
         let emptied = client
-            .setattr(place.caller, entry.fid, nothing, empty, Some(handle))
+            .setattr(place.caller, entry.fid, nothing, empty)
             .await;
         if let Err(failure) = emptied {
             client.release(handle);
@@ -341,7 +365,7 @@ async fn open_existing(
 fn open(asked: Asked, fid: Fid, flags: OpenFlags) {
     let (client, answer) = (asked.client(), asked.clone());
     let wish = open_wish(flags);
-    asked.run(async move {
+    asked.run_at(fid, Reached::ByPath, async move {
         let open = match client.open(fid, wish).await {
             Ok(open) => open,
             Err(failure) => return answer.error(failure),
@@ -449,7 +473,7 @@ fn getxattr(asked: Asked, fid: Fid, name: &[u8], size: u32) {
         return asked.error(FsError::NotSupported);
     }
     let (client, answer, name) = (asked.client(), asked.clone(), name.to_vec());
-    asked.run(async move {
+    asked.run_at(fid, Reached::Perhaps, async move {
         match client.getxattr(fid, &name).await {
             Ok(value) => answer.sized_data(&value, size),
             Err(failure) => answer.error(failure),
@@ -459,7 +483,7 @@ fn getxattr(asked: Asked, fid: Fid, name: &[u8], size: u32) {
 
 fn listxattr(asked: Asked, fid: Fid, size: u32) {
     let (client, answer) = (asked.client(), asked.clone());
-    asked.run(async move {
+    asked.run_at(fid, Reached::Perhaps, async move {
         match client.listxattr(fid).await {
             Ok(names) => {
                 let terminated = names.into_iter().flat_map(|mut name| {
@@ -485,7 +509,9 @@ fn setxattr(asked: Asked, fid: Fid, name: &[u8], value: &[u8], mode: request::Xa
     };
     let (client, answer) = (asked.client(), asked.clone());
     let (name, value) = (name.to_vec(), value.to_vec());
-    asked.run(async move { answer.done(client.setxattr(fid, name, value, mode).await) });
+    asked.run_at(fid, Reached::Perhaps, async move {
+        answer.done(client.setxattr(fid, name, value, mode).await);
+    });
 }
 
 fn removexattr(asked: Asked, fid: Fid, name: &[u8]) {
@@ -493,7 +519,9 @@ fn removexattr(asked: Asked, fid: Fid, name: &[u8]) {
         return asked.error(FsError::NotSupported);
     }
     let (client, answer, name) = (asked.client(), asked.clone(), name.to_vec());
-    asked.run(async move { answer.done(client.removexattr(fid, name).await) });
+    asked.run_at(fid, Reached::Perhaps, async move {
+        answer.done(client.removexattr(fid, name).await);
+    });
 }
 
 fn statfs(asked: Asked) {

@@ -54,7 +54,8 @@ impl Open {
             Some(FsError::IsDirectory)
         } else if self.again {
             None
-        } else if inode.nlink == 0 {
+        } else if inode.nlink == 0 && !ctx.opens.is_user(self.fid, ctx.who.client) {
+            // Without a name it is there for those who have it open: /proc/self/fd leads there.
             Some(FsError::Stale)
         } else if (access.write && ctx.opens.has_executor(self.fid))
             || (access.exec && (access.write || ctx.opens.has_writer(self.fid)))
