@@ -54,13 +54,11 @@ fn one_mount_agrees_with_the_oracle() {
 }
 
 #[test]
-#[ignore = "known to fail: see README, what is not there yet"]
 fn two_mounts_agree_with_the_oracle() {
     agree(2, count("MOUNTED_OPERATIONS", 2000));
 }
 
 #[test]
-#[ignore = "known to fail: see README, what is not there yet"]
 fn three_mounts_agree_with_the_oracle() {
     agree(3, count("MOUNTED_OPERATIONS", 1000));
 }

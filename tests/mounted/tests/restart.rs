@@ -127,7 +127,6 @@ const KILLS: usize = 3;
 
 /// Each round overwrites and syncs, so after any crash a file holds one of two versions at each place.
 #[test]
-#[ignore = "known to fail: see README, what is not there yet"]
 fn a_writer_lives_through_several_kills() {
     let mut cluster = Cluster::with_mounts(2);
     let root = cluster.root(0).to_owned();

@@ -26,6 +26,8 @@ const WRITES_MAX: usize = 512;
 struct Sent {
     fid: Fid,
     out: WriteOut,
+    /// How often its OST had restarted then.
+    restarts: u32,
 }
 
 /// A frame's worth of writes to one OST.
@@ -66,7 +68,8 @@ impl WriteFrame {
             under,
         });
         self.bulk.append(&mut out.bytes);
-        self.sent.push(Sent { fid, out });
+        let restarts = file.restarts;
+        self.sent.push(Sent { fid, out, restarts });
     }
 }
 
@@ -157,13 +160,13 @@ impl Client {
             .ost_batch(&shared.stats, target, &requests, bulk, Urgency::Urgent)
             .await;
         let mut state = self.lock();
-        for (index, Sent { fid, out }) in sent.into_iter().enumerate() {
+        for (index, sent) in sent.into_iter().enumerate() {
             let reply = match &answer {
                 Ok(answer) => decode_ost(answer, index),
                 Err(error) => Err(*error),
             };
             let transno = answer.as_ref().map_or(Transno(0), |answer| answer.transno);
-            written(&mut state, fid, out, reply, transno);
+            written(&mut state, sent, reply, transno);
         }
         state.room.wake_all();
     }
@@ -189,11 +192,11 @@ impl Client {
 /// An answer to one write.
 fn written(
     state: &mut State,
-    fid: Fid,
-    out: WriteOut,
+    sent: Sent,
     reply: Result<Reply, FsError>,
     transno: Transno,
 ) {
+    let Sent { fid, out, restarts } = sent;
     let attr = match reply {
         Ok(Reply::Written { attr }) => Ok(attr),
         Ok(_) => Err(FsError::Io),
@@ -205,6 +208,8 @@ fn written(
         match attr {
             Ok(attr) => note_written(file, out, attr, transno),
             Err(FsError::TryAgain) => file.pages.failed(out.id),
+            // The lock it was sent under is of the OST's old life.
+            Err(FsError::Stale) if file.restarts != restarts => file.pages.failed(out.id),
             Err(error) => {
                 tracing::error!(
                     "{fid}: bytes from {} could not be written: {error}",
