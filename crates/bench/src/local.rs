@@ -24,7 +24,7 @@ pub struct Ext4 {
     point: MountPoint,
     image: PathBuf,
     drop_caches: bool,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl Ext4 {
@@ -44,7 +44,7 @@ impl Ext4 {
             point: MountPoint::create(directory.path().join("mnt"))?,
             image,
             drop_caches: false,
-            _directory: directory,
+            directory,
         };
         ext4.mount()?;
         Ok(ext4)
@@ -75,7 +75,7 @@ impl System for Ext4 {
     fn make_cold(&mut self) -> Result<Cold> {
         self.point.unmount()?;
         if self.drop_caches {
-            drop_caches()?;
+            drop_caches(self.directory.path())?;
         }
         self.mount()?;
         Ok(Cold::Done)

@@ -1,14 +1,15 @@
 //! One large file: written in pieces of 1 MiB and made durable, then read with nothing cached.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::System;
 use super::measured::{Measurement, WorkDirectory};
 use crate::caches::drop_caches;
-use crate::error::Result;
+use crate::error::{During, Result};
 use crate::interrupt::StopFlag;
+use crate::process::time;
 use crate::progress::Progress;
 use crate::report::{Column, Sample};
 
@@ -28,8 +29,9 @@ pub struct StreamConfig {
     pub runs: u32,
     /// How long a step may take.
     pub cap: Duration,
-    /// Also what servers have cached goes before the file is read: root only.
-    pub drop_caches: bool,
+    /// A directory on the disk below: what is cached of it, by servers too, goes before the file is
+    /// read. Root only.
+    pub drop_caches: Option<PathBuf>,
     /// Set to end early.
     pub stop: StopFlag,
 }
@@ -60,15 +62,21 @@ pub fn stream(
 }
 
 fn run(measurement: &mut Measurement, file: &Path, config: &StreamConfig) -> Result<()> {
-    let mut write = dd("/dev/zero", &file.to_string_lossy());
-    write.arg(format!("count={}", config.mebibytes));
-    write.arg("conv=fsync");
-    step(measurement, WRITE, &mut write, config)?;
+    // Once unmeasured: a virtual machine gets memory from its host when it first touches it, and who
+    // writes first would pay for all.
+    time(
+        &mut write(file, config),
+        config.cap,
+        &config.stop,
+        &mut |_| {},
+    )?;
+    std::fs::remove_file(file).during(|| format!("removing {}", file.display()))?;
+    step(measurement, WRITE, &mut write(file, config), config)?;
     if !measurement.make_cold(READ_COLD)? {
         return Ok(());
     }
-    if config.drop_caches {
-        drop_caches()?;
+    if let Some(disk) = &config.drop_caches {
+        drop_caches(disk)?;
     }
     let mut read = dd(&file.to_string_lossy(), "/dev/null");
     step(measurement, READ_COLD, &mut read, config)
@@ -85,6 +93,13 @@ fn step(
         measurement.keep(label, Sample { entries, ..sample });
     }
     Ok(())
+}
+
+fn write(file: &Path, config: &StreamConfig) -> Command {
+    let mut command = dd("/dev/zero", &file.to_string_lossy());
+    command.arg(format!("count={}", config.mebibytes));
+    command.arg("conv=fsync");
+    command
 }
 
 fn dd(from: &str, to: &str) -> Command {

@@ -42,7 +42,7 @@ impl System for Named {
             let why = "caches are dropped only with --drop-caches, as root";
             return Ok(Cold::Impossible(why.to_owned()));
         }
-        drop_caches()?;
+        drop_caches(&self.path)?;
         Ok(Cold::Done)
     }
 

@@ -178,7 +178,7 @@ impl Numbers {
             mebibytes: self.mebibytes,
             runs: self.runs,
             cap: self.cap,
-            drop_caches: true,
+            drop_caches: Some(rivals.work.clone()),
             stop: stop.clone(),
         };
         let title = format!("one file of {} MiB", self.mebibytes);
