@@ -71,6 +71,7 @@ impl Client {
         let mut state = self.lock();
         let current = state.take_dir(&dir_now, mark);
         state.inode(dir).directory().removed(name, current);
+        state.space = None;
         lost_name(&mut state, &node);
         Ok(())
     }

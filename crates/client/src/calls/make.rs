@@ -95,6 +95,7 @@ impl Client {
         let mut state = self.lock();
         let current = state.take_dir(&dir_now, mark);
         state.take_node(&node, mark);
+        state.space = None;
         if handle != OpenHandle(0) {
             let file = state.file(fid);
             match open {

@@ -9,11 +9,13 @@ use wire::ost;
 
 use crate::client::{Client, unexpected};
 
-/// For how long an answer is good enough: `find` and `df` ask at each start.
-const AGE_MAX: Duration = Duration::from_secs(5);
+/// For how long an answer is good enough: `find` and `du` ask at each start, for the kind of file
+/// system only.
+const AGE_MAX: Duration = Duration::from_secs(30);
 
 impl Client {
-    /// Bytes from the OSTs, files from the MDT; at most five seconds old.
+    /// Bytes from the OSTs, files from the MDT; at most half a minute old, and never older than what this
+    /// mount wrote or removed last.
     pub async fn statfs(&self) -> Result<Space, FsError> {
         let now = self.0.clock.tick();
         let known = self

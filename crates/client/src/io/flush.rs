@@ -190,12 +190,7 @@ impl Client {
 }
 
 /// An answer to one write.
-fn written(
-    state: &mut State,
-    sent: Sent,
-    reply: Result<Reply, FsError>,
-    transno: Transno,
-) {
+fn written(state: &mut State, sent: Sent, reply: Result<Reply, FsError>, transno: Transno) {
     let Sent { fid, out, restarts } = sent;
     let attr = match reply {
         Ok(Reply::Written { attr }) => Ok(attr),
@@ -222,6 +217,7 @@ fn written(
         attr.is_ok()
     });
     if sent {
+        state.space = None;
         state.uncommitted.insert(fid);
     }
 }
