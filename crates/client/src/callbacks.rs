@@ -165,7 +165,7 @@ impl Client {
         if inode.lookups == 0 {
             return;
         }
-        inode.misled = true;
+        inode.name_misleads();
         let waits = inode.is_directory() || inode.is_open();
         going.forget(Forget::Attributes { fid, dir });
         let late = self.forget_name_later(state, dir, name, fid);
@@ -184,7 +184,7 @@ impl Client {
         fid: Fid,
     ) -> Oneshot<()> {
         let inode = state.inode(fid);
-        inode.stale_names += 1;
+        inode.name_goes();
         let expire = inode.is_directory();
         let (tell, told) = oneshot();
         let client = self.clone();

@@ -4,7 +4,7 @@ use base::{Fid, FsError};
 use wire::{Attr, FileKind};
 
 use crate::cache::directory::Directory;
-use crate::executor::WaitList;
+use crate::executor::{Oneshot, WaitList};
 use crate::io::file::FileState;
 
 /// What keeps the attributes valid.
@@ -34,7 +34,21 @@ pub enum Reached {
 /// A file's extended attributes, name and value.
 pub(crate) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// One file in the cache.
+/// Names the kernel may still hold and believe that lead here no more, or that nothing covers:
+/// questions by path wait until they are gone and are then answered `Stale`, so that the kernel looks
+/// the name up again (hazard 4).
+#[derive(Default)]
+struct StaleNames {
+    count: u32,
+    /// The kernel cannot forget them at once.
+    late: bool,
+    /// One of them leads elsewhere for certain.
+    misled: bool,
+    /// Who waits for the last of them to be gone.
+    forgotten: WaitList,
+}
+
+/// One file in the cache. There are millions: what is rare is boxed.
 pub(crate) struct Inode {
     /// The last attributes told; to be used only while covered.
     pub attr: Option<Attr>,
@@ -43,22 +57,14 @@ pub(crate) struct Inode {
     pub dir: Fid,
     /// References the kernel holds.
     pub lookups: u64,
-    /// Names the kernel may still hold and believe that lead here no more, or that nothing covers:
-    /// questions by path wait until they are gone and are then answered `Stale`, so that the kernel
-    /// looks the name up again (hazard 4).
-    pub stale_names: u32,
-    /// The kernel cannot forget those at once.
-    pub names_late: bool,
-    /// One of those leads elsewhere for certain.
-    pub misled: bool,
-    /// Who waits for the last of them to be gone.
-    pub forgotten: WaitList,
+    /// Names of it that are to be forgotten by the kernel.
+    stale: Option<Box<StaleNames>>,
     /// Calls of this client under way that remove one of its names.
     pub losing_names: u32,
     /// All extended attributes, valid under XATTR.
-    pub xattrs: Option<Xattrs>,
+    pub xattrs: Option<Box<Xattrs>>,
     /// A symlink's target; never changes.
-    pub target: Option<Vec<u8>>,
+    pub target: Option<Box<[u8]>>,
     /// Of a directory.
     pub directory: Option<Box<Directory>>,
     /// Of what is open or has data here.
@@ -72,11 +78,8 @@ impl Inode {
             covered: Covered::No,
             dir: Fid::NONE,
             lookups: 0,
-            stale_names: 0,
-            names_late: false,
-            misled: false,
+            stale: None,
             losing_names: 0,
-            forgotten: WaitList::default(),
             xattrs: None,
             target: None,
             directory: None,
@@ -86,32 +89,59 @@ impl Inode {
 
     /// Nothing in it would be missed.
     pub fn is_idle(&self) -> bool {
-        let referred = self.lookups > 0 || self.stale_names > 0 || self.losing_names > 0;
+        let referred = self.lookups > 0 || self.has_stale_names() || self.losing_names > 0;
         !referred && self.file.is_none()
+    }
+
+    /// The kernel is about to forget one of its names.
+    pub fn name_goes(&mut self) {
+        self.stale.get_or_insert_default().count += 1;
+    }
+
+    /// A name that goes leads elsewhere for certain.
+    pub fn name_misleads(&mut self) {
+        self.stale.get_or_insert_default().misled = true;
+    }
+
+    /// The kernel may come here by a name that is about to go.
+    pub fn has_stale_names(&self) -> bool {
+        self.stale.is_some()
     }
 
     /// The kernel has forgotten one of the stale names.
     pub fn name_forgotten(&mut self) {
-        self.stale_names -= 1;
-        if self.stale_names == 0 {
-            self.misled = false;
-            self.names_late = false;
-            self.forgotten.wake_all();
+        let Some(stale) = &mut self.stale else { return };
+        stale.count -= 1;
+        if stale.count == 0 {
+            stale.forgotten.wake_all();
+            self.stale = None;
         }
     }
 
     /// Forgetting one takes long: nobody waits for it any more.
     pub fn name_late(&mut self) {
-        self.names_late = true;
-        self.forgotten.wake_all();
+        if let Some(stale) = &mut self.stale {
+            stale.late = true;
+            stale.forgotten.wake_all();
+        }
+    }
+
+    /// Resolves when the stale names are gone, or are late. `None`: there are none, or nobody is to
+    /// wait for them.
+    pub fn wait_for_names(&mut self) -> Option<Oneshot<()>> {
+        let stale = self.stale.as_mut()?;
+        (!stale.late).then(|| stale.forgotten.wait())
     }
 
     /// While a name is stale: who comes by a path is to look it up again. Who has the file open may
     /// have come by that, and who stands in a directory without any name: those get their answer.
     pub fn answer_astray(&self, reached: Reached) -> Result<(), FsError> {
+        let Some(stale) = &self.stale else {
+            return Ok(());
+        };
         let astray = match (self.is_directory(), reached) {
             (_, Reached::Rightly) | (true, Reached::Perhaps) => false,
-            (true, Reached::ByPath | Reached::Held) => self.misled,
+            (true, Reached::ByPath | Reached::Held) => stale.misled,
             (false, Reached::ByPath | Reached::Held) => true,
             (false, Reached::Perhaps) => !self.is_open(),
         };

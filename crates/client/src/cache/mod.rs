@@ -186,7 +186,7 @@ impl State {
             return false;
         };
         // While a name is stale, the kernel must ask at each use.
-        if inode.stale_names > 0 {
+        if inode.has_stale_names() {
             return false;
         }
         match inode.covered {

@@ -29,17 +29,16 @@ impl Client {
         loop {
             let wait = {
                 let mut state = self.lock();
-                match state.known_mut(fid) {
-                    Some(inode) if inode.stale_names > 0 => {
-                        result = inode.answer_astray(reached);
-                        if inode.names_late || matches!(reached, Reached::Held | Reached::Rightly) {
-                            return result;
-                        }
-                        inode.forgotten.wait()
-                    }
-                    _ => return result,
+                let Some(inode) = state.known_mut(fid).filter(|i| i.has_stale_names()) else {
+                    return result;
+                };
+                result = inode.answer_astray(reached);
+                match reached {
+                    Reached::Held | Reached::Rightly => None,
+                    Reached::ByPath | Reached::Perhaps => inode.wait_for_names(),
                 }
             };
+            let Some(wait) = wait else { return result };
             wait.await;
         }
     }
@@ -158,11 +157,11 @@ impl Client {
     /// A symlink's target.
     pub async fn readlink(&self, fid: Fid) -> Result<Vec<u8>, FsError> {
         if let Some(target) = self.lock().inode(fid).target.clone() {
-            return Ok(target);
+            return Ok(target.into());
         }
         match self.0.mdt(Request::ReadLink { fid }).await? {
             Reply::Target(target) => {
-                self.lock().inode(fid).target = Some(target.clone());
+                self.lock().inode(fid).target = Some(target.clone().into());
                 Ok(target)
             }
             other => Err(unexpected(&other)),

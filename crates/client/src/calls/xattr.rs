@@ -41,7 +41,7 @@ impl Client {
         let covered = cover.is_some_and(|grant| state.take_grant(&grant));
         let current = state.is_current(mark) && state.stamp() == epoch;
         if covered && current && state.locks.holds(fid, Bits::XATTR) {
-            state.inode(fid).xattrs = Some(values.clone());
+            state.inode(fid).xattrs = Some(Box::new(values.clone()));
         }
         Ok(values)
     }
@@ -55,7 +55,7 @@ impl Client {
         if !state.locks.holds(fid, Bits::XATTR) {
             return None;
         }
-        state.known(fid)?.xattrs.clone()
+        state.known(fid)?.xattrs.as_deref().cloned()
     }
 
     /// Sets one.
