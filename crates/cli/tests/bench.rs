@@ -46,6 +46,40 @@ fn namespaces_of(pid: u32) -> usize {
 }
 
 #[test]
+fn numbers_measure_every_promise_and_leave_nothing() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let work = dir.path().join("work");
+    let words = [
+        "bench",
+        "numbers",
+        "--tree",
+        "60",
+        "--files",
+        "100",
+        "--mebibytes",
+        "8",
+        "--runs",
+        "1",
+        "--json",
+        "--work",
+        work.to_str().unwrap(),
+    ];
+    let ran = glint(dir.path(), &words);
+    let verdict: serde_json::Value = serde_json::from_str(ran.worked()).unwrap();
+    let lines = verdict["lines"].as_array().unwrap();
+    assert_eq!(lines.len(), 17, "{verdict}");
+    for line in lines {
+        assert!(line["value"].is_number(), "{line}");
+        let reference = &line["reference"];
+        assert!(reference.is_null() || reference[1].is_number(), "{line}");
+    }
+    nothing_is_left(dir.path());
+}
+
+#[test]
 fn a_walk_counts_requests_and_leaves_nothing() {
     if needs_root() {
         return;
