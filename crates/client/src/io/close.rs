@@ -48,6 +48,10 @@ impl Client {
     pub(crate) fn close_ready(&self) {
         let batch_max = self.0.params.batch_max() as usize;
         loop {
+            for (fid, under) in self.take_pages_to_forget() {
+                let client = self.clone();
+                spawn(async move { client.close_after_forgetting(fid, under).await });
+            }
             let batch = self.take_closing(batch_max);
             if batch.is_empty() {
                 return;
@@ -60,6 +64,9 @@ impl Client {
     /// Closes what can be closed, and waits for it.
     pub(crate) async fn close_all(&self) {
         loop {
+            for (fid, under) in self.take_pages_to_forget() {
+                self.close_after_forgetting(fid, under).await;
+            }
             let batch = self.take_closing(self.0.params.batch_max() as usize);
             if batch.is_empty() {
                 return;
@@ -75,9 +82,11 @@ impl Client {
             .iter()
             .copied()
             .filter(|fid| {
-                state
-                    .known(*fid)
-                    .is_some_and(|i| i.file.as_ref().is_some_and(|f| is_ready(f)))
+                state.known(*fid).is_some_and(|i| {
+                    i.file
+                        .as_ref()
+                        .is_some_and(|f| is_ready(f) && !has_pages(f))
+                })
             })
             .take(batch_max)
             .collect();
@@ -85,6 +94,41 @@ impl Client {
             .into_iter()
             .filter_map(|fid| prepare(&mut state, fid))
             .collect()
+    }
+
+    /// Files to close of which the kernel has pages that were read under the EX lock. Until it has
+    /// forgotten them reads go on under that lock: their pages are locked in the kernel, and the
+    /// forgetting waits for those (hazard 6).
+    fn take_pages_to_forget(&self) -> Vec<(Fid, LockHandle)> {
+        let mut state = self.lock();
+        let closing: Vec<Fid> = state.closing.iter().copied().collect();
+        closing
+            .into_iter()
+            .filter_map(|fid| {
+                let file = state.file_known(fid)?;
+                let ready = is_ready(file) && has_pages(file);
+                let under = file.exclusive.filter(|_| ready)?;
+                file.revoking = Revoking::Forgetting;
+                Some((fid, under))
+            })
+            .collect()
+    }
+
+    /// Closes a file as soon as the kernel has no pages of it, unless it is in use again.
+    async fn close_after_forgetting(&self, fid: Fid, under: LockHandle) {
+        self.forget_pages(fid, ByteRange::ALL, under).await;
+        let closing = {
+            let mut state = self.lock();
+            let file = state.file(fid);
+            (file.revoking, file.leaving) = (Revoking::No, None);
+            let ready = is_ready(file);
+            let closing = ready.then(|| prepare(&mut state, fid)).flatten();
+            state.file(fid).waiters.wake_all();
+            closing
+        };
+        if let Some(closing) = closing {
+            self.close_batch(vec![closing]).await;
+        }
     }
 
     async fn close_batch(&self, mut batch: Vec<Closing>) {
@@ -209,6 +253,11 @@ fn is_ready(file: &FileState) -> bool {
         && (file.committed || file.written == base::Transno(0))
 }
 
+/// The kernel may have pages that nothing covers after the Close.
+fn has_pages(file: &FileState) -> bool {
+    file.exclusive.is_some() && file.kernel_pages
+}
+
 fn prepare(state: &mut State, fid: Fid) -> Option<Closing> {
     state.closing.remove(&fid);
     let dir = state.inode(fid).dir;
@@ -218,17 +267,9 @@ fn prepare(state: &mut State, fid: Fid) -> Option<Closing> {
     let open = file.write_open?;
     let under = file.exclusive.unwrap_or(LockHandle(0));
     let mut forget = Vec::new();
-    if file.exclusive.is_some() {
-        // Pages the kernel read under the EX lock, attributes likewise.
-        if std::mem::take(&mut file.kernel_pages) {
-            forget.push(Forget::Pages {
-                fid,
-                range: ByteRange::ALL,
-            });
-        }
-        if !leased {
-            forget.push(Forget::Attributes { fid, dir });
-        }
+    // Attributes that the kernel has under the EX lock; of pages it has none.
+    if file.exclusive.is_some() && !leased {
+        forget.push(Forget::Attributes { fid, dir });
     }
     file.closing = true;
     let readers_stay = file.readers > 0 && file.read_opens.is_empty();

@@ -8,7 +8,7 @@ use wire::ost;
 use crate::cache::State;
 use crate::client::Client;
 use crate::cluster::object_of;
-use crate::executor::Oneshot;
+use crate::executor::{Oneshot, spawn};
 use crate::io::file::Revoking;
 
 /// What covers a range.
@@ -56,9 +56,10 @@ pub(crate) fn covering(
     if file.closing {
         return Covering::Wait(file.waiters.wait());
     }
-    // Whatever its mode, a lock that is still held keeps what is read under it true; what the
-    // kernel keeps of it is forgotten again before the lock goes.
-    let held = if from_kernel && mode == Mode::PW && !writes {
+    // Whatever its mode, a lock that is being given back keeps what is read under it true until the
+    // kernel has forgotten, and then it forgets again. Else a read that wants PW needs it: what is
+    // stored into its pages later is not told (hazard 7).
+    let held = if forgetting && mode == Mode::PW && !writes {
         Mode::PR
     } else {
         mode
@@ -95,10 +96,32 @@ impl Client {
         stripes.first().copied().ok_or(FsError::Invalid)
     }
 
+    /// Asks for an extent lock, unless somebody has, and waits until there is one to look at: that
+    /// one, another, or one that is being given back, which may do for reads.
+    pub(crate) async fn enqueue(&self, fid: Fid, mode: Mode, by: By) -> Result<(), FsError> {
+        let (wait, first) = {
+            let mut state = self.lock();
+            // Something may have come since the caller looked, and would wake nobody again.
+            match covering(&mut state, fid, ByteRange::ALL, mode, by) {
+                Covering::No => state.file(fid).asking.wait(mode),
+                _ => return Ok(()),
+            }
+        };
+        if first {
+            let client = self.clone();
+            spawn(async move {
+                let result = client.ask(fid, mode).await;
+                client.lock().file(fid).asking.answered(mode, result);
+            });
+        }
+        // Forgotten with the file: there is something to look at.
+        wait.await.unwrap_or(Ok(()))
+    }
+
     /// Waits for an extent lock and keeps it. Always of the whole file: the kernel reads into
     /// locked pages in ranges of its own choosing, and a range that reaches beyond a lock which is
     /// being given back could neither be served under that lock nor wait for another.
-    pub(crate) async fn enqueue(&self, fid: Fid, mode: Mode) -> Result<(), FsError> {
+    async fn ask(&self, fid: Fid, mode: Mode) -> Result<(), FsError> {
         let target = self.target_of(fid)?;
         let range = ByteRange::ALL;
         let request = ost::Request::Enqueue {
@@ -135,6 +158,7 @@ pub(crate) fn take_extent(
 ) {
     let knew = state.locks.holds_to_eof(fid);
     state.locks.extent_granted(target, grant);
+    state.file(fid).asking.look_again();
     if knew {
         return;
     }

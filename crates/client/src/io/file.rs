@@ -5,6 +5,7 @@ use wire::mdt::{OpenHandle, SetAttr, WriteTicket};
 use wire::ost::ObjectAttr;
 
 use crate::executor::WaitList;
+use crate::io::asking::Asking;
 use crate::io::pages::PageCache;
 
 /// The one write-open of this client at the MDT, shared by all local handles.
@@ -68,6 +69,8 @@ pub(crate) struct FileState {
     pub refilled: bool,
     /// Ranges being fetched.
     pub fetching: Vec<base::ByteRange>,
+    /// Extent locks asked for.
+    pub asking: Asking,
     /// Calls and write-outs that use a lock this moment.
     pub users: u32,
     /// Frames with its data are on their way.
@@ -102,6 +105,7 @@ impl FileState {
             && self.writing == 0
             && !self.closing
             && self.users == 0
+            && self.asking.is_idle()
             && self.revoking == Revoking::No
     }
 

@@ -1,6 +1,7 @@
 //! File data: cached bytes, extent locks, write-behind, read-ahead.
 
 pub(crate) mod allocate;
+pub(crate) mod asking;
 pub(crate) mod close;
 pub(crate) mod cover;
 pub(crate) mod extents;

@@ -304,7 +304,7 @@ impl Client {
             return Err(FsError::Io);
         };
         let Some(grant) = grant else {
-            return self.enqueue(fid, mode).await;
+            return self.enqueue(fid, mode, By::Read).await;
         };
         let bytes = slice(&answer.bulk, bulk)?;
         let mut state = self.lock();

@@ -23,10 +23,7 @@ impl Client {
         self.begin_revoking(fid).await;
         self.forget_pages(fid, range, handle).await;
         let written = self.write_out(fid, range).await;
-        self.finish_revoking(fid, range, written);
-        self.lock()
-            .locks
-            .step(holder, CacheInput::Dropped { handle });
+        self.finish_revoking(fid, range, written, (holder, handle));
         self.send_releases();
     }
 
@@ -40,6 +37,8 @@ impl Client {
                 match file.revoking {
                     Revoking::No => {
                         file.revoking = Revoking::Forgetting;
+                        // Reads that wait for a lock may have pages locked that are to go.
+                        file.asking.look_again();
                         return;
                     }
                     _ => file.waiters.wait(),
@@ -51,7 +50,7 @@ impl Client {
 
     /// The kernel forgets the pages of `range`; again as long as reads were answered meanwhile,
     /// for the kernel may have put those back (hazard 6).
-    async fn forget_pages(&self, fid: Fid, range: ByteRange, handle: LockHandle) {
+    pub(crate) async fn forget_pages(&self, fid: Fid, range: ByteRange, handle: LockHandle) {
         loop {
             let had = {
                 let mut state = self.lock();
@@ -86,9 +85,17 @@ impl Client {
         }
     }
 
-    fn finish_revoking(&self, fid: Fid, range: ByteRange, written: Result<(), FsError>) {
+    /// The lock goes in the same step as what marks it as leaving: nothing is read under it between.
+    fn finish_revoking(
+        &self,
+        fid: Fid,
+        range: ByteRange,
+        written: Result<(), FsError>,
+        (holder, handle): (Holder, LockHandle),
+    ) {
         let mut state = self.lock();
         state.withdraw();
+        state.locks.step(holder, CacheInput::Dropped { handle });
         state.with_pages(fid, |file| {
             if let Err(error) = written {
                 file.error.get_or_insert(error);
@@ -118,10 +125,7 @@ impl Client {
             file.lose_exclusive();
             state.inode(fid).covered = Covered::No;
         }
-        self.finish_revoking(fid, ByteRange::ALL, written);
-        self.lock()
-            .locks
-            .step(Holder::Mdt, CacheInput::Dropped { handle });
+        self.finish_revoking(fid, ByteRange::ALL, written, (Holder::Mdt, handle));
         self.send_releases();
     }
 

@@ -111,7 +111,7 @@ impl Client {
                 Some(wait) => {
                     wait.await;
                 }
-                None => self.enqueue(fid, Mode::PW).await?,
+                None => self.enqueue(fid, Mode::PW, By::WriteBack).await?,
             }
         }
     }

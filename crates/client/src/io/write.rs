@@ -41,15 +41,15 @@ impl Client {
         if wish.kill_privileges {
             self.kill_privileges(fid).await?;
         }
+        let by = if wish.write_back {
+            By::WriteBack
+        } else {
+            By::Call
+        };
         let at = loop {
             let cover = {
                 let mut state = self.lock();
                 let (at, range) = place(&mut state, fid, offset, data.len(), append)?;
-                let by = if wish.write_back {
-                    By::WriteBack
-                } else {
-                    By::Call
-                };
                 match covering(&mut state, fid, range, Mode::PW, by) {
                     Covering::Lock(_) => {
                         self.put(&mut state, fid, at, data);
@@ -62,7 +62,7 @@ impl Client {
                 Covering::Wait(wait) => {
                     wait.await;
                 }
-                _ => self.enqueue(fid, Mode::PW).await?,
+                _ => self.enqueue(fid, Mode::PW, by).await?,
             }
         };
         if append && at != offset {
