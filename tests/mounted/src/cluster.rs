@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::binary::glint;
-use crate::watchdog::{PATIENCE, Watch, Watchdog};
+use crate::watchdog::{PATIENCE, Watch, Watchdog, abort};
 
 /// How long a process may take to start, or to end cleanly.
 const START_AND_END: Duration = Duration::from_secs(30);
@@ -20,6 +20,8 @@ const START_AND_END: Duration = Duration::from_secs(30);
 /// fails the test if that was not clean.
 pub struct Cluster {
     dir: tempfile::TempDir,
+    /// Directories with targets; the first has the MGS and the key.
+    targets: Vec<PathBuf>,
     server: Option<Process>,
     address: String,
     mounts: Vec<Mounted>,
@@ -110,16 +112,29 @@ impl Process {
 impl Cluster {
     /// Formats one directory and serves it; nothing is mounted.
     pub fn start() -> Cluster {
+        Cluster::start_at(&[(None, "mgs,mdt,ost")])
+    }
+
+    /// The same with targets of these roles, each in a directory of its own: on another file system, or
+    /// beside the mounts.
+    pub fn start_at(places: &[(Option<&Path>, &str)]) -> Cluster {
         let dir = tempfile::tempdir().expect("a directory for everything");
-        let status = Command::new(glint())
-            .arg("format")
-            .arg(dir.path().join("targets"))
-            .stdout(Stdio::null())
-            .status()
-            .expect("glint runs");
-        assert!(status.success(), "glint format: {status}");
+        let mut targets: Vec<PathBuf> = Vec::new();
+        for (number, (place, roles)) in places.iter().enumerate() {
+            let own = format!("targets{number}");
+            let path = place.unwrap_or(dir.path()).join(own);
+            let mut format = Command::new(glint());
+            format.arg("format").arg(&path).args(["--role", roles]);
+            if let Some(first) = targets.first() {
+                format.arg("--join").arg(first);
+            }
+            let status = format.stdout(Stdio::null()).status().expect("glint runs");
+            assert!(status.success(), "glint format: {status}");
+            targets.push(path);
+        }
         let mut cluster = Cluster {
             dir,
+            targets,
             server: None,
             address: "127.0.0.1:0".to_owned(),
             mounts: Vec::new(),
@@ -144,10 +159,6 @@ impl Cluster {
         cluster
     }
 
-    fn path(&self, name: &str) -> String {
-        self.dir.path().join(name).display().to_string()
-    }
-
     /// One more mount; its number.
     pub fn mount(&mut self) -> usize {
         self.mount_with(&[])
@@ -158,13 +169,14 @@ impl Cluster {
         let number = self.mounts.len();
         let point = self.dir.path().join(format!("mount{number}"));
         fs::create_dir(&point).expect("a mount point can be made");
-        let (text, key) = (point.display().to_string(), self.path("targets/key"));
+        let key = self.targets[0].join("key").display().to_string();
+        let text = point.display().to_string();
         let log = self.dir.path().join(format!("mount{number}.log"));
         let mut arguments = vec!["mount", &self.address, &text, "--key", &key];
         arguments.extend(options);
         let mut process = Process::start(log, &arguments);
         process.ready("mounted at ");
-        self.watchdog.add(process.pid(), true);
+        self.watchdog.add(process.pid(), Some(&point));
         self.mounts.push(Mounted { point, process });
         number
     }
@@ -217,16 +229,34 @@ impl Cluster {
     pub fn restart_server(&mut self) {
         let log = self.dir.path().join(format!("server{}.log", self.starts));
         self.starts += 1;
-        let targets = self.path("targets");
-        let mut process = Process::start(log, &["serve", &targets, "--listen", &self.address]);
+        let targets: Vec<String> = self
+            .targets
+            .iter()
+            .map(|dir| dir.display().to_string())
+            .collect();
+        let mut arguments = vec!["serve", "--listen", &self.address];
+        arguments.extend(targets.iter().map(String::as_str));
+        let mut process = Process::start(log, &arguments);
         let rest = process.ready("serving ");
         self.address = rest
             .split_once(" at ")
             .expect("the address is told")
             .1
             .to_owned();
-        self.watchdog.add(process.pid(), false);
+        self.watchdog.add(process.pid(), None);
         self.server = Some(process);
+    }
+
+    /// What `glint fsck` finds wrong with the targets of a server that has ended; None: nothing.
+    pub fn fsck(&self) -> Option<String> {
+        let wrong = self.targets.iter().filter_map(|dir| {
+            let mut fsck = Command::new(glint());
+            let output = fsck.arg("fsck").arg(dir).output().expect("glint runs");
+            let said = [output.stdout, output.stderr].concat();
+            let said = String::from_utf8_lossy(&said).into_owned();
+            (!output.status.success()).then_some(said)
+        });
+        wrong.reduce(|all, more| all + &more)
     }
 
     /// Counters of mount `number`.
@@ -298,6 +328,9 @@ fn end_mount(mount: &mut Mounted) -> Option<String> {
         true => String::new(),
         false => crate::threads::describe(mount.process.pid()),
     };
+    if !ended {
+        abort(mount.process.pid(), &mount.point);
+    }
     mount.process.kill();
     // Of a process that was killed, a dead mount stays.
     let _ = nix::mount::umount2(&mount.point, MntFlags::MNT_DETACH);

@@ -2,10 +2,12 @@
 //! its test fails instead of waiting for ever.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -24,8 +26,8 @@ pub struct Watchdog {
 struct Watched {
     next: u64,
     running: BTreeMap<u64, Running>,
-    /// The cluster's processes; the flag: killing it makes calls on its mount return.
-    processes: Vec<(u32, bool)>,
+    /// The cluster's processes; of a mount, where it is: aborting it makes calls on it return.
+    processes: Vec<(u32, Option<PathBuf>)>,
     bitten: Option<String>,
     ended: bool,
 }
@@ -64,9 +66,10 @@ impl Watchdog {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A process to describe when something hangs; a mount is killed then, too.
-    pub fn add(&self, pid: u32, is_mount: bool) {
-        self.lock().processes.push((pid, is_mount));
+    /// A process to describe when something hangs; a mount, at `point`, is ended then, too.
+    pub fn add(&self, pid: u32, point: Option<&Path>) {
+        let point = point.map(Path::to_owned);
+        self.lock().processes.push((pid, point));
     }
 
     /// The process has ended.
@@ -128,22 +131,32 @@ impl Watchdog {
             let report = format!("`{}` hung{}", late.what, describe(&watched.processes));
             eprintln!("{report}");
             watched.bitten = Some(report);
-            for (pid, _) in watched.processes.iter().filter(|(_, is_mount)| *is_mount) {
-                let _ = kill(Pid::from_raw(*pid as i32), Signal::SIGKILL);
+            for (pid, point) in &watched.processes {
+                if let Some(point) = point {
+                    abort(*pid, point);
+                }
             }
         }
         !watched.ended
     }
 }
 
-fn describe(processes: &[(u32, bool)]) -> String {
+/// Ends a mount whatever it waits for. A thread of it that waits inside the kernel for a page keeps
+/// its device open when it is killed, and so everybody waiting; a forced unmount cuts the device off,
+/// though it says that the mount is busy.
+pub fn abort(pid: u32, point: &Path) {
+    let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+    let _ = umount2(point, MntFlags::MNT_FORCE);
+}
+
+fn describe(processes: &[(u32, Option<PathBuf>)]) -> String {
     let mut text = String::new();
-    let test = (std::process::id(), false);
-    for (pid, is_mount) in processes.iter().chain([&test]) {
-        let name = match (*pid == test.0, is_mount) {
+    let test = (std::process::id(), None);
+    for (pid, point) in processes.iter().chain([&test]) {
+        let name = match (*pid == test.0, point) {
             (true, _) => "test",
-            (_, true) => "mount",
-            (_, false) => "server",
+            (_, Some(_)) => "mount",
+            (_, None) => "server",
         };
         text.push_str(&format!("\n{name} {pid}:\n{}", threads::describe(*pid)));
     }

@@ -1,0 +1,293 @@
+//! Full disks: the right error at the right call, and nothing broken afterwards.
+// SEMANTICS: crash.full, op.write, op.close, op.fsync, op.statfs
+
+#![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use mounted::{Cluster, SmallDisk};
+
+const MIB: usize = 1 << 20;
+/// The small disk.
+const DISK: u64 = 64 << 20;
+/// How long freed space may take to come back: other mounts and the OST are told in the background.
+const COMES_BACK: Duration = Duration::from_secs(20);
+
+fn is_root() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        println!("skipped: only root can mount a small disk");
+    }
+    root
+}
+
+fn is_full(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOSPC)
+}
+
+/// What chunk `number` of file `seed` holds.
+fn chunk(seed: u8, number: usize) -> Vec<u8> {
+    (0..MIB)
+        .map(|i| (i / 7) as u8 ^ seed ^ number as u8)
+        .collect()
+}
+
+/// Writes chunks, each synced, until there is no more space: how many are durable.
+fn fill(path: &Path, seed: u8) -> usize {
+    let file = File::create(path).unwrap();
+    for number in 0.. {
+        let data = chunk(seed, number);
+        let written = file
+            .write_all_at(&data, (number * MIB) as u64)
+            .and_then(|()| file.sync_all());
+        if let Err(error) = written {
+            assert!(is_full(&error), "{error}");
+            return number;
+        }
+    }
+    unreachable!("the disk is small")
+}
+
+/// The durable chunks are what was written.
+fn check(path: &Path, seed: u8, chunks: usize) {
+    let data = fs::read(path).unwrap();
+    assert!(data.len() >= chunks * MIB, "{} of {chunks} MiB", data.len());
+    for (number, data) in data.chunks(MIB).take(chunks).enumerate() {
+        assert!(data == chunk(seed, number), "chunk {number} of {seed}");
+    }
+}
+
+fn write_synced(path: &Path, data: &[u8]) -> io::Result<()> {
+    let file = File::create(path)?;
+    file.write_all_at(data, 0)?;
+    file.sync_all()
+}
+
+/// Tries until there is space again.
+fn succeeds_soon(what: &str, mut attempt: impl FnMut() -> io::Result<()>) {
+    let start = Instant::now();
+    while let Err(error) = attempt() {
+        assert!(is_full(&error), "{what}: {error}");
+        assert!(start.elapsed() < COMES_BACK, "{what}: still no space");
+        sleep(Duration::from_millis(200));
+    }
+}
+
+/// Stops all, looks for what is broken, and starts again with one mount.
+fn restarted_clean(cluster: &mut Cluster, mounts: usize) -> usize {
+    (0..mounts).for_each(|number| cluster.unmount(number));
+    cluster.stop_server();
+    assert_eq!(cluster.fsck(), None);
+    cluster.restart_server();
+    cluster.mount()
+}
+
+#[test]
+#[ignore = "known to fail: a full disk stops its target; see README, what is not there yet"]
+fn a_full_ost_says_so_and_goes_on_when_there_is_space() {
+    if !is_root() {
+        return;
+    }
+    let disk = SmallDisk::new(DISK);
+    let mut cluster = Cluster::start_at(&[(None, "mgs,mdt"), (Some(disk.path()), "ost")]);
+    let roots = [0, 1].map(|_| {
+        let number = cluster.mount();
+        cluster.root(number).to_owned()
+    });
+    let durable = cluster.timed("filling", || fill(&roots[0].join("first"), 1));
+    assert!((16..64).contains(&durable), "{durable} MiB fit");
+    cluster.timed("what a full file system still does", || {
+        for root in &roots {
+            check(&root.join("first"), 1, durable);
+            let space = nix::sys::statvfs::statvfs(root).unwrap();
+            let left = space.blocks_available() * space.fragment_size();
+            assert!(left < 4 << 20, "{left} bytes are said to be left");
+        }
+        // Names need no space of the OST.
+        fs::create_dir(roots[1].join("dir")).unwrap();
+        fs::rename(roots[1].join("first"), roots[1].join("dir/first")).unwrap();
+        let refused = write_synced(&roots[1].join("second"), &chunk(2, 0));
+        assert!(refused.is_err_and(|error| is_full(&error)));
+    });
+    cluster.timed("making space", || {
+        fs::remove_file(roots[1].join("dir/first")).unwrap();
+        succeeds_soon("writing again", || {
+            write_synced(&roots[0].join("second"), &chunk(2, 0))
+        });
+    });
+    let again = cluster.timed("filling again", || fill(&roots[1].join("third"), 3));
+    let last = restarted_clean(&mut cluster, 2);
+    let root = cluster.root(last);
+    cluster.timed("the last look", || {
+        check(&root.join("second"), 2, 1);
+        check(&root.join("third"), 3, again);
+        assert_eq!(fs::read_dir(root).unwrap().count(), 3);
+    });
+}
+
+/// What is written and not synced is refused by the write, the sync or the close that follows.
+#[test]
+#[ignore = "known to fail: a full disk stops its target; see README, what is not there yet"]
+fn what_does_not_fit_is_never_lost_in_silence() {
+    if !is_root() {
+        return;
+    }
+    let disk = SmallDisk::new(DISK);
+    let mut cluster = Cluster::start_at(&[(None, "mgs,mdt"), (Some(disk.path()), "ost")]);
+    let mount = cluster.mount();
+    let path = cluster.root(mount).join("file");
+    cluster.timed("writing more than fits", || {
+        let file = File::create(&path).unwrap();
+        let data = vec![7; 96 * MIB];
+        let written = file.write_all_at(&data, 0).and_then(|()| file.sync_all());
+        assert!(written.is_err_and(|error| is_full(&error)));
+        drop(file);
+        fs::remove_file(&path).unwrap();
+        succeeds_soon("writing less", || write_synced(&path, &chunk(4, 0)));
+    });
+    let last = restarted_clean(&mut cluster, 1);
+    cluster.timed("the last look", || {
+        check(&cluster.root(last).join("file"), 4, 1);
+    });
+}
+
+#[test]
+#[ignore = "known to fail: a full disk stops its target; see README, what is not there yet"]
+fn a_full_mdt_says_so_and_goes_on_when_there_is_space() {
+    if !is_root() {
+        return;
+    }
+    let disk = SmallDisk::new(DISK / 4);
+    let mut cluster = Cluster::start_at(&[(Some(disk.path()), "mgs,mdt"), (None, "ost")]);
+    let mount = cluster.mount();
+    let root = cluster.root(mount).to_owned();
+    let name = |number: usize| root.join(format!("{number:08}{}", "x".repeat(200)));
+    let made = cluster.timed_for(Duration::from_secs(120), "making names", || {
+        (0..).find_map(|number| {
+            File::create(name(number))
+                .err()
+                .map(|error| (number, error))
+        })
+    });
+    let (made, error) = made.unwrap();
+    assert!(is_full(&error), "{error}");
+    assert!(made > 1000, "only {made} names fit");
+    cluster.timed_for(Duration::from_secs(60), "making space", || {
+        assert_eq!(fs::read_dir(&root).unwrap().count(), made);
+        (0..made / 2).for_each(|number| fs::remove_file(name(number)).unwrap());
+        let again = root.join("again");
+        succeeds_soon("making a name", || write_synced(&again, b"again"));
+    });
+    let last = restarted_clean(&mut cluster, 1);
+    let root = cluster.root(last);
+    cluster.timed("the last look", || {
+        assert_eq!(fs::read(root.join("again")).unwrap(), b"again");
+        let left = fs::read_dir(root).unwrap().count();
+        assert_eq!(left, made - made / 2 + 1);
+    });
+}
+
+/// Fills the disk to its last byte beside the targets, as other programs do.
+fn take_all(disk: &SmallDisk) -> PathBuf {
+    let path = disk.path().join("others");
+    let file = File::create(&path).unwrap();
+    let (mut offset, mut piece) = (0, MIB);
+    while piece > 0 {
+        match file.write_at(&vec![1; piece], offset) {
+            Ok(written) if written > 0 => offset += written as u64,
+            _ => piece /= 2,
+        }
+    }
+    path
+}
+
+/// Everything is on one disk, and others take the last byte of it: changes go on, from the space
+/// that is set aside, also those of a server that was killed and starts again.
+#[test]
+fn a_disk_that_others_fill_stops_nothing() {
+    if !is_root() {
+        return;
+    }
+    let disk = SmallDisk::new(DISK);
+    let mut cluster = Cluster::start_at(&[(Some(disk.path()), "mgs,mdt,ost")]);
+    let mount = cluster.mount();
+    let root = cluster.root(mount).to_owned();
+    let names = (0..50).map(|number| root.join(format!("{number}")));
+    let names: Vec<_> = names.collect();
+    cluster.timed("writing files", || {
+        names.iter().enumerate().for_each(|(number, path)| {
+            write_synced(path, &chunk(number as u8, 0)[..100_000]).unwrap();
+        });
+    });
+    let others = take_all(&disk);
+    cluster.timed("what goes on", || {
+        let refused = write_synced(&names[0], &chunk(1, 0));
+        assert!(refused.is_err_and(|error| is_full(&error)));
+        for path in &names[1..10] {
+            let file = File::options().write(true).open(path).unwrap();
+            file.set_len(10).unwrap();
+            file.sync_all().unwrap();
+        }
+        names[10..20]
+            .iter()
+            .for_each(|path| fs::remove_file(path).unwrap());
+        File::open(&root).unwrap().sync_all().unwrap();
+    });
+    take_all(&disk);
+    cluster.kill_server();
+    take_all(&disk);
+    cluster.restart_server();
+    cluster.timed("what goes on after a crash", || {
+        names[20..30]
+            .iter()
+            .for_each(|path| fs::remove_file(path).unwrap());
+        File::open(&root).unwrap().sync_all().unwrap();
+    });
+    fs::remove_file(others).unwrap();
+    cluster.timed("making space", || {
+        let again = root.join("again");
+        succeeds_soon("writing", || write_synced(&again, b"again"));
+    });
+    let last = restarted_clean(&mut cluster, 1);
+    let root = cluster.root(last);
+    cluster.timed("the last look", || {
+        let found = fs::read_dir(root).unwrap().count();
+        assert_eq!(found, 31);
+        for number in 1..10 {
+            let path = root.join(format!("{number}"));
+            assert_eq!(fs::read(path).unwrap(), chunk(number, 0)[..10]);
+        }
+        let kept = fs::read(root.join("40")).unwrap();
+        assert!(kept == chunk(40, 0)[..100_000]);
+    });
+}
+
+/// Names and data meet on one small disk.
+#[test]
+fn names_and_data_fill_one_disk_together() {
+    if !is_root() {
+        return;
+    }
+    let disk = SmallDisk::new(DISK);
+    let mut cluster = Cluster::start_at(&[(Some(disk.path()), "mgs,mdt,ost")]);
+    let mount = cluster.mount();
+    let root = cluster.root(mount).to_owned();
+    let first = cluster.timed("filling", || fill(&root.join("data"), 5));
+    assert!(first >= 16, "{first} MiB fit");
+    cluster.timed("names on a full disk", || {
+        (0..100).for_each(|number| fs::create_dir(root.join(format!("{number}"))).unwrap());
+        (0..100).for_each(|number| fs::remove_dir(root.join(format!("{number}"))).unwrap());
+        check(&root.join("data"), 5, first);
+        fs::remove_file(root.join("data")).unwrap();
+        succeeds_soon("writing", || write_synced(&root.join("more"), &chunk(6, 0)));
+    });
+    let last = restarted_clean(&mut cluster, 1);
+    cluster.timed("the last look", || {
+        check(&cluster.root(last).join("more"), 6, 1);
+    });
+}
