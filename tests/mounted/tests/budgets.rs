@@ -1,0 +1,123 @@
+//! How many requests work costs: counts, which no machine makes smaller.
+// SEMANTICS: op.readdir, op.stat, cache.names, cache.attributes
+
+#![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use mounted::{Cluster, run};
+use serde_json::Value;
+
+const DIRS: u64 = 100;
+const FILES: u64 = 50;
+/// Directories and files, and the root.
+const ENTRIES: u64 = DIRS * (FILES + 1) + 1;
+
+/// Two levels of directories with small files.
+fn make_tree(root: &Path) {
+    for dir in 0..DIRS {
+        let path = root.join(format!("top{}/dir{dir}", dir % 10));
+        fs::create_dir_all(&path).unwrap();
+        for file in 0..FILES {
+            fs::write(path.join(format!("file{file}")), format!("{dir} {file}")).unwrap();
+        }
+    }
+}
+
+/// Requests that mount `number` sends during `work`, printed by kind; but for locks given back, which
+/// is done in the background for work that was before.
+fn sent(cluster: &Cluster, number: usize, what: &str, work: impl FnOnce()) -> u64 {
+    let before = cluster.stats(number);
+    cluster.timed(what, work);
+    let after = cluster.stats(number);
+    let more = |now: &Value, then: &Value| now.as_u64().unwrap() - then.as_u64().unwrap_or(0);
+    let mut cancels = 0;
+    for (kind, now) in after["requests"].as_object().unwrap() {
+        match more(now, &before["requests"][kind]) {
+            0 => {}
+            count if kind == "cancel" => cancels = count,
+            count => println!("{what}: {count} {kind}"),
+        }
+    }
+    more(&after["rpcs_sent"], &before["rpcs_sent"]).saturating_sub(cancels)
+}
+
+/// A cluster with the tree, durable, and a mount that knows nothing of it: its number.
+fn with_tree() -> (Cluster, usize) {
+    let mut cluster = Cluster::with_mounts(1);
+    cluster.timed("making a tree", || make_tree(cluster.root(0)));
+    cluster.unmount(0);
+    let cold = cluster.mount();
+    (cluster, cold)
+}
+
+#[test]
+fn walks_cost_a_request_a_directory_and_nothing_the_second_time() {
+    let (cluster, cold) = with_tree();
+    let root = cluster.root(cold);
+    let find = || {
+        run(
+            root,
+            "find . -uid 1 | wc -l >/dev/null; find . | wc -l > /dev/null",
+        )
+    };
+    let directories = DIRS + 11;
+    let first = sent(&cluster, cold, "find, cold", find);
+    let most = directories * 11 / 10 + ENTRIES / 256 + 5;
+    assert!(
+        first <= most,
+        "{first} requests, at most {most} are allowed"
+    );
+    assert_eq!(sent(&cluster, cold, "find, warm", find), 0);
+    assert_eq!(sent(&cluster, cold, "du, warm", || run(root, "du -s .")), 0);
+    let list = || run(root, "ls -lR . > /dev/null");
+    assert_eq!(sent(&cluster, cold, "ls -lR, warm", list), 0);
+}
+
+#[test]
+fn a_file_that_was_read_is_opened_and_read_again_for_nothing() {
+    let (cluster, cold) = with_tree();
+    let dir = cluster.root(cold).join("top0/dir0");
+    let read_all = || {
+        for file in 0..FILES {
+            let mut text = String::new();
+            let path = dir.join(format!("file{file}"));
+            File::open(path).unwrap().read_to_string(&mut text).unwrap();
+            assert_eq!(text, format!("0 {file}"));
+        }
+    };
+    let first = sent(&cluster, cold, "open, read and close, cold", read_all);
+    assert!(
+        first <= 2 * FILES + 10,
+        "{first} requests for {FILES} files"
+    );
+    assert_eq!(sent(&cluster, cold, "the same, warm", read_all), 0);
+}
+
+#[test]
+fn making_and_removing_files_costs_few_requests_each() {
+    let cluster = Cluster::with_mounts(1);
+    let root = cluster.root(0);
+    const MADE: u64 = 500;
+    let make = || {
+        fs::create_dir(root.join("dir")).unwrap();
+        for number in 0..MADE {
+            let mut file = File::create(root.join(format!("dir/file{number}"))).unwrap();
+            file.write_all(b"some bytes").unwrap();
+        }
+        let dir = File::open(root.join("dir")).unwrap();
+        dir.sync_all().unwrap();
+    };
+    let made = sent(&cluster, 0, "create, write and close", make);
+    assert!(made <= MADE * 2 + 50, "{made} requests for {MADE} files");
+    let size = || assert_eq!(fs::metadata(root.join("dir/file7")).unwrap().size(), 10);
+    assert_eq!(sent(&cluster, 0, "stat of what was made", size), 0);
+    let removed = sent(&cluster, 0, "rm -r", || run(root, "rm -r dir"));
+    assert!(
+        removed <= MADE + MADE / 2,
+        "{removed} requests for {MADE} files"
+    );
+}
