@@ -90,6 +90,7 @@ impl Mds {
     }
 
     fn run_op(&mut self, parked: &Parked) -> Result<Ran, Failure> {
+        let full = self.is_full()?;
         let mut txn = Txn::new(&self.store, self.hasher, self.state, self.wall);
         let transno = txn.transno;
         let mut ctx = Ctx {
@@ -97,6 +98,7 @@ impl Mds {
             opens: &mut self.opens,
             who: who(&self.clients, parked.call.client),
             rules: &self.rules,
+            full,
             grace: self.grace_until.is_some(),
             durable_first: false,
         };
@@ -391,6 +393,7 @@ impl Mds {
             opens: &mut self.opens,
             who: who(&self.clients, call.client),
             rules: &self.rules,
+            full: false,
             grace: self.grace_until.is_some(),
             durable_first: false,
         };

@@ -20,6 +20,7 @@ use crate::locks::Locks;
 use crate::opens::Opens;
 use crate::ops::{Ctx, Needs, Rules, Who, with_op};
 use crate::records::{State, StoredReply};
+use crate::room::Room;
 use crate::sharing::Sharing;
 use crate::store::{Failure, Store};
 use crate::txn::Txn;
@@ -53,6 +54,7 @@ pub struct Mds {
     pub(crate) committed: Transno,
     pub(crate) grace_until: Option<Tick>,
     pub(crate) destroys: crate::destroy::DestroyLog,
+    pub(crate) room: Room,
     pub(crate) halted: bool,
     pub(crate) now: Tick,
     pub(crate) wall: Timestamp,
@@ -122,6 +124,7 @@ impl Mds {
             tickets: VecDeque::new(),
             committed: state.transno,
             grace_until: grace,
+            room: Room::default(),
             halted: false,
             now,
             wall: Timestamp::default(),
@@ -314,13 +317,21 @@ impl Mds {
         }
     }
 
+    /// Whether nothing more may come to be.
+    pub(crate) fn is_full(&mut self) -> Result<bool, Failure> {
+        let files = self.state.files;
+        self.room.is_full(self.now, self.store.kv(), files)
+    }
+
     fn needs(&mut self, call: Call, request: &Request) -> Result<Needs, Failure> {
+        let full = self.is_full()?;
         let mut txn = Txn::new(&self.store, self.hasher, self.state, self.wall);
         let ctx = Ctx {
             txn: &mut txn,
             opens: &mut self.opens,
             who: who(&self.clients, call.client),
             rules: &self.rules,
+            full,
             grace: self.grace_until.is_some(),
             durable_first: false,
         };

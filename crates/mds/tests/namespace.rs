@@ -234,7 +234,16 @@ fn op_unlink_keeps_an_open_file() {
     assert_eq!(world.unlink(b, Fid::ROOT, "f").expect("gone").attr.nlink, 0);
     world.check();
     assert_eq!(world.getattr(a, file).expect("an orphan").attr.nlink, 0);
-    assert_eq!(world.open(b, file, READ), Err(FsError::Stale), "no new use");
+    let c = world.connect(3);
+    assert_eq!(
+        world.open(c, file, READ),
+        Err(FsError::Stale),
+        "no new user"
+    );
+    let again = world.open(b, file, READ).expect("by /proc/self/fd");
+    world
+        .close(b, file, again, SetAttr::default())
+        .expect("closed");
     assert_eq!(
         world.link(a, file, Fid::ROOT, "g"),
         Err(FsError::NotFound),

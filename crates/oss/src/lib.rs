@@ -15,6 +15,7 @@ mod ops;
 mod oss;
 mod outbox;
 pub mod records;
+mod room;
 pub mod serve;
 mod syncer;
 

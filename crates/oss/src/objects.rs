@@ -21,6 +21,7 @@ use crate::records::{
     HISTORY_KEY, History, META, OBJECTS, ObjectRecord, TOMBSTONES, Tombstone, object_key,
     object_of_key,
 };
+use crate::room::{Room, above_floor};
 use crate::syncer::Touched;
 
 /// How long a tombstone is kept: far longer than a client that lost its right to write keeps
@@ -55,6 +56,7 @@ pub struct Objects {
     removing: Vec<ObjectId>,
     /// Where the ageing of tombstones goes on.
     ageing: Vec<u8>,
+    room: Room,
 }
 
 impl Objects {
@@ -75,6 +77,7 @@ impl Objects {
             removed: Vec::new(),
             removing: Vec::new(),
             ageing: Vec::new(),
+            room: Room::default(),
         };
         objects.finish_removals()?;
         let before = objects.history()?;
@@ -140,6 +143,22 @@ impl Objects {
             (false, true) => Err(FsError::TryAgain.into()),
             (false, false) => Ok(()),
         }
+    }
+
+    /// There is room for `range` to take space: `NoSpace` where that would leave too little for the
+    /// records. An object that has the space already needs no more.
+    pub fn admit_growth(&mut self, id: ObjectId, range: ByteRange) -> Outcome<()> {
+        match self.room.take(&*self.store, range.len()) {
+            Err(Failure::Refused(FsError::NoSpace)) if self.has_space_for(id, range)? => Ok(()),
+            taken => taken,
+        }
+    }
+
+    /// The object has as many bytes on the disk as it would have without a hole up to the end of
+    /// `range`.
+    fn has_space_for(&self, id: ObjectId, range: ByteRange) -> Outcome<bool> {
+        let stat = self.stat(id)?.unwrap_or_default();
+        Ok(stat.blocks_512 * 512 >= stat.size.max(range.end))
     }
 
     /// Writes; the object comes into being where it was not.
@@ -227,13 +246,13 @@ impl Objects {
         }
     }
 
-    /// The target's space.
+    /// The target's space. What is kept free for records is not available.
     pub fn space(&self) -> Outcome<Space> {
         let space = self.store.statfs()?;
         Ok(Space {
             bytes_total: space.total,
             bytes_free: space.free,
-            bytes_available: space.available,
+            bytes_available: above_floor(&space),
             files_total: space.objects_total,
             files_free: space.objects_free,
         })

@@ -25,6 +25,7 @@ use store::Shared;
 
 use crate::disk::{Disk, MemDisk};
 use crate::error::Result;
+use crate::room::{Room, RoomyDisk};
 
 /// Who drains the overlay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +51,8 @@ pub struct KvOptions {
     pub overlay_bytes_max: usize,
     /// Bytes of the engine's page cache.
     pub cache_bytes: usize,
+    /// What its writes fall back on when the disk is full; `None`: then the store stops.
+    pub room: Option<Arc<dyn Room>>,
 }
 
 impl KvOptions {
@@ -62,6 +65,7 @@ impl KvOptions {
             },
             overlay_bytes_max: 64 << 20,
             cache_bytes: 64 << 20,
+            room: None,
         }
     }
 
@@ -105,7 +109,10 @@ impl Kv {
         tables: &[(TableId, &str)],
         options: KvOptions,
     ) -> Result<Kv> {
-        let (engine, snapshot) = engine::Engine::open(disk, tables, &options)?;
+        let (engine, snapshot) = match options.room.clone() {
+            Some(room) => engine::Engine::open(RoomyDisk::new(disk, room), tables, &options)?,
+            None => engine::Engine::open(disk, tables, &options)?,
+        };
         let shared = Arc::new(Shared::new(engine, snapshot, tables, options));
         let committer = committer::start(&shared)?;
         Ok(Kv { shared, committer })
@@ -190,6 +197,15 @@ impl Kv {
     /// Makes everything committed so far durable, in one engine transaction; says up to where.
     pub fn flush_once(&self) -> Result<Ticket> {
         self.shared.flush_once()
+    }
+
+    /// Bytes that may come to the records before those that are there, and their removal, need the
+    /// rest of the disk; `None` where no disk bounds them. Asks the system.
+    ///
+    /// Half the disk's floor stays free: object data on the same disk end at the whole of it, so
+    /// names can still be changed then.
+    pub fn space_left(&self) -> Result<Option<u64>> {
+        self.shared.space_left()
     }
 
     /// Counters since the start.

@@ -11,12 +11,14 @@ pub mod disk;
 pub mod error;
 pub mod kv;
 pub mod objects;
+pub mod room;
 pub mod target;
 
 pub use disk::{CheckedDisk, Disk, FaultyDisk, FileDisk, MemDisk, Survivors};
 pub use error::{Result, StorageError};
 pub use kv::{Batch, Commit, KeyRange, Kv, KvOptions, KvStats, TableId, Ticket};
 pub use objects::{ObjectFiles, ObjectId, ObjectMemory, ObjectStat, ObjectStore, SpaceStat};
+pub use room::Room;
 pub use target::{
     FormatRequest, FsName, State, Superblock, SystemRandom, Target, TargetDir, TargetError,
     TargetKey, Uuid,

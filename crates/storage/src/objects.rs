@@ -59,6 +59,29 @@ pub struct SpaceStat {
     pub objects_free: u64,
 }
 
+/// The most that is kept free, however large the disk, in bytes.
+const FLOOR_BYTES_MAX: u64 = 64 << 20;
+
+impl SpaceStat {
+    /// What the system says of a disk.
+    pub(crate) fn of(found: &nix::sys::statvfs::Statvfs) -> SpaceStat {
+        let unit = found.fragment_size();
+        SpaceStat {
+            total: found.blocks() * unit,
+            free: found.blocks_free() * unit,
+            available: found.blocks_available() * unit,
+            objects_total: found.files(),
+            objects_free: found.files_free(),
+        }
+    }
+
+    /// Bytes kept free on a disk of this size, so that records can be written and objects removed
+    /// when data have taken all they may.
+    pub fn floor(&self) -> u64 {
+        (self.total / 16).min(FLOOR_BYTES_MAX)
+    }
+}
+
 /// Holds objects. Any thread may call it; calls on one object that must not meet are the caller's
 /// to order. What a call did is durable only after a sync that began after it.
 ///

@@ -80,7 +80,7 @@ impl Create<'_> {
         if ctx.txn.state.files >= ctx.rules.files_max {
             return Err(FsError::NoSpace.into());
         }
-        Ok(())
+        ctx.check_room()
     }
 
     fn check_kind(&self) -> Result<()> {

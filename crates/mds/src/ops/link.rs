@@ -56,7 +56,7 @@ impl Link<'_> {
             // Its last name went while it was open; it cannot come back.
             inode if inode.nlink == 0 => Err(FsError::NotFound.into()),
             inode if inode.nlink >= LINKS_MAX => Err(FsError::TooManyLinks.into()),
-            _ => Ok(file),
+            _ => ctx.check_room().map(|()| file),
         }
     }
 }

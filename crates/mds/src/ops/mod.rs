@@ -96,6 +96,8 @@ pub struct Ctx<'a, 's> {
     pub who: Who,
     /// The target's configuration.
     pub rules: &'a Rules,
+    /// The disk has space for removals only.
+    pub full: bool,
     /// Clients may still tell of files they had open before a restart.
     pub grace: bool,
     /// The reply must wait until the change is durable.
@@ -103,6 +105,14 @@ pub struct Ctx<'a, 's> {
 }
 
 impl Ctx<'_, '_> {
+    /// Fails where the disk has no space for what is to come.
+    fn check_room(&self) -> Result<()> {
+        if self.full {
+            return Err(FsError::NoSpace.into());
+        }
+        Ok(())
+    }
+
     /// Whether a file that loses its last name must be kept.
     fn in_use(&self, fid: Fid) -> InUse {
         if self.grace || self.opens.is_open(fid) {

@@ -116,6 +116,9 @@ impl Rename<'_> {
         self.check_ring(ctx, &found)?;
         self.check_owners(&found, &dirs)?;
         self.check_kinds(&found, &dirs)?;
+        if found.target.is_none() {
+            ctx.check_room()?;
+        }
         Ok(Some((found, dirs)))
     }
 

@@ -11,7 +11,10 @@ pub struct StatFs;
 impl Op for StatFs {
     fn run(&self, ctx: &mut Ctx<'_, '_>) -> Result<Reply> {
         let files_total = ctx.rules.files_max;
-        let files_free = files_total.saturating_sub(ctx.txn.state.files);
+        let files_free = match ctx.full {
+            true => 0,
+            false => files_total.saturating_sub(ctx.txn.state.files),
+        };
         Ok(Reply::Space(Space {
             files_total,
             files_free,

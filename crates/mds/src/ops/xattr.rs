@@ -54,10 +54,12 @@ impl Op for SetXattr<'_> {
         if self.value.len() > XATTR_VALUE_BYTES_MAX {
             return Err(FsError::TooLarge.into());
         }
+        ctx.check_room()?;
         Ok(needs(&file))
     }
 
     fn run(&self, ctx: &mut Ctx<'_, '_>) -> Result<Reply> {
+        ctx.check_room()?;
         let mut file = ctx.txn.file(self.fid)?;
         let mut values = values(ctx.txn, self.fid)?;
         let exists = values.iter().any(|(name, _)| name == self.name);

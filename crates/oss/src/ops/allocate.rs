@@ -53,6 +53,9 @@ impl Oss {
             change,
         } = *allocate;
         self.objects.admit(object, change.ticket)?;
+        if mode != AllocateMode::PunchHole {
+            self.objects.admit_growth(object, range)?;
+        }
         let transno = self.modified(now);
         self.objects.allocate(object, range, mode, change)?;
         let attr = self.objects.attr(object)?;

@@ -38,8 +38,9 @@ impl Oss {
             // Cut while we waited: the bytes between may be locked by others.
             return self.append(append);
         }
-        file_range(offset, append.data.len() as u64)?;
+        let range = file_range(offset, append.data.len() as u64)?;
         self.objects.admit(append.object, append.change.ticket)?;
+        self.objects.admit_growth(append.object, range)?;
         let transno = self.modified(now);
         self.objects
             .write(append.object, offset, &append.data, append.change)?;

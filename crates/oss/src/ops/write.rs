@@ -30,6 +30,7 @@ impl Oss {
         let range = file_range(write.offset, write.data.len() as u64)?;
         self.check_right_to_write(now, client, write.under, write.object, range)?;
         self.objects.admit(write.object, write.change.ticket)?;
+        self.objects.admit_growth(write.object, range)?;
         // A write that fails half-way has changed something, too.
         let transno = self.modified(now);
         self.objects

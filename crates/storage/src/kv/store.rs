@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{
     Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard,
     RwLockWriteGuard,
@@ -19,6 +19,10 @@ use super::overlay::{Layer, View};
 use super::scan::{FIRST_RUN, LARGEST_RUN, merge};
 use super::{Commit, KvOptions, KvStats};
 use crate::error::{Result, StorageError};
+
+/// The bound of the overlay while the disk is nearly full. The engine writes pages anew before it
+/// frees the old ones, so what one flush takes for a while is a page or two for each record.
+const TIGHT_OVERLAY_BYTES_MAX: usize = 64 << 10;
 
 /// Told each newest durable ticket, and once the error that stops the store.
 pub(super) type Callback = Box<dyn Fn(&Result<Ticket>) + Send + Sync>;
@@ -37,6 +41,8 @@ pub(super) struct Shared {
     overlay: RwLock<Overlay>,
     /// Bytes in both layers.
     overlay_bytes: AtomicUsize,
+    /// The disk is nearly full.
+    tight: AtomicBool,
     /// Held through a flush, which makes flushes follow each other. `None` once closed.
     engine: Mutex<Option<Engine>>,
     durable: AtomicU64,
@@ -97,6 +103,7 @@ impl Shared {
             positions,
             overlay: RwLock::new(overlay),
             overlay_bytes: AtomicUsize::new(0),
+            tight: AtomicBool::new(false),
             engine: Mutex::new(Some(engine)),
             durable: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
@@ -226,7 +233,14 @@ impl Shared {
 
     /// The committer starts at half the bound, so that callers rarely reach it.
     pub(super) fn is_filling_up(&self, bytes: usize) -> bool {
-        bytes > self.options.overlay_bytes_max / 2
+        bytes > self.overlay_bytes_max() / 2
+    }
+
+    fn overlay_bytes_max(&self) -> usize {
+        match self.tight.load(Ordering::Relaxed) {
+            true => self.options.overlay_bytes_max.min(TIGHT_OVERLAY_BYTES_MAX),
+            false => self.options.overlay_bytes_max,
+        }
     }
 
     pub(super) fn overlay_bytes(&self) -> usize {
@@ -234,7 +248,7 @@ impl Shared {
     }
 
     fn wait_for_room(&self) -> Result<()> {
-        let is_full = || self.overlay_bytes() > self.options.overlay_bytes_max;
+        let is_full = || self.overlay_bytes() > self.overlay_bytes_max();
         // What a callback adds beyond the bound is bounded by what a callback does.
         if !is_full() || IN_CALLBACK.get() {
             return Ok(());
@@ -367,6 +381,8 @@ impl Shared {
         let Some(engine) = engine.as_ref() else {
             return Err(self.refuse("it is closed"));
         };
+        // For what comes after this flush; one that cannot tell says so when it writes.
+        let _ = self.space_left();
         let Some((layer, last)) = self.begin_flush() else {
             return Ok(self.durable());
         };
@@ -399,6 +415,18 @@ impl Shared {
         drop(overlay);
         // Freeing many entries takes a while: not under the lock.
         drop((layer, old));
+    }
+
+    pub(super) fn space_left(&self) -> Result<Option<u64>> {
+        let Some(room) = &self.options.room else {
+            return Ok(None);
+        };
+        let space = room.space()?;
+        // What is not on the disk yet takes about twice its size there: pages are not full.
+        let kept = space.floor() / 2 + 2 * self.overlay_bytes() as u64;
+        let left = space.available.saturating_sub(kept);
+        self.tight.store(left == 0, Ordering::Relaxed);
+        Ok(Some(left))
     }
 
     pub(super) fn stats(&self) -> KvStats {

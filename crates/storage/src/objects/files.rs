@@ -328,14 +328,7 @@ impl ObjectStore for ObjectFiles {
         let found = nix::sys::statvfs::fstatvfs(&self.dir_file);
         let at = self.dir.display();
         let found = found.map_err(|e| StorageError::from_io(at, "stat it", &e.into()))?;
-        let unit = found.fragment_size();
-        Ok(SpaceStat {
-            total: found.blocks() * unit,
-            free: found.blocks_free() * unit,
-            available: found.blocks_available() * unit,
-            objects_total: found.files(),
-            objects_free: found.files_free(),
-        })
+        Ok(SpaceStat::of(&found))
     }
 
     fn list(&self, visit: &mut dyn FnMut(ObjectId)) -> Result<()> {

@@ -1,9 +1,10 @@
 //! Looking at, formatting, opening and erasing a directory of targets.
 
-use std::fs::{self, DirBuilder, DirEntry, File};
+use std::fs::{self, DirBuilder, DirEntry, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base::{BootEpoch, Rng, TargetIndex, TargetKind, TargetName, Timestamp};
 
@@ -15,6 +16,7 @@ use crate::disk::FileDisk;
 use crate::error::StorageError;
 use crate::kv::{Kv, KvOptions, TableId};
 use crate::objects::ObjectFiles;
+use crate::room::ReserveFile;
 
 type Result<T> = std::result::Result<T, TargetError>;
 
@@ -24,6 +26,7 @@ pub const FOREIGN_MAX: u64 = 100_000;
 const SUPERBLOCK: &str = "superblock";
 const DATABASE: &str = "db";
 const OBJECTS: &str = "objects";
+const RESERVE: &str = "reserve";
 /// What a directory or file is called until it is whole.
 const UNFINISHED: &str = ".new";
 
@@ -169,7 +172,7 @@ fn classify(entry: &DirEntry) -> Found {
 
 /// Holds nothing but what a format puts there.
 fn is_leftover(path: &Path) -> bool {
-    let known = [SUPERBLOCK, DATABASE, OBJECTS];
+    let known = [SUPERBLOCK, DATABASE, OBJECTS, RESERVE];
     entries(path).is_ok_and(|entries| {
         let mut names = entries.iter().map(DirEntry::file_name);
         names.all(|name| known.iter().any(|known| name == *known))
@@ -196,11 +199,25 @@ fn read_superblock(path: &Path) -> std::result::Result<Superblock, Option<Unread
     }
 }
 
+/// Writes the superblock of the target at `path`, durably. On a full disk in its place: it is one
+/// sector, which a disk writes whole or not at all.
+fn rewrite_superblock(path: &Path, superblock: &Superblock) -> Result<()> {
+    let replaced = replace_superblock(path, superblock);
+    let Err(TargetError::Storage(StorageError::NoSpace { .. })) = replaced else {
+        return replaced;
+    };
+    let file = path.join(SUPERBLOCK);
+    let io = |error| TargetError::io(&file, "write it in place", &error);
+    let mut old = OpenOptions::new().write(true).open(&file).map_err(io)?;
+    old.write_all(&superblock.encode()).map_err(io)?;
+    old.sync_data().map_err(io)
+}
+
 /// Replaces the superblock of the target at `path`, durably, in one step.
-fn write_superblock(path: &Path, superblock: &Superblock) -> Result<()> {
+fn replace_superblock(path: &Path, superblock: &Superblock) -> Result<()> {
     let file = path.join(SUPERBLOCK);
     let unfinished = path.join(format!("{SUPERBLOCK}{UNFINISHED}"));
-    let io = |error| TargetError::io(&file, "write it", &error);
+    let io = |error| StorageError::from_io(file.display(), "write it", &error);
     let mut new = File::create(&unfinished).map_err(io)?;
     new.write_all(&superblock.encode()).map_err(io)?;
     new.sync_all().map_err(io)?;
@@ -438,9 +455,19 @@ fn make_target(dir: &Path, superblock: &Superblock) -> Result<()> {
         builder.create(aside.join(OBJECTS)).map_err(io)?;
     }
     Kv::create(FileDisk::create(aside.join(DATABASE))?)?;
-    write_superblock(&aside, superblock)?;
+    replace_superblock(&aside, superblock)?;
+    reserve(&aside, superblock.target.kind);
     fs::rename(&aside, dir.join(dir_name(superblock.target))).map_err(io)?;
     sync_dir(dir)
+}
+
+/// The space set aside in the directory of a target at `path`, made where it is missing.
+fn reserve(path: &Path, kind: TargetKind) -> ReserveFile {
+    let bytes_max = match kind {
+        TargetKind::Mgs => 1 << 20,
+        TargetKind::Mdt | TargetKind::Ost => 32 << 20,
+    };
+    ReserveFile::open(path.join(RESERVE), bytes_max)
 }
 
 fn start(path: PathBuf, lock: ExclusiveLock) -> Result<Target> {
@@ -450,7 +477,7 @@ fn start(path: PathBuf, lock: ExclusiveLock) -> Result<Target> {
         why: "it changed while it was being opened".to_owned(),
     })?;
     superblock.boot_epoch.0 += 1;
-    write_superblock(&path, &superblock)?;
+    rewrite_superblock(&path, &superblock)?;
     Ok(Target {
         path,
         superblock,
@@ -469,12 +496,13 @@ impl Target {
         &self.path
     }
 
-    /// The store of its records.
+    /// The store of its records, which falls back on the space set aside for them.
     pub fn kv(
         &self,
         tables: &[(TableId, &str)],
-        options: KvOptions,
+        mut options: KvOptions,
     ) -> std::result::Result<Kv, StorageError> {
+        options.room = Some(Arc::new(reserve(&self.path, self.superblock.target.kind)));
         Kv::open(FileDisk::open(self.path.join(DATABASE))?, tables, options)
     }
 
