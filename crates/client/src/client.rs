@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use base::{Clock, Fid, FsError, Name};
-use wire::Attr;
 use wire::mdt::{self, Caller};
+use wire::{Attr, Cover};
 
 use crate::cache::State;
 use crate::cluster::Cluster;
@@ -122,6 +122,16 @@ impl Shared {
             }
         }
         Err(FsError::Busy)
+    }
+
+    /// Keeps the lock that came with an answer whose attributes are not wanted: the MDT counts on its
+    /// being given back.
+    pub fn keep_grant(&self, reply: &mdt::Reply) {
+        if let mdt::Reply::Node(node) | mdt::Reply::Opened { node, .. } = reply
+            && let Cover::Own(grant) = &node.cover
+        {
+            self.lock().take_grant(grant);
+        }
     }
 
     /// Waits until the kernel has forgotten.

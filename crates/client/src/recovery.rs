@@ -116,15 +116,13 @@ impl Client {
             under,
         };
         let shared = &self.0;
-        let replies = shared
+        let mut replies = shared
             .cluster
             .mdt_batch(&shared.stats, vec![request], Urgency::Urgent)
             .await?;
-        replies
-            .into_iter()
-            .next()
-            .unwrap_or(Err(FsError::Io))
-            .map(|_| ())
+        let reply = replies.pop().unwrap_or(Err(FsError::Io))?;
+        shared.keep_grant(&reply);
+        Ok(())
     }
 }
 

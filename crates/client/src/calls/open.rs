@@ -2,6 +2,7 @@
 
 use base::{ByteRange, Fid, FsError};
 use rpc::Urgency;
+use wire::Cover;
 use wire::mdt::{Access, OpenHandle, Reply, Request, SetAttr};
 use wire::ost;
 
@@ -210,8 +211,10 @@ impl Client {
             return Err(unexpected(&reply));
         };
         let mut state = self.lock();
-        if !again {
-            state.take_node(&node, mark);
+        match (again, &node.cover) {
+            (false, _) => state.take_node(&node, mark),
+            (true, Cover::Own(grant)) => drop(state.take_grant(grant)),
+            (true, _) => {}
         }
         let file = state.file(fid);
         if access.write {
@@ -271,8 +274,12 @@ impl Client {
                 .cluster
                 .mdt_batch(&shared.stats, requests, Urgency::Urgent)
                 .await;
-            if let Err(error) = closed {
-                tracing::debug!("could not tell the MDT of a close: {error}");
+            match closed {
+                Ok(replies) => replies
+                    .iter()
+                    .flatten()
+                    .for_each(|reply| shared.keep_grant(reply)),
+                Err(error) => tracing::debug!("could not tell the MDT of a close: {error}"),
             }
         });
     }

@@ -158,7 +158,10 @@ impl Client {
 
     fn reader_told(&self, fid: Fid, reply: Result<Reply, FsError>) {
         match reply {
-            Ok(Reply::Opened { handle, .. }) => self.lock().file(fid).read_opens.push(handle),
+            Ok(reply @ Reply::Opened { handle, .. }) => {
+                self.0.keep_grant(&reply);
+                self.lock().file(fid).read_opens.push(handle);
+            }
             Ok(_) => tracing::error!("{fid}: the MDT gave an answer of the wrong kind to an open"),
             Err(error) => tracing::warn!("{fid} is open here, but the MDT does not know: {error}"),
         }
@@ -237,7 +240,9 @@ impl Client {
                 under,
             }
         };
-        self.0.mdt(request).await.map(|_| ())
+        let reply = self.0.mdt(request).await?;
+        self.0.keep_grant(&reply);
+        Ok(())
     }
 }
 

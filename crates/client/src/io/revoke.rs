@@ -7,7 +7,7 @@ use wire::mdt::{Request, SetAttr};
 
 use crate::cache::inode::Covered;
 use crate::client::Client;
-use crate::io::file::Revoking;
+use crate::io::file::{FileState, Revoking};
 use crate::kernel::Forget;
 use crate::locks::Holder;
 
@@ -20,22 +20,22 @@ impl Client {
         fid: Fid,
         range: ByteRange,
     ) {
-        self.begin_revoking(fid).await;
+        self.begin_revoking(fid, |_| true).await;
         self.forget_pages(fid, range, handle).await;
         let written = self.write_out(fid, range).await;
         self.finish_revoking(fid, range, written, (holder, handle));
         self.send_releases();
     }
 
-    /// One lock of a file is given back at a time.
-    async fn begin_revoking(&self, fid: Fid) {
+    /// One lock of a file is given back at a time, once it `may` be.
+    async fn begin_revoking(&self, fid: Fid, may: impl Fn(&FileState) -> bool) {
         loop {
             let wait = {
                 let mut state = self.lock();
                 state.withdraw();
                 let file = state.file(fid);
                 match file.revoking {
-                    Revoking::No => {
+                    Revoking::No if may(file) => {
                         file.revoking = Revoking::Forgetting;
                         // Reads that wait for a lock may have pages locked that are to go.
                         file.asking.look_again();
@@ -111,7 +111,13 @@ impl Client {
 
     /// The EX lock on the inode is wanted back: bytes to the OST, attributes to the MDT.
     pub(crate) async fn give_up_exclusive(&self, handle: LockHandle, fid: Fid) {
-        self.begin_revoking(fid).await;
+        // A Close under the lock is on its way and takes it along: without the lock it would be refused.
+        self.begin_revoking(fid, |file| !file.closing).await;
+        if self.lock().file(fid).exclusive != Some(handle) {
+            let nothing = ByteRange::new(0, 0);
+            self.finish_revoking(fid, nothing, Ok(()), (Holder::Mdt, handle));
+            return self.send_releases();
+        }
         let dir = self.lock().inode(fid).dir;
         self.0.forget(Forget::Attributes { fid, dir }).await;
         self.forget_pages(fid, ByteRange::ALL, handle).await;
@@ -155,6 +161,8 @@ impl Client {
             .cluster
             .mdt_batch(&shared.stats, vec![request], Urgency::Urgent)
             .await?;
-        replies.pop().unwrap_or(Err(FsError::Io)).map(|_| ())
+        let reply = replies.pop().unwrap_or(Err(FsError::Io))?;
+        shared.keep_grant(&reply);
+        Ok(())
     }
 }
