@@ -88,7 +88,6 @@ fn restarted_clean(cluster: &mut Cluster, mounts: usize) -> usize {
 }
 
 #[test]
-#[ignore = "known to fail: a full disk stops its target; see README, what is not there yet"]
 fn a_full_ost_says_so_and_goes_on_when_there_is_space() {
     if !is_root() {
         return;
@@ -132,7 +131,6 @@ fn a_full_ost_says_so_and_goes_on_when_there_is_space() {
 
 /// What is written and not synced is refused by the write, the sync or the close that follows.
 #[test]
-#[ignore = "known to fail: a full disk stops its target; see README, what is not there yet"]
 fn what_does_not_fit_is_never_lost_in_silence() {
     if !is_root() {
         return;
@@ -157,7 +155,6 @@ fn what_does_not_fit_is_never_lost_in_silence() {
 }
 
 #[test]
-#[ignore = "known to fail: a full disk stops its target; see README, what is not there yet"]
 fn a_full_mdt_says_so_and_goes_on_when_there_is_space() {
     if !is_root() {
         return;
