@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub mod mirror;
+pub mod space;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -69,6 +70,7 @@ pub struct Client {
 /// The server, its disk, its clients, its clock.
 pub struct World {
     disk: MemDisk,
+    pub space: Arc<space::Space>,
     pub kv: Arc<Kv>,
     pub mds: Mds,
     rules: Rules,
@@ -105,11 +107,13 @@ impl World {
     pub fn with(rules: Rules, hash_bits: u32) -> World {
         let disk = MemDisk::new();
         Kv::create(disk.clone()).expect("a new disk");
-        let kv = open_kv(&disk);
+        let space = Arc::<space::Space>::default();
+        let kv = open_kv(&disk, &space);
         mds::format(&kv, 42, FORMATTED).expect("an empty store");
         let mds = open_mds(&kv, &rules, hash_bits, Tick(0));
         World {
             disk,
+            space,
             kv,
             mds,
             rules,
@@ -356,7 +360,7 @@ impl World {
         let scratch = open_scratch();
         self.mds = open_mds(&scratch, &self.rules, self.hash_bits, self.tick);
         self.kv = scratch;
-        self.kv = open_kv(&self.disk);
+        self.kv = open_kv(&self.disk, &self.space);
         self.mds = open_mds(&self.kv, &self.rules, self.hash_bits, self.tick);
         self.questions.clear();
         self.answers.clear();
@@ -369,8 +373,11 @@ impl World {
     }
 }
 
-fn open_kv(disk: &MemDisk) -> Arc<Kv> {
-    let options = KvOptions::new("MDT0").manual();
+fn open_kv(disk: &MemDisk, space: &Arc<space::Space>) -> Arc<Kv> {
+    let options = KvOptions {
+        room: Some(space.clone()),
+        ..KvOptions::new("MDT0").manual()
+    };
     Arc::new(Kv::open(disk.clone(), &tables(), options).expect("a sound disk"))
 }
 
