@@ -114,7 +114,6 @@ impl Asked {
             if !answer.context.retries.has_found(answer.thread, fid) {
                 let client = answer.client();
                 if let Err(failure) = client.reached_rightly(fid, reached).await {
-                    answer.context.retries.told(answer.thread);
                     return answer.error(failure);
                 }
             }
@@ -130,6 +129,10 @@ impl Asked {
     }
 
     fn error(&self, failure: FsError) {
+        // Who is told that a file is gone looks its name up again, too.
+        if failure == FsError::Stale {
+            self.context.retries.told(self.thread);
+        }
         if let Some(replier) = self.replier() {
             replier.error(errno(failure));
         }
@@ -137,14 +140,9 @@ impl Asked {
 
     /// Answers a call that has no result but success.
     fn done(&self, result: Result<(), FsError>) {
-        match (result, self.replier()) {
-            (Ok(()), Some(replier)) => {
-                replier.done();
-            }
-            (Err(failure), Some(replier)) => {
-                replier.error(errno(failure));
-            }
-            (_, None) => {}
+        match result {
+            Ok(()) => drop(self.replier().map(Replier::done)),
+            Err(failure) => self.error(failure),
         }
     }
 
