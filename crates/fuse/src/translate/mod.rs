@@ -273,7 +273,7 @@ impl Handler for FileSystem {
 
     fn handle(&self, request: Request<'_>, replier: Replier) {
         self.context.gate.asks(request.pid);
-        trace!(unique = request.unique, nodeid = %Fid(request.nodeid), op = ?request.op, "asked");
+        trace!(unique = request.unique, thread = request.pid, nodeid = %Fid(request.nodeid), op = ?request.op, "asked");
         if self.context.client().is_none() {
             replier.error(crate::kernel::Errno::ENOTCONN);
             return;
