@@ -106,7 +106,8 @@ impl Client {
         }
     }
 
-    async fn tell_old_changes(&self, fid: Fid, change: SetAttr) -> Result<(), FsError> {
+    /// Tells what was changed under a lock that is void.
+    pub(crate) async fn tell_old_changes(&self, fid: Fid, change: SetAttr) -> Result<(), FsError> {
         let (dir, under, caller) = (Fid::NONE, base::LockHandle(0), Default::default());
         let request = Request::SetAttr {
             fid,

@@ -218,7 +218,7 @@ impl Client {
 
     /// Tells the MDT what was changed under the EX lock, keeping the lock.
     pub(crate) async fn tell_changes(&self, fid: Fid) -> Result<(), FsError> {
-        let request = {
+        let (dir, changed, size, under) = {
             let mut state = self.lock();
             let dir = state.inode(fid).dir;
             let Some(file) = state.file_known(fid) else {
@@ -227,22 +227,45 @@ impl Client {
             let (Some(under), false) = (file.exclusive, file.closing) else {
                 return Ok(());
             };
-            let change = std::mem::take(&mut file.changed);
-            let change = SetAttr {
-                size: state.size_to_tell(fid, false),
-                ..change
-            };
-            Request::SetAttr {
-                fid,
-                dir,
-                change,
-                caller: Default::default(),
-                under,
-            }
+            let changed = std::mem::take(&mut file.changed);
+            (dir, changed, state.size_to_tell(fid, false), under)
         };
-        let reply = self.0.mdt(request).await?;
-        self.0.keep_grant(&reply);
-        Ok(())
+        let change = SetAttr {
+            size,
+            ..changed.clone()
+        };
+        let caller = Default::default();
+        let request = Request::SetAttr {
+            fid,
+            dir,
+            change,
+            caller,
+            under,
+        };
+        match self.0.mdt(request).await {
+            // The lock went meanwhile, with a restart or because somebody wanted it.
+            Err(FsError::Stale) if !self.holds_exclusive(fid, under) => {
+                self.tell_without_lock(fid, changed).await
+            }
+            reply => {
+                self.0.keep_grant(&reply?);
+                Ok(())
+            }
+        }
+    }
+
+    fn holds_exclusive(&self, fid: Fid, under: LockHandle) -> bool {
+        let mut state = self.lock();
+        let file = state.file_known(fid);
+        file.is_some_and(|file| file.exclusive == Some(under))
+    }
+
+    /// Who wants the size asks the OST now. `Stale`: the file is gone.
+    async fn tell_without_lock(&self, fid: Fid, changed: SetAttr) -> Result<(), FsError> {
+        match changed == SetAttr::default() {
+            true => self.ask_attributes(fid).await,
+            false => self.tell_old_changes(fid, changed).await,
+        }
     }
 }
 
