@@ -50,17 +50,17 @@ fn agree(mounts: usize, operations: u64) {
 
 #[test]
 fn one_mount_agrees_with_the_oracle() {
-    agree(1, count("MOUNTED_OPERATIONS", 2000));
+    agree(1, count("MOUNTED_OPERATIONS", 10_000));
 }
 
 #[test]
 fn two_mounts_agree_with_the_oracle() {
-    agree(2, count("MOUNTED_OPERATIONS", 2000));
+    agree(2, count("MOUNTED_OPERATIONS", 10_000));
 }
 
 #[test]
 fn three_mounts_agree_with_the_oracle() {
-    agree(3, count("MOUNTED_OPERATIONS", 1000));
+    agree(3, count("MOUNTED_OPERATIONS", 5_000));
 }
 
 #[test]
