@@ -290,6 +290,9 @@ impl Process {
             Err(error) => return Err(error),
         };
         match self.model.get(fid)?.kind {
+            FileKind::Symlink if how.create && self.is_guarded(path, fid)? => {
+                return Err(FsError::AccessDenied);
+            }
             FileKind::Symlink => return Err(FsError::Loop),
             FileKind::Directory if how.write || how.create => return Err(FsError::IsDirectory),
             _ => {}
@@ -300,6 +303,15 @@ impl Process {
         self.model.open(fid)?;
         self.slots[usize::from(slot)] = Some(Handle { fid, how });
         Ok(Seen::Nothing)
+    }
+
+    /// In a sticky directory that all may write to, the kernel lets `O_CREAT` open only what is the
+    /// caller's or the directory's owner's. (Of files this is a setting, and off by default.)
+    fn is_guarded(&self, path: &str, fid: Fid) -> Result<bool, FsError> {
+        let (dir, _) = self.place(path)?;
+        let (dir, file) = (self.model.get(dir)?, self.model.get(fid)?);
+        let open_to_all = dir.mode & 0o1002 == 0o1002;
+        Ok(open_to_all && file.uid != dir.uid && file.uid != self.caller.uid)
     }
 
     fn with_handle(&mut self, Handle { fid, how }: Handle, op: &Op) -> Outcome {
