@@ -46,7 +46,7 @@ pub struct Client {
     next_request: u64,
     pub pins: Vec<Pin>,
     /// Locks the cache wants flushed, and withdrawals to be acknowledged.
-    todo: VecDeque<CacheOutput>,
+    outbox: VecDeque<CacheOutput>,
     /// To the server: requests in any order, releases in theirs.
     pub requests: Vec<ToServer>,
     pub releases: VecDeque<ToServer>,
@@ -74,7 +74,7 @@ impl Client {
             accesses: BTreeMap::new(),
             next_request: 0,
             pins: Vec::new(),
-            todo: VecDeque::new(),
+            outbox: VecDeque::new(),
             requests: Vec::new(),
             releases: VecDeque::new(),
             callbacks: VecDeque::new(),
@@ -95,7 +95,7 @@ impl Client {
             {
                 self.forget_entry(resource.id, key, bits);
             }
-            self.todo.push_back(output);
+            self.outbox.push_back(output);
         }
         let releases = self.cache.take_releases(usize::MAX);
         self.releases
@@ -322,12 +322,12 @@ impl Client {
 
     /// Does one thing the cache asked for.
     pub fn work(&mut self, server: &mut Server, rng: &mut SeededRng) {
-        if self.todo.is_empty() {
+        if self.outbox.is_empty() {
             return;
         }
-        let place = rng.below(self.todo.len() as u64) as usize;
-        server.note(|| format!("{} does {:?}", self.id, self.todo[place]));
-        match self.todo.remove(place) {
+        let place = rng.below(self.outbox.len() as u64) as usize;
+        server.note(|| format!("{} does {:?}", self.id, self.outbox[place]));
+        match self.outbox.remove(place) {
             Some(CacheOutput::Drop {
                 handle,
                 resource,
@@ -551,7 +551,7 @@ impl Client {
     pub fn is_quiet(&self) -> bool {
         self.asked.is_empty()
             && self.pins.is_empty()
-            && self.todo.is_empty()
+            && self.outbox.is_empty()
             && self.requests.is_empty()
             && self.releases.is_empty()
             && self.callbacks.is_empty()
