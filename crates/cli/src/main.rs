@@ -15,7 +15,13 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
+use mimalloc::MiMalloc;
 use tracing_subscriber::EnvFilter;
+
+/// Buffers of file data are freed by other threads than they were made by, and it gives them out
+/// again instead of asking the system for fresh pages (docs/adr/0001-libraries.md).
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// A POSIX file system for clusters in which metadata travels ahead of the reader and behind the
 /// writer.

@@ -5,10 +5,15 @@
 //! is dirty as well and stays so when the answer comes. Of one byte at most one write is in flight,
 //! so the server can't apply two of them in the wrong order.
 //!
+//! Bytes that came from the server stay where they were received, and are shared with whoever reads
+//! them, until something is written over them.
+//!
 //! No locks, no clock, no I/O: the caller asks only for what a lock of its own covers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
 
 use base::limits::BULK_BYTES_MAX;
 use base::{ByteRange, Tick, Transno};
@@ -41,14 +46,14 @@ pub struct WriteId(u64);
 pub struct Generation(u64);
 
 /// A part of the answer to [`PageCache::read`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Piece<'a> {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
     /// Cached bytes.
     Hit {
         /// Where in the file.
         offset: u64,
         /// The bytes.
-        bytes: &'a [u8],
+        bytes: Bytes,
     },
     /// Not cached: ask the server.
     Hole(ByteRange),
@@ -62,10 +67,10 @@ struct InFlight {
     since: Tick,
 }
 
-/// Up to [`BLOCK_BYTES`] of memory; the tail that was never needed is not allocated.
+/// Up to [`BLOCK_BYTES`] of memory; the tail that was never needed is not there.
 #[derive(Debug, Clone, Default)]
 struct Block {
-    bytes: Vec<u8>,
+    bytes: Bytes,
     /// Its place in the order of use.
     used: u64,
 }
@@ -78,8 +83,8 @@ pub struct PageCache {
     /// Block numbers by last use.
     by_use: BTreeMap<u64, u64>,
     uses: u64,
-    /// Allocated bytes of all blocks.
-    allocated: u64,
+    /// Bytes of all blocks.
+    held: u64,
     /// Every byte that can be read here.
     valid: Extents<()>,
     /// Since when.
@@ -92,6 +97,8 @@ pub struct PageCache {
     /// Bytes the server could still lose, by the modification that brought them there.
     uncommitted: Extents<Transno>,
     generation: Generation,
+    /// Something was written since `generation` began.
+    written: bool,
 }
 
 impl PageCache {
@@ -101,6 +108,7 @@ impl PageCache {
             return;
         };
         self.store(offset, data);
+        self.written = true;
         let grain = AGE_GRAIN.as_nanos() as u64;
         // A byte that was dirty before keeps its age: the bound is on the oldest unsent change.
         self.dirty
@@ -110,7 +118,7 @@ impl PageCache {
     /// Bytes from the server, asked for at `asked`. Only absent bytes are taken, none where a write
     /// of ours is in flight, and none at all if anything was dropped since. Returns whether the
     /// data was still current.
-    pub fn fill(&mut self, offset: u64, data: &[u8], asked: Generation) -> bool {
+    pub fn fill(&mut self, offset: u64, data: &Bytes, asked: Generation) -> bool {
         if asked != self.generation {
             return false;
         }
@@ -121,7 +129,7 @@ impl PageCache {
         for gap in self.valid.gaps(range) {
             for free in busy.gaps(gap) {
                 let from = (free.start - offset) as usize;
-                self.store(free.start, &data[from..from + free.len() as usize]);
+                self.keep(free.start, data.slice(from..from + free.len() as usize));
             }
         }
         true
@@ -134,7 +142,7 @@ impl PageCache {
 
     /// What is known of `range`, in order and without gaps. The caller has cut it to the file's
     /// size. Hits end at block borders.
-    pub fn read(&mut self, range: ByteRange) -> Vec<Piece<'_>> {
+    pub fn read(&mut self, range: ByteRange) -> Vec<Piece> {
         for number in numbers(range) {
             self.touch(number);
         }
@@ -144,10 +152,7 @@ impl PageCache {
             if at < held.start {
                 pieces.push(Piece::Hole(ByteRange::new(at, held.start)));
             }
-            pieces.extend(
-                self.slices(held)
-                    .map(|(offset, bytes)| Piece::Hit { offset, bytes }),
-            );
+            pieces.extend(self.slices(held));
             at = held.end;
         }
         if at < range.end {
@@ -231,11 +236,37 @@ impl PageCache {
 
     /// Drops every byte of `range`, dirty ones too: the lock is gone.
     pub fn discard(&mut self, range: ByteRange) {
-        self.generation.0 += 1;
-        self.valid.remove(range);
+        self.begin_generation();
         self.dirty.remove(range);
         self.writing.remove(range);
         self.uncommitted.remove(range);
+        self.drop_bytes(range);
+    }
+
+    /// Drops what of `range` the server has durably: the kernel's page cache holds it now, or
+    /// memory is wanted for something else.
+    pub fn let_go(&mut self, range: ByteRange) {
+        // What a read on its way brings may be older than what was written since it was asked.
+        if self.written {
+            self.begin_generation();
+        }
+        for clean in self.dirty.gaps(range) {
+            for sent in self.writing.gaps(clean) {
+                for durable in self.uncommitted.gaps(sent) {
+                    self.drop_bytes(durable);
+                }
+            }
+        }
+    }
+
+    fn begin_generation(&mut self) {
+        self.generation.0 += 1;
+        self.written = false;
+    }
+
+    /// Drops bytes, and the blocks that hold no others.
+    fn drop_bytes(&mut self, range: ByteRange) {
+        self.valid.remove(range);
         let touched: Vec<u64> = match range.is_empty() {
             true => Vec::new(),
             false => {
@@ -272,9 +303,17 @@ impl PageCache {
                 .any(|write| write.range.overlaps(range))
     }
 
-    /// Memory the file's blocks take, in bytes.
+    /// The server has durably what is held of `range`.
+    fn is_durable(&self, range: ByteRange) -> bool {
+        !self.dirty.touches(range)
+            && !self.writing.touches(range)
+            && !self.uncommitted.touches(range)
+    }
+
+    /// Bytes held. The memory behind them is at most about twice that: blocks grow by doubling, and
+    /// what was received together goes together.
     pub fn cached_bytes(&self) -> u64 {
-        self.allocated
+        self.held
     }
 
     /// The age of the oldest dirty byte, to a grain of 125 ms. Bytes in flight do not count.
@@ -291,49 +330,63 @@ impl PageCache {
     /// Frees at least `bytes` of memory, blocks not used for longest first; blocks with bytes the
     /// server does not durably have stay. Returns how much came free.
     pub fn evict_clean(&mut self, bytes: u64) -> u64 {
-        let before = self.allocated;
+        let before = self.held;
         let mut after = 0;
-        while before - self.allocated < bytes {
+        while before - self.held < bytes {
             // `after` walks the order of use past the blocks that must stay.
             let Some((&used, &number)) = self.by_use.range(after..).next() else {
                 break;
             };
             after = used + 1;
             let range = block_range(number);
-            if self.dirty.touches(range)
-                || self.writing.touches(range)
-                || self.uncommitted.touches(range)
-            {
-                continue;
+            if self.is_durable(range) {
+                self.let_go(range);
             }
-            self.discard(range);
         }
-        before - self.allocated
+        before - self.held
     }
 
     /// Copies `data` into the blocks and makes it valid.
     fn store(&mut self, offset: u64, data: &[u8]) {
         let range = ByteRange::new(offset, offset + data.len() as u64);
-        for number in numbers(range) {
-            let whole = block_range(number);
-            let Some(part) = range.intersection(whole) else {
-                continue;
-            };
+        for (number, part) in by_block(range) {
+            let (from, to) = within(number, part);
             let block = self.blocks.entry(number).or_default();
-            let (from, to) = (
-                (part.start - whole.start) as usize,
-                (part.end - whole.start) as usize,
-            );
-            let before = block.bytes.capacity();
-            if block.bytes.len() < to {
-                grow(&mut block.bytes, to);
+            let mut bytes = writable(std::mem::take(&mut block.bytes));
+            let before = bytes.len();
+            if before < to {
+                grow(&mut bytes, to);
             }
-            self.allocated += (block.bytes.capacity() - before) as u64;
             let source = (part.start - offset) as usize;
-            block.bytes[from..to].copy_from_slice(&data[source..source + (to - from)]);
+            bytes[from..to].copy_from_slice(&data[source..source + (to - from)]);
+            self.held += (bytes.len() - before) as u64;
+            block.bytes = bytes.freeze();
             self.touch(number);
         }
         self.valid.insert(range, ());
+    }
+
+    /// Makes `data` valid. What begins a block that is not there yet stays where it is; the rest is
+    /// copied.
+    fn keep(&mut self, offset: u64, data: Bytes) {
+        let range = ByteRange::new(offset, offset + data.len() as u64);
+        for (number, part) in by_block(range) {
+            let source = (part.start - offset) as usize;
+            let data = data.slice(source..source + part.len() as usize);
+            let starts = part.start == block_range(number).start;
+            if !starts || self.blocks.contains_key(&number) {
+                self.store(part.start, &data);
+                continue;
+            }
+            self.held += part.len();
+            let block = Block {
+                bytes: data,
+                ..Block::default()
+            };
+            self.blocks.insert(number, block);
+            self.valid.insert(part, ());
+            self.touch(number);
+        }
     }
 
     /// Marks a block as just used.
@@ -351,18 +404,17 @@ impl PageCache {
     fn free(&mut self, number: u64) {
         if let Some(block) = self.blocks.remove(&number) {
             self.by_use.remove(&block.used);
-            self.allocated -= block.bytes.capacity() as u64;
+            self.held -= block.bytes.len() as u64;
         }
     }
 
-    /// The memory behind a valid range, block by block.
-    fn slices(&self, range: ByteRange) -> impl Iterator<Item = (u64, &[u8])> {
-        numbers(range).filter_map(move |number| {
-            let whole = block_range(number);
-            let part = range.intersection(whole)?;
-            let bytes = &self.blocks.get(&number)?.bytes;
-            let (from, to) = (part.start - whole.start, part.end - whole.start);
-            Some((part.start, &bytes[from as usize..to as usize]))
+    /// The bytes of a valid range, block by block.
+    fn slices(&self, range: ByteRange) -> impl Iterator<Item = Piece> {
+        by_block(range).filter_map(|(number, part)| {
+            let (from, to) = within(number, part);
+            let bytes = self.blocks.get(&number)?.bytes.slice(from..to);
+            let offset = part.start;
+            Some(Piece::Hit { offset, bytes })
         })
     }
 
@@ -396,8 +448,10 @@ impl PageCache {
         self.writing.insert(range, id);
         self.in_flight.insert(id, InFlight { range, since });
         let mut bytes = Vec::with_capacity(range.len() as usize);
-        for (_, slice) in self.slices(range) {
-            bytes.extend_from_slice(slice);
+        for (number, part) in by_block(range) {
+            let (from, to) = within(number, part);
+            let block = self.blocks.get(&number);
+            bytes.extend_from_slice(block.map_or(&[][..], |block| &block.bytes[from..to]));
         }
         WriteOut {
             id,
@@ -435,7 +489,7 @@ impl PageCache {
         }
         // Where its bytes were dropped, nobody here knows what a read on its way will have seen.
         if parts.iter().map(|part| part.len()).sum::<u64>() < write.range.len() {
-            self.generation.0 += 1;
+            self.begin_generation();
         }
         parts
     }
@@ -455,15 +509,34 @@ fn block_range(number: u64) -> ByteRange {
     ByteRange::new(start, start.saturating_add(BLOCK_BYTES))
 }
 
-/// Makes a block's memory at least `to` bytes long: exactly at first (most files are small), then
-/// doubling up to the whole block.
-fn grow(bytes: &mut Vec<u8>, to: usize) {
+/// A finite range cut at block borders: the block's number, and the part of the range in it.
+fn by_block(range: ByteRange) -> impl Iterator<Item = (u64, ByteRange)> {
+    numbers(range)
+        .filter_map(move |number| Some((number, range.intersection(block_range(number))?)))
+}
+
+/// Where a part of a block is in it, in bytes: from, to.
+fn within(number: u64, part: ByteRange) -> (usize, usize) {
+    let start = block_range(number).start;
+    ((part.start - start) as usize, (part.end - start) as usize)
+}
+
+/// A block's bytes to write to: its own, or a copy of those it shares.
+fn writable(bytes: Bytes) -> BytesMut {
+    bytes
+        .try_into_mut()
+        .unwrap_or_else(|shared| BytesMut::from(&shared[..]))
+}
+
+/// Makes a block at least `to` bytes long, its memory exactly that at first (most files are small),
+/// then doubling up to the whole block.
+fn grow(bytes: &mut BytesMut, to: usize) {
     let capacity = match bytes.is_empty() {
         true => to,
         false => to.next_power_of_two().min(BLOCK_BYTES as usize),
     };
     if capacity > bytes.capacity() {
-        bytes.reserve_exact(capacity - bytes.len());
+        bytes.reserve(capacity - bytes.len());
     }
     bytes.resize(to, 0);
 }

@@ -1,5 +1,7 @@
 //! The page cache against a plain array of bytes with a state each.
 
+use std::collections::VecDeque;
+
 use base::{ByteRange, Tick, Transno};
 use proptest::prelude::*;
 
@@ -68,12 +70,43 @@ fn old_bytes_from_the_server_do_not_come_back_after_a_truncate() {
     let mut cache = PageCache::default();
     let asked = cache.generation();
     cache.truncate(0);
-    assert!(!cache.fill(0, b"old", asked));
+    assert!(!cache.fill(0, &Bytes::from_static(b"old"), asked));
     assert_eq!(content(&mut cache, ByteRange::new(0, 3)), vec![None; 3]);
     let asked = cache.generation();
     cache.write(1, b"N", Tick(0));
-    assert!(cache.fill(0, b"old", asked));
+    assert!(cache.fill(0, &Bytes::from_static(b"old"), asked));
     assert_eq!(content(&mut cache, ByteRange::new(0, 3)), b"oNd".map(Some));
+}
+
+#[test]
+fn what_was_written_and_let_go_is_not_replaced_by_an_answer_asked_before() {
+    let mut cache = PageCache::default();
+    let asked = cache.generation();
+    cache.write(0, b"new", Tick(0));
+    let sent = all(&mut cache, u64::MAX);
+    cache.written(sent[0].id, Transno(1));
+    cache.committed(Transno(1));
+    cache.let_go(ByteRange::new(0, 3));
+    assert_eq!(content(&mut cache, ByteRange::new(0, 3)), vec![None; 3]);
+    assert!(!cache.fill(0, &Bytes::from_static(b"old"), asked));
+    assert!(cache.fill(0, &Bytes::from_static(b"new"), cache.generation()));
+    let asked = cache.generation();
+    cache.let_go(ByteRange::ALL);
+    assert_eq!(asked, cache.generation(), "nothing was written since");
+}
+
+#[test]
+fn what_is_not_durable_at_the_server_is_not_let_go() {
+    let mut cache = PageCache::default();
+    assert!(cache.fill(0, &Bytes::from_static(b"read"), cache.generation()));
+    cache.write(4, b"sent", Tick(0));
+    let sent = all(&mut cache, u64::MAX);
+    cache.written(sent[0].id, Transno(1));
+    cache.write(8, b"not", Tick(0));
+    cache.let_go(ByteRange::new(0, 11));
+    let kept = content(&mut cache, ByteRange::new(0, 11));
+    let expected = b"....sentnot".map(|byte| (byte != b'.').then_some(byte));
+    assert_eq!(kept, expected);
 }
 
 #[test]
@@ -92,7 +125,7 @@ fn a_dropped_range_is_not_sent_twice_at_once() {
 #[test]
 fn uncommitted_bytes_stay_and_are_dirty_again_after_a_restart() {
     let mut cache = PageCache::default();
-    assert!(cache.fill(10, b"read", cache.generation()));
+    assert!(cache.fill(10, &Bytes::from_static(b"read"), cache.generation()));
     cache.write(0, b"one", Tick(0));
     let sent = all(&mut cache, u64::MAX);
     cache.written(sent[0].id, Transno(5));
@@ -136,10 +169,10 @@ fn write_out_comes_in_bulk_sized_pieces_and_stops_at_the_bound() {
 #[test]
 fn memory_follows_the_file_and_the_oldest_blocks_go_first() {
     let mut cache = PageCache::default();
-    assert!(cache.fill(0, b"tiny", cache.generation()));
+    assert!(cache.fill(0, &Bytes::from_static(b"tiny"), cache.generation()));
     assert!(cache.cached_bytes() < 100);
     for block in 1..10u64 {
-        let data = vec![1; BLOCK_BYTES as usize];
+        let data = Bytes::from(vec![1; BLOCK_BYTES as usize]);
         assert!(cache.fill(block * BLOCK_BYTES, &data, cache.generation()));
     }
     cache.read(ByteRange::new(BLOCK_BYTES, BLOCK_BYTES + 1));
@@ -175,11 +208,16 @@ enum Op {
     Write(usize, usize, u8),
     /// The server answers a read that was just asked for (true) or before the last drop.
     Fill(usize, usize, bool),
+    /// A read of what is missing reaches the server; its answer is on the way.
+    Ask(usize, usize),
+    /// The oldest such answer arrives.
+    Answer,
     Take(usize, usize, u64),
     Written(usize),
     Failed(usize),
     Commit,
     Discard(usize, usize),
+    LetGo(usize, usize),
     Truncate(usize),
     Evict(u64),
     Restart,
@@ -190,11 +228,14 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         5 => (span(), any::<u8>()).prop_map(|((a, b), v)| Op::Write(a, b, v)),
         4 => (span(), any::<bool>()).prop_map(|((a, b), f)| Op::Fill(a, b, f)),
+        2 => span().prop_map(|(a, b)| Op::Ask(a, b)),
+        2 => Just(Op::Answer),
         4 => (span(), 1u64..60).prop_map(|((a, b), n)| Op::Take(a, b, n)),
         4 => (0usize..8).prop_map(Op::Written),
         1 => (0usize..8).prop_map(Op::Failed),
         1 => Just(Op::Commit),
         1 => span().prop_map(|(a, b)| Op::Discard(a, b)),
+        2 => span().prop_map(|(a, b)| Op::LetGo(a, b)),
         1 => (0..WINDOW).prop_map(Op::Truncate),
         1 => (0u64..300_000).prop_map(Op::Evict),
         1 => Just(Op::Restart),
@@ -218,11 +259,19 @@ fn flying(at: usize, writes: &[WriteOut]) -> bool {
         .any(|w| (w.offset..w.offset + w.bytes.len() as u64).contains(&place(at)))
 }
 
+/// An answer on its way: what it tells of one hole, and when that was asked.
+struct Answer {
+    hole: ByteRange,
+    bytes: Bytes,
+    asked: Generation,
+}
+
 struct Reference {
     bytes: [Byte; WINDOW],
     /// What the server holds, as far as writes reached it.
     server: [u8; WINDOW],
     flying: Vec<WriteOut>,
+    answers: VecDeque<Answer>,
     transno: u64,
     before_drop: Generation,
     tick: u64,
@@ -234,6 +283,7 @@ impl Reference {
             bytes: [Byte::default(); WINDOW],
             server: [0; WINDOW],
             flying: Vec::new(),
+            answers: VecDeque::new(),
             transno: 0,
             before_drop: Generation::default(),
             tick: 0,
@@ -255,6 +305,8 @@ impl Reference {
                 }
             }
             Op::Fill(from, to, current) => self.fill(cache, from, to, current),
+            Op::Ask(from, to) => self.ask(cache, from, to),
+            Op::Answer => self.answer(cache),
             Op::Take(from, to, max) => self.take(cache, from, to, max),
             Op::Written(which) if !self.flying.is_empty() => {
                 let write = self.flying.remove(which % self.flying.len());
@@ -280,6 +332,15 @@ impl Reference {
                 self.drop_bytes(from, to, cache);
                 cache.discard(ByteRange::new(place(from), place(to)));
             }
+            Op::LetGo(from, to) => {
+                self.before_drop = cache.generation();
+                cache.let_go(ByteRange::new(place(from), place(to)));
+                for byte in &mut self.bytes[from..to] {
+                    if !byte.dirty && byte.writing.is_none() && byte.uncommitted.is_none() {
+                        byte.value = None;
+                    }
+                }
+            }
             Op::Truncate(to) => {
                 self.drop_bytes(to, WINDOW, cache);
                 cache.truncate(place(to));
@@ -295,13 +356,44 @@ impl Reference {
         } else {
             self.before_drop
         };
-        let taken = cache.fill(place(from), &self.server[from..to], asked);
+        let taken = cache.fill(
+            place(from),
+            &Bytes::copy_from_slice(&self.server[from..to]),
+            asked,
+        );
         assert_eq!(taken, asked == cache.generation());
         if taken {
             for at in from..to {
                 if !flying(at, &self.flying) {
                     self.bytes[at].value.get_or_insert(self.server[at]);
                 }
+            }
+        }
+    }
+
+    fn ask(&mut self, cache: &PageCache, from: usize, to: usize) {
+        for hole in cache.holes(ByteRange::new(place(from), place(to))) {
+            let (start, end) = (hole.start - place(0), hole.end - place(0));
+            self.answers.push_back(Answer {
+                hole,
+                bytes: Bytes::copy_from_slice(&self.server[start as usize..end as usize]),
+                asked: cache.generation(),
+            });
+        }
+    }
+
+    fn answer(&mut self, cache: &mut PageCache) {
+        let Some(answer) = self.answers.pop_front() else {
+            return;
+        };
+        if !cache.fill(answer.hole.start, &answer.bytes, answer.asked) {
+            return;
+        }
+        let start = (answer.hole.start - place(0)) as usize;
+        for (at, told) in (start..).zip(&answer.bytes) {
+            if self.bytes[at].value.is_none() && !flying(at, &self.flying) {
+                assert_eq!(*told, self.server[at], "older than what was written since");
+                self.bytes[at].value = Some(*told);
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Reading. SEMANTICS: op.read
 
+use bytes::{Bytes, BytesMut};
+
 use base::{ByteRange, Fid, FsError, LockHandle, TargetIndex};
 use rpc::Urgency;
 use wire::ost;
@@ -9,14 +11,19 @@ use crate::cluster::object_of;
 use crate::executor::spawn;
 use crate::handles::HandleId;
 use crate::io::cover::{By, Covering, covering, read_mode, take_extent};
+use crate::io::file::FileState;
 use crate::io::pages::{Generation, Piece};
 use crate::stats::bump;
+
+/// Bytes of one request of the read-ahead: large enough for its cost not to matter, small enough
+/// for one to be read from the disk while another is on the wire and a third is handed to the kernel.
+const REQUEST_BYTES: u64 = 1 << 20;
 
 /// Bytes read. As long as this lives the lock they were read under stays: the kernel rim drops it
 /// after it has handed them over.
 pub struct ReadData {
-    /// The bytes; fewer than asked at the end of file.
-    pub bytes: Vec<u8>,
+    /// The bytes, in pieces that follow each other; fewer than asked at the end of file.
+    pub pieces: Vec<Bytes>,
     _pin: Option<Pin>,
 }
 
@@ -51,7 +58,7 @@ impl Drop for Pin {
 /// What to do about a read.
 enum Plan {
     /// All of it is here.
-    Done(Vec<u8>),
+    Done(Vec<Bytes>),
     /// These bytes are missing; the lock that covers them; when they were missing.
     Fetch {
         under: LockHandle,
@@ -79,14 +86,14 @@ impl Client {
         loop {
             let (plan, pin) = self.plan_read(handle, fid, range)?;
             match plan {
-                Plan::Done(bytes) => {
+                Plan::Done(pieces) => {
                     if !asked_already {
                         bump(&self.0.stats.read_hit);
                     }
-                    let count = bytes.len() as u64;
+                    let count = pieces.iter().map(|piece| piece.len() as u64).sum();
                     let counter = &self.0.stats.read_bytes;
                     counter.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
-                    return Ok(ReadData { bytes, _pin: pin });
+                    return Ok(ReadData { pieces, _pin: pin });
                 }
                 Plan::Wait(wait) => {
                     wait.await;
@@ -128,14 +135,16 @@ impl Client {
             return Ok((Plan::Done(Vec::new()), Some(Pin::new(self, fid))));
         }
         let wanted = ByteRange::new(range.start, end);
-        let (bytes, holes) = gather(file, wanted);
+        let (pieces, holes) = gather(file, wanted);
         if holes.is_empty() {
             file.users += 1;
             file.kernel_pages = true;
             file.refilled = true;
             let pin = Pin::new(self, fid);
+            // In this order: what is handed over is not to be fetched again.
             self.read_ahead(&mut state, handle, fid, wanted, size, under);
-            return Ok((Plan::Done(bytes), Some(pin)));
+            self.hand_over(&mut state, handle, fid, wanted);
+            return Ok((Plan::Done(pieces), Some(pin)));
         }
         if holes
             .iter()
@@ -154,6 +163,21 @@ impl Client {
             },
             Some(Pin::new(self, fid)),
         ))
+    }
+
+    /// The kernel gets `range` and keeps it in its page cache, so nothing is kept here. Of a file
+    /// open for writing it keeps nothing (docs/adr/0004-writers-bypass-kernel-pages.md).
+    fn hand_over(
+        &self,
+        state: &mut crate::cache::State,
+        handle: HandleId,
+        fid: Fid,
+        range: ByteRange,
+    ) {
+        let kept = |open: &mut crate::handles::FileHandle| !open.access.write;
+        if state.handles.file(handle).is_some_and(kept) {
+            state.with_pages(fid, |file| file.pages.let_go(range));
+        }
     }
 
     /// The size, where the lock tells it.
@@ -195,7 +219,7 @@ impl Client {
         for hole in holes {
             let unsent = self.lock().file(fid).unsent;
             let bytes = match unsent {
-                true => Vec::new(),
+                true => Bytes::new(),
                 false => self.read_object(fid, target, *hole, under).await?,
             };
             let whole = self.pad(fid, *hole, bytes).await?;
@@ -211,7 +235,7 @@ impl Client {
         target: TargetIndex,
         range: ByteRange,
         under: LockHandle,
-    ) -> Result<Vec<u8>, FsError> {
+    ) -> Result<Bytes, FsError> {
         let len = range.len() as u32;
         let object = object_of(fid);
         let request = ost::Request::Read {
@@ -235,16 +259,11 @@ impl Client {
         let ost::Reply::Read { bulk, .. } = answer.reply else {
             return Err(FsError::Io);
         };
-        slice(&answer.bulk, bulk).map(<[u8]>::to_vec)
+        part(answer.bulk.into(), bulk)
     }
 
     /// A short answer is a hole up to the end of file: zeros.
-    async fn pad(
-        &self,
-        fid: Fid,
-        range: ByteRange,
-        mut bytes: Vec<u8>,
-    ) -> Result<Vec<u8>, FsError> {
+    async fn pad(&self, fid: Fid, range: ByteRange, mut bytes: Bytes) -> Result<Bytes, FsError> {
         let wanted = range.len() as usize;
         if bytes.len() >= wanted {
             bytes.truncate(wanted);
@@ -261,8 +280,9 @@ impl Client {
             None => self.glimpse_object(fid, false).await?.size,
         };
         let end = size.clamp(range.start, range.end);
-        bytes.resize(((end - range.start) as usize).max(bytes.len()), 0);
-        Ok(bytes)
+        let mut padded = BytesMut::from(bytes);
+        padded.resize(((end - range.start) as usize).max(padded.len()), 0);
+        Ok(padded.freeze())
     }
 
     /// One request for lock and bytes; where the lock is not free, waits for it.
@@ -306,10 +326,10 @@ impl Client {
         let Some(grant) = grant else {
             return self.enqueue(fid, mode, By::Read).await;
         };
-        let bytes = slice(&answer.bulk, bulk)?;
+        let bytes = part(answer.bulk.into(), bulk)?;
         let mut state = self.lock();
         take_extent(&mut state, fid, target, &grant, attr);
-        state.with_pages(fid, |file| file.pages.fill(range.start, bytes, asked));
+        state.with_pages(fid, |file| file.pages.fill(range.start, &bytes, asked));
         Ok(())
     }
 
@@ -332,45 +352,52 @@ impl Client {
         };
         let ahead = ByteRange::new(ahead.start, ahead.end.min(size).max(ahead.start));
         let file = state.file(fid);
-        let holes: Vec<ByteRange> = file
-            .pages
-            .holes(ahead)
-            .into_iter()
-            .filter(|hole| !file.fetching.iter().any(|busy| busy.overlaps(*hole)))
-            .collect();
-        if holes.is_empty() {
-            return;
+        let holes = file.pages.holes(ahead).into_iter().flat_map(requests);
+        let free = |hole: &ByteRange| !file.fetching.iter().any(|busy| busy.overlaps(*hole));
+        let free: Vec<ByteRange> = holes.filter(free).collect();
+        file.users += free.len() as u32;
+        file.fetching.extend(&free);
+        let asked = file.pages.generation();
+        for hole in free {
+            let (pin, client) = (Pin::new(self, fid), self.clone());
+            spawn(async move {
+                if let Err(error) = client.fetch(fid, under, vec![hole], asked).await {
+                    tracing::debug!("read-ahead of {fid} failed: {error}");
+                }
+                drop(pin);
+            });
         }
-        file.users += 1;
-        file.fetching.extend(&holes);
-        let (asked, pin, client) = (file.pages.generation(), Pin::new(self, fid), self.clone());
-        spawn(async move {
-            if let Err(error) = client.fetch(fid, under, holes, asked).await {
-                tracing::debug!("read-ahead of {fid} failed: {error}");
-            }
-            drop(pin);
-        });
     }
+}
+
+/// A range cut into what one request asks for, at borders that are the same for all.
+fn requests(range: ByteRange) -> impl Iterator<Item = ByteRange> {
+    let first = range.start / REQUEST_BYTES;
+    let numbers = first..range.end.div_ceil(REQUEST_BYTES).max(first);
+    numbers.filter_map(move |number| {
+        let whole = ByteRange::at(number * REQUEST_BYTES, REQUEST_BYTES)?;
+        range.intersection(whole)
+    })
 }
 
 /// The cached bytes of `wanted`, and what is missing.
-fn gather(file: &mut crate::io::file::FileState, wanted: ByteRange) -> (Vec<u8>, Vec<ByteRange>) {
-    let mut bytes = Vec::with_capacity(wanted.len() as usize);
-    let mut holes = Vec::new();
+fn gather(file: &mut FileState, wanted: ByteRange) -> (Vec<Bytes>, Vec<ByteRange>) {
+    let (mut hits, mut holes) = (Vec::new(), Vec::new());
     for piece in file.pages.read(wanted) {
         match piece {
-            Piece::Hit { bytes: hit, .. } => bytes.extend_from_slice(hit),
+            Piece::Hit { bytes, .. } => hits.push(bytes),
             Piece::Hole(range) => holes.push(range),
         }
     }
-    (bytes, holes)
+    (hits, holes)
 }
 
 /// The part of a bulk region that an answer names.
-pub(crate) fn slice(bulk: &[u8], part: (u32, u32)) -> Result<&[u8], FsError> {
-    let (start, len) = (part.0 as usize, part.1 as usize);
-    start
-        .checked_add(len)
-        .and_then(|end| bulk.get(start..end))
-        .ok_or(FsError::Io)
+fn part(bulk: Bytes, (start, len): (u32, u32)) -> Result<Bytes, FsError> {
+    let start = start as usize;
+    let end = start.checked_add(len as usize);
+    match end.filter(|end| *end <= bulk.len()) {
+        Some(end) => Ok(bulk.slice(start..end)),
+        None => Err(FsError::Io),
+    }
 }

@@ -4,8 +4,8 @@ use base::ByteRange;
 
 /// The first window of a file read in order, in bytes.
 pub const WINDOW_BYTES_MIN: u64 = 128 << 10;
-/// The largest window, in bytes: one bulk transfer.
-pub const WINDOW_BYTES_MAX: u64 = 4 << 20;
+/// The largest window, in bytes: several requests on their way at once.
+pub const WINDOW_BYTES_MAX: u64 = 8 << 20;
 /// Files up to this size, in bytes, are read whole at the first touch.
 pub const WHOLE_FILE_BYTES_MAX: u64 = 64 << 10;
 /// How far, in bytes, a read may be from the expected place and still count as in order: the kernel

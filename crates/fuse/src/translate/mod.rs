@@ -205,6 +205,14 @@ impl Asked {
         }
     }
 
+    /// The same, the bytes being in pieces that follow each other.
+    fn data_parts(&self, pieces: &[impl AsRef<[u8]>]) {
+        if let Some(replier) = self.replier() {
+            let parts: Vec<&[u8]> = pieces.iter().map(AsRef::as_ref).collect();
+            replier.data_parts(&parts);
+        }
+    }
+
     /// Answers with bytes, or with their number where no buffer was given.
     fn sized_data(&self, bytes: &[u8], size: u32) {
         let Some(replier) = self.replier() else {

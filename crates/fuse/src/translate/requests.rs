@@ -385,7 +385,7 @@ fn read(asked: Asked, handle: HandleId, offset: u64, size: u32) {
     asked.run(async move {
         match client.read(handle, offset, u64::from(size)).await {
             // The data keeps its lock until it is with the kernel.
-            Ok(data) => answer.data(&data.bytes),
+            Ok(data) => answer.data_parts(&data.pieces),
             Err(failure) => answer.error(failure),
         }
     });
