@@ -6,11 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use tracing::{debug, error, info};
 use zerocopy::IntoBytes;
 
-use super::abi::{MAJOR, MINOR_OLDEST, READ_BUFFER_MIN, UNIQUE_INTERRUPT};
+use super::abi::{MAJOR, MINOR_OLDEST, Opcode, READ_BUFFER_MIN, UNIQUE_INTERRUPT};
 use super::device::{Device, Received};
 use super::errno::Errno;
 use super::flusher::become_io_flusher;
@@ -19,6 +20,7 @@ use super::negotiation::{self, Granted, KernelLevel};
 use super::notify::Notifier;
 use super::replier::{Replier, ReplyPort};
 use super::request::{Dialect, Fault, InitRequest, Malformed, Op, Request};
+use super::watch::{Watch, WatchPost};
 
 /// Room for everything of a request but a WRITE's data.
 const HEAD_BYTES: usize = 4096;
@@ -130,6 +132,7 @@ impl Session {
             handler,
             granted,
             running: AtomicUsize::new(0),
+            post: WatchPost::default(),
             devices,
         });
         let threads = (0..shared.devices.len())
@@ -234,6 +237,7 @@ struct Shared<H: ?Sized> {
     granted: Granted,
     devices: Vec<Arc<Device>>,
     running: AtomicUsize,
+    post: WatchPost,
     handler: Arc<H>,
 }
 
@@ -287,24 +291,55 @@ impl<H: Handler + ?Sized> Reader<H> {
     fn run(&self) {
         let body = (self.shared.granted.max_write as usize).max(BODY_BYTES_MIN);
         let mut buffer = vec![0; HEAD_BYTES + body];
+        let mut watch = self.shared.post.take();
         loop {
-            match self.device.receive(&mut buffer) {
-                Ok(Received::Request(size)) => self.take(&buffer[..size]),
+            match self.next(&mut watch, &mut buffer) {
+                Ok(Received::Request(size)) => watch = self.take(watch, &buffer[..size]),
                 Ok(Received::Nothing) => {}
-                Ok(Received::Gone) => return,
+                Ok(Received::Gone) => break,
                 Err(error) => {
                     error!(%error, "reading /dev/fuse failed; this reader ends");
-                    return;
+                    break;
                 }
             }
         }
+        self.shared.post.leave(watch);
     }
 
-    fn take(&self, bytes: &[u8]) {
-        match Request::parse(bytes, self.shared.granted.dialect()) {
-            Ok(request) => self.guard(request),
-            Err(malformed) => self.refuse(&malformed),
+    /// Waits for a request, awake at first where one is expected at once.
+    fn next(&self, watch: &mut Watch, buffer: &mut [u8]) -> io::Result<Received> {
+        let (began, patience) = (Instant::now(), watch.patience());
+        while began.elapsed() < patience && !self.device.is_ready() {
+            // Whoever wants this CPU has better use for it.
+            thread::yield_now();
         }
+        let received = self.device.receive(buffer);
+        watch.came_after(began.elapsed());
+        received
+    }
+
+    /// Serves a request; another reader goes on watch if there is more to do than one can.
+    fn take(&self, watch: Watch, bytes: &[u8]) -> Watch {
+        let request = match Request::parse(bytes, self.shared.granted.dialect()) {
+            Ok(request) => request,
+            Err(malformed) => {
+                self.refuse(&malformed);
+                return watch;
+            }
+        };
+        let alone = match request.opcode {
+            Opcode::Forget | Opcode::BatchForget | Opcode::Releasedir => true,
+            // These move data, which takes its time.
+            Opcode::Read | Opcode::Write | Opcode::Readdir | Opcode::Readdirplus => false,
+            _ => !self.device.is_ready(),
+        };
+        if alone {
+            self.guard(request);
+            return watch;
+        }
+        self.shared.post.leave(watch);
+        self.guard(request);
+        self.shared.post.take()
     }
 
     fn refuse(&self, malformed: &Malformed) {

@@ -7,6 +7,7 @@ use std::io::{self, IoSlice, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tracing::error;
 use zerocopy::IntoBytes;
 
@@ -68,6 +69,13 @@ impl Device {
         // SAFETY: the ioctl reads one u32, which lives across the call, and keeps no pointer.
         unsafe { fuse_dev_clone(clone.file.as_raw_fd(), &mut source) }?;
         Ok(clone)
+    }
+
+    /// Whether [`Device::receive`] would return at once.
+    pub(super) fn is_ready(&self) -> bool {
+        let mut asked = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
+        // That the mount is gone is an event as well, and an error is told by the read.
+        poll(&mut asked, PollTimeout::ZERO) != Ok(0)
     }
 
     /// Waits for a request.

@@ -1,7 +1,7 @@
 //! A thin layer over the kernel's FUSE protocol, versions 7.31 to 7.45.
 //!
-//! What happens to a request: a reader thread of [`channel`] takes its bytes from a [`device`],
-//! [`request`] parses them, the [`Handler`] gets a borrowed [`Request`] and a [`Replier`]. The
+//! What happens to a request: the reader thread of [`channel`] that is on [`watch`] takes its bytes
+//! from a [`device`], [`request`] parses them, the [`Handler`] gets a borrowed [`Request`] and a [`Replier`]. The
 //! handler answers at once or keeps the replier and answers later, from any thread. It never
 //! waits: a waiting handler holds a reader, and with all readers held the WRITE that would end
 //! the wait is never read. Thus no reserved thread for WRITE, FLUSH, RELEASE, FORGET and
@@ -34,6 +34,7 @@ pub mod replier;
 pub mod reply;
 pub mod request;
 pub mod setattr;
+mod watch;
 
 pub use abi::Opcode;
 pub use attributes::{Attributes, Entry, FOREVER};
