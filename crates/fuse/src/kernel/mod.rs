@@ -1,6 +1,6 @@
 //! A thin layer over the kernel's FUSE protocol, versions 7.31 to 7.45.
 //!
-//! What happens to a request: the reader thread of [`channel`] that is on [`watch`] takes its bytes
+//! What happens to a request: the reader thread of [`channel`] that is on watch takes its bytes
 //! from a [`device`], [`request`] parses them, the [`Handler`] gets a borrowed [`Request`] and a [`Replier`]. The
 //! handler answers at once or keeps the replier and answers later, from any thread. It never
 //! waits: a waiting handler holds a reader, and with all readers held the WRITE that would end
