@@ -97,7 +97,9 @@ impl MdtServer {
         self.serving.stop();
         let peers = std::mem::take(&mut *lock(&self.osts));
         peers.values().for_each(Peer::close);
-        if let Err(error) = self.kv.flush_once() {
+        if let Err(error) = self.kv.flush_once()
+            && self.stopped().is_none()
+        {
             tracing::error!(%error, "the last changes could not be made durable");
         }
     }

@@ -209,6 +209,23 @@ impl Cluster {
         self.watchdog.watch(what, limit)
     }
 
+    /// The directories with targets, in the order they were given.
+    pub fn target_dirs(&self) -> &[PathBuf] {
+        &self.targets
+    }
+
+    /// Waits until the server ends by itself, as it must soon and with a failure. What it said.
+    pub fn server_gives_up(&mut self) -> String {
+        let mut server = self.server.take().expect("a server runs");
+        let ended = server.ends_within(START_AND_END);
+        self.watchdog.remove(server.pid());
+        let status = server.child.try_wait().expect("a child can be waited for");
+        server.kill();
+        assert!(ended, "the server goes on:\n{}", server.said());
+        assert_eq!(status.and_then(|status| status.code()), Some(1));
+        server.said()
+    }
+
     /// Kills the server as a crash would.
     pub fn kill_server(&mut self) {
         let mut server = self.server.take().expect("a server runs");
@@ -227,6 +244,24 @@ impl Cluster {
 
     /// Serves the same directory at the same address.
     pub fn restart_server(&mut self) {
+        let mut process = self.start_server();
+        let rest = process.ready("serving ");
+        self.address = rest
+            .split_once(" at ")
+            .expect("the address is told")
+            .1
+            .to_owned();
+        self.watchdog.add(process.pid(), None);
+        self.server = Some(process);
+    }
+
+    /// What the server says that fails to start.
+    pub fn server_refuses_to_start(&mut self) -> String {
+        self.server = Some(self.start_server());
+        self.server_gives_up()
+    }
+
+    fn start_server(&mut self) -> Process {
         let log = self.dir.path().join(format!("server{}.log", self.starts));
         self.starts += 1;
         let targets: Vec<String> = self
@@ -236,15 +271,7 @@ impl Cluster {
             .collect();
         let mut arguments = vec!["serve", "--listen", &self.address];
         arguments.extend(targets.iter().map(String::as_str));
-        let mut process = Process::start(log, &arguments);
-        let rest = process.ready("serving ");
-        self.address = rest
-            .split_once(" at ")
-            .expect("the address is told")
-            .1
-            .to_owned();
-        self.watchdog.add(process.pid(), None);
-        self.server = Some(process);
+        Process::start(log, &arguments)
     }
 
     /// What `glint fsck` finds wrong with the targets of a server that has ended; None: nothing.

@@ -1,0 +1,139 @@
+//! Stored records that are no longer what was written.
+// SEMANTICS: crash.damage
+
+#![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use mounted::Cluster;
+
+const FILES: usize = 300;
+const NAME: &str = "a name to be found on the disk";
+/// Calls fail soon after their target has stopped.
+const SOFT: &[&str] = &["-o", "soft,timeout=2"];
+
+/// Flips a bit in each place of `file` that holds `what`; done twice it is undone. How many there are.
+fn flip(file: &Path, what: &[u8]) -> usize {
+    let mut bytes = fs::read(file).unwrap();
+    let flipped: Vec<u8> = [&[what[0] ^ 4], &what[1..]].concat();
+    let is_it = |at: &usize| {
+        let found = &bytes[*at..*at + what.len()];
+        found == what || found == flipped
+    };
+    let places: Vec<usize> = (0..=bytes.len() - what.len()).filter(is_it).collect();
+    places.iter().for_each(|at| bytes[*at] ^= 4);
+    fs::write(file, bytes).unwrap();
+    places.len()
+}
+
+/// A directory of many files, stored by a server that has ended, and where its targets are.
+fn stored() -> (Cluster, PathBuf) {
+    let mut cluster = Cluster::with_mounts(1);
+    let dir = cluster.root(0).join("dir");
+    cluster.timed("making files", || {
+        fs::create_dir(&dir).unwrap();
+        for number in 0..FILES {
+            File::create(dir.join(format!("file{number:03}"))).unwrap();
+        }
+        fs::write(dir.join(NAME), NAME).unwrap();
+    });
+    cluster.unmount(0);
+    cluster.stop_server();
+    let targets = cluster.target_dirs()[0].clone();
+    (cluster, targets)
+}
+
+#[test]
+fn a_damaged_name_stops_its_target_and_is_never_served() {
+    let (mut cluster, targets) = stored();
+    let db = targets.join("mdt0/db");
+    assert!(flip(&db, NAME.as_bytes()) > 0, "the name is not stored");
+    let found = cluster.fsck().unwrap();
+    let expected = format!("MDT0: {}: damaged record block ", db.display());
+    assert!(found.contains(&expected), "fsck says\n{found}");
+
+    cluster.restart_server();
+    let soft = cluster.mount_with(SOFT);
+    let dir = cluster.root(soft).join("dir");
+    let asked = cluster.timed("asking for the name", || fs::metadata(dir.join(NAME)));
+    assert_eq!(asked.unwrap_err().raw_os_error(), Some(libc::EIO));
+    let said = cluster.server_gives_up();
+    let expected = format!("{}: damaged record block ", db.display());
+    assert!(said.contains(&expected), "the server says\n{said}");
+    let listed = cluster.timed("listing", || {
+        fs::read_dir(&dir)?.collect::<std::io::Result<Vec<_>>>()
+    });
+    assert_eq!(listed.unwrap_err().raw_os_error(), Some(libc::EIO));
+}
+
+#[test]
+fn a_listing_is_whole_or_fails() {
+    let (mut cluster, targets) = stored();
+    flip(&targets.join("mdt0/db"), NAME.as_bytes());
+    cluster.restart_server();
+    let soft = cluster.mount_with(SOFT);
+    let dir = cluster.root(soft).join("dir");
+    let listed: std::io::Result<()> = cluster.timed("listing", || {
+        for entry in fs::read_dir(&dir)? {
+            let name = entry?.file_name().into_string().unwrap();
+            let number = name.strip_prefix("file").unwrap();
+            assert!(number.parse::<usize>().unwrap() < FILES, "{name}");
+        }
+        Ok(())
+    });
+    assert_eq!(listed.unwrap_err().raw_os_error(), Some(libc::EIO));
+    cluster.server_gives_up();
+}
+
+#[test]
+fn calls_wait_for_a_target_that_damage_has_stopped() {
+    let (mut cluster, targets) = stored();
+    let db = targets.join("mdt0/db");
+    flip(&db, NAME.as_bytes());
+    cluster.restart_server();
+    let hard = cluster.mount();
+    let dir = cluster.root(hard).join("dir");
+    let asked = cluster.timed("asking for the name", || fs::metadata(dir.join(NAME)));
+    assert_eq!(asked.unwrap_err().raw_os_error(), Some(libc::EIO));
+    cluster.server_gives_up();
+    let waiting = {
+        let path = dir.join(NAME);
+        thread::spawn(move || fs::read_to_string(path))
+    };
+    thread::sleep(Duration::from_millis(500));
+    assert!(!waiting.is_finished(), "it could not know and answered");
+    // Whoever mends the disk gets everything back.
+    flip(&db, NAME.as_bytes());
+    assert_eq!(cluster.fsck(), None);
+    cluster.restart_server();
+    let read = cluster.timed("a call that waited", || waiting.join().unwrap());
+    assert_eq!(read.unwrap(), NAME);
+    let listed = cluster.timed("listing", || fs::read_dir(&dir).unwrap().count());
+    assert_eq!(listed, FILES + 1);
+}
+
+#[test]
+fn a_damaged_object_is_found_at_the_start() {
+    let mut cluster = Cluster::with_mounts(1);
+    let path = cluster.root(0).join("file");
+    let id = cluster.timed("making a file", || {
+        fs::write(&path, NAME).unwrap();
+        fs::metadata(&path).unwrap().ino()
+    });
+    cluster.unmount(0);
+    cluster.stop_server();
+    let targets = cluster.target_dirs()[0].clone();
+    let db = targets.join("ost0/db");
+    assert!(flip(&db, &id.to_be_bytes()) > 0, "no object is stored");
+    let found = cluster.fsck().unwrap();
+    let expected = format!("OST0: {}: damaged record block ", db.display());
+    assert!(found.contains(&expected), "fsck says\n{found}");
+
+    let said = cluster.server_refuses_to_start();
+    let expected = format!("OST0 in {}: {}", targets.display(), db.display());
+    assert!(said.contains(&expected), "the server says\n{said}");
+}
