@@ -105,4 +105,5 @@ const _: () = assert!(XATTR_TOTAL_BYTES_MAX < KV_VALUE_BYTES_MAX);
 const _: () = assert!(BULK_BYTES_MAX + (64 << 10) < FRAME_BYTES_MAX);
 const _: () = assert!(PAGE_BYTES_MAX < FRAME_BYTES_MAX);
 const _: () = assert!(PEER_QUEUE_BYTES_MAX >= 2 * FRAME_BYTES_MAX);
+const _: () = assert!(2 * SESSION_GRACE.as_secs() == 3 * CALLBACK_DEADLINE.as_secs());
 const _: () = assert!(LOCK_LRU_MAX <= LOCKS_PER_CLIENT_MAX);

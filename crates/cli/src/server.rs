@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::{Clock, TargetIndex, TargetKind, TargetName, Transno};
 use rpc::{Address, Key, LastCommitted, MemPort, ServedTarget, Server, ServerConfig, Service};
@@ -25,6 +26,9 @@ pub struct ServeConfig {
     pub insecure: bool,
     /// Where the MGS is, if it is not among the targets.
     pub mgs: Vec<Address>,
+    /// How long a client may take to give a lock back, and two thirds of how long it may be gone.
+    /// Beyond: it is evicted.
+    pub timeout: Duration,
 }
 
 /// Targets being served.
@@ -43,8 +47,8 @@ struct Opened {
     served: ServedTarget,
 }
 
-#[derive(Default)]
 struct Opening {
+    timeout: Duration,
     targets: Vec<Opened>,
     mgs: Option<Arc<Mgs>>,
     mdts: Vec<mds::serve::MdtServer>,
@@ -54,7 +58,7 @@ struct Opening {
 impl Serving {
     /// Opens every target and serves it.
     pub fn start(config: &ServeConfig, clock: Arc<dyn Clock>) -> Result<Serving, String> {
-        let mut opening = Opening::default();
+        let mut opening = Opening::new(config.timeout);
         let mut key = None;
         for dir in &config.dirs {
             let found = TargetDir::open(dir).map_err(|error| error.to_string())?;
@@ -70,6 +74,7 @@ impl Serving {
         listen.push(Address::Mem(port.clone()));
         let server_config = ServerConfig {
             insecure: config.insecure,
+            grace: config.timeout * 3 / 2,
             clock: clock.clone(),
             ..ServerConfig::new(listen)
         };
@@ -78,6 +83,7 @@ impl Serving {
             mgs,
             mdts,
             osts,
+            ..
         } = opening;
         let (infos, served): (Vec<_>, Vec<_>) = targets
             .into_iter()
@@ -172,6 +178,30 @@ impl Drop for Serving {
 }
 
 impl Opening {
+    fn new(timeout: Duration) -> Opening {
+        Opening {
+            timeout,
+            targets: Vec::new(),
+            mgs: None,
+            mdts: Vec::new(),
+            osts: Vec::new(),
+        }
+    }
+
+    fn rules(&self) -> mds::Rules {
+        mds::Rules {
+            callback_deadline: self.timeout,
+            ..mds::Rules::default()
+        }
+    }
+
+    fn lock_limits(&self) -> dlm::Limits {
+        dlm::Limits {
+            callback_deadline: self.timeout,
+            ..dlm::Limits::default()
+        }
+    }
+
     fn open(
         &mut self,
         dir: &Path,
@@ -195,9 +225,10 @@ impl Opening {
             TargetKind::Mdt => {
                 committed = LastCommitted::new(Transno(0));
                 let kv = target.kv(&mds::tables(), options(name)).map_err(at)?;
-                let server =
-                    mds::serve::MdtServer::start(Arc::new(kv), committed.clone(), clock.clone())
-                        .map_err(|error| format!("{name} in {}: {error}", dir.display()))?;
+                let rules = self.rules();
+                let (kv, clock) = (Arc::new(kv), clock.clone());
+                let server = mds::serve::MdtServer::start(kv, rules, committed.clone(), clock)
+                    .map_err(at)?;
                 let service = server.service();
                 self.mdts.push(server);
                 service
@@ -207,8 +238,8 @@ impl Opening {
                     .kv(&oss::records::TABLES, options(name))
                     .map_err(at)?;
                 let (kv, store) = (Arc::new(kv), Arc::new(target.objects().map_err(at)?));
-                let oss = oss::Oss::open(store.clone(), kv.clone(), dlm::Limits::default())
-                    .map_err(at)?;
+                let oss =
+                    oss::Oss::open(store.clone(), kv.clone(), self.lock_limits()).map_err(at)?;
                 committed = LastCommitted::new(oss.committed());
                 let syncer = oss::Syncer::new(store, kv);
                 let server =

@@ -109,11 +109,15 @@ impl Mds {
         let store = Store::new(kv);
         let state = crate::format::start(&store)?;
         let grace = (state.boots > 1).then(|| now.after(GRACE));
+        let limits = dlm::Limits {
+            callback_deadline: rules.callback_deadline,
+            ..dlm::Limits::default()
+        };
         Ok(Mds {
             hasher: hasher(state.hash_key),
             destroys: crate::destroy::DestroyLog::new(&rules.osts),
             rules,
-            locks: Locks::new(dlm::Limits::default()),
+            locks: Locks::new(limits),
             opens: Opens::new(state.boots),
             sharing: Sharing::default(),
             clients: IdMap::default(),

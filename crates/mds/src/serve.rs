@@ -52,10 +52,11 @@ impl MdtServer {
     /// the target is served with.
     pub fn start(
         kv: Arc<Kv>,
+        rules: Rules,
         last_committed: Arc<LastCommitted>,
         clock: Arc<dyn Clock>,
     ) -> Result<MdtServer, StorageError> {
-        let mds = Mds::open(kv.clone(), Rules::default(), clock.tick())?;
+        let mds = Mds::open(kv.clone(), rules, clock.tick())?;
         let osts = Arc::new(Osts::default());
         let peers = osts.clone();
         let tell = move |serving: &Arc<Serving<Mds>>, chore| destroy(serving, &peers, chore);

@@ -145,6 +145,11 @@ impl Objects {
         }
     }
 
+    /// The highest open epoch that it was changed under; zero for one that never was.
+    pub fn open_epoch(&self, id: ObjectId) -> Outcome<u64> {
+        Ok(self.record(id)?.map_or(0, |record| record.open_epoch))
+    }
+
     /// There is room for `range` to take space: `NoSpace` where that would leave too little for the
     /// records. An object that has the space already needs no more.
     pub fn admit_growth(&mut self, id: ObjectId, range: ByteRange) -> Outcome<()> {
@@ -326,6 +331,7 @@ impl Objects {
             // Write-outs of one file come in any order; its time never goes back for that.
             mtime: before.mtime.later(by.mtime),
             layout_generation: before.layout_generation.max(by.ticket.layout_generation),
+            open_epoch: before.open_epoch.max(by.ticket.open_epoch),
         };
         self.changed.insert(id, record);
         if self.changed.len() > CHANGED_RECORDS_MAX {

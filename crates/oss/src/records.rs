@@ -32,6 +32,8 @@ pub struct ObjectRecord {
     pub mtime: Timestamp,
     /// The highest layout generation it was written under.
     pub layout_generation: u32,
+    /// The highest open epoch it was written under.
+    pub open_epoch: u64,
 }
 
 /// An object that was removed, so that a late write does not bring it back.
@@ -79,6 +81,7 @@ impl ObjectRecord {
         bytes.extend(self.mtime.secs.to_le_bytes());
         bytes.extend(self.mtime.nanos.to_le_bytes());
         bytes.extend(self.layout_generation.to_le_bytes());
+        bytes.extend(self.open_epoch.to_le_bytes());
         bytes
     }
 
@@ -91,6 +94,7 @@ impl ObjectRecord {
                 nanos: u32::from_le_bytes(fields.take()?),
             },
             layout_generation: u32::from_le_bytes(fields.take()?),
+            open_epoch: u64::from_le_bytes(fields.take()?),
         };
         if record.mtime.nanos >= 1_000_000_000 {
             return Err(fields.damage("a second has 1,000,000,000 nanoseconds"));
@@ -212,11 +216,18 @@ mod tests {
         let record = ObjectRecord {
             mtime: Timestamp { secs: -2, nanos: 5 },
             layout_generation: 7,
+            open_epoch: 9,
         };
         let bytes = record.encode();
         assert_eq!(
             bytes,
-            [&[1, 0xfe][..], &[0xff; 7], &[5, 0, 0, 0, 7, 0, 0, 0]].concat()
+            [
+                &[1, 0xfe][..],
+                &[0xff; 7],
+                &[5, 0, 0, 0, 7, 0, 0, 0, 9],
+                &[0; 7]
+            ]
+            .concat()
         );
         assert_eq!(ObjectRecord::decode(&bytes), Ok(record));
         let tombstone = Tombstone {

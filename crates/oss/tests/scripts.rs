@@ -7,7 +7,7 @@ use std::time::Duration;
 use base::{ByteRange, FsError, LockHandle, Transno};
 use rig::{A, B, PR, PW, Rig, TICKET, attr_of, object, range, second};
 use wire::mdt::WriteTicket;
-use wire::ost::{AllocateMode, Callback, CallbackReply, ObjectAttr, Reply, Request};
+use wire::ost::{AllocateMode, Callback, CallbackReply, ObjectAttr, Reply, Request, UNDER_MDT};
 
 const NO_LOCK: LockHandle = LockHandle(0);
 
@@ -502,6 +502,27 @@ fn a_write_of_an_older_layout_is_refused() {
     rig.sync();
     let mut rig = rig.restart();
     assert_eq!(rig.write(A, NO_LOCK, 0, b"old"), Err(FsError::Stale));
+}
+
+#[test]
+fn the_right_of_a_files_maker_ends_with_a_later_open() {
+    let mut rig = Rig::new();
+    let later = WriteTicket {
+        open_epoch: TICKET.open_epoch + 1,
+        ..TICKET
+    };
+    rig.write(A, UNDER_MDT, 0, b"first").expect("alone");
+    let lock = rig.lock(B, PW, ByteRange::ALL).handle;
+    rig.write_to(B, object(1), lock, 0, b"later", later)
+        .expect("under a lock");
+    assert_eq!(rig.write(A, UNDER_MDT, 0, b"late"), Err(FsError::Stale));
+    rig.cancel(B, lock);
+    assert_eq!(rig.write(A, UNDER_MDT, 0, b"late"), Err(FsError::Stale));
+    rig.pass(Duration::from_secs(1));
+    rig.sync();
+    let mut rig = rig.restart();
+    assert_eq!(rig.write(A, UNDER_MDT, 0, b"late"), Err(FsError::Stale));
+    assert_eq!(rig.read(A, NO_LOCK, 0, 9), Ok(b"later".to_vec()));
 }
 
 #[test]

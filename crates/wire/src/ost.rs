@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::mdt::{Space, WriteTicket};
 
+/// What a write names in a lock's place that is made under the MDT's exclusive lock on a new file: the
+/// right of who opened the file first, refused once an object was changed under a later open.
+pub const UNDER_MDT: LockHandle = LockHandle(u64::MAX);
+
 /// Lock value block: an object as its OST, or a writer, sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ObjectAttr {
@@ -83,7 +87,8 @@ pub enum Request {
         ticket: WriteTicket,
         /// When the application wrote.
         mtime: Timestamp,
-        /// The PW lock it was written under; zero under the MDT's EX lock.
+        /// The PW lock it was written under; [`UNDER_MDT`] under the MDT's EX lock; zero where the
+        /// lock was lost with an older life of the OST.
         under: LockHandle,
     },
     /// Appends: the OST picks the offset under PW [EOF, infinity) of its own -> [`Reply::Appended`].

@@ -23,6 +23,8 @@ pub struct Cluster {
     /// Directories with targets; the first has the MGS and the key.
     targets: Vec<PathBuf>,
     server: Option<Process>,
+    /// Of `glint serve`.
+    server_options: Vec<String>,
     address: String,
     mounts: Vec<Mounted>,
     watchdog: Watchdog,
@@ -64,6 +66,12 @@ impl Process {
 
     /// What follows `words` on the line that it prints when it is ready.
     fn ready(&mut self, words: &str) -> String {
+        let ready = self.ready_or_ended(words);
+        ready.unwrap_or_else(|said| panic!("glint ended:\n{said}"))
+    }
+
+    /// The same; or what it said when it ended instead.
+    fn ready_or_ended(&mut self, words: &str) -> Result<String, String> {
         let start = Instant::now();
         loop {
             let said = self.said();
@@ -72,14 +80,11 @@ impl Process {
                 .find_map(|line| Some(line.split_once(words)?.1.to_owned()));
             // Only a whole line tells the whole address.
             if let Some(rest) = line.filter(|_| said.ends_with('\n')) {
-                return rest;
+                return Ok(rest);
             }
-            let ended = self.child.try_wait().expect("a child can be waited for");
-            assert!(
-                ended.is_none(),
-                "glint ended with {ended:?}:\n{}",
-                self.said()
-            );
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return Err(self.said());
+            }
             if start.elapsed() > START_AND_END {
                 self.kill();
                 panic!("glint did not start:\n{said}");
@@ -88,8 +93,11 @@ impl Process {
         }
     }
 
-    fn signal(&self, signal: Signal) {
-        let _ = kill(Pid::from_raw(self.pid() as i32), signal);
+    /// Nothing where it has ended: its number may be another's by now.
+    fn signal(&mut self, signal: Signal) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = kill(Pid::from_raw(self.pid() as i32), signal);
+        }
     }
 
     fn ends_within(&mut self, limit: Duration) -> bool {
@@ -118,6 +126,20 @@ impl Cluster {
     /// The same with targets of these roles, each in a directory of its own: on another file system, or
     /// beside the mounts.
     pub fn start_at(places: &[(Option<&Path>, &str)]) -> Cluster {
+        Cluster::start_with(places, &[])
+    }
+
+    /// One server and `count` mounts; a mount that does not answer is evicted after `timeout`.
+    pub fn that_evicts_after(timeout: Duration, count: usize) -> Cluster {
+        let seconds = timeout.as_secs().to_string();
+        let mut cluster = Cluster::start_with(&[(None, "mgs,mdt,ost")], &["--timeout", &seconds]);
+        (0..count).for_each(|_| {
+            cluster.mount();
+        });
+        cluster
+    }
+
+    fn start_with(places: &[(Option<&Path>, &str)], server_options: &[&str]) -> Cluster {
         let dir = tempfile::tempdir().expect("a directory for everything");
         let mut targets: Vec<PathBuf> = Vec::new();
         for (number, (place, roles)) in places.iter().enumerate() {
@@ -136,6 +158,7 @@ impl Cluster {
             dir,
             targets,
             server: None,
+            server_options: server_options.iter().map(ToString::to_string).collect(),
             address: "127.0.0.1:0".to_owned(),
             mounts: Vec::new(),
             watchdog: Watchdog::start(),
@@ -169,16 +192,30 @@ impl Cluster {
         let number = self.mounts.len();
         let point = self.dir.path().join(format!("mount{number}"));
         fs::create_dir(&point).expect("a mount point can be made");
-        let key = self.targets[0].join("key").display().to_string();
-        let text = point.display().to_string();
-        let log = self.dir.path().join(format!("mount{number}.log"));
-        let mut arguments = vec!["mount", &self.address, &text, "--key", &key];
-        arguments.extend(options);
-        let mut process = Process::start(log, &arguments);
+        let mut process = self.start_mount(&point, options);
         process.ready("mounted at ");
         self.watchdog.add(process.pid(), Some(&point));
         self.mounts.push(Mounted { point, process });
         number
+    }
+
+    /// Mounts where mount `number` was, whose process has ended; or what `glint mount` says against
+    /// it.
+    pub fn mount_again(&mut self, number: usize) -> Result<(), String> {
+        let point = self.mounts[number].point.clone();
+        let mut process = self.start_mount(&point, &[]);
+        process.ready_or_ended("mounted at ")?;
+        self.watchdog.add(process.pid(), Some(&point));
+        self.mounts[number].process = process;
+        Ok(())
+    }
+
+    fn start_mount(&self, point: &Path, options: &[&str]) -> Process {
+        let key = self.targets[0].join("key").display().to_string();
+        let text = point.display().to_string();
+        let mut arguments = vec!["mount", &self.address, &text, "--key", &key];
+        arguments.extend(options);
+        Process::start(point.with_extension("log"), &arguments)
     }
 
     /// Where mount `number` is.
@@ -270,6 +307,7 @@ impl Cluster {
             .map(|dir| dir.display().to_string())
             .collect();
         let mut arguments = vec!["serve", "--listen", &self.address];
+        arguments.extend(self.server_options.iter().map(String::as_str));
         arguments.extend(targets.iter().map(String::as_str));
         Process::start(log, &arguments)
     }
@@ -299,6 +337,33 @@ impl Cluster {
             String::from_utf8_lossy(&output.stderr)
         );
         serde_json::from_slice(&output.stdout).expect("stats are JSON")
+    }
+
+    /// Stops the process of mount `number` where it is: it answers nobody.
+    pub fn freeze_mount(&mut self, number: usize) {
+        self.mounts[number].process.signal(Signal::SIGSTOP);
+    }
+
+    /// It goes on.
+    pub fn thaw_mount(&mut self, number: usize) {
+        self.mounts[number].process.signal(Signal::SIGCONT);
+    }
+
+    /// Kills the process of mount `number` as a crash would; a dead mount stays.
+    pub fn kill_mount(&mut self, number: usize) {
+        let process = &mut self.mounts[number].process;
+        process.kill();
+        self.watchdog.remove(process.pid());
+    }
+
+    /// Waits until mount `number` has logged `words`.
+    pub fn wait_for_log(&self, number: usize, words: &str) {
+        let (process, start) = (&self.mounts[number].process, Instant::now());
+        while !process.said().contains(words) {
+            let waited = start.elapsed();
+            assert!(waited < PATIENCE, "mount {number} does not say {words}");
+            sleep(Duration::from_millis(10));
+        }
     }
 
     /// Unmounts mount `number` cleanly.

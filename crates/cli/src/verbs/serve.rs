@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::SystemClock;
+use base::limits::CALLBACK_DEADLINE;
 use clap::Args;
 use rpc::Address;
 
@@ -30,6 +32,11 @@ pub struct Serve {
     /// Listen beyond this machine although connections are not encrypted.
     #[arg(long)]
     insecure: bool,
+    /// Seconds a mount may take to give a lock back before it is evicted, so that others go on; a
+    /// mount that is gone is evicted after half as long again. (Lustre's `timeout`.)
+    #[arg(long, value_name = "SECONDS", default_value_t = CALLBACK_DEADLINE.as_secs(),
+        value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
     #[command(flatten)]
     daemon: Daemon,
     /// End when standard input ends.
@@ -56,6 +63,7 @@ impl Serve {
             listen: self.listen,
             insecure: self.insecure,
             mgs: self.mgs,
+            timeout: Duration::from_secs(self.timeout),
         };
         let mut serving = Serving::start(&config, Arc::new(SystemClock::default()))?;
         let addresses: Vec<String> = serving.addresses().iter().map(Address::to_string).collect();

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use base::limits::CALLBACK_DEADLINE;
 use base::{Clock, SystemClock, TargetName};
 use clap::Args;
 use client::MountConfig;
@@ -62,6 +63,7 @@ impl Up {
             listen: self.listen,
             insecure: self.insecure,
             mgs: Vec::new(),
+            timeout: CALLBACK_DEADLINE,
         };
         let mut serving = Serving::start(&config, clock.clone())?;
         let options = Options::of(&self.options);

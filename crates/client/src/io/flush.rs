@@ -8,7 +8,7 @@ use base::{ByteRange, Fid, FsError, LockHandle, TargetIndex, Tick, Transno};
 use dlm::Mode;
 use rpc::Urgency;
 use wire::mdt::WriteTicket;
-use wire::ost::{ObjectAttr, Reply, Request};
+use wire::ost::{ObjectAttr, Reply, Request, UNDER_MDT};
 
 use crate::cache::State;
 use crate::client::Client;
@@ -55,7 +55,7 @@ impl WriteFrame {
         let file = state.file(fid);
         file.writing += 1;
         let under = if file.exclusive.is_some() {
-            LockHandle(0)
+            UNDER_MDT
         } else {
             under
         };
@@ -211,7 +211,13 @@ fn written(state: &mut State, sent: Sent, reply: Result<Reply, FsError>, transno
                     out.offset
                 );
                 file.pages.written(out.id, Transno(0));
-                file.error.get_or_insert(error);
+                // Their right to be written went with an eviction, which `EIO` tells.
+                let told = if error == FsError::Stale {
+                    FsError::Io
+                } else {
+                    error
+                };
+                file.error.get_or_insert(told);
             }
         }
         attr.is_ok()

@@ -19,6 +19,8 @@ mod statfs;
 mod unlink;
 mod xattr;
 
+use std::time::Duration;
+
 use base::{ClientId, Fid, FsError, Name, TargetIndex};
 use dlm::{Bits, Mode, ResourceId, Want};
 use wire::mdt::{Reply, Request};
@@ -65,6 +67,8 @@ pub struct Rules {
     pub osts: Vec<TargetIndex>,
     /// Files there can be. Beyond: refused, `NoSpace`.
     pub files_max: u64,
+    /// How long a client may take to give a lock back. Beyond: it is evicted.
+    pub callback_deadline: Duration,
 }
 
 impl Default for Rules {
@@ -72,6 +76,7 @@ impl Default for Rules {
         Rules {
             osts: vec![TargetIndex(0)],
             files_max: 1 << 32,
+            callback_deadline: base::limits::CALLBACK_DEADLINE,
         }
     }
 }

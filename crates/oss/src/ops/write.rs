@@ -2,7 +2,8 @@
 
 use base::{ByteRange, ClientId, FsError, LockHandle, Tick};
 use layout::ObjectId;
-use wire::ost::Reply;
+use wire::mdt::WriteTicket;
+use wire::ost::{Reply, UNDER_MDT};
 
 use crate::failure::Outcome;
 use crate::locks::Wish;
@@ -28,7 +29,17 @@ impl Oss {
         write: &Write<'_>,
     ) -> Outcome<Step> {
         let range = file_range(write.offset, write.data.len() as u64)?;
-        self.check_right_to_write(now, client, write.under, write.object, range)?;
+        let right = match write.under {
+            UNDER_MDT => self.is_first_to_write(now, client, write.object, write.change.ticket)?,
+            LockHandle(0) => self.is_alone(now, client, write.object)?,
+            held => {
+                let wish = Wish::write(write.object, range)?;
+                self.locks.allows(client, held, wish)
+            }
+        };
+        if !right {
+            return Err(FsError::Stale.into());
+        }
         self.objects.admit(write.object, write.change.ticket)?;
         self.objects.admit_growth(write.object, range)?;
         // A write that fails half-way has changed something, too.
@@ -39,29 +50,23 @@ impl Oss {
         Ok(Step::Done(Reply::Written { attr }.into(), transno))
     }
 
-    /// `client` holds `under` and it covers `range`. Without a lock here its right is the MDT's
-    /// exclusive lock on the file; then nobody else can have one here, and whoever has one got it
-    /// after that right was lost.
-    fn check_right_to_write(
+    /// A right without a lock here: then nobody else can have one, and whoever has one got it after
+    /// that right was lost.
+    fn is_alone(&mut self, now: Tick, client: ClientId, object: ObjectId) -> Outcome<bool> {
+        let wish = Wish::write(object, ByteRange::ALL)?;
+        Ok(self.locks.is_free(now, client, wish))
+    }
+
+    /// Under the MDT's exclusive lock, which only the maker of a file is given: who wrote under a
+    /// later open did so after that right was lost, and may have given its lock back since.
+    fn is_first_to_write(
         &mut self,
         now: Tick,
         client: ClientId,
-        under: LockHandle,
         object: ObjectId,
-        range: ByteRange,
-    ) -> Outcome<()> {
-        let right = match under {
-            LockHandle(0) => self
-                .locks
-                .is_free(now, client, Wish::write(object, ByteRange::ALL)?),
-            _ => self
-                .locks
-                .allows(client, under, Wish::write(object, range)?),
-        };
-        if right {
-            Ok(())
-        } else {
-            Err(FsError::Stale.into())
-        }
+        ticket: WriteTicket,
+    ) -> Outcome<bool> {
+        let is_first = ticket.open_epoch >= self.objects.open_epoch(object)?;
+        Ok(is_first && self.is_alone(now, client, object)?)
     }
 }

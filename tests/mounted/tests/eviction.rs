@@ -1,0 +1,164 @@
+//! Mounts that hang while they hold what others want.
+// SEMANTICS: crash.eviction
+
+#![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use mounted::{Cluster, glint};
+
+const FILES: usize = 40;
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// What a mount says then.
+const BY_MDT: &str = "Mdt evicted this mount";
+
+/// What is written stays in the mount until somebody wants it.
+fn hold_back_writes(mount: &Path) {
+    let mut param = Command::new(glint());
+    param.args(["param", "set", "llite.*.dirty_age_ms=60000"]);
+    assert!(param.arg("--mount").arg(mount).status().unwrap().success());
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let listed = fs::read_dir(dir).unwrap();
+    let mut names: Vec<String> = listed
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn others_go_on_without_a_mount_that_hangs_and_it_comes_back() {
+    let mut cluster = Cluster::that_evicts_after(TIMEOUT, 2);
+    let (one, two) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
+    hold_back_writes(&one);
+    let writer = cluster.timed("preparing", || {
+        fs::create_dir(one.join("dir")).unwrap();
+        for name in ["written", "read", "removed"] {
+            let mut file = File::create(one.join("dir").join(name)).unwrap();
+            file.write_all(b"old").unwrap();
+            file.sync_all().unwrap();
+        }
+        let writer = File::options().write(true).open(one.join("dir/written"));
+        let writer = writer.unwrap();
+        writer.write_all_at(b"new", 0).unwrap();
+        assert_eq!(names(&one.join("dir")), ["read", "removed", "written"]);
+        assert_eq!(fs::read(one.join("dir/read")).unwrap(), b"old");
+        writer
+    });
+    let reader = File::open(one.join("dir/read")).unwrap();
+    cluster.freeze_mount(0);
+
+    let start = Instant::now();
+    cluster.timed("going on alone", || {
+        assert_eq!(fs::read(two.join("dir/written")).unwrap(), b"old");
+        assert!(start.elapsed() >= TIMEOUT, "nobody held anything");
+        fs::write(two.join("dir/written"), "theirs").unwrap();
+        fs::write(two.join("dir/read"), "theirs").unwrap();
+        fs::remove_file(two.join("dir/removed")).unwrap();
+        fs::write(two.join("dir/added"), "theirs").unwrap();
+    });
+
+    cluster.thaw_mount(0);
+    cluster.wait_for_log(0, BY_MDT);
+    cluster.timed("what it lost and what it sees", || {
+        let lost = writer.sync_all().unwrap_err();
+        assert_eq!(lost.raw_os_error(), Some(libc::EIO));
+        drop(writer);
+        assert_eq!(names(&one.join("dir")), ["added", "read", "written"]);
+        for name in ["added", "read", "written"] {
+            let path = one.join("dir").join(name);
+            assert_eq!(fs::read(&path).unwrap(), b"theirs", "{name}");
+            assert_eq!(fs::metadata(&path).unwrap().len(), 6, "{name}");
+        }
+        let mut bytes = [0; 6];
+        reader.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"theirs");
+        drop(reader);
+    });
+    cluster.timed("working as before", || {
+        fs::write(one.join("dir/written"), "ours again").unwrap();
+        assert_eq!(fs::read(two.join("dir/written")).unwrap(), b"ours again");
+        fs::rename(one.join("dir/written"), one.join("dir/renamed")).unwrap();
+        assert_eq!(names(&two.join("dir")), ["added", "read", "renamed"]);
+        fs::remove_dir_all(two.join("dir")).unwrap();
+        assert!(!one.join("dir").exists());
+    });
+    (0..2).for_each(|mount| cluster.unmount(mount));
+    cluster.stop_server();
+    assert_eq!(cluster.fsck(), None);
+}
+
+#[test]
+fn a_mount_that_hangs_in_nobodys_way_loses_nothing() {
+    let mut cluster = Cluster::that_evicts_after(TIMEOUT, 2);
+    let (one, two) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
+    let mut file = cluster.timed("preparing", || {
+        fs::create_dir(two.join("other")).unwrap();
+        fs::create_dir(one.join("dir")).unwrap();
+        let mut file = File::create(one.join("dir/file")).unwrap();
+        file.write_all(b"first").unwrap();
+        file
+    });
+    cluster.freeze_mount(0);
+    cluster.timed("elsewhere", || {
+        let until = Instant::now() + 2 * TIMEOUT;
+        for round in 0.. {
+            fs::write(two.join("other").join(round.to_string()), "x").unwrap();
+            if Instant::now() > until {
+                break;
+            }
+        }
+    });
+    cluster.thaw_mount(0);
+    cluster.timed("going on", || {
+        file.write_all(b", second").unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(fs::read(two.join("dir/file")).unwrap(), b"first, second");
+    });
+}
+
+/// It made the files and so holds them alone: what it sends carries no lock of the OST.
+#[test]
+fn what_an_evicted_mount_still_sends_does_not_arrive() {
+    let mut cluster = Cluster::that_evicts_after(TIMEOUT, 2);
+    let (one, two) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
+    let name = |number: usize| format!("file{number:02}");
+    let writers: Vec<File> = cluster.timed("writing", || {
+        fs::create_dir(one.join("dir")).unwrap();
+        (0..FILES)
+            .map(|number| {
+                let mut file = File::create(one.join("dir").join(name(number))).unwrap();
+                file.write_all(b"too late").unwrap();
+                file
+            })
+            .collect()
+    });
+    cluster.freeze_mount(0);
+    cluster.timed("theirs", || {
+        for number in 0..FILES {
+            let mut file = File::create(two.join("dir").join(name(number))).unwrap();
+            file.write_all(b"theirs").unwrap();
+            file.sync_all().unwrap();
+        }
+    });
+    // With its locks gone nothing here tells that somebody else has written.
+    cluster.unmount(1);
+    // By now it is late with all it holds back, and begins with that.
+    cluster.thaw_mount(0);
+    cluster.wait_for_log(0, BY_MDT);
+    cluster.timed("what is there", || {
+        for (number, writer) in writers.iter().enumerate() {
+            let synced = writer.sync_all().map_err(|error| error.raw_os_error());
+            assert_eq!(synced, Err(Some(libc::EIO)), "{}", name(number));
+            let read = fs::read(one.join("dir").join(name(number))).unwrap();
+            assert_eq!(read, b"theirs", "{}", name(number));
+        }
+    });
+}

@@ -1,0 +1,105 @@
+//! Mount processes that are killed with work in hand.
+// SEMANTICS: crash.mount
+
+#![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mounted::{Cluster, PATIENCE, run};
+
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// More than one message carries.
+const BYTES: usize = 6 << 20;
+
+fn bytes() -> Vec<u8> {
+    (0..BYTES).map(|i| (i / 7) as u8).collect()
+}
+
+/// Files of objects in the target below `dir`.
+fn objects(dir: &Path) -> usize {
+    let folders = fs::read_dir(dir.join("ost0/objects")).unwrap();
+    let files = folders.map(|folder| fs::read_dir(folder.unwrap().path()).unwrap().count());
+    files.sum()
+}
+
+#[test]
+fn what_it_had_sent_stays_and_others_go_on() {
+    let mut cluster = Cluster::that_evicts_after(TIMEOUT, 2);
+    let (one, two) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
+    let open = cluster.timed("work", || {
+        fs::create_dir(one.join("dir")).unwrap();
+        let mut synced = File::create(one.join("dir/synced")).unwrap();
+        synced.write_all(&bytes()).unwrap();
+        synced.sync_all().unwrap();
+        let mut closed = File::create(one.join("closed")).unwrap();
+        closed.write_all(&bytes()).unwrap();
+        drop(closed);
+        fs::rename(one.join("closed"), one.join("dir/closed")).unwrap();
+        let mut unsynced = File::create(one.join("dir/unsynced")).unwrap();
+        unsynced.write_all(&bytes()).unwrap();
+        (synced, unsynced)
+    });
+    cluster.kill_mount(0);
+    let gone = fs::metadata(one.join("dir")).unwrap_err();
+    assert_eq!(gone.raw_os_error(), Some(libc::ENOTCONN));
+
+    cluster.timed("going on", || {
+        assert_eq!(fs::read(two.join("dir/synced")).unwrap(), bytes());
+        for name in ["dir/closed", "dir/unsynced"] {
+            // Pieces are sent in any order; what did not come reads as zeros.
+            let read = fs::read(two.join(name)).unwrap();
+            let mut both = read.iter().zip(bytes());
+            assert!(both.all(|(is, was)| *is == was || *is == 0), "{name}");
+        }
+        assert_eq!(fs::read_dir(two.join("dir")).unwrap().count(), 3);
+        for name in ["synced", "closed", "unsynced"] {
+            fs::write(two.join("dir").join(name), "theirs").unwrap();
+            assert_eq!(fs::read(two.join("dir").join(name)).unwrap(), b"theirs");
+        }
+    });
+    drop(open);
+    let refused = cluster.mount_again(0).unwrap_err();
+    let advice = format!("umount -l {}", one.display());
+    assert!(refused.contains(&advice), "{refused}");
+    run(cluster.target_dirs()[0].as_path(), &advice);
+    cluster.mount_again(0).unwrap();
+    cluster.timed("after it", || {
+        for name in ["synced", "closed", "unsynced"] {
+            let read = fs::read(one.join("dir").join(name)).unwrap();
+            assert_eq!(read, b"theirs", "{name}");
+        }
+    });
+    cluster.unmount(0);
+    cluster.unmount(1);
+    cluster.stop_server();
+    assert_eq!(cluster.fsck(), None);
+}
+
+#[test]
+fn files_that_only_it_had_open_are_removed() {
+    let mut cluster = Cluster::that_evicts_after(TIMEOUT, 2);
+    let targets = cluster.target_dirs()[0].clone();
+    let root = cluster.root(0).to_owned();
+    let _open = cluster.timed("an open file without a name", || {
+        let mut file = File::create(root.join("removed")).unwrap();
+        file.write_all(&bytes()).unwrap();
+        file.sync_all().unwrap();
+        fs::remove_file(root.join("removed")).unwrap();
+        file
+    });
+    assert_eq!(objects(&targets), 1, "it is open");
+    cluster.kill_mount(0);
+    // Nobody asks for anything it held: it ends as a session that does not come back.
+    let killed = Instant::now();
+    while objects(&targets) > 0 {
+        assert!(killed.elapsed() < PATIENCE, "its space does not come back");
+        thread::sleep(Duration::from_millis(50));
+    }
+    cluster.unmount(1);
+    cluster.stop_server();
+    assert_eq!(cluster.fsck(), None);
+}
