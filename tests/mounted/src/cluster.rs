@@ -223,6 +223,11 @@ impl Cluster {
         &self.mounts[number].point
     }
 
+    /// Where the server listens.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     /// A directory beside the mounts, on the local file system.
     pub fn local(&self) -> PathBuf {
         let local = self.dir.path().join("local");

@@ -3,6 +3,7 @@
 
 mod binary;
 mod cluster;
+mod container;
 mod mapping;
 mod program;
 mod small_disk;
@@ -13,6 +14,7 @@ mod watchdog;
 
 pub use binary::glint;
 pub use cluster::Cluster;
+pub use container::Container;
 pub use mapping::Mapping;
 pub use program::run;
 pub use small_disk::SmallDisk;
