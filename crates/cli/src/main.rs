@@ -3,6 +3,7 @@
 mod control;
 mod daemon;
 mod foreground;
+mod memory;
 mod mgs;
 mod mounting;
 mod output;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::Clock;
+use client::params::Params;
 use client::{MountConfig, Mounted};
 use fuse::kernel::mount::{MountOptions, Unmount};
 use fuse::kernel::{KernelLevel, Mount, Session, SessionConfig, mount};
@@ -11,6 +12,7 @@ use fuse::translate::FileSystem;
 use fuse::translate::gate::Gate;
 
 use crate::control::{ControlServer, Served};
+use crate::memory;
 
 /// Where to mount, and how.
 pub struct MountWish {
@@ -42,9 +44,8 @@ impl Mounting {
     ) -> Result<Mounting, String> {
         let gate = Arc::new(Gate::default());
         let mounted = Mounted::join(config, gate.clone(), clock).map_err(|e| e.to_string())?;
-        if let Some(bytes) = memory_limit() {
-            // Out of bounds only on machines too small to serve anything.
-            let _ = mounted.client().params().set("cache_bytes_max", bytes / 8);
+        if let Some(bytes) = memory::limit() {
+            fit(mounted.client().params(), bytes);
         }
         let files = FileSystem::new(gate.clone()).map_err(|error| error.to_string())?;
         files.serve(mounted.client().clone());
@@ -111,16 +112,12 @@ impl Mounting {
     }
 }
 
-/// Bytes of memory this process may use: the machine's, or its cgroup's limit.
-fn memory_limit() -> Option<u64> {
-    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let total = info
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let total: u64 = total.trim().trim_end_matches("kB").trim().parse().ok()?;
-    let cgroup = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
-    let limit = cgroup
-        .and_then(|text| text.trim().parse().ok())
-        .unwrap_or(u64::MAX);
-    Some(limit.min(total * 1024))
+/// Takes an eighth of `memory` for cached bytes; and no more than that for unwritten ones.
+fn fit(params: &Params, memory: u64) {
+    let share = memory / 8;
+    // Out of bounds only on machines too small to serve anything.
+    let _ = params.set("cache_bytes_max", share);
+    if share < params.dirty_max() {
+        let _ = params.set("dirty_max", share);
+    }
 }

@@ -48,7 +48,7 @@ params! {
     batch_max = 256, 1, 4096,
         "Requests in one message; 1: no batches.";
     dirty_max = 256 << 20, 1 << 20, 1 << 40,
-        "Bytes written and not yet sent; beyond, writers wait.";
+        "Bytes written and not yet sent; beyond, writers wait. At the start no more than an eighth of memory.";
     dirty_age_ms = 1000, 10, 60_000,
         "Milliseconds after which written bytes are sent.";
     cache_bytes_max = 1 << 30, 1 << 20, 1 << 44,

@@ -5,6 +5,7 @@ mod binary;
 mod cluster;
 mod container;
 mod mapping;
+mod memory_limit;
 mod program;
 mod small_disk;
 mod threads;
@@ -16,11 +17,12 @@ pub use binary::glint;
 pub use cluster::Cluster;
 pub use container::Container;
 pub use mapping::Mapping;
+pub use memory_limit::MemoryLimit;
 pub use program::run;
 pub use small_disk::SmallDisk;
 pub use tool::tool;
 pub use users::TestUser;
-pub use watchdog::{PATIENCE, Watch};
+pub use watchdog::{PATIENCE, Watch, hung};
 
 use base::Rng;
 

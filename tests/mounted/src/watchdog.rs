@@ -149,6 +149,13 @@ pub fn abort(pid: u32, point: &Path) {
     let _ = umount2(point, MntFlags::MNT_FORCE);
 }
 
+/// The state of a mount's threads, which has hung; ends it.
+pub fn hung(pid: u32, point: &Path) -> String {
+    let state = threads::describe(pid);
+    abort(pid, point);
+    state
+}
+
 fn describe(processes: &[(u32, Option<PathBuf>)]) -> String {
     let mut text = String::new();
     let test = (std::process::id(), None);

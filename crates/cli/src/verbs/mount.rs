@@ -15,6 +15,7 @@ use storage::TargetKey;
 
 use crate::daemon::{self, Daemon};
 use crate::foreground::Stop;
+use crate::memory;
 use crate::mounting::{MountWish, Mounting};
 
 /// Mount a file system that others serve. Stays in the foreground until it is unmounted, by
@@ -150,6 +151,7 @@ impl MountVerb {
         if self.daemon.start()? {
             return Ok(());
         }
+        memory::serve_write_back();
         let stop = Stop::on_signals()?;
         if self.with_parent {
             let point = self.point.clone();

@@ -11,6 +11,7 @@ use rpc::Address;
 
 use crate::daemon::{self, Daemon};
 use crate::foreground::Stop;
+use crate::memory;
 use crate::server::{ServeConfig, Serving};
 
 /// Serve the targets of directories until SIGTERM, which is a clean stop.
@@ -50,6 +51,7 @@ impl Serve {
         if self.daemon.start()? {
             return Ok(());
         }
+        memory::serve_write_back();
         let stop = Stop::on_signals()?;
         if self.with_parent {
             stop.with_parent(|| ())?;

@@ -16,6 +16,7 @@ use super::mount::{MountOption, Options};
 use super::serve::absolute;
 use crate::daemon::{self, Daemon};
 use crate::foreground::Stop;
+use crate::memory;
 use crate::mounting::Mounting;
 use crate::server::{ServeConfig, Serving};
 
@@ -50,6 +51,7 @@ impl Up {
         if self.daemon.start()? {
             return Ok(());
         }
+        memory::serve_write_back();
         let stop = Stop::on_signals()?;
         let dir = absolute(&self.dir)?;
         self.refuse_early()?;

@@ -346,7 +346,8 @@ impl Client {
         self.sync_target(self.target_of(fid)?).await
     }
 
-    async fn sync_target(&self, target: base::TargetIndex) -> Result<(), FsError> {
+    /// What the OST was sent is durable when this returns.
+    pub(crate) async fn sync_target(&self, target: base::TargetIndex) -> Result<(), FsError> {
         let shared = &self.0;
         let request = ost::Request::Sync;
         let answer = shared.cluster.ost(

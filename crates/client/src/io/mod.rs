@@ -12,5 +12,6 @@ pub(crate) mod pages;
 pub(crate) mod read;
 pub(crate) mod readahead;
 pub(crate) mod revoke;
+mod room;
 pub(crate) mod truncate;
 pub(crate) mod write;

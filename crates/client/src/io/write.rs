@@ -35,9 +35,7 @@ impl Client {
         bump(&self.0.stats.write);
         let append = wish.append
             || handle.is_some_and(|id| self.lock().handles.file(id).is_some_and(|f| f.append));
-        if !wish.write_back {
-            self.wait_for_room().await;
-        }
+        self.wait_for_room(wish.write_back).await;
         if wish.kill_privileges {
             self.kill_privileges(fid).await?;
         }
@@ -83,24 +81,6 @@ impl Client {
             file.pages.write(at, data, tick);
             file.wrote(at + data.len() as u64, now);
         });
-    }
-
-    /// Waits while too much is unsent.
-    async fn wait_for_room(&self) {
-        loop {
-            let wait = {
-                let mut state = self.lock();
-                if state.dirty_bytes <= self.0.params.dirty_max() {
-                    break;
-                }
-                state.room.wait()
-            };
-            self.start_flushing();
-            wait.await;
-        }
-        if self.lock().dirty_bytes > self.0.params.dirty_max() / 8 {
-            self.start_flushing();
-        }
     }
 
     async fn kill_privileges(&self, fid: Fid) -> Result<(), FsError> {

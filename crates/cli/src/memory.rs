@@ -1,0 +1,81 @@
+//! How much memory this process may use, and what keeps it alive when there is little.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use fuse::kernel::flusher::become_io_flusher;
+
+/// Where control groups are: with one hierarchy for all, and with one for memory alone.
+const HIERARCHIES: [(&str, &str); 2] = [
+    ("/sys/fs/cgroup", "memory.max"),
+    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+];
+
+/// Lets write-back never wait for itself: what serves a mount's pages must not, for memory, wait
+/// until they are written. Call it before any thread is started, which all follow suit.
+pub fn serve_write_back() {
+    if !become_io_flusher() {
+        tracing::debug!(
+            "memory pressure may hold up writable mappings: CAP_SYS_RESOURCE is missing"
+        );
+    }
+}
+
+/// Bytes of memory this process may use: the machine's, or the least limit of its control groups.
+pub fn limit() -> Option<u64> {
+    let machine = machine(&fs::read_to_string("/proc/meminfo").ok()?)?;
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limits = HIERARCHIES
+        .iter()
+        .flat_map(|(root, file)| limit_files(&groups, Path::new(root), file))
+        .filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok());
+    Some(limits.fold(machine, u64::min))
+}
+
+fn machine(info: &str) -> Option<u64> {
+    let line = info
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kibibytes << 10)
+}
+
+/// The file called `name` of each group that one of `groups` is below, itself included. In a
+/// container a group's path may be its host's and not be there: then those above it count.
+fn limit_files(groups: &str, root: &Path, name: &str) -> Vec<PathBuf> {
+    let of_memory = |controllers: &str| controllers.split(',').any(|one| one == "memory");
+    let paths = groups.lines().filter_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        let counts = controllers.is_empty() || of_memory(controllers);
+        counts.then(|| path.trim_start_matches('/'))
+    });
+    paths
+        .flat_map(|path| Path::new(path).ancestors())
+        .map(|group| root.join(group).join(name))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limits_of_all_groups_above_are_looked_at() {
+        let groups = "4:cpu,memory:/a/b\n3:cpuset:/c\n0::/d\n";
+        let files = limit_files(groups, Path::new("/root"), "limit");
+        let expected = ["a/b/limit", "a/limit", "limit", "d/limit", "limit"];
+        let expected = expected.map(|file| Path::new("/root").join(file));
+        assert_eq!(files, expected);
+        assert!(limit_files("nonsense\n", Path::new("/"), "x").is_empty());
+    }
+
+    #[test]
+    fn a_machine_has_what_it_says() {
+        let info = "MemFree:   1 kB\nMemTotal:       24576 kB\n";
+        assert_eq!(machine("MemFree: 1 kB\n"), None);
+        assert_eq!(machine(info), Some(24 << 20));
+        let here = limit().expect("this is Linux");
+        assert!(here > 16 << 20, "{here}");
+    }
+}
