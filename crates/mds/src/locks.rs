@@ -305,7 +305,7 @@ impl Locks {
         let Some(lock) = self
             .table
             .holds(client, handle)
-            .filter(|lock| lock.mode == Mode::EX)
+            .filter(|lock| lock.mode == Mode::EX && lock.cover.bits().contains(EXCLUSIVE))
         else {
             self.exclusive.remove(&fid);
             return None;

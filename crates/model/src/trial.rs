@@ -17,8 +17,10 @@ pub struct Trial {
     process: Process,
     mounts: Vec<Directory>,
     turn: usize,
-    /// After how many operations everything is compared; the paths of an operation always are.
+    /// After how many operations everything is compared, or as many as there are files, so that the
+    /// cost of one operation does not grow with the tree. The paths of an operation always are.
     compare_all_every: usize,
+    next_compare_all: usize,
     last: Vec<Op>,
 }
 
@@ -34,6 +36,7 @@ impl Trial {
             mounts: roots.iter().map(|root| Directory::new(root)).collect(),
             turn: 0,
             compare_all_every,
+            next_compare_all: compare_all_every,
             last: Vec::new(),
         }
     }
@@ -62,9 +65,11 @@ impl Trial {
         same.map_err(|difference| self.report(at, &difference))
     }
 
-    fn look(&self, op: &Op, at: usize) -> Result<(), String> {
+    fn look(&mut self, op: &Op, at: usize) -> Result<(), String> {
         let root = self.mounts[at].root();
-        if self.turn.is_multiple_of(self.compare_all_every) {
+        if self.turn >= self.next_compare_all {
+            let files = self.process.model.files().count();
+            self.next_compare_all = self.turn + self.compare_all_every.max(files);
             return compare(&self.process.model, root);
         }
         let mut paths = op.paths().into_iter();

@@ -361,6 +361,11 @@ impl Cluster {
         self.watchdog.remove(process.pid());
     }
 
+    /// What mount `number` has logged.
+    pub fn said(&self, number: usize) -> String {
+        self.mounts[number].process.said()
+    }
+
     /// Waits until mount `number` has logged `words`.
     pub fn wait_for_log(&self, number: usize, words: &str) {
         let (process, start) = (&self.mounts[number].process, Instant::now());

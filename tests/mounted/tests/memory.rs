@@ -11,6 +11,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use mounted::{Mapping, MemoryLimit, glint, hung};
+use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -82,6 +83,7 @@ impl Drop for Up {
             hung(self.process.id(), &self.mount());
         }
         let _ = self.process.wait();
+        let _ = umount2(&self.mount(), MntFlags::MNT_DETACH);
     }
 }
 

@@ -27,6 +27,11 @@ use crate::locks::Locks;
 pub(crate) const DIR_ATTR: Bits = Bits::PERM.union(Bits::LIST);
 /// The bits that cover the attributes of another file on its own lock.
 pub(crate) const FILE_ATTR: Bits = Bits::PERM.union(Bits::UPDATE);
+/// The bits of the EX lock under which the maker of a file has it for itself.
+const EXCLUSIVE: Bits = FILE_ATTR
+    .union(Bits::XATTR)
+    .union(Bits::DOM)
+    .union(Bits::OPEN);
 /// The bits of a directory's lease.
 pub(crate) const LEASE: Bits = Bits::NAMES.union(Bits::LIST).union(Bits::CHILD);
 
@@ -299,7 +304,9 @@ impl State {
         if !self.take_grant(grant) {
             return false;
         }
-        if Mode::from_index(grant.mode) == Some(Mode::EX) {
+        // What is left of such a lock, after most of it was called back, is not it.
+        let is_exclusive = Bits(grant.bits).contains(EXCLUSIVE);
+        if is_exclusive && Mode::from_index(grant.mode) == Some(Mode::EX) {
             let attr = &node.attr;
             let known = ObjectAttr {
                 size: attr.size,
