@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+/// How long an end takes before it is said what it waits for.
+const ENDING_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a clean end may take once the parent is gone.
 const ORPHAN_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -57,5 +59,36 @@ impl Stop {
     /// Forgets a wish that could not be fulfilled.
     pub fn clear(&self) {
         self.0.store(false, Ordering::SeqCst);
+    }
+
+    /// Runs what ends the process. If that takes long, says that it is `waiting`, and for what; if
+    /// the wish comes again after that, calls `last_resort` and ends the process with a failure.
+    pub fn fulfil<T>(
+        &self,
+        end: impl FnOnce() -> T,
+        waiting: &'static str,
+        last_resort: impl FnOnce() + Send + 'static,
+    ) -> T {
+        let (wished, done) = (self.0.clone(), Arc::new(AtomicBool::new(false)));
+        let ended = done.clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(ENDING_PATIENCE);
+            if ended.load(Ordering::SeqCst) {
+                return;
+            }
+            eprintln!("glint: {waiting}");
+            wished.store(false, Ordering::SeqCst);
+            while !ended.load(Ordering::SeqCst) {
+                if wished.load(Ordering::SeqCst) {
+                    last_resort();
+                    std::process::exit(1);
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let result = end();
+        done.store(true, Ordering::SeqCst);
+        self.clear();
+        result
     }
 }

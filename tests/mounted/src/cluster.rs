@@ -361,6 +361,18 @@ impl Cluster {
         self.watchdog.remove(process.pid());
     }
 
+    /// Asks mount `number` to end.
+    pub fn ask_mount_to_end(&mut self, number: usize) {
+        self.mounts[number].process.signal(Signal::SIGTERM);
+    }
+
+    /// Waits for the process of mount `number` to be gone.
+    pub fn wait_for_end(&mut self, number: usize) {
+        let process = &mut self.mounts[number].process;
+        assert!(process.ends_within(START_AND_END), "{}", process.said());
+        self.watchdog.remove(process.pid());
+    }
+
     /// What mount `number` has logged.
     pub fn said(&self, number: usize) -> String {
         self.mounts[number].process.said()

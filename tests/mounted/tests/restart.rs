@@ -207,3 +207,17 @@ fn after_a_clean_unmount_and_stop_everything_is_there() {
         assert_eq!(data.unwrap(), bytes(number, 0));
     }
 }
+
+#[test]
+fn a_mount_without_its_server_ends_when_told_so_twice() {
+    let mut cluster = Cluster::with_mounts(1);
+    let path = cluster.root(0).join("file");
+    cluster.timed("making a file", || fs::write(&path, "not synced").unwrap());
+    cluster.kill_server();
+    cluster.ask_mount_to_end(0);
+    cluster.wait_for_log(0, "still waiting for servers to take");
+    cluster.ask_mount_to_end(0);
+    cluster.wait_for_end(0);
+    assert!(!path.exists(), "nothing stays mounted");
+    cluster.restart_server();
+}

@@ -18,8 +18,13 @@ use crate::foreground::Stop;
 use crate::memory;
 use crate::mounting::{MountWish, Mounting};
 
+/// Said when servers are away at the end.
+const LEAVING: &str = "still waiting for servers to take what they do not have yet; stop it once \
+                       more to leave at once: what was written since the last fsync may be lost";
+
 /// Mount a file system that others serve. Stays in the foreground until it is unmounted, by
-/// `glint umount`, `umount`, or SIGTERM; nothing is lost then.
+/// `glint umount`, `umount`, or SIGTERM; nothing is lost then. While its servers are away it waits
+/// for them; SIGTERM once more leaves at once.
 #[derive(Args)]
 pub struct MountVerb {
     /// Where the MGS is: HOST:PORT or unix:/PATH; several, separated by commas, are tried in turn.
@@ -182,11 +187,12 @@ impl MountVerb {
         daemon::ready(&format!("mounted at {}", mounting.point().display()));
         loop {
             stop.wait(|| mounting.has_ended());
-            match mounting.stop(Unmount::Clean) {
+            let point = mounting.point().to_owned();
+            let abort = move || drop(unmount(&point, Unmount::Abort));
+            match stop.fulfil(|| mounting.stop(Unmount::Clean), LEAVING, abort) {
                 Ok(()) => return Ok(()),
                 Err(reason) => eprintln!("glint: {reason}; still mounted"),
             }
-            stop.clear();
         }
     }
 }
