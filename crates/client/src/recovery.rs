@@ -131,7 +131,7 @@ impl Client {
 fn void_inode(state: &mut State, fid: Fid, forget: &mut Going) -> Vec<(Fid, Name, Fid)> {
     let inode = state.inode(fid);
     inode.covered = Covered::No;
-    inode.xattrs = None;
+    inode.set_xattrs(None);
     // Versions of the new life may be lower than those of the old.
     if let Some(attr) = &mut inode.attr {
         attr.version = 0;
@@ -139,7 +139,7 @@ fn void_inode(state: &mut State, fid: Fid, forget: &mut Going) -> Vec<(Fid, Name
     if inode.lookups > 0 {
         forget.forget(Forget::Attributes {
             fid,
-            dir: inode.dir,
+            dir: inode.dir(),
         });
     }
     let Some(directory) = &mut inode.directory else {

@@ -4,7 +4,7 @@ use base::{Fid, FsError, LockHandle};
 use wire::FileKind;
 use wire::mdt::{Caller, Reply, Request, SetAttr};
 
-use crate::cache::inode::Reached;
+use crate::cache::inode::{Covered, Reached};
 use crate::cache::{apply_locally, drops_privileges};
 use crate::client::{Client, Stat, unexpected};
 use crate::stats::bump;
@@ -50,7 +50,7 @@ impl Client {
             let inode = state.inode(fid);
             let dir = match inode.is_directory() {
                 true => Fid::NONE,
-                false => inode.dir,
+                false => inode.dir(),
             };
             (dir, state.mark(dir), state.mark(fid))
         };
@@ -64,7 +64,7 @@ impl Client {
         let mut state = self.lock();
         state.take_node(&node, mark);
         if !state.is_current(own) {
-            state.inode(fid).covered = crate::cache::inode::Covered::No;
+            state.inode(fid).covered = Covered::No;
         }
         Ok(())
     }
@@ -103,7 +103,7 @@ impl Client {
         if change != SetAttr::default() && !self.set_locally(fid, &change) {
             let (dir, mark) = {
                 let mut state = self.lock();
-                let dir = state.inode(fid).dir;
+                let dir = state.inode(fid).dir();
                 (dir, state.mark(dir))
             };
             let under = LockHandle(0);
@@ -156,12 +156,12 @@ impl Client {
 
     /// A symlink's target.
     pub async fn readlink(&self, fid: Fid) -> Result<Vec<u8>, FsError> {
-        if let Some(target) = self.lock().inode(fid).target.clone() {
-            return Ok(target.into());
+        if let Some(target) = self.lock().inode(fid).target() {
+            return Ok(target.to_vec());
         }
         match self.0.mdt(Request::ReadLink { fid }).await? {
             Reply::Target(target) => {
-                self.lock().inode(fid).target = Some(target.clone().into());
+                self.lock().inode(fid).set_target(target.clone().into());
                 Ok(target)
             }
             other => Err(unexpected(&other)),

@@ -190,7 +190,7 @@ impl Client {
     ) -> Result<OpenHandle, FsError> {
         let (dir, mark) = {
             let mut state = self.lock();
-            let dir = state.inode(fid).dir;
+            let dir = state.inode(fid).dir();
             (dir, state.mark(dir))
         };
         let reply = self

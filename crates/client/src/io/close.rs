@@ -220,7 +220,7 @@ impl Client {
     pub(crate) async fn tell_changes(&self, fid: Fid) -> Result<(), FsError> {
         let (dir, changed, size, under) = {
             let mut state = self.lock();
-            let dir = state.inode(fid).dir;
+            let dir = state.inode(fid).dir();
             let Some(file) = state.file_known(fid) else {
                 return Ok(());
             };
@@ -288,7 +288,7 @@ fn has_pages(file: &FileState) -> bool {
 
 fn prepare(state: &mut State, fid: Fid) -> Option<Closing> {
     state.closing.remove(&fid);
-    let dir = state.inode(fid).dir;
+    let dir = state.inode(fid).dir();
     let leased = state.locks.holds(dir, Bits::CHILD);
     let mark = state.mark(dir);
     let file = state.file_known(fid)?;

@@ -118,7 +118,7 @@ impl Client {
             self.finish_revoking(fid, nothing, Ok(()), (Holder::Mdt, handle));
             return self.send_releases();
         }
-        let dir = self.lock().inode(fid).dir;
+        let dir = self.lock().inode(fid).dir();
         self.0.forget(Forget::Attributes { fid, dir }).await;
         self.forget_pages(fid, ByteRange::ALL, handle).await;
         let written = self.write_out(fid, ByteRange::ALL).await;
@@ -138,7 +138,7 @@ impl Client {
     async fn tell_last_changes(&self, fid: Fid, under: LockHandle) -> Result<(), FsError> {
         let (dir, change) = {
             let mut state = self.lock();
-            let dir = state.inode(fid).dir;
+            let dir = state.inode(fid).dir();
             let change = std::mem::take(&mut state.file(fid).changed);
             (
                 dir,

@@ -146,7 +146,7 @@ impl Client {
                 ..Default::default()
             }
         };
-        let dir = self.lock().inode(fid).dir;
+        let dir = self.lock().inode(fid).dir();
         let mark = self.lock().mark(dir);
         let caller = wire::mdt::Caller::default();
         let under = LockHandle(0);
