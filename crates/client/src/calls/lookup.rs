@@ -36,7 +36,7 @@ impl Client {
         match cached {
             Cached::Leads(fid) => {
                 bump(&self.0.stats.lookup_hit);
-                self.lock().locks.used(dir, Bits::NAMES);
+                self.lock().locks.used(dir);
                 self.statahead_hit(dir, name);
                 return self.entry(fid, true).await;
             }
