@@ -369,7 +369,7 @@ impl Client {
                 let request = ost::Request::Cancel { handles };
                 let urgency = Urgency::Urgent;
                 cluster
-                    .ost(stats, target, request, Vec::new(), urgency)
+                    .ost(stats, target, request, urgency)
                     .await
                     .map(|_| ())
             }

@@ -347,15 +347,7 @@ impl Client {
     }
 
     async fn sync_target(&self, target: base::TargetIndex) -> Result<(), FsError> {
-        let shared = &self.0;
-        let request = ost::Request::Sync;
-        let answer = shared.cluster.ost(
-            &shared.stats,
-            target,
-            request,
-            Vec::new(),
-            Urgency::Ordinary,
-        );
+        let answer = self.0.ost(target, ost::Request::Sync);
         answer.await.map(|_| ())
     }
 }
