@@ -117,12 +117,22 @@ impl Shared {
     /// One request to the MDT; again where what it found was changed under it too often.
     pub async fn mdt(&self, request: mdt::Request) -> Result<mdt::Reply, FsError> {
         for _ in 0..TRIES {
-            match self.cluster.mdt(&self.stats, request.clone()).await {
+            let asked = self
+                .cluster
+                .mdt(&self.stats, request.clone(), Urgency::Ordinary);
+            match asked.await {
                 Err(FsError::TryAgain) => {}
                 answer => return answer,
             }
         }
         Err(FsError::Busy)
+    }
+
+    /// Tells the MDT of a change that others wait to hear of, past all requests that wait.
+    pub async fn tell_mdt(&self, change: mdt::Request) -> Result<(), FsError> {
+        let told = self.cluster.mdt(&self.stats, change, Urgency::Urgent);
+        self.keep_grant(&told.await?);
+        Ok(())
     }
 
     /// One request without data to an OST.

@@ -23,10 +23,13 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// One request to the MDT.
-    pub async fn mdt(&self, stats: &Stats, request: mdt::Request) -> Result<mdt::Reply, FsError> {
-        let mut replies = self
-            .mdt_batch(stats, vec![request], Urgency::Ordinary)
-            .await?;
+    pub async fn mdt(
+        &self,
+        stats: &Stats,
+        request: mdt::Request,
+        urgency: Urgency,
+    ) -> Result<mdt::Reply, FsError> {
+        let mut replies = self.mdt_batch(stats, vec![request], urgency).await?;
         replies.pop().unwrap_or(Err(FsError::Io))
     }
 

@@ -9,6 +9,18 @@ use crate::cache::{apply_locally, drops_privileges};
 use crate::client::{Client, Stat, unexpected};
 use crate::stats::bump;
 
+/// The request that tells the MDT of what was changed here, for nobody in particular: under the EX
+/// lock `under` or, where that is zero, under none.
+pub(crate) fn changed_here(fid: Fid, dir: Fid, change: SetAttr, under: LockHandle) -> Request {
+    Request::SetAttr {
+        fid,
+        dir,
+        change,
+        caller: Caller::default(),
+        under,
+    }
+}
+
 impl Client {
     /// A file's attributes.
     pub async fn getattr(&self, fid: Fid) -> Result<Stat, FsError> {
@@ -101,30 +113,40 @@ impl Client {
             self.truncate(fid, size).await?;
         }
         if change != SetAttr::default() && !self.set_locally(fid, &change) {
-            let (dir, mark) = {
-                let mut state = self.lock();
-                let dir = state.inode(fid).dir();
-                (dir, state.mark(dir))
-            };
-            let under = LockHandle(0);
-            let request = Request::SetAttr {
+            let request = |dir| Request::SetAttr {
                 fid,
                 dir,
                 change,
                 caller,
-                under,
+                under: LockHandle(0),
             };
-            let reply = self.0.mdt(request).await?;
-            let Reply::Node(node) = reply else {
-                return Err(unexpected(&reply));
-            };
-            self.take_changed(&node, mark);
+            self.change_at_mdt(fid, request).await?;
         }
         self.stat(fid).await
     }
 
+    /// Sends the request that `ask` makes, given the directory in which the file was seen last, and
+    /// takes what the file is like then.
+    pub(crate) async fn change_at_mdt(
+        &self,
+        fid: Fid,
+        ask: impl FnOnce(Fid) -> Request,
+    ) -> Result<(), FsError> {
+        let (dir, mark) = {
+            let mut state = self.lock();
+            let dir = state.inode(fid).dir();
+            (dir, state.mark(dir))
+        };
+        let reply = self.0.mdt(ask(dir)).await?;
+        let Reply::Node(node) = reply else {
+            return Err(unexpected(&reply));
+        };
+        self.take_changed(&node, mark);
+        Ok(())
+    }
+
     /// Attributes after a change of this client's own: what covered them before still does.
-    pub(crate) fn take_changed(&self, node: &wire::Node, mark: crate::cache::Mark) {
+    fn take_changed(&self, node: &wire::Node, mark: crate::cache::Mark) {
         let mut state = self.lock();
         let exclusive = state
             .file_known(node.fid)

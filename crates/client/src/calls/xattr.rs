@@ -85,17 +85,8 @@ impl Client {
     }
 
     async fn change_xattr(&self, fid: Fid, request: Request) -> Result<(), FsError> {
-        let mark = {
-            let mut state = self.lock();
-            let dir = state.inode(fid).dir();
-            state.mark(dir)
-        };
-        let reply = self.0.mdt(request).await?;
-        let Reply::Node(node) = reply else {
-            return Err(unexpected(&reply));
-        };
+        self.change_at_mdt(fid, |_| request).await?;
         self.lock().inode(fid).set_xattrs(None);
-        self.take_changed(&node, mark);
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ use wire::mdt::{Access, Reply, Request, SetAttr};
 
 use crate::cache::inode::Covered;
 use crate::cache::{Mark, State};
+use crate::calls::attributes::changed_here;
 use crate::client::Client;
 use crate::executor::spawn;
 use crate::io::file::{FileState, Revoking};
@@ -234,15 +235,7 @@ impl Client {
             size,
             ..changed.clone()
         };
-        let caller = Default::default();
-        let request = Request::SetAttr {
-            fid,
-            dir,
-            change,
-            caller,
-            under,
-        };
-        match self.0.mdt(request).await {
+        match self.0.mdt(changed_here(fid, dir, change, under)).await {
             // The lock went meanwhile, with a restart or because somebody wanted it.
             Err(FsError::Stale) if !self.holds_exclusive(fid, under) => {
                 self.tell_without_lock(fid, changed).await

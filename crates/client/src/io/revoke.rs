@@ -2,10 +2,10 @@
 
 use base::{ByteRange, Fid, FsError, LockHandle};
 use dlm::CacheInput;
-use rpc::Urgency;
-use wire::mdt::{Request, SetAttr};
+use wire::mdt::SetAttr;
 
 use crate::cache::inode::Covered;
+use crate::calls::attributes::changed_here;
 use crate::client::Client;
 use crate::io::file::{FileState, Revoking};
 use crate::kernel::Forget;
@@ -148,21 +148,6 @@ impl Client {
                 },
             )
         };
-        let caller = Default::default();
-        let request = Request::SetAttr {
-            fid,
-            dir,
-            change,
-            caller,
-            under,
-        };
-        let shared = &self.0;
-        let mut replies = shared
-            .cluster
-            .mdt_batch(&shared.stats, vec![request], Urgency::Urgent)
-            .await?;
-        let reply = replies.pop().unwrap_or(Err(FsError::Io))?;
-        shared.keep_grant(&reply);
-        Ok(())
+        self.0.tell_mdt(changed_here(fid, dir, change, under)).await
     }
 }

@@ -6,6 +6,7 @@ use dlm::Mode;
 use wire::mdt::WriteTicket;
 use wire::ost;
 
+use crate::calls::attributes::changed_here;
 use crate::client::{Client, unexpected};
 use crate::cluster::object_of;
 use crate::io::cover::{By, Covering, covering};
@@ -136,20 +137,8 @@ impl Client {
                 ..Default::default()
             }
         };
-        let dir = self.lock().inode(fid).dir();
-        let mark = self.lock().mark(dir);
-        let caller = wire::mdt::Caller::default();
         let under = LockHandle(0);
-        let request = wire::mdt::Request::SetAttr {
-            fid,
-            dir,
-            change,
-            caller,
-            under,
-        };
-        if let wire::mdt::Reply::Node(node) = self.0.mdt(request).await? {
-            self.take_changed(&node, mark);
-        }
-        Ok(())
+        self.change_at_mdt(fid, |dir| changed_here(fid, dir, change, under))
+            .await
     }
 }
