@@ -6,10 +6,11 @@ mod support;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 use support::{
     NOBODY, OPEN_DEVICE, directory_of_nobody, eventually, finish, glint, needs_root, program,
 };
@@ -45,30 +46,39 @@ fn namespaces_of(pid: u32) -> usize {
         .count()
 }
 
+/// What `glint bench` says of `words`, measured in `dir`.
+fn measured(dir: &Path, words: &str) -> Value {
+    let work = dir.join("work");
+    let mut all = vec!["bench"];
+    all.extend(words.split(' '));
+    all.extend(["--json", "--work", work.to_str().unwrap()]);
+    serde_json::from_str(glint(dir, &all).worked()).unwrap()
+}
+
+/// `glint bench` on its way with `words`, in the directory `work`.
+fn started(words: &str, work: &Path) -> Child {
+    let mut bench = Command::new(program());
+    bench.arg("bench").args(words.split(' '));
+    bench.arg("--work").arg(work);
+    bench.stdin(Stdio::null()).stdout(Stdio::null());
+    bench.stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// The first sample of a row in a report's column.
+fn sample<'r>(report: &'r Value, column: usize, row: &str) -> &'r Value {
+    let steps = report["columns"][column]["steps"].as_array().unwrap();
+    let step = steps.iter().find(|step| step["step"] == row).unwrap();
+    &step["samples"][0]
+}
+
 #[test]
 fn numbers_measure_every_promise_and_leave_nothing() {
     if needs_root() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let work = dir.path().join("work");
-    let words = [
-        "bench",
-        "numbers",
-        "--tree",
-        "60",
-        "--files",
-        "100",
-        "--mebibytes",
-        "8",
-        "--runs",
-        "1",
-        "--json",
-        "--work",
-        work.to_str().unwrap(),
-    ];
-    let ran = glint(dir.path(), &words);
-    let verdict: serde_json::Value = serde_json::from_str(ran.worked()).unwrap();
+    let words = "numbers --tree 60 --files 100 --mebibytes 8 --runs 1";
+    let verdict = measured(dir.path(), words);
     let lines = verdict["lines"].as_array().unwrap();
     assert_eq!(lines.len(), 17, "{verdict}");
     for line in lines {
@@ -85,24 +95,11 @@ fn a_walk_counts_requests_and_leaves_nothing() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let work = dir.path().join("work");
-    let words = [
-        "bench",
-        "walk",
-        "--tree",
-        "60",
-        "--system",
-        "glint,glint-no-prefetch",
-        "--json",
-    ];
-    let work = ["--work", work.to_str().unwrap()];
-    let ran = glint(dir.path(), &[&words[..], &work].concat());
-    let report: serde_json::Value = serde_json::from_str(ran.worked()).unwrap();
-    let rpcs = |column: usize, row: &str| {
-        let steps = report["columns"][column]["steps"].as_array().unwrap();
-        let step = steps.iter().find(|step| step["step"] == row).unwrap();
-        step["samples"][0]["rpcs"].as_u64().unwrap()
-    };
+    let report = measured(
+        dir.path(),
+        "walk --tree 60 --system glint,glint-no-prefetch",
+    );
+    let rpcs = |column, row| sample(&report, column, row)["rpcs"].as_u64().unwrap();
     assert_eq!(rpcs(0, "find -uid 0, warm"), 0);
     assert!(
         rpcs(0, "find -uid 0, cold") < rpcs(1, "find -uid 0, cold"),
@@ -136,13 +133,7 @@ fn an_interrupted_demo_cleans_up() {
     }
     let dir = tempfile::tempdir().unwrap();
     let work = dir.path().join("work");
-    let mut demo = Command::new(program());
-    demo.args(["bench", "demo", "--tree", "400", "--work"])
-        .arg(&work);
-    demo.stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let mut demo = demo.spawn().unwrap();
+    let mut demo = started("demo --tree 400", &work);
     // As soon as something is written through the mount.
     let place = |name: &str| {
         let runs = fs::read_dir(&work).into_iter().flatten().flatten();
@@ -170,15 +161,7 @@ fn children_of_a_killed_measurement_end() {
     }
     let dir = tempfile::tempdir().unwrap();
     let work = dir.path().join("work");
-    let mut walk = Command::new(program());
-    walk.args([
-        "bench", "walk", "--tree", "400", "--system", "glint", "--rtt", "5ms", "--work",
-    ]);
-    walk.arg(&work)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let mut walk = walk.spawn().unwrap();
+    let mut walk = started("walk --tree 400 --system glint --rtt 5ms", &work);
     let name = work.to_str().unwrap().to_owned();
     let mounts = || {
         processes_with(&name)
@@ -239,22 +222,14 @@ fn without_root_a_transport_that_delays_stands_in() {
         .args(["--mount", "sh", "-c", &all])
         .current_dir(dir.path());
     let ran = finish(&mut command);
-    let report: serde_json::Value = serde_json::from_str(ran.worked()).unwrap();
+    let report: Value = serde_json::from_str(ran.worked()).unwrap();
     assert!(
         ran.err.contains("a transport that delays stands in"),
         "{ran:?}"
     );
-    let steps = report["columns"][0]["steps"].as_array().unwrap();
-    let find = steps
-        .iter()
-        .find(|step| step["step"] == "find -uid 0, cold")
-        .unwrap();
-    let sample = &find["samples"][0];
-    let (seconds, rpcs) = (
-        sample["seconds"].as_f64().unwrap(),
-        sample["rpcs"].as_u64().unwrap(),
-    );
-    assert!(rpcs >= 2 && seconds >= 0.005, "{find}");
+    let find = sample(&report, 0, "find -uid 0, cold");
+    assert!(find["rpcs"].as_u64().unwrap() >= 2, "{find}");
+    assert!(find["seconds"].as_f64().unwrap() >= 0.005, "{find}");
     assert!(
         report["columns"][1]["absent"]
             .as_str()

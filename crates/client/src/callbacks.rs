@@ -272,12 +272,12 @@ impl Client {
     fn lose_bits(&self, state: &mut State, fid: Fid, bits: Bits) -> Going {
         let mut forget = Going::default();
         state.inode(fid).covered = Covered::No;
-        let dir = state.inode(fid).dir;
+        let dir = state.inode(fid).dir();
         if bits.overlaps(Bits::PERM.union(Bits::UPDATE).union(Bits::LIST)) {
             forget.forget(Forget::Attributes { fid, dir });
         }
         if bits.contains(Bits::XATTR) {
-            state.inode(fid).xattrs = None;
+            state.inode(fid).set_xattrs(None);
         }
         if !bits.overlaps(Bits::LEASE) {
             return forget;
@@ -369,7 +369,7 @@ impl Client {
                 let request = ost::Request::Cancel { handles };
                 let urgency = Urgency::Urgent;
                 cluster
-                    .ost(stats, target, request, Vec::new(), urgency)
+                    .ost(stats, target, request, urgency)
                     .await
                     .map(|_| ())
             }

@@ -4,12 +4,13 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use base::{Clock, Fid, FsError, Name};
+use base::{Clock, Fid, FsError, Name, TargetIndex};
+use rpc::Urgency;
 use wire::mdt::{self, Caller};
-use wire::{Attr, Cover};
+use wire::{Attr, Cover, ost};
 
 use crate::cache::State;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, OstAnswer};
 use crate::executor::{PutOff, oneshot};
 use crate::kernel::{Forget, KernelCache};
 use crate::params::Params;
@@ -116,12 +117,32 @@ impl Shared {
     /// One request to the MDT; again where what it found was changed under it too often.
     pub async fn mdt(&self, request: mdt::Request) -> Result<mdt::Reply, FsError> {
         for _ in 0..TRIES {
-            match self.cluster.mdt(&self.stats, request.clone()).await {
+            let asked = self
+                .cluster
+                .mdt(&self.stats, request.clone(), Urgency::Ordinary);
+            match asked.await {
                 Err(FsError::TryAgain) => {}
                 answer => return answer,
             }
         }
         Err(FsError::Busy)
+    }
+
+    /// Tells the MDT of a change that others wait to hear of, past all requests that wait.
+    pub async fn tell_mdt(&self, change: mdt::Request) -> Result<(), FsError> {
+        let told = self.cluster.mdt(&self.stats, change, Urgency::Urgent);
+        self.keep_grant(&told.await?);
+        Ok(())
+    }
+
+    /// One request without data to an OST.
+    pub async fn ost(
+        &self,
+        target: TargetIndex,
+        request: ost::Request,
+    ) -> Result<OstAnswer, FsError> {
+        let (stats, urgency) = (&self.stats, Urgency::Ordinary);
+        self.cluster.ost(stats, target, request, urgency).await
     }
 
     /// Keeps the lock that came with an answer whose attributes are not wanted: the MDT counts on its
@@ -142,9 +163,9 @@ impl Shared {
     }
 }
 
-/// An MDT answered something else than what it was asked.
-pub(crate) fn unexpected(reply: &mdt::Reply) -> FsError {
-    tracing::error!("the MDT gave an answer of the wrong kind: {reply:?}");
+/// A server answered something else than what it was asked.
+pub(crate) fn unexpected(reply: &impl std::fmt::Debug) -> FsError {
+    tracing::error!("a server gave an answer of the wrong kind: {reply:?}");
     FsError::Io
 }
 

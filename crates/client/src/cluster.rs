@@ -23,10 +23,13 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// One request to the MDT.
-    pub async fn mdt(&self, stats: &Stats, request: mdt::Request) -> Result<mdt::Reply, FsError> {
-        let mut replies = self
-            .mdt_batch(stats, vec![request], Urgency::Ordinary)
-            .await?;
+    pub async fn mdt(
+        &self,
+        stats: &Stats,
+        request: mdt::Request,
+        urgency: Urgency,
+    ) -> Result<mdt::Reply, FsError> {
+        let mut replies = self.mdt_batch(stats, vec![request], urgency).await?;
         replies.pop().unwrap_or(Err(FsError::Io))
     }
 
@@ -65,17 +68,16 @@ impl Cluster {
         Ok(replies)
     }
 
-    /// One request to the OST of `target`, with bytes to send along.
+    /// One request without data to the OST of `target`.
     pub async fn ost(
         &self,
         stats: &Stats,
         target: TargetIndex,
         request: ost::Request,
-        bulk: Vec<u8>,
         urgency: Urgency,
     ) -> Result<OstAnswer, FsError> {
         let answer = self
-            .ost_batch(stats, target, &[request], bulk, urgency)
+            .ost_batch(stats, target, &[request], Vec::new(), urgency)
             .await?;
         let transno = answer.transno;
         let reply = decode_ost(&answer, 0)?;
@@ -86,7 +88,7 @@ impl Cluster {
         })
     }
 
-    /// Many requests to one OST in one message.
+    /// Many requests to one OST in one message, with the data they name.
     pub async fn ost_batch(
         &self,
         stats: &Stats,

@@ -157,11 +157,9 @@ impl Locks {
         self.mdt.held_bits(inode(fid), Mode::PR).contains(bits)
     }
 
-    /// The lease on `fid` was of use just now.
-    pub fn used(&mut self, fid: Fid, bits: Bits) {
-        let now = self.now;
-        self.mdt
-            .lookup(now, inode(fid), Mode::PR, Cover::Bits(bits));
+    /// What is known of `fid` was of use just now: all its locks stay for longer.
+    pub fn used(&mut self, fid: Fid) {
+        self.mdt.touch_all(self.now, inode(fid));
     }
 
     /// Some lock on `fid` at the MDT is held.

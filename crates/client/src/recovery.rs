@@ -4,14 +4,14 @@
 //! are open here are made known to the new life, bytes that were not durable are sent again.
 //! Files the new life does not know answer `Stale`.
 
-use base::{ByteRange, Fid, FsError, Name};
+use base::{ByteRange, Fid, FsError, LockHandle, Name};
 use dlm::CacheInput;
-use rpc::Urgency;
-use wire::mdt::{Access, Request, SetAttr};
+use wire::mdt::{Access, SetAttr};
 
 use crate::cache::State;
 use crate::cache::inode::Covered;
 use crate::callbacks::Going;
+use crate::calls::attributes::changed_here;
 use crate::client::Client;
 use crate::executor::spawn;
 use crate::kernel::Forget;
@@ -108,22 +108,8 @@ impl Client {
 
     /// Tells what was changed under a lock that is void.
     pub(crate) async fn tell_old_changes(&self, fid: Fid, change: SetAttr) -> Result<(), FsError> {
-        let (dir, under, caller) = (Fid::NONE, base::LockHandle(0), Default::default());
-        let request = Request::SetAttr {
-            fid,
-            dir,
-            change,
-            caller,
-            under,
-        };
-        let shared = &self.0;
-        let mut replies = shared
-            .cluster
-            .mdt_batch(&shared.stats, vec![request], Urgency::Urgent)
-            .await?;
-        let reply = replies.pop().unwrap_or(Err(FsError::Io))?;
-        shared.keep_grant(&reply);
-        Ok(())
+        let (dir, under) = (Fid::NONE, LockHandle(0));
+        self.0.tell_mdt(changed_here(fid, dir, change, under)).await
     }
 }
 
@@ -131,7 +117,7 @@ impl Client {
 fn void_inode(state: &mut State, fid: Fid, forget: &mut Going) -> Vec<(Fid, Name, Fid)> {
     let inode = state.inode(fid);
     inode.covered = Covered::No;
-    inode.xattrs = None;
+    inode.set_xattrs(None);
     // Versions of the new life may be lower than those of the old.
     if let Some(attr) = &mut inode.attr {
         attr.version = 0;
@@ -139,7 +125,7 @@ fn void_inode(state: &mut State, fid: Fid, forget: &mut Going) -> Vec<(Fid, Name
     if inode.lookups > 0 {
         forget.forget(Forget::Attributes {
             fid,
-            dir: inode.dir,
+            dir: inode.dir(),
         });
     }
     let Some(directory) = &mut inode.directory else {

@@ -3,8 +3,12 @@
 //! Round-robin striping as in Lustre's plain layouts: stripe `i` of `n` holds every `n`-th
 //! `stripe_bytes` chunk of the file, starting with the `i`-th.
 
+mod stripes;
+
 use base::{ByteRange, Fid, TargetIndex};
 use serde::{Deserialize, Serialize};
+
+pub use stripes::{NotAPowerOfTwo, StripeBytes, Stripes};
 
 /// An object's id: the file's FID and the stripe's number; nothing else names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -20,10 +24,10 @@ pub struct ObjectId {
 pub struct Layout {
     /// Grows when the layout changes; a write under an older one is refused.
     pub generation: u32,
-    /// Bytes of one chunk; a power of two.
-    pub stripe_bytes: u64,
-    /// The OST of each stripe, in order. Empty for files that hold no bytes.
-    pub stripes: Vec<TargetIndex>,
+    /// Bytes of one chunk.
+    pub stripe_bytes: StripeBytes,
+    /// The OST of each stripe. Empty for files that hold no bytes.
+    pub stripes: Stripes,
 }
 
 /// A piece of a file range: contiguous in the file and in one object.
@@ -38,15 +42,12 @@ pub struct Piece {
 }
 
 impl Layout {
-    /// Chunk size where nobody asked for another: 1 MiB, Lustre's default.
-    pub const STRIPE_BYTES_DEFAULT: u64 = 1 << 20;
-
     /// The layout of directories, symlinks and special files.
     pub fn none() -> Layout {
         Layout {
             generation: 0,
-            stripe_bytes: Self::STRIPE_BYTES_DEFAULT,
-            stripes: Vec::new(),
+            stripe_bytes: StripeBytes::DEFAULT,
+            stripes: Stripes::NONE,
         }
     }
 
@@ -54,8 +55,8 @@ impl Layout {
     pub fn single(ost: TargetIndex) -> Layout {
         Layout {
             generation: 1,
-            stripe_bytes: Self::STRIPE_BYTES_DEFAULT,
-            stripes: vec![ost],
+            stripe_bytes: StripeBytes::DEFAULT,
+            stripes: Stripes::new(&[ost]),
         }
     }
 
@@ -73,12 +74,13 @@ impl Layout {
                 object: range,
             }];
         }
+        let stripe_bytes = self.stripe_bytes.get();
         let mut pieces = Vec::new();
         let mut start = range.start;
         while start < range.end {
-            let chunk = start / self.stripe_bytes;
-            let end = range.end.min((chunk + 1).saturating_mul(self.stripe_bytes));
-            let object_start = chunk / count * self.stripe_bytes + start % self.stripe_bytes;
+            let chunk = start / stripe_bytes;
+            let end = range.end.min((chunk + 1).saturating_mul(stripe_bytes));
+            let object_start = chunk / count * stripe_bytes + start % stripe_bytes;
             pieces.push(Piece {
                 stripe: (chunk % count) as u32,
                 file: ByteRange::new(start, end),
@@ -96,9 +98,11 @@ impl Layout {
         if count <= 1 || object_bytes == 0 {
             return object_bytes;
         }
+        let stripe_bytes = self.stripe_bytes.get();
         let last = object_bytes - 1;
-        let chunk = last / self.stripe_bytes * count + u64::from(stripe);
-        chunk * self.stripe_bytes + last % self.stripe_bytes + 1
+        let chunk = (last / stripe_bytes).saturating_mul(count) + u64::from(stripe);
+        let start = chunk.saturating_mul(stripe_bytes);
+        start.saturating_add(last % stripe_bytes + 1)
     }
 }
 
@@ -108,11 +112,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn striped(count: u16, stripe_bytes: u64) -> Layout {
-        let stripes = (0..count).map(TargetIndex).collect();
+        let stripes: Vec<_> = (0..count).map(TargetIndex).collect();
         Layout {
             generation: 1,
-            stripe_bytes,
-            stripes,
+            stripe_bytes: StripeBytes::try_from(stripe_bytes).expect("a power of two"),
+            stripes: Stripes::new(&stripes),
         }
     }
 

@@ -1,19 +1,24 @@
 //! How long the core takes for a create, a lookup, a page and a removal in a directory of N files
-//! (default 100,000), in memory and without a network: `cargo run --release --example speed [N]`.
+//! (default 100,000), in memory and without a network, and how long a page takes to and from its
+//! bytes: `cargo run --release --example speed [N]`.
 
 mod bare;
 
+use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use base::Fid;
 use storage::{Kv, MemDisk};
 use wire::FileKind;
-use wire::mdt::{Caller, Request};
+use wire::mdt::{Caller, Reply, Request};
 
 use bare::{Bench, name};
 
 /// How often the directory is listed.
 const PASSES: u32 = 10;
+
+/// How often a page is encoded and decoded.
+const RECODED: u32 = 4000;
 
 /// A moment, by the clock and by what this thread has computed: the latter is what counts on a
 /// machine that does other things too.
@@ -42,6 +47,22 @@ fn computed() -> Duration {
     Duration::from_nanos(nanos.unwrap_or(0))
 }
 
+/// What a reply costs on both ends of the wire.
+fn recode(reply: &Reply) {
+    let started = Started::now();
+    let mut bytes = Vec::new();
+    for _ in 0..RECODED {
+        bytes = wire::encode(black_box(reply));
+    }
+    started.report("  encoded", RECODED);
+    let started = Started::now();
+    for _ in 0..RECODED {
+        let decoded: Reply = wire::decode(black_box(&bytes)).expect("just encoded");
+        black_box(&decoded);
+    }
+    started.report("  decoded", RECODED);
+}
+
 fn main() {
     let count: u32 = std::env::args()
         .nth(1)
@@ -64,6 +85,7 @@ fn main() {
     let started = Started::now();
     let pages = (0..PASSES).map(|_| bench.list(dir, count)).sum();
     started.report("readdir of 256", pages);
+    recode(&bench.page(dir, 0));
     let started = Started::now();
     (1..=count).for_each(|n| {
         let (name, caller) = (name(n), Caller::default());

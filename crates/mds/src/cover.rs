@@ -175,9 +175,7 @@ impl Coverer<'_> {
         let child = node.as_ref().map_or(0, |node| node.fid.0);
         let keys = [self.hasher.lease_key(name), child];
         let grant = self.lease(dir, ONE_NAME, Some(&keys));
-        let leased = grant
-            .as_ref()
-            .is_some_and(|grant| grant.cover.bits().contains(Bits::CHILD));
+        let leased = grant.is_some() && self.locks.lease(self.client, dir).is_some();
         *lease = grant.map_or(Lease::None, |grant| Lease::Held(to_wire(&grant)));
         if let Some(node) = node {
             self.child(node, leased);
@@ -186,9 +184,7 @@ impl Coverer<'_> {
 
     fn page(&mut self, lease: &mut Lease, dir: &mut DirState, entries: &mut [DirEntry]) {
         let grant = self.lease(dir.fid, ALL_NAMES, None);
-        let leased = grant
-            .as_ref()
-            .is_some_and(|grant| grant.cover.bits().contains(Bits::CHILD));
+        let leased = grant.is_some() && self.locks.lease(self.client, dir.fid).is_some();
         if grant.is_some() && self.locks.is_disturbed(self.client, dir.fid) {
             for entry in entries.iter() {
                 let keys = [self.hasher.lease_key(&entry.name), entry.fid.0];

@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn a_narrow_hasher_collides_and_is_never_zero() {
         let narrow = NameHasher::narrow(7, 1);
-        let name = |i: u32| Name::new(format!("n{i}").into_bytes()).expect("valid");
+        let name = |i: u32| Name::new(format!("n{i}")).expect("valid");
         let hashes: std::collections::BTreeSet<u64> =
             (0..100).map(|i| narrow.hash(&name(i))).collect();
         assert_eq!(hashes.len(), 2);

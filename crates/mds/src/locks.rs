@@ -7,7 +7,7 @@
 
 use base::{ClientId, Fid, LockHandle, Tick};
 use dlm::{
-    Bits, Cover, Grant, IdMap, IdSet, Input, Limits, LockTable, Mode, OpId, Output, TryGrant,
+    Bits, Cover, Grant, IdMap, IdSet, Input, Limits, Lock, LockTable, Mode, OpId, Output, TryGrant,
 };
 
 use crate::ops::{Needs, resource};
@@ -15,6 +15,9 @@ use crate::ops::{Needs, resource};
 /// The exclusive lock on a new file under which its maker works without asking.
 pub const EXCLUSIVE: Bits =
     Bits(Bits::PERM.0 | Bits::UPDATE.0 | Bits::XATTR.0 | Bits::DOM.0 | Bits::OPEN.0);
+
+/// The bits of a lease that cover the files of a directory.
+const CHILDREN: Bits = Bits(Bits::NAMES.0 | Bits::CHILD.0);
 
 /// What a client needs to hold for an answer to be covered.
 #[derive(Debug, Clone, Copy)]
@@ -203,7 +206,10 @@ impl Locks {
         self.step(Input::Tick)
     }
 
-    /// The client's lock on `fid` in PR that covers `wish`, an old one or a new one.
+    /// The client's lock on `fid` in PR with most of `wish`, an old one or a new one; `None` where
+    /// its locks do not cover what is required.
+    ///
+    /// A new one is for what the others lack: they stay, and none is given back as needless.
     pub fn share(
         &mut self,
         op: Option<OpId>,
@@ -211,79 +217,73 @@ impl Locks {
         fid: Fid,
         wish: Wish,
     ) -> Option<Grant> {
-        let all = wish.required | wish.optional;
-        let (best, others) = self.best(client, fid, all);
-        if let Some(grant) = &best
-            && grant.cover.bits().contains(all)
-        {
-            return best;
+        let locks = self.shared_by(client, fid);
+        let held = union(&locks);
+        let wanted = lacking(&locks, wish.required | wish.optional);
+        if !wanted.is_empty() {
+            let ask = TryGrant {
+                op,
+                client,
+                resource: resource(fid),
+                mode: Mode::PR,
+            };
+            let required = wish.required & wanted;
+            let fresh = self.table.try_grant(self.now, ask, required, wanted);
+            if let Some(fresh) = fresh.and_then(|fresh| self.gained(client, fid, held, fresh)) {
+                return Some(fresh);
+            }
         }
-        let ask = TryGrant {
-            op,
-            client,
-            resource: resource(fid),
-            mode: Mode::PR,
-        };
-        let optional = wish.optional | others;
-        let fresh = self.table.try_grant(self.now, ask, wish.required, optional);
-        let covers = |grant: &Grant| grant.cover.bits().contains(wish.required);
-        let Some(fresh) = fresh else {
-            return best.filter(covers);
-        };
-        let gains = best
-            .as_ref()
-            .is_none_or(|best| !best.cover.bits().contains(fresh.cover.bits()));
-        if !gains {
+        let old = most(&locks, wish.required | wish.optional)?;
+        held.contains(wish.required)
+            .then(|| grant_of(old, self.table.version()))
+    }
+
+    /// Keeps the lock just granted, if it has anything that those before did not have.
+    fn gained(&mut self, client: ClientId, fid: Fid, held: Bits, fresh: Grant) -> Option<Grant> {
+        if held.contains(fresh.cover.bits()) {
             // Nobody has heard of it yet.
             self.step(Input::Cancel {
                 client,
                 handles: vec![fresh.handle],
             });
-            return best.filter(covers);
+            return None;
         }
         if !fresh.withdrawn.is_empty() {
             // Entries under change are outside until an answer about them says otherwise.
             self.disturbed.insert((client, fid));
         }
-        self.held
-            .entry((client, fid))
-            .or_default()
-            .push(fresh.handle);
+        let handles = self.held.entry((client, fid)).or_default();
+        handles.push(fresh.handle);
         Some(fresh)
     }
 
-    /// The client's lock with most of `bits`, and all that it has on the file.
-    fn best(&mut self, client: ClientId, fid: Fid, bits: Bits) -> (Option<Grant>, Bits) {
-        let (mut best, mut all) = (None::<Grant>, Bits::NONE);
+    /// The client's locks in PR on `fid`, the oldest first.
+    fn shared_by(&mut self, client: ClientId, fid: Fid) -> Vec<Lock> {
         let Some(handles) = self.held.get_mut(&(client, fid)) else {
-            return (None, all);
+            return Vec::new();
         };
-        let (table, version) = (&self.table, self.table.version());
-        handles.retain(|handle| table.holds(client, *handle).is_some());
-        for handle in handles.iter().rev() {
-            let Some(lock) = table.holds(client, *handle) else {
-                continue;
-            };
-            let covered = lock.cover.bits() & bits;
-            all |= lock.cover.bits();
-            if best
-                .as_ref()
-                .is_none_or(|b| (b.cover.bits() & bits).0.count_ones() < covered.0.count_ones())
-            {
-                best = Some(grant_of(lock, version));
-            }
-        }
+        let mut locks = Vec::with_capacity(handles.len());
+        handles.retain(|handle| {
+            let lock = self.table.holds(client, *handle);
+            locks.extend(lock.copied());
+            lock.is_some()
+        });
         if handles.is_empty() {
             self.held.remove(&(client, fid));
             self.disturbed.remove(&(client, fid));
         }
-        (best, all)
+        locks
     }
 
     /// The client's lease on `dir`, if it has one that covers children's attributes.
     pub fn lease(&mut self, client: ClientId, dir: Fid) -> Option<Grant> {
-        let (best, _) = self.best(client, dir, Bits::NAMES | Bits::CHILD);
-        best.filter(|grant| grant.cover.bits().contains(Bits::NAMES | Bits::CHILD))
+        let locks = self.shared_by(client, dir);
+        let lease = most(&locks, CHILDREN)?;
+        lease
+            .cover
+            .bits()
+            .contains(CHILDREN)
+            .then(|| grant_of(lease, self.table.version()))
     }
 
     /// Gives the client the file for itself, if nobody else has a lock on it.
@@ -384,7 +384,32 @@ impl std::fmt::Debug for Locks {
     }
 }
 
-fn grant_of(lock: &dlm::Lock, version: u64) -> Grant {
+/// All that `locks` cover.
+fn union(locks: &[Lock]) -> Bits {
+    let covers = locks.iter().map(|lock| lock.cover.bits());
+    covers.fold(Bits::NONE, |all, bits| all | bits)
+}
+
+/// Of `wished` what `locks` lack. Names and children belong into one lock, so that where one of the
+/// two is lacking the lock with the other is asked for anew, to be replaced.
+fn lacking(locks: &[Lock], wished: Bits) -> Bits {
+    let lacking = wished.without(union(locks));
+    let halves = locks.iter().map(|lock| lock.cover.bits());
+    match lacking.overlaps(CHILDREN) {
+        true => halves
+            .filter(|bits| bits.overlaps(CHILDREN))
+            .fold(lacking, |all, bits| all | bits),
+        false => lacking,
+    }
+}
+
+/// The lock with most of `bits`, the newest of several.
+fn most(locks: &[Lock], bits: Bits) -> Option<&Lock> {
+    let covered = |lock: &&Lock| (lock.cover.bits() & bits).0.count_ones();
+    locks.iter().max_by_key(covered)
+}
+
+fn grant_of(lock: &Lock, version: u64) -> Grant {
     Grant {
         handle: lock.handle,
         resource: lock.resource,

@@ -153,7 +153,7 @@ fn destroy(txn: &mut Txn<'_>, opens: &Opens, file: &File) {
             open_epoch: opens.last_epoch(),
             transno: txn.transno,
         };
-        for (stripe, ost) in (0_u32..).zip(&inode.layout.stripes) {
+        for (stripe, ost) in (0_u32..).zip(inode.layout.stripes.iter()) {
             txn.change(Mutation::PutDestroy(*ost, fid, stripe, destroy));
         }
     }

@@ -82,6 +82,62 @@ fn a_page_of_many_files_takes_one_lock() {
 }
 
 #[test]
+fn a_walk_is_given_no_lock_that_makes_another_needless() {
+    let (mut world, a, b) = two();
+    let dir = world.mkdir(a, Fid::ROOT, "d");
+    world.mkdir(a, dir, "e");
+    world.touch(a, dir, "f");
+    world.flush();
+    let mut bits: Vec<(Fid, LockHandle, Bits)> = Vec::new();
+    let mut given = |grant: Grant| bits.push((grant.fid, grant.handle, Bits(grant.bits)));
+    for parent in [Fid::ROOT, dir] {
+        let fid = parent;
+        let answer = world.call(
+            b,
+            Request::GetAttr {
+                fid,
+                dir: Fid::NONE,
+            },
+        );
+        match answer.expect("there") {
+            Reply::Node(wire::Node {
+                cover: Cover::Own(grant),
+                ..
+            }) => given(grant),
+            other => panic!("{other:?}"),
+        }
+        let page = world.call(
+            b,
+            Request::ReadDir {
+                dir: parent,
+                cookie: 0,
+                attrs_max: 64,
+                entries_max: 64,
+                bytes_max: 1 << 16,
+            },
+        );
+        let Ok(Reply::Page { lease, entries, .. }) = page else {
+            panic!("{page:?}");
+        };
+        given(held(lease));
+        for entry in entries {
+            if let Some(Cover::Own(grant)) = entry.node.map(|node| node.cover) {
+                given(grant);
+            }
+        }
+    }
+    given(held(lookup(&mut world, b, dir, "f").0));
+    for (fid, handle, one) in &bits {
+        for (_, _, other) in bits.iter().filter(|o| o.0 == *fid && o.1 != *handle) {
+            assert!(!one.overlaps(*other), "{fid}: {one:?} and {other:?}");
+        }
+    }
+    let all = bits.iter().filter(|(fid, ..)| *fid == dir);
+    let all = all.fold(Bits::NONE, |all, (_, _, bits)| all | *bits);
+    assert!(all.contains(Bits::PERM | Bits::LEASE));
+}
+
+#[test]
 fn a_change_withdraws_one_name_from_others_only() {
     let (mut world, a, b) = two();
     let f = world.touch(a, Fid::ROOT, "f");

@@ -167,7 +167,9 @@ impl Process {
             Op::List { path } => {
                 let listed = self.model.list(self.follow(path)?)?.into_iter();
                 Ok(Seen::Names(
-                    listed.map(|(name, _, kind)| (name.into(), kind)).collect(),
+                    listed
+                        .map(|(name, _, kind)| (name.as_bytes().to_vec(), kind))
+                        .collect(),
                 ))
             }
             _ => unreachable!("apply sends only calls that look"),

@@ -102,7 +102,8 @@ pub const ERRORS: [FsError; 28] = [
 mod tests {
     use super::*;
     use crate::mdt::Request;
-    use base::Fid;
+    use base::{Fid, TargetIndex};
+    use layout::{Layout, Stripes};
     use proptest::prelude::*;
 
     #[test]
@@ -124,6 +125,22 @@ mod tests {
         assert!(decode::<Request>(&bytes).is_ok());
         *bytes.last_mut().expect("not empty") = b'/';
         assert!(decode::<Request>(&bytes).is_err());
+    }
+
+    #[test]
+    fn names_and_layouts_have_these_bytes() {
+        let name = base::Name::try_from("ab").expect("valid");
+        assert_eq!(encode(&name), [2, b'a', b'b']);
+        let mut layout = Layout::single(TargetIndex(300));
+        let bytes = [1, 0x80, 0x80, 0x40, 1, 0xac, 2];
+        assert_eq!(encode(&layout), bytes);
+        assert_eq!(decode(&bytes).as_ref(), Ok(&layout));
+        layout.stripes = Stripes::new(&[1, 2, 3, 4].map(TargetIndex));
+        let bytes = [1, 0x80, 0x80, 0x40, 4, 1, 2, 3, 4];
+        assert_eq!(encode(&layout), bytes);
+        assert_eq!(decode(&bytes).as_ref(), Ok(&layout));
+        let no_power_of_two = [1, 0, 1, 1];
+        assert!(decode::<Layout>(&no_power_of_two).is_err());
     }
 
     proptest! {

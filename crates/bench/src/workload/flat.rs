@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::System;
-use super::measured::{Measurement, WorkDirectory};
+use super::measured::{Measurement, Plan, measure};
 use crate::error::{BenchError, During, Result};
 use crate::interrupt::StopFlag;
 use crate::progress::{Event, Progress};
@@ -54,20 +54,14 @@ pub fn flat(
             config.files
         )));
     }
-    let name = system.name().to_string();
-    let mut measurement = Measurement {
-        system,
-        column: Column::new(name),
+    let plan = Plan {
+        runs: config.runs,
         cap: config.cap,
         stop: &config.stop,
-        progress,
     };
-    for number in 0..config.runs.max(1) {
-        let directory =
-            WorkDirectory::create(measurement.system, number, config.runs, &config.stop)?;
-        run(&mut measurement, directory.path(), config.files)?;
-    }
-    Ok(measurement.column)
+    measure(system, &plan, progress, &|measurement, directory| {
+        run(measurement, directory, config.files)
+    })
 }
 
 fn run(measurement: &mut Measurement, directory: &Path, files: u64) -> Result<()> {

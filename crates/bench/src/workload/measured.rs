@@ -20,7 +20,7 @@ static MADE: AtomicU32 = AtomicU32::new(0);
 
 /// The directory that one run of a workload works in; removed on drop.
 #[derive(Debug)]
-pub(super) struct WorkDirectory {
+struct WorkDirectory {
     path: PathBuf,
     /// The system's files go with it.
     throwaway: bool,
@@ -31,7 +31,7 @@ pub(super) struct WorkDirectory {
 
 impl WorkDirectory {
     /// For run number `number` of `runs`.
-    pub(super) fn create(
+    fn create(
         system: &dyn System,
         number: u32,
         runs: u32,
@@ -49,7 +49,7 @@ impl WorkDirectory {
         })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    fn path(&self) -> &Path {
         &self.path
     }
 }
@@ -66,6 +66,36 @@ impl Drop for WorkDirectory {
         remove.stdout(Stdio::null()).stdin(Stdio::null());
         let _ = time(&mut remove, REMOVE_CAP, &StopFlag::new(), &mut |_| {});
     }
+}
+
+/// How often a workload runs, and what ends it early.
+pub(super) struct Plan<'a> {
+    pub(super) runs: u32,
+    /// How long a step may take.
+    pub(super) cap: Duration,
+    pub(super) stop: &'a StopFlag,
+}
+
+/// One system's column: the workload `run`, each time in a directory of its own.
+pub(super) fn measure(
+    system: &mut dyn System,
+    plan: &Plan<'_>,
+    progress: &mut Progress,
+    run: &dyn Fn(&mut Measurement<'_, '_>, &Path) -> Result<()>,
+) -> Result<Column> {
+    let name = system.name().to_string();
+    let mut measurement = Measurement {
+        system,
+        column: Column::new(name),
+        cap: plan.cap,
+        stop: plan.stop,
+        progress,
+    };
+    for number in 0..plan.runs.max(1) {
+        let directory = WorkDirectory::create(measurement.system, number, plan.runs, plan.stop)?;
+        run(&mut measurement, directory.path())?;
+    }
+    Ok(measurement.column)
 }
 
 /// Runs the steps of one system's column.

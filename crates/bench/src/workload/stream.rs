@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::System;
-use super::measured::{Measurement, WorkDirectory};
+use super::measured::{Measurement, Plan, measure};
 use crate::caches::drop_caches;
 use crate::error::{During, Result};
 use crate::interrupt::StopFlag;
@@ -42,23 +42,18 @@ pub fn stream(
     config: &StreamConfig,
     progress: &mut Progress,
 ) -> Result<Column> {
-    let name = system.name().to_string();
-    let mut measurement = Measurement {
-        system,
-        column: Column::new(name),
+    let plan = Plan {
+        runs: config.runs,
         cap: config.cap,
         stop: &config.stop,
-        progress,
     };
-    for number in 0..config.runs.max(1) {
-        let directory =
-            WorkDirectory::create(measurement.system, number, config.runs, &config.stop)?;
-        let file = directory.path().join("file");
-        run(&mut measurement, &file, config)?;
+    measure(system, &plan, progress, &|measurement, directory| {
+        let file = directory.join("file");
+        run(measurement, &file, config)?;
         // Room for the next run, and for the next system.
         let _ = std::fs::remove_file(&file);
-    }
-    Ok(measurement.column)
+        Ok(())
+    })
 }
 
 fn run(measurement: &mut Measurement, file: &Path, config: &StreamConfig) -> Result<()> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::measured::{Measurement, WorkDirectory};
+use super::measured::{Measurement, Plan, measure};
 use super::{Cold, System};
 use crate::error::{During, Result};
 use crate::interrupt::StopFlag;
@@ -137,25 +137,19 @@ pub fn walk(
     config: &WalkConfig,
     progress: &mut Progress,
 ) -> Result<Column> {
-    let name = system.name().to_string();
-    let mut measurement = Measurement {
-        system,
-        column: Column::new(name),
+    let plan = Plan {
+        runs: config.runs,
         cap: config.cap,
         stop: &config.stop,
-        progress,
     };
-    for number in 0..config.runs.max(1) {
-        let directory =
-            WorkDirectory::create(measurement.system, number, config.runs, &config.stop)?;
+    measure(system, &plan, progress, &|measurement, directory| {
         let run = Run {
-            tree: directory.path().join(&config.tree.top),
-            copy: directory.path().join("copy"),
-            directory: directory.path().to_path_buf(),
+            tree: directory.join(&config.tree.top),
+            copy: directory.join("copy"),
+            directory: directory.to_path_buf(),
         };
-        run.all(&mut measurement, config)?;
-    }
-    Ok(measurement.column)
+        run.all(measurement, config)
+    })
 }
 
 /// The places of one run.

@@ -237,6 +237,13 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_takes_little_memory() {
+        // Once each a file, in a table and a tree of which a third and more is empty.
+        assert!(size_of::<(Name, Named)>() <= 40);
+        assert!(size_of::<(u64, Listed)>() <= 48);
+    }
+
+    #[test]
     fn pages_join_into_a_complete_list_that_proves_absence() {
         let mut dir = Directory::default();
         dir.extend(

@@ -12,8 +12,8 @@ use crate::io::file::FileState;
 pub(crate) enum Covered {
     /// Nothing.
     No,
-    /// CHILD of the lease on this directory, as long as its count is this.
-    Parent { dir: Fid, child_epoch: u64 },
+    /// CHILD of the lease on the directory it was seen in last, as long as its count is this.
+    Parent { child_epoch: u64 },
     /// A lock on the file itself.
     Own,
 }
@@ -48,79 +48,173 @@ struct StaleNames {
     forgotten: WaitList,
 }
 
-/// One file in the cache. There are millions: what is rare is boxed.
+/// What few files have.
+#[derive(Default)]
+struct Rare {
+    /// Names of it that are to be forgotten by the kernel.
+    stale: Option<StaleNames>,
+    /// Calls of this client under way that remove one of its names.
+    losing_names: u32,
+    /// All extended attributes, valid under XATTR.
+    xattrs: Option<Xattrs>,
+    /// A symlink's target; never changes.
+    target: Option<Box<[u8]>>,
+}
+
+impl Rare {
+    fn is_empty(&self) -> bool {
+        let Rare {
+            stale,
+            losing_names,
+            xattrs,
+            target,
+        } = self;
+        stale.is_none() && *losing_names == 0 && xattrs.is_none() && target.is_none()
+    }
+}
+
+/// One file in the cache, unknown at first. There are millions: what is rare is boxed.
 pub(crate) struct Inode {
     /// The last attributes told; to be used only while covered.
     pub attr: Option<Attr>,
     pub covered: Covered,
-    /// A directory it was seen in last; NONE if nowhere.
-    pub dir: Fid,
+    dir: Fid,
     /// References the kernel holds.
     pub lookups: u64,
-    /// Names of it that are to be forgotten by the kernel.
-    stale: Option<Box<StaleNames>>,
-    /// Calls of this client under way that remove one of its names.
-    pub losing_names: u32,
-    /// All extended attributes, valid under XATTR.
-    pub xattrs: Option<Box<Xattrs>>,
-    /// A symlink's target; never changes.
-    pub target: Option<Box<[u8]>>,
+    rare: Option<Box<Rare>>,
     /// Of a directory.
     pub directory: Option<Box<Directory>>,
     /// Of what is open or has data here.
     pub file: Option<Box<FileState>>,
 }
 
-impl Inode {
-    pub fn new() -> Inode {
+impl Default for Inode {
+    fn default() -> Inode {
         Inode {
             attr: None,
             covered: Covered::No,
             dir: Fid::NONE,
             lookups: 0,
-            stale: None,
-            losing_names: 0,
-            xattrs: None,
-            target: None,
+            rare: None,
             directory: None,
             file: None,
         }
     }
+}
 
+impl Inode {
     /// Nothing in it would be missed.
     pub fn is_idle(&self) -> bool {
-        let referred = self.lookups > 0 || self.has_stale_names() || self.losing_names > 0;
+        let referred = self.lookups > 0 || self.has_stale_names() || self.is_losing_names();
         !referred && self.file.is_none()
+    }
+
+    /// A directory it was seen in last; NONE if nowhere.
+    pub fn dir(&self) -> Fid {
+        self.dir
+    }
+
+    /// It was seen in `dir`. The lease of another directory covers it no more.
+    pub fn seen_in(&mut self, dir: Fid) {
+        if self.dir != dir && matches!(self.covered, Covered::Parent { .. }) {
+            self.covered = match self.is_exclusive() {
+                true => Covered::Own,
+                false => Covered::No,
+            };
+        }
+        self.dir = dir;
+    }
+
+    /// This client has the EX lock: the truth about it is here.
+    pub fn is_exclusive(&self) -> bool {
+        let file = self.file.as_ref();
+        file.is_some_and(|file| file.exclusive.is_some())
+    }
+
+    fn change_rare<R>(&mut self, change: impl FnOnce(&mut Rare) -> R) -> R {
+        let rare = self.rare.get_or_insert_default();
+        let result = change(rare);
+        if rare.is_empty() {
+            self.rare = None;
+        }
+        result
+    }
+
+    fn stale(&self) -> Option<&StaleNames> {
+        self.rare.as_ref()?.stale.as_ref()
+    }
+
+    fn stale_mut(&mut self) -> Option<&mut StaleNames> {
+        self.rare.as_mut()?.stale.as_mut()
+    }
+
+    /// A call of this client is about to remove one of its names.
+    pub fn begin_losing_name(&mut self) {
+        self.change_rare(|rare| rare.losing_names += 1);
+    }
+
+    /// Such a call has ended.
+    pub fn end_losing_name(&mut self) {
+        self.change_rare(|rare| rare.losing_names -= 1);
+    }
+
+    /// A call of this client may be removing one of its names.
+    pub fn is_losing_names(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.losing_names > 0)
+    }
+
+    /// All extended attributes, valid under XATTR.
+    pub fn xattrs(&self) -> Option<&Xattrs> {
+        self.rare.as_ref()?.xattrs.as_ref()
+    }
+
+    /// The extended attributes are these, or are not known any more.
+    pub fn set_xattrs(&mut self, xattrs: Option<Xattrs>) {
+        if xattrs.is_some() || self.rare.is_some() {
+            self.change_rare(|rare| rare.xattrs = xattrs);
+        }
+    }
+
+    /// A symlink's target, if known.
+    pub fn target(&self) -> Option<&[u8]> {
+        self.rare.as_ref()?.target.as_deref()
+    }
+
+    /// A symlink's target, which never changes.
+    pub fn set_target(&mut self, target: Box<[u8]>) {
+        self.change_rare(|rare| rare.target = Some(target));
     }
 
     /// The kernel is about to forget one of its names.
     pub fn name_goes(&mut self) {
-        self.stale.get_or_insert_default().count += 1;
+        self.change_rare(|rare| rare.stale.get_or_insert_default().count += 1);
     }
 
     /// A name that goes leads elsewhere for certain.
     pub fn name_misleads(&mut self) {
-        self.stale.get_or_insert_default().misled = true;
+        self.change_rare(|rare| rare.stale.get_or_insert_default().misled = true);
     }
 
     /// The kernel may come here by a name that is about to go.
     pub fn has_stale_names(&self) -> bool {
-        self.stale.is_some()
+        self.stale().is_some()
     }
 
     /// The kernel has forgotten one of the stale names.
     pub fn name_forgotten(&mut self) {
-        let Some(stale) = &mut self.stale else { return };
+        let Some(stale) = self.stale_mut() else {
+            return;
+        };
         stale.count -= 1;
         if stale.count == 0 {
             stale.forgotten.wake_all();
-            self.stale = None;
+            self.change_rare(|rare| rare.stale = None);
         }
     }
 
     /// Forgetting one takes long: nobody waits for it any more.
     pub fn name_late(&mut self) {
-        if let Some(stale) = &mut self.stale {
+        if let Some(stale) = self.stale_mut() {
             stale.late = true;
             stale.forgotten.wake_all();
         }
@@ -129,14 +223,14 @@ impl Inode {
     /// Resolves when the stale names are gone, or are late. `None`: there are none, or nobody is to
     /// wait for them.
     pub fn wait_for_names(&mut self) -> Option<Oneshot<()>> {
-        let stale = self.stale.as_mut()?;
+        let stale = self.stale_mut()?;
         (!stale.late).then(|| stale.forgotten.wait())
     }
 
     /// While a name is stale: who comes by a path is to look it up again. Who has the file open may
     /// have come by that, and who stands in a directory without any name: those get their answer.
     pub fn answer_astray(&self, reached: Reached) -> Result<(), FsError> {
-        let Some(stale) = &self.stale else {
+        let Some(stale) = self.stale() else {
             return Ok(());
         };
         let astray = match (self.is_directory(), reached) {
@@ -177,5 +271,41 @@ impl Inode {
                 true
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_takes_little_memory() {
+        // After a listing this is most of what a mount has grown by, once a file.
+        assert!(size_of::<Inode>() <= 208, "{} bytes", size_of::<Inode>());
+        assert!(size_of::<Attr>() <= 152, "{} bytes", size_of::<Attr>());
+    }
+
+    #[test]
+    fn what_few_files_have_takes_no_memory_afterwards() {
+        let mut inode = Inode::default();
+        inode.name_goes();
+        inode.begin_losing_name();
+        inode.set_xattrs(Some(Vec::new()));
+        assert!(inode.has_stale_names() && inode.is_losing_names() && !inode.is_idle());
+        inode.name_forgotten();
+        inode.end_losing_name();
+        inode.set_xattrs(None);
+        assert!(inode.rare.is_none() && inode.is_idle());
+    }
+
+    #[test]
+    fn the_lease_of_the_old_directory_covers_it_no_more() {
+        let mut inode = Inode::default();
+        inode.seen_in(Fid(7));
+        inode.covered = Covered::Parent { child_epoch: 3 };
+        inode.seen_in(Fid(7));
+        assert_eq!(inode.covered, Covered::Parent { child_epoch: 3 });
+        inode.seen_in(Fid(8));
+        assert_eq!(inode.covered, Covered::No);
     }
 }

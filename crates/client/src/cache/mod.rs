@@ -37,7 +37,8 @@ pub(crate) const LEASE: Bits = Bits::NAMES.union(Bits::LIST).union(Bits::CHILD);
 
 /// Everything this mount knows.
 pub(crate) struct State {
-    inodes: HashMap<Fid, Inode>,
+    /// Boxed, so that the map's empty places cost little.
+    inodes: HashMap<Fid, Box<Inode>>,
     pub locks: Locks,
     pub handles: Handles,
     /// Files with bytes to send.
@@ -87,17 +88,17 @@ impl State {
 
     /// The file, made unknown if it was not there.
     pub fn inode(&mut self, fid: Fid) -> &mut Inode {
-        self.inodes.entry(fid).or_insert_with(Inode::new)
+        self.inodes.entry(fid).or_default()
     }
 
     /// The file, if known.
     pub fn known(&self, fid: Fid) -> Option<&Inode> {
-        self.inodes.get(&fid)
+        self.inodes.get(&fid).map(|inode| &**inode)
     }
 
     /// The file, if known.
     pub fn known_mut(&mut self, fid: Fid) -> Option<&mut Inode> {
-        self.inodes.get_mut(&fid)
+        self.inodes.get_mut(&fid).map(|inode| &mut **inode)
     }
 
     /// The file's open state, made if need be.
@@ -115,7 +116,7 @@ impl State {
         let file = self
             .inodes
             .entry(fid)
-            .or_insert_with(Inode::new)
+            .or_default()
             .file
             .get_or_insert_default();
         let before = (file.pages.dirty_bytes(), file.pages.cached_bytes());
@@ -197,7 +198,8 @@ impl State {
         match inode.covered {
             Covered::No => false,
             Covered::Own => self.locks.holds(fid, own_bits(attr.kind)),
-            Covered::Parent { dir, child_epoch } => {
+            Covered::Parent { child_epoch } => {
+                let dir = inode.dir();
                 self.locks.holds(dir, Bits::CHILD) && self.child_epoch(dir) == Some(child_epoch)
             }
         }
@@ -205,8 +207,7 @@ impl State {
 
     /// A call of this client may be removing the file.
     pub fn may_be_removed(&self, fid: Fid) -> bool {
-        let losing = |inode: &Inode| inode.losing_names > 0;
-        self.blind_removals > 0 || self.inodes.get(&fid).is_some_and(losing)
+        self.blind_removals > 0 || self.known(fid).is_some_and(Inode::is_losing_names)
     }
 
     fn child_epoch(&self, dir: Fid) -> Option<u64> {
@@ -260,21 +261,21 @@ impl State {
         let dir = mark.dir;
         let owned = self.take_cover(node);
         let child_epoch = match node.cover {
-            Cover::Parent if self.is_current(mark) && self.locks.holds(dir, Bits::CHILD) => {
+            Cover::Parent
+                if dir != node.fid
+                    && self.is_current(mark)
+                    && self.locks.holds(dir, Bits::CHILD) =>
+            {
                 self.child_epoch(dir)
             }
             _ => None,
         };
-        let inode = self.inodes.entry(node.fid).or_insert_with(Inode::new);
+        let inode = self.inodes.entry(node.fid).or_default();
         if dir != Fid::NONE && dir != node.fid {
-            inode.dir = dir;
+            inode.seen_in(dir);
         }
         // Under the EX lock the truth is here, but for what only the MDT changes.
-        let local = inode
-            .file
-            .as_ref()
-            .is_some_and(|file| file.exclusive.is_some());
-        if let (true, Some(attr)) = (local, inode.attr.as_mut()) {
+        if let (true, Some(attr)) = (inode.is_exclusive(), inode.attr.as_mut()) {
             if node.attr.version >= attr.version {
                 attr.nlink = node.attr.nlink;
                 attr.has_xattrs = node.attr.has_xattrs;
@@ -288,11 +289,11 @@ impl State {
         }
         inode.covered = match (owned, child_epoch) {
             (true, _) => Covered::Own,
-            (false, Some(child_epoch)) => Covered::Parent { dir, child_epoch },
+            (false, Some(child_epoch)) => Covered::Parent { child_epoch },
             (false, None) => Covered::No,
         };
         if !node.attr.has_xattrs {
-            inode.xattrs = None;
+            inode.set_xattrs(None);
         }
     }
 
@@ -328,7 +329,7 @@ impl State {
     pub fn take_dir(&mut self, dir: &DirState, mark: Mark) -> bool {
         // Version zero: others are changing the directory too, nothing here covers it.
         let current = self.is_current(mark) && dir.version != 0;
-        let inode = self.inodes.entry(dir.fid).or_insert_with(Inode::new);
+        let inode = self.inodes.entry(dir.fid).or_default();
         if inode.take(dir.attr.clone()) && !current {
             inode.covered = Covered::No;
         }
@@ -338,7 +339,7 @@ impl State {
 
     /// A directory's attributes came with a lease on it.
     pub fn take_leased_dir(&mut self, dir: &DirState, lease_holds_attr: bool) {
-        let inode = self.inodes.entry(dir.fid).or_insert_with(Inode::new);
+        let inode = self.inodes.entry(dir.fid).or_default();
         if inode.take(dir.attr.clone()) {
             inode.covered = if lease_holds_attr {
                 Covered::Own

@@ -4,10 +4,22 @@ use base::{Fid, FsError, LockHandle};
 use wire::FileKind;
 use wire::mdt::{Caller, Reply, Request, SetAttr};
 
-use crate::cache::inode::Reached;
+use crate::cache::inode::{Covered, Reached};
 use crate::cache::{apply_locally, drops_privileges};
 use crate::client::{Client, Stat, unexpected};
 use crate::stats::bump;
+
+/// The request that tells the MDT of what was changed here, for nobody in particular: under the EX
+/// lock `under` or, where that is zero, under none.
+pub(crate) fn changed_here(fid: Fid, dir: Fid, change: SetAttr, under: LockHandle) -> Request {
+    Request::SetAttr {
+        fid,
+        dir,
+        change,
+        caller: Caller::default(),
+        under,
+    }
+}
 
 impl Client {
     /// A file's attributes.
@@ -50,7 +62,7 @@ impl Client {
             let inode = state.inode(fid);
             let dir = match inode.is_directory() {
                 true => Fid::NONE,
-                false => inode.dir,
+                false => inode.dir(),
             };
             (dir, state.mark(dir), state.mark(fid))
         };
@@ -64,7 +76,7 @@ impl Client {
         let mut state = self.lock();
         state.take_node(&node, mark);
         if !state.is_current(own) {
-            state.inode(fid).covered = crate::cache::inode::Covered::No;
+            state.inode(fid).covered = Covered::No;
         }
         Ok(())
     }
@@ -101,30 +113,40 @@ impl Client {
             self.truncate(fid, size).await?;
         }
         if change != SetAttr::default() && !self.set_locally(fid, &change) {
-            let (dir, mark) = {
-                let mut state = self.lock();
-                let dir = state.inode(fid).dir;
-                (dir, state.mark(dir))
-            };
-            let under = LockHandle(0);
-            let request = Request::SetAttr {
+            let request = |dir| Request::SetAttr {
                 fid,
                 dir,
                 change,
                 caller,
-                under,
+                under: LockHandle(0),
             };
-            let reply = self.0.mdt(request).await?;
-            let Reply::Node(node) = reply else {
-                return Err(unexpected(&reply));
-            };
-            self.take_changed(&node, mark);
+            self.change_at_mdt(fid, request).await?;
         }
         self.stat(fid).await
     }
 
+    /// Sends the request that `ask` makes, given the directory in which the file was seen last, and
+    /// takes what the file is like then.
+    pub(crate) async fn change_at_mdt(
+        &self,
+        fid: Fid,
+        ask: impl FnOnce(Fid) -> Request,
+    ) -> Result<(), FsError> {
+        let (dir, mark) = {
+            let mut state = self.lock();
+            let dir = state.inode(fid).dir();
+            (dir, state.mark(dir))
+        };
+        let reply = self.0.mdt(ask(dir)).await?;
+        let Reply::Node(node) = reply else {
+            return Err(unexpected(&reply));
+        };
+        self.take_changed(&node, mark);
+        Ok(())
+    }
+
     /// Attributes after a change of this client's own: what covered them before still does.
-    pub(crate) fn take_changed(&self, node: &wire::Node, mark: crate::cache::Mark) {
+    fn take_changed(&self, node: &wire::Node, mark: crate::cache::Mark) {
         let mut state = self.lock();
         let exclusive = state
             .file_known(node.fid)
@@ -156,12 +178,12 @@ impl Client {
 
     /// A symlink's target.
     pub async fn readlink(&self, fid: Fid) -> Result<Vec<u8>, FsError> {
-        if let Some(target) = self.lock().inode(fid).target.clone() {
-            return Ok(target.into());
+        if let Some(target) = self.lock().inode(fid).target() {
+            return Ok(target.to_vec());
         }
         match self.0.mdt(Request::ReadLink { fid }).await? {
             Reply::Target(target) => {
-                self.lock().inode(fid).target = Some(target.clone().into());
+                self.lock().inode(fid).set_target(target.clone().into());
                 Ok(target)
             }
             other => Err(unexpected(&other)),

@@ -146,7 +146,7 @@ impl Client {
             let mut state = self.lock();
             match cached_name(&state, dir, name) {
                 Some(fid) => {
-                    state.inode(fid).losing_names += 1;
+                    state.inode(fid).begin_losing_name();
                     let open = unregistered_readers(&mut state, fid);
                     (Some(fid), open.then_some(fid).into_iter().collect())
                 }
@@ -212,7 +212,7 @@ impl Drop for Removing {
             state.blind_removals -= 1;
             return;
         };
-        state.inode(fid).losing_names -= 1;
+        state.inode(fid).end_losing_name();
         state.drop_if_idle(fid);
     }
 }
@@ -220,20 +220,8 @@ impl Drop for Removing {
 /// A file came to `dir`: the old directory's lease covers it no more.
 fn moved(state: &mut State, node: &Node, dir: Fid) {
     let mark = state.mark(dir);
-    let local = state
-        .inode(node.fid)
-        .file
-        .as_ref()
-        .is_some_and(|file| file.exclusive.is_some());
     state.take_node(node, mark);
-    let inode = state.inode(node.fid);
-    inode.dir = dir;
-    if let Covered::Parent { dir: covering, .. } = inode.covered
-        && covering != dir
-        && !local
-    {
-        inode.covered = Covered::No;
-    }
+    state.inode(node.fid).seen_in(dir);
 }
 
 /// A file has one name less.

@@ -159,7 +159,7 @@ impl Client {
             if let Some(node) = &entry.node {
                 state.take_node(node, mark);
             } else if usable {
-                state.inode(entry.fid).dir = mark.dir;
+                state.inode(entry.fid).seen_in(mark.dir);
             }
         }
         if !usable {

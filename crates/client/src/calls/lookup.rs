@@ -7,6 +7,7 @@ use dlm::Bits;
 use wire::FileKind;
 use wire::mdt::{OpenHandle, Reply, Request};
 
+use crate::cache::inode::Inode;
 use crate::cache::{Mark, State};
 use crate::client::{Client, Entry, Stat, unexpected};
 use crate::io::close::READING;
@@ -35,7 +36,7 @@ impl Client {
         match cached {
             Cached::Leads(fid) => {
                 bump(&self.0.stats.lookup_hit);
-                self.lock().locks.used(dir, Bits::NAMES);
+                self.lock().locks.used(dir);
                 self.statahead_hit(dir, name);
                 return self.entry(fid, true).await;
             }
@@ -149,13 +150,13 @@ impl Client {
 
     /// The directory in which `dir` was seen last, for `..` in listings.
     pub fn parent_hint(&self, dir: Fid) -> Fid {
-        let parent = self.lock().known(dir).map_or(Fid::NONE, |inode| inode.dir);
+        let parent = self.lock().known(dir).map_or(Fid::NONE, Inode::dir);
         if parent == Fid::NONE { dir } else { parent }
     }
 
     /// The directory in which `dir` is.
     pub async fn lookup_parent(&self, dir: Fid) -> Result<Entry, FsError> {
-        let known = self.lock().known(dir).map_or(Fid::NONE, |inode| inode.dir);
+        let known = self.lock().known(dir).map_or(Fid::NONE, Inode::dir);
         if dir == Fid::ROOT {
             return self.entry(Fid::ROOT, false).await;
         }

@@ -107,7 +107,7 @@ impl Client {
             }
         }
         match kind {
-            FileKind::Symlink => state.inode(fid).target = Some(target.into()),
+            FileKind::Symlink => state.inode(fid).set_target(target.into()),
             // Nothing is in a directory that was just made, and nobody else has seen it.
             FileKind::Directory if state.locks.holds(fid, crate::cache::LEASE) => {
                 state

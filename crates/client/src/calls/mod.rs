@@ -1,6 +1,6 @@
 //! One file per call. Each answers from the cache under its locks, or asks a server.
 
-mod attributes;
+pub(crate) mod attributes;
 mod links;
 mod listing;
 mod lookup;

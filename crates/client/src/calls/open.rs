@@ -190,7 +190,7 @@ impl Client {
     ) -> Result<OpenHandle, FsError> {
         let (dir, mark) = {
             let mut state = self.lock();
-            let dir = state.inode(fid).dir;
+            let dir = state.inode(fid).dir();
             (dir, state.mark(dir))
         };
         let reply = self
@@ -348,15 +348,7 @@ impl Client {
 
     /// What the OST was sent is durable when this returns.
     pub(crate) async fn sync_target(&self, target: base::TargetIndex) -> Result<(), FsError> {
-        let shared = &self.0;
-        let request = ost::Request::Sync;
-        let answer = shared.cluster.ost(
-            &shared.stats,
-            target,
-            request,
-            Vec::new(),
-            Urgency::Ordinary,
-        );
+        let answer = self.0.ost(target, ost::Request::Sync);
         answer.await.map(|_| ())
     }
 }

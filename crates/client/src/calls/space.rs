@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use base::FsError;
-use rpc::Urgency;
 use wire::mdt::{Reply, Request, Space};
 use wire::ost;
 
@@ -36,18 +35,14 @@ impl Client {
             return Err(unexpected(&reply));
         };
         (space.bytes_total, space.bytes_free, space.bytes_available) = (0, 0, 0);
-        let cluster = &self.0.cluster;
-        for (target, _) in &cluster.osts {
-            let request = ost::Request::StatFs;
-            let urgency = Urgency::Ordinary;
-            let answer = cluster
-                .ost(&self.0.stats, *target, request, Vec::new(), urgency)
-                .await?;
-            if let ost::Reply::Space(part) = answer.reply {
-                space.bytes_total += part.bytes_total;
-                space.bytes_free += part.bytes_free;
-                space.bytes_available += part.bytes_available;
-            }
+        for (target, _) in &self.0.cluster.osts {
+            let answer = self.0.ost(*target, ost::Request::StatFs).await?;
+            let ost::Reply::Space(part) = answer.reply else {
+                return Err(unexpected(&answer.reply));
+            };
+            space.bytes_total += part.bytes_total;
+            space.bytes_free += part.bytes_free;
+            space.bytes_available += part.bytes_available;
         }
         Ok(space)
     }

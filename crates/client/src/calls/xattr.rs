@@ -41,7 +41,7 @@ impl Client {
         let covered = cover.is_some_and(|grant| state.take_grant(&grant));
         let current = state.is_current(mark) && state.stamp() == epoch;
         if covered && current && state.locks.holds(fid, Bits::XATTR) {
-            state.inode(fid).xattrs = Some(Box::new(values.clone()));
+            state.inode(fid).set_xattrs(Some(values.clone()));
         }
         Ok(values)
     }
@@ -55,7 +55,7 @@ impl Client {
         if !state.locks.holds(fid, Bits::XATTR) {
             return None;
         }
-        state.known(fid)?.xattrs.as_deref().cloned()
+        state.known(fid)?.xattrs().cloned()
     }
 
     /// Sets one.
@@ -85,17 +85,8 @@ impl Client {
     }
 
     async fn change_xattr(&self, fid: Fid, request: Request) -> Result<(), FsError> {
-        let mark = {
-            let mut state = self.lock();
-            let dir = state.inode(fid).dir;
-            state.mark(dir)
-        };
-        let reply = self.0.mdt(request).await?;
-        let Reply::Node(node) = reply else {
-            return Err(unexpected(&reply));
-        };
-        self.lock().inode(fid).xattrs = None;
-        self.take_changed(&node, mark);
+        self.change_at_mdt(fid, |_| request).await?;
+        self.lock().inode(fid).set_xattrs(None);
         Ok(())
     }
 }

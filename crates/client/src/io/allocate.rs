@@ -2,11 +2,10 @@
 
 use base::limits::FILE_BYTES_MAX;
 use base::{ByteRange, Fid, FsError};
-use rpc::Urgency;
 use wire::mdt::WriteTicket;
 use wire::ost::{self, AllocateMode};
 
-use crate::client::Client;
+use crate::client::{Client, unexpected};
 use crate::cluster::object_of;
 use crate::kernel::Forget;
 
@@ -66,19 +65,9 @@ impl Client {
             ticket,
             mtime: now,
         };
-        let shared = &self.0;
-        let answer = shared
-            .cluster
-            .ost(
-                &shared.stats,
-                target,
-                request,
-                Vec::new(),
-                Urgency::Ordinary,
-            )
-            .await?;
+        let answer = self.0.ost(target, request).await?;
         let ost::Reply::Written { attr } = answer.reply else {
-            return Err(FsError::Io);
+            return Err(unexpected(&answer.reply));
         };
         let mut state = self.lock();
         let file = state.file(fid);
@@ -96,16 +85,11 @@ impl Client {
         if offset >= size {
             return Err(FsError::NoData);
         }
-        let never_sent = {
-            let mut state = self.lock();
-            let file = state.file(fid);
-            file.unsent
-        };
+        let never_sent = self.lock().file(fid).unsent;
         if never_sent {
-            return if hole {
-                Ok(offset)
-            } else {
-                Err(FsError::NoData)
+            return match hole {
+                true => Ok(offset),
+                false => Err(FsError::NoData),
             };
         }
         let target = self.target_of(fid)?;
@@ -114,20 +98,10 @@ impl Client {
             offset,
             hole,
         };
-        let shared = &self.0;
-        let answer = shared
-            .cluster
-            .ost(
-                &shared.stats,
-                target,
-                request,
-                Vec::new(),
-                Urgency::Ordinary,
-            )
-            .await?;
+        let answer = self.0.ost(target, request).await?;
         match answer.reply {
             ost::Reply::Offset(found) => Ok(found),
-            _ => Err(FsError::Io),
+            other => Err(unexpected(&other)),
         }
     }
 }

@@ -7,6 +7,7 @@ use wire::mdt::{Access, Reply, Request, SetAttr};
 
 use crate::cache::inode::Covered;
 use crate::cache::{Mark, State};
+use crate::calls::attributes::changed_here;
 use crate::client::Client;
 use crate::executor::spawn;
 use crate::io::file::{FileState, Revoking};
@@ -220,7 +221,7 @@ impl Client {
     pub(crate) async fn tell_changes(&self, fid: Fid) -> Result<(), FsError> {
         let (dir, changed, size, under) = {
             let mut state = self.lock();
-            let dir = state.inode(fid).dir;
+            let dir = state.inode(fid).dir();
             let Some(file) = state.file_known(fid) else {
                 return Ok(());
             };
@@ -234,15 +235,7 @@ impl Client {
             size,
             ..changed.clone()
         };
-        let caller = Default::default();
-        let request = Request::SetAttr {
-            fid,
-            dir,
-            change,
-            caller,
-            under,
-        };
-        match self.0.mdt(request).await {
+        match self.0.mdt(changed_here(fid, dir, change, under)).await {
             // The lock went meanwhile, with a restart or because somebody wanted it.
             Err(FsError::Stale) if !self.holds_exclusive(fid, under) => {
                 self.tell_without_lock(fid, changed).await
@@ -288,7 +281,7 @@ fn has_pages(file: &FileState) -> bool {
 
 fn prepare(state: &mut State, fid: Fid) -> Option<Closing> {
     state.closing.remove(&fid);
-    let dir = state.inode(fid).dir;
+    let dir = state.inode(fid).dir();
     let leased = state.locks.holds(dir, Bits::CHILD);
     let mark = state.mark(dir);
     let file = state.file_known(fid)?;

@@ -2,11 +2,10 @@
 
 use base::{ByteRange, Fid, FsError, LockHandle, TargetIndex};
 use dlm::Mode;
-use rpc::Urgency;
 use wire::ost;
 
 use crate::cache::State;
-use crate::client::Client;
+use crate::client::{Client, unexpected};
 use crate::cluster::object_of;
 use crate::executor::{Oneshot, spawn};
 use crate::io::file::Revoking;
@@ -129,19 +128,9 @@ impl Client {
             mode: mode.index() as u8,
             range,
         };
-        let shared = &self.0;
-        let answer = shared
-            .cluster
-            .ost(
-                &shared.stats,
-                target,
-                request,
-                Vec::new(),
-                Urgency::Ordinary,
-            )
-            .await?;
+        let answer = self.0.ost(target, request).await?;
         let ost::Reply::Locked { grant, attr } = answer.reply else {
-            return Err(FsError::Io);
+            return Err(unexpected(&answer.reply));
         };
         take_extent(&mut self.lock(), fid, target, &grant, attr);
         Ok(())

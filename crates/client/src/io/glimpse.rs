@@ -1,11 +1,10 @@
 //! Sizes from whoever knows them: the OST, and through it the writer.
 
 use base::{Fid, FsError};
-use rpc::Urgency;
 use wire::ost::{ObjectAttr, Reply, Request};
 
 use crate::cache::merge_object;
-use crate::client::{Client, Stat};
+use crate::client::{Client, Stat, unexpected};
 use crate::cluster::object_of;
 
 impl Client {
@@ -34,20 +33,10 @@ impl Client {
             object: object_of(fid),
             speculative,
         };
-        let shared = &self.0;
-        let answer = shared
-            .cluster
-            .ost(
-                &shared.stats,
-                target,
-                request,
-                Vec::new(),
-                Urgency::Ordinary,
-            )
-            .await?;
+        let answer = self.0.ost(target, request).await?;
         match answer.reply {
             Reply::Glimpsed { attr } => Ok(attr),
-            _ => Err(FsError::Io),
+            other => Err(unexpected(&other)),
         }
     }
 }

@@ -3,10 +3,9 @@
 use bytes::{Bytes, BytesMut};
 
 use base::{ByteRange, Fid, FsError, LockHandle, TargetIndex};
-use rpc::Urgency;
 use wire::ost;
 
-use crate::client::Client;
+use crate::client::{Client, unexpected};
 use crate::cluster::object_of;
 use crate::executor::spawn;
 use crate::handles::HandleId;
@@ -245,19 +244,9 @@ impl Client {
             lock_mode: 0,
             under,
         };
-        let shared = &self.0;
-        let answer = shared
-            .cluster
-            .ost(
-                &shared.stats,
-                target,
-                request,
-                Vec::new(),
-                Urgency::Ordinary,
-            )
-            .await?;
+        let answer = self.0.ost(target, request).await?;
         let ost::Reply::Read { bulk, .. } = answer.reply else {
-            return Err(FsError::Io);
+            return Err(unexpected(&answer.reply));
         };
         part(answer.bulk.into(), bulk)
     }
@@ -309,19 +298,9 @@ impl Client {
             lock_mode: mode.index() as u8,
             under: LockHandle(0),
         };
-        let shared = &self.0;
-        let answer = shared
-            .cluster
-            .ost(
-                &shared.stats,
-                target,
-                request,
-                Vec::new(),
-                Urgency::Ordinary,
-            )
-            .await?;
+        let answer = self.0.ost(target, request).await?;
         let ost::Reply::Read { bulk, grant, attr } = answer.reply else {
-            return Err(FsError::Io);
+            return Err(unexpected(&answer.reply));
         };
         let Some(grant) = grant else {
             return self.enqueue(fid, mode, By::Read).await;

@@ -2,10 +2,10 @@
 
 use base::{ByteRange, Fid, FsError, LockHandle};
 use dlm::CacheInput;
-use rpc::Urgency;
-use wire::mdt::{Request, SetAttr};
+use wire::mdt::SetAttr;
 
 use crate::cache::inode::Covered;
+use crate::calls::attributes::changed_here;
 use crate::client::Client;
 use crate::io::file::{FileState, Revoking};
 use crate::kernel::Forget;
@@ -118,7 +118,7 @@ impl Client {
             self.finish_revoking(fid, nothing, Ok(()), (Holder::Mdt, handle));
             return self.send_releases();
         }
-        let dir = self.lock().inode(fid).dir;
+        let dir = self.lock().inode(fid).dir();
         self.0.forget(Forget::Attributes { fid, dir }).await;
         self.forget_pages(fid, ByteRange::ALL, handle).await;
         let written = self.write_out(fid, ByteRange::ALL).await;
@@ -138,7 +138,7 @@ impl Client {
     async fn tell_last_changes(&self, fid: Fid, under: LockHandle) -> Result<(), FsError> {
         let (dir, change) = {
             let mut state = self.lock();
-            let dir = state.inode(fid).dir;
+            let dir = state.inode(fid).dir();
             let change = std::mem::take(&mut state.file(fid).changed);
             (
                 dir,
@@ -148,21 +148,6 @@ impl Client {
                 },
             )
         };
-        let caller = Default::default();
-        let request = Request::SetAttr {
-            fid,
-            dir,
-            change,
-            caller,
-            under,
-        };
-        let shared = &self.0;
-        let mut replies = shared
-            .cluster
-            .mdt_batch(&shared.stats, vec![request], Urgency::Urgent)
-            .await?;
-        let reply = replies.pop().unwrap_or(Err(FsError::Io))?;
-        shared.keep_grant(&reply);
-        Ok(())
+        self.0.tell_mdt(changed_here(fid, dir, change, under)).await
     }
 }

@@ -3,11 +3,11 @@
 use base::limits::FILE_BYTES_MAX;
 use base::{ByteRange, Fid, FsError, LockHandle};
 use dlm::Mode;
-use rpc::Urgency;
 use wire::mdt::WriteTicket;
 use wire::ost;
 
-use crate::client::Client;
+use crate::calls::attributes::changed_here;
+use crate::client::{Client, unexpected};
 use crate::cluster::object_of;
 use crate::io::cover::{By, Covering, covering};
 
@@ -71,24 +71,15 @@ impl Client {
             mtime: now,
             under,
         };
-        let shared = &self.0;
-        let answer = shared
-            .cluster
-            .ost(
-                &shared.stats,
-                target,
-                request,
-                Vec::new(),
-                Urgency::Ordinary,
-            )
-            .await?;
-        if let ost::Reply::Written { attr } = answer.reply {
-            let mut state = self.lock();
-            let file = state.file(fid);
-            file.sent(answer.transno);
-            file.known.blocks = attr.blocks;
-            state.uncommitted.insert(fid);
-        }
+        let answer = self.0.ost(target, request).await?;
+        let ost::Reply::Written { attr } = answer.reply else {
+            return Err(unexpected(&answer.reply));
+        };
+        let mut state = self.lock();
+        let file = state.file(fid);
+        file.sent(answer.transno);
+        file.known.blocks = attr.blocks;
+        state.uncommitted.insert(fid);
         Ok(())
     }
 
@@ -146,20 +137,8 @@ impl Client {
                 ..Default::default()
             }
         };
-        let dir = self.lock().inode(fid).dir;
-        let mark = self.lock().mark(dir);
-        let caller = wire::mdt::Caller::default();
         let under = LockHandle(0);
-        let request = wire::mdt::Request::SetAttr {
-            fid,
-            dir,
-            change,
-            caller,
-            under,
-        };
-        if let wire::mdt::Reply::Node(node) = self.0.mdt(request).await? {
-            self.take_changed(&node, mark);
-        }
-        Ok(())
+        self.change_at_mdt(fid, |dir| changed_here(fid, dir, change, under))
+            .await
     }
 }

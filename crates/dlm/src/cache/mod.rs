@@ -150,6 +150,15 @@ impl LockCache {
         Some(entry.handle)
     }
 
+    /// Every lock on the resource counts as used now.
+    pub fn touch_all(&mut self, now: Tick, resource: ResourceId) {
+        let Some(record) = self.resources.get(&resource) else {
+            return;
+        };
+        let slots: Vec<u32> = record.locks.iter(&self.locks, BY_RESOURCE).collect();
+        slots.into_iter().for_each(|slot| self.touch(now, slot));
+    }
+
     /// Every inode bit on which `mode` is allowed by some lock that is held and not wanted back.
     pub fn held_bits(&self, resource: ResourceId, mode: Mode) -> Bits {
         let Some(record) = self.resources.get(&resource) else {

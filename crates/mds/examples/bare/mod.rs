@@ -98,18 +98,22 @@ impl Bench {
         fid
     }
 
+    /// The page of `dir` that follows `cookie`, 256 entries of it.
+    pub fn page(&mut self, dir: Fid, cookie: u64) -> Reply {
+        self.call(Request::ReadDir {
+            dir,
+            cookie,
+            attrs_max: 256,
+            entries_max: 256,
+            bytes_max: 1 << 20,
+        })
+    }
+
     /// Lists `dir` of `count` files; says in how many pages.
     pub fn list(&mut self, dir: Fid, count: u32) -> u32 {
         let (mut cookie, mut pages, mut seen) = (0, 0, 0);
         loop {
-            let (attrs_max, entries_max, bytes_max) = (256, 256, 1 << 20);
-            let reply = self.call(Request::ReadDir {
-                dir,
-                cookie,
-                attrs_max,
-                entries_max,
-                bytes_max,
-            });
+            let reply = self.page(dir, cookie);
             let Reply::Page { entries, end, .. } = reply else {
                 panic!("no page")
             };
@@ -125,5 +129,5 @@ impl Bench {
 
 /// What file number `n` is called.
 pub fn name(n: u32) -> Name {
-    Name::new(format!("file{n:07}").into_bytes()).expect("a valid name")
+    Name::new(format!("file{n:07}")).expect("a valid name")
 }
