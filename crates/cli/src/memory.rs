@@ -1,7 +1,11 @@
-//! How much memory this process may use, and what keeps it alive when there is little.
+//! How much memory this process may use, what keeps it alive when there is little, and who gives back
+//! what it no longer needs.
+#![allow(unsafe_code, reason = "the allocator's own call has no safe wrapper")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use fuse::kernel::flusher::become_io_flusher;
 
@@ -11,9 +15,31 @@ const HIERARCHIES: [(&str, &str); 2] = [
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
 ];
 
+/// How often free memory is given back that was not used again in the meantime.
+const GIVING_BACK: Duration = Duration::from_secs(1);
+
+/// Prepares the process before any other thread is started.
+pub fn prepare() {
+    serve_write_back();
+    let thread = thread::Builder::new().name("memory".to_owned());
+    if let Err(error) = thread.spawn(give_back) {
+        tracing::debug!("free memory stays with the process: {error}");
+    }
+}
+
+/// The allocator gives memory back when it is asked for more, which may be long after a walk through a
+/// large tree.
+fn give_back() {
+    loop {
+        thread::sleep(GIVING_BACK);
+        // SAFETY: may be called at any time from any thread; takes and keeps no pointer.
+        unsafe { libmimalloc_sys::mi_collect(false) };
+    }
+}
+
 /// Lets write-back never wait for itself: what serves a mount's pages must not, for memory, wait
-/// until they are written. Call it before any thread is started, which all follow suit.
-pub fn serve_write_back() {
+/// until they are written. All threads started afterwards follow suit.
+fn serve_write_back() {
     if !become_io_flusher() {
         tracing::debug!(
             "memory pressure may hold up writable mappings: CAP_SYS_RESOURCE is missing"

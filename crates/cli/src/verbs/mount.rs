@@ -156,7 +156,7 @@ impl MountVerb {
         if self.daemon.start()? {
             return Ok(());
         }
-        memory::serve_write_back();
+        memory::prepare();
         let stop = Stop::on_signals()?;
         if self.with_parent {
             let point = self.point.clone();

@@ -51,7 +51,7 @@ impl Serve {
         if self.daemon.start()? {
             return Ok(());
         }
-        memory::serve_write_back();
+        memory::prepare();
         let stop = Stop::on_signals()?;
         if self.with_parent {
             stop.with_parent(|| ())?;

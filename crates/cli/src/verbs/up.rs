@@ -51,7 +51,7 @@ impl Up {
         if self.daemon.start()? {
             return Ok(());
         }
-        memory::serve_write_back();
+        memory::prepare();
         let stop = Stop::on_signals()?;
         let dir = absolute(&self.dir)?;
         self.refuse_early()?;
