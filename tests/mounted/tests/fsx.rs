@@ -49,7 +49,8 @@ fn exercise(cluster: &Cluster, file: &Path, seed: u64, operations: u64, mappings
     let local = tempfile::tempdir_in(cluster.local()).unwrap();
     let config = local.path().join("fsx.toml");
     let left_dirty = matches!(mappings, Mappings::LeftDirty);
-    let text = format!("nomsyncafterwrite = {left_dirty}\n{WEIGHTS}");
+    // To reserve nothing is an error, which fsx takes for a file system that cannot.
+    let text = format!("nomsyncafterwrite = {left_dirty}\n[opsize]\nmin = 1\n{WEIGHTS}");
     fs::write(&config, text).unwrap();
     let mut fsx = Command::new(tool("fsx"));
     fsx.arg("-f").arg(&config).arg("-P").arg(local.path());

@@ -27,6 +27,9 @@ pub enum Reached {
     ByPath,
     /// By a path or an open file: the kernel does not tell.
     Perhaps,
+    /// The same of a question for attributes, which must not be answered with those of a file that
+    /// its path has ceased to lead to.
+    Stat,
     /// By its path, with a lock held in the kernel that forgetting a name may need.
     Held,
 }
@@ -235,9 +238,11 @@ impl Inode {
         };
         let astray = match (self.is_directory(), reached) {
             (_, Reached::Rightly) | (true, Reached::Perhaps) => false,
-            (true, Reached::ByPath | Reached::Held) => stale.misled,
+            (true, Reached::ByPath | Reached::Held | Reached::Stat) => stale.misled,
             (false, Reached::ByPath | Reached::Held) => true,
             (false, Reached::Perhaps) => !self.is_open(),
+            // Whoever changes the name waits until it is forgotten, so the question came before.
+            (false, Reached::Stat) => !self.is_open() || !stale.misled || stale.late,
         };
         match astray {
             true => Err(FsError::Stale),
@@ -296,6 +301,24 @@ mod tests {
         inode.end_losing_name();
         inode.set_xattrs(None);
         assert!(inode.rare.is_none() && inode.is_idle());
+    }
+
+    #[test]
+    fn an_open_file_answers_for_itself_while_a_name_of_it_goes() {
+        let mut inode = Inode::default();
+        inode.file.get_or_insert_default().readers = 1;
+        inode.name_goes();
+        let stat = |inode: &Inode| inode.answer_astray(Reached::Stat).is_ok();
+        assert!(
+            !stat(&inode),
+            "who gives the name away does not wait for us"
+        );
+        inode.name_misleads();
+        assert!(stat(&inode) && inode.answer_astray(Reached::ByPath).is_err());
+        inode.name_late();
+        assert!(!stat(&inode), "nor any longer");
+        inode.name_forgotten();
+        assert!(stat(&inode));
     }
 
     #[test]

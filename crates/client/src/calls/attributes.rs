@@ -47,7 +47,7 @@ impl Client {
                 result = inode.answer_astray(reached);
                 match reached {
                     Reached::Held | Reached::Rightly => None,
-                    Reached::ByPath | Reached::Perhaps => inode.wait_for_names(),
+                    Reached::ByPath | Reached::Perhaps | Reached::Stat => inode.wait_for_names(),
                 }
             };
             let Some(wait) = wait else { return result };

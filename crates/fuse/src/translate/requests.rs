@@ -170,11 +170,11 @@ fn lookup(asked: Asked, dir: Fid, bytes: &[u8]) {
     }
 }
 
-/// By a path, unless the file is open.
+/// By an open file, where the kernel says so.
 fn reached(handle: Option<u64>) -> Reached {
     match handle {
         Some(_) => Reached::Rightly,
-        None => Reached::ByPath,
+        None => Reached::Stat,
     }
 }
 
