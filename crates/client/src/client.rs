@@ -4,9 +4,10 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use base::{Clock, Fid, FsError, Name, TargetIndex};
+use base::{Clock, Fid, FsError, Name, TargetIndex, Transno};
 use rpc::Urgency;
 use wire::mdt::{self, Caller};
+use wire::ost::ObjectAttr;
 use wire::{Attr, Cover, ost};
 
 use crate::cache::State;
@@ -143,6 +144,19 @@ impl Shared {
     ) -> Result<OstAnswer, FsError> {
         let (stats, urgency) = (&self.stats, Urgency::Ordinary);
         self.cluster.ost(stats, target, request, urgency).await
+    }
+
+    /// One request without data that changes an object: how it is now, and the change's number.
+    pub async fn change_object(
+        &self,
+        target: TargetIndex,
+        request: ost::Request,
+    ) -> Result<(ObjectAttr, Transno), FsError> {
+        let answer = self.ost(target, request).await?;
+        match answer.reply {
+            ost::Reply::Written { attr } => Ok((attr, answer.transno)),
+            other => Err(unexpected(&other)),
+        }
     }
 
     /// Keeps the lock that came with an answer whose attributes are not wanted: the MDT counts on its

@@ -65,13 +65,10 @@ impl Client {
             ticket,
             mtime: now,
         };
-        let answer = self.0.ost(target, request).await?;
-        let ost::Reply::Written { attr } = answer.reply else {
-            return Err(unexpected(&answer.reply));
-        };
+        let (attr, transno) = self.0.change_object(target, request).await?;
         let mut state = self.lock();
         let file = state.file(fid);
-        file.sent(answer.transno);
+        file.sent(transno);
         file.content_changed(now);
         file.known = attr;
         state.uncommitted.insert(fid);

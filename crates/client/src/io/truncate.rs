@@ -7,7 +7,7 @@ use wire::mdt::WriteTicket;
 use wire::ost;
 
 use crate::calls::attributes::changed_here;
-use crate::client::{Client, unexpected};
+use crate::client::Client;
 use crate::cluster::object_of;
 use crate::io::cover::{By, Covering, covering};
 
@@ -71,13 +71,10 @@ impl Client {
             mtime: now,
             under,
         };
-        let answer = self.0.ost(target, request).await?;
-        let ost::Reply::Written { attr } = answer.reply else {
-            return Err(unexpected(&answer.reply));
-        };
+        let (attr, transno) = self.0.change_object(target, request).await?;
         let mut state = self.lock();
         let file = state.file(fid);
-        file.sent(answer.transno);
+        file.sent(transno);
         file.known.blocks = attr.blocks;
         state.uncommitted.insert(fid);
         Ok(())
