@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use base::Fid;
 use wire::mdt::{Access, OpenHandle};
 
+use crate::io::failures::Told;
 use crate::io::readahead::ReadAhead;
 use crate::statahead::Statahead;
 
@@ -21,6 +22,8 @@ pub(crate) struct FileHandle {
     pub readahead: ReadAhead,
     /// The MDT's handle of an open for execution, which each has of its own.
     pub exec: Option<OpenHandle>,
+    /// What its owner knows of writes that failed.
+    pub told: Told,
 }
 
 /// An open directory.

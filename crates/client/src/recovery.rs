@@ -99,7 +99,7 @@ impl Client {
             let mut state = self.lock();
             state.with_pages(fid, |file| {
                 file.pages.discard(ByteRange::ALL);
-                file.error.get_or_insert(FsError::Io);
+                file.failures.add(FsError::Io);
                 file.write_open = None;
                 file.waiters.wake_all();
             });
@@ -167,7 +167,7 @@ fn void_opens(state: &mut State, fid: Fid, why: Void) -> Option<Opened> {
     if why == Void::Evicted {
         state.with_pages(fid, |file| {
             if file.pages.dirty_bytes() > 0 {
-                file.error.get_or_insert(FsError::Io);
+                file.failures.add(FsError::Io);
             }
             file.pages.discard(ByteRange::ALL);
             file.changed = SetAttr::default();
@@ -201,7 +201,7 @@ fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &
             }
             Void::Evicted => {
                 if file.pages.dirty_bytes() > 0 {
-                    file.error.get_or_insert(FsError::Io);
+                    file.failures.add(FsError::Io);
                 }
                 file.pages.discard(ByteRange::ALL);
             }

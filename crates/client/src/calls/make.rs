@@ -40,6 +40,7 @@ impl Client {
                 true => file.writers += 1,
                 false => file.readers += 1,
             }
+            let told = file.failures.at_open();
             let readahead = ReadAhead::new();
             state.handles.add_file(FileHandle {
                 fid,
@@ -47,6 +48,7 @@ impl Client {
                 append,
                 readahead,
                 exec: None,
+                told,
             })
         };
         Ok((self.entry(fid, name_valid).await?, handle))

@@ -61,6 +61,7 @@ impl Client {
             _ => {}
         }
         let keep_cache = file.kernel_pages && !access.write;
+        let told = file.failures.at_open();
         let readahead = ReadAhead::new();
         let handle = FileHandle {
             fid,
@@ -68,6 +69,7 @@ impl Client {
             append,
             readahead,
             exec,
+            told,
         };
         Ok(Opened {
             handle: state.handles.add_file(handle),
@@ -224,11 +226,12 @@ impl Client {
         Ok(handle)
     }
 
-    /// `close(2)` was called on one of the handle's descriptors: what failed so far is told.
+    /// One of the handle's descriptors was closed: what failed so far is told.
     pub async fn flush(&self, handle: HandleId) -> Result<(), FsError> {
         let mut state = self.lock();
-        let fid = state.handles.file(handle).ok_or(FsError::BadHandle)?.fid;
-        state.file(fid).take_error()
+        let open = state.handles.file(handle).ok_or(FsError::BadHandle)?;
+        let (fid, told) = (open.fid, open.told);
+        state.file(fid).failures.peek(told)
     }
 
     /// The last descriptor of the handle is gone.
@@ -285,7 +288,9 @@ impl Client {
     }
 
     /// Everything written to the file, and its attributes and name, are durable when this returns.
-    pub async fn fsync(&self, fid: Fid) -> Result<(), FsError> {
+    pub async fn fsync(&self, handle: HandleId) -> Result<(), FsError> {
+        let fid = self.lock().handles.file(handle).map(|open| open.fid);
+        let fid = fid.ok_or(FsError::BadHandle)?;
         loop {
             let before = self.restarts(fid);
             self.write_out(fid, ByteRange::ALL).await?;
@@ -300,10 +305,16 @@ impl Client {
         }
         self.tell_changes(fid).await?;
         self.sync_names().await?;
-        match self.lock().file_known(fid) {
-            Some(file) => file.take_error(),
-            None => Ok(()),
+        let mut state = self.lock();
+        let Some(open) = state.handles.file(handle) else {
+            return Ok(());
+        };
+        let mut told = open.told;
+        let result = state.file(fid).failures.tell(&mut told);
+        if let Some(open) = state.handles.file(handle) {
+            open.told = told;
         }
+        result
     }
 
     fn restarts(&self, fid: Fid) -> u32 {

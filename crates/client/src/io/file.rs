@@ -1,11 +1,12 @@
 //! A file or directory that is open here, or a file that has data here.
 
-use base::{FsError, LockHandle, Timestamp, Transno};
+use base::{LockHandle, Timestamp, Transno};
 use wire::mdt::{OpenHandle, SetAttr, WriteTicket};
 use wire::ost::ObjectAttr;
 
 use crate::executor::WaitList;
 use crate::io::asking::Asking;
+use crate::io::failures::Failures;
 use crate::io::pages::PageCache;
 
 /// The one write-open of this client at the MDT, shared by all local handles.
@@ -77,8 +78,8 @@ pub(crate) struct FileState {
     pub writing: u32,
     /// Its Close is on the way.
     pub closing: bool,
-    /// What could not be written; told to the next fsync or close.
-    pub error: Option<FsError>,
+    /// What could not be written.
+    pub failures: Failures,
     /// Who waits for any of the above to change.
     pub waiters: WaitList,
 }
@@ -141,10 +142,5 @@ impl FileState {
     pub fn content_changed(&mut self, now: Timestamp) {
         self.known.mtime = now;
         self.changed.mtime = None;
-    }
-
-    /// The first error since it was last asked for.
-    pub fn take_error(&mut self) -> Result<(), FsError> {
-        self.error.take().map_or(Ok(()), Err)
     }
 }

@@ -217,7 +217,7 @@ fn written(state: &mut State, sent: Sent, reply: Result<Reply, FsError>, transno
                 } else {
                     error
                 };
-                file.error.get_or_insert(told);
+                file.failures.add(told);
             }
         }
         attr.is_ok()

@@ -5,6 +5,7 @@ pub(crate) mod asking;
 pub(crate) mod close;
 pub(crate) mod cover;
 pub(crate) mod extents;
+pub(crate) mod failures;
 pub(crate) mod file;
 pub(crate) mod flush;
 pub(crate) mod glimpse;

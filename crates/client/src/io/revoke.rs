@@ -98,7 +98,7 @@ impl Client {
         state.locks.step(holder, CacheInput::Dropped { handle });
         state.with_pages(fid, |file| {
             if let Err(error) = written {
-                file.error.get_or_insert(error);
+                file.failures.add(error);
             }
             file.pages.discard(range);
             file.revoking = Revoking::No;

@@ -82,7 +82,7 @@ fn dispatch_open(asked: Asked, request: &Request<'_>) {
             asked.client().release(HandleId(handle));
             asked.done(Ok(()));
         }
-        Op::Fsync { .. } => fsync(asked, fid),
+        Op::Fsync { handle, .. } => fsync(asked, HandleId(handle)),
         Op::Fsyncdir { .. } => fsyncdir(asked),
         Op::Opendir { .. } => listing::opendir(asked, fid),
         Op::Readdir {
@@ -414,9 +414,9 @@ fn flush(asked: Asked, handle: HandleId) {
     asked.run(async move { answer.done(client.flush(handle).await) });
 }
 
-fn fsync(asked: Asked, fid: Fid) {
+fn fsync(asked: Asked, handle: HandleId) {
     let (client, answer) = (asked.client(), asked.clone());
-    asked.run(async move { answer.done(client.fsync(fid).await) });
+    asked.run(async move { answer.done(client.fsync(handle).await) });
 }
 
 fn fsyncdir(asked: Asked) {

@@ -1,0 +1,91 @@
+//! What could not be written in the background, told to each who has the file open.
+//!
+//! As on a local file system: each open file's next `fsync` says it, once. A `close` says it too
+//! and takes nothing away, for a process that forks and executes closes its copies of descriptors
+//! whose owner has yet to ask.
+
+use base::FsError;
+
+/// Of one file.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    last: Option<FsError>,
+    count: u32,
+    /// Some open file was told of the last one.
+    told: bool,
+}
+
+/// How many failures an open file was told of, or precede it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Told(u32);
+
+impl Failures {
+    /// Something could not be written.
+    pub fn add(&mut self, error: FsError) {
+        self.last = Some(error);
+        self.count += 1;
+        self.told = false;
+    }
+
+    /// Where an open file begins: what nobody was told yet is its business too.
+    pub fn at_open(&self) -> Told {
+        match self.told {
+            true => Told(self.count),
+            false => Told(self.count.saturating_sub(1)),
+        }
+    }
+
+    /// The last failure an open file was not told of.
+    pub fn peek(&self, told: Told) -> Result<(), FsError> {
+        match self.last {
+            Some(error) if told.0 < self.count => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The last failure an open file was not told of, which it is told hereby.
+    pub fn tell(&mut self, told: &mut Told) -> Result<(), FsError> {
+        let failure = self.peek(*told);
+        self.told |= failure.is_err();
+        told.0 = self.count;
+        failure
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_open_file_is_told_once() {
+        let mut failures = Failures::default();
+        let (mut one, mut two) = (failures.at_open(), failures.at_open());
+        assert_eq!(failures.tell(&mut one), Ok(()));
+        failures.add(FsError::Io);
+        assert_eq!(failures.tell(&mut one), Err(FsError::Io));
+        assert_eq!(failures.tell(&mut one), Ok(()));
+        assert_eq!(failures.tell(&mut two), Err(FsError::Io));
+        assert_eq!(failures.tell(&mut two), Ok(()));
+    }
+
+    #[test]
+    fn a_close_takes_nothing_away() {
+        let mut failures = Failures::default();
+        let mut told = failures.at_open();
+        failures.add(FsError::NoSpace);
+        assert_eq!(failures.peek(told), Err(FsError::NoSpace));
+        assert_eq!(failures.peek(told), Err(FsError::NoSpace));
+        assert_eq!(failures.tell(&mut told), Err(FsError::NoSpace));
+        assert_eq!(failures.peek(told), Ok(()));
+    }
+
+    #[test]
+    fn who_opens_later_is_told_what_nobody_was() {
+        let mut failures = Failures::default();
+        failures.add(FsError::Io);
+        let mut later = failures.at_open();
+        assert_eq!(failures.tell(&mut later), Err(FsError::Io));
+        let mut last = failures.at_open();
+        assert_eq!(failures.tell(&mut last), Ok(()));
+    }
+}
