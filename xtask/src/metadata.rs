@@ -99,7 +99,9 @@ pub fn foreign_packages(root: &Path) -> Result<Vec<Package>, String> {
 }
 
 fn ask_cargo(root: &Path, arguments: &[&str]) -> Result<Metadata, String> {
-    let output = Command::new(env!("CARGO"))
+    // Cargo names itself to what it runs.
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
         .args(["metadata", "--format-version", "1", "--offline"])
         .args(arguments)
         .current_dir(root)
