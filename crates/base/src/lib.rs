@@ -11,6 +11,7 @@ pub mod name;
 pub mod range;
 pub mod rng;
 pub mod time;
+pub mod wakefulness;
 
 pub use clock::{Clock, SystemClock, Tick, VirtualClock};
 pub use error::{Damage, Disrupted, FsError};
@@ -20,3 +21,4 @@ pub use name::{Name, NameError};
 pub use range::ByteRange;
 pub use rng::{Rng, SeededRng};
 pub use time::Timestamp;
+pub use wakefulness::Wakefulness;

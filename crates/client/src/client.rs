@@ -209,6 +209,22 @@ impl Client {
         &self.0.params
     }
 
+    /// The caller's thread is awake: until [`Client::sleeps`] it receives the MDT's replies, by
+    /// calling [`Client::attend`] again and again.
+    pub fn wakes(&self) {
+        self.0.cluster.mdt.begin_attending();
+    }
+
+    /// Takes a reply of the MDT if one has come. True: that was so.
+    pub fn attend(&self) -> bool {
+        self.0.cluster.mdt.attend()
+    }
+
+    /// The caller's thread falls asleep.
+    pub fn sleeps(&self) {
+        self.0.cluster.mdt.end_attending();
+    }
+
     /// The kernel holds `count` references less.
     pub fn forget(&self, fid: Fid, count: u64) {
         let mut state = self.lock();

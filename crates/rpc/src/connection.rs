@@ -6,20 +6,39 @@ use std::ops::ControlFlow;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Instant;
 
-use base::Tick;
 use base::limits::{FRAME_BYTES_MAX, PEER_QUEUE_BYTES_MAX};
+use base::{Tick, Wakefulness};
 use wire::frame::Frame;
 
+use crate::attendance::Attendance;
 use crate::counters::Counters;
 use crate::keepalive::{Health, Keepalive};
 use crate::replier::Violation;
 use crate::threads::{self, lock, wait};
-use crate::transport::{Outgoing, ReceiveError, Transport};
+use crate::transport::{Outgoing, ReceiveError, Transport, Watched};
+
+/// What is done with each frame that comes.
+pub(crate) type OnFrame = Box<dyn FnMut(Frame) -> Result<ControlFlow<()>, Violation> + Send>;
+
+/// How a connection's reader waits.
+pub(crate) enum Reading {
+    /// Asleep.
+    Asleep,
+    /// Awake for a moment where the next frame is expected at once.
+    Awake,
+    /// Asleep also while another receives what comes.
+    Attended(Arc<Attendance>),
+}
 
 /// A connection whose handshake is done.
 pub(crate) struct Connection {
     transport: Arc<dyn Transport>,
+    reading: Reading,
+    /// Held while a frame is received and handled: they are handled in their order.
+    on_frame: Mutex<Option<OnFrame>>,
     outbox: Mutex<Outbox>,
     changed: Condvar,
     keepalive: Mutex<Keepalive>,
@@ -41,11 +60,14 @@ impl Connection {
     /// A connection over `transport`, made at `now`.
     pub(crate) fn new(
         transport: Arc<dyn Transport>,
+        reading: Reading,
         counters: Arc<Counters>,
         now: Tick,
     ) -> Arc<Connection> {
         Arc::new(Connection {
             transport,
+            reading,
+            on_frame: Mutex::new(None),
             outbox: Mutex::default(),
             changed: Condvar::new(),
             keepalive: Mutex::new(Keepalive::new(now)),
@@ -117,23 +139,18 @@ impl Connection {
     }
 
     /// Reads frames until the connection ends or `on_frame` says so, then ends it.
-    pub(crate) fn serve(
-        self: &Arc<Self>,
-        writer_name: String,
-        mut on_frame: impl FnMut(Frame) -> Result<ControlFlow<()>, Violation>,
-    ) {
+    pub(crate) fn serve(self: &Arc<Self>, writer_name: String, on_frame: OnFrame) {
         let writer = {
             let connection = self.clone();
             threads::spawn(writer_name, move || connection.write())
         };
         match writer {
             Ok(writer) => {
-                // A panic above is a defect there; here it ends this connection and no more.
-                let read = AssertUnwindSafe(|| self.read(&mut on_frame));
-                if panic::catch_unwind(read).is_err() {
-                    tracing::error!(peer = self.peer(), "disconnected: a handler panicked");
-                }
+                *lock(&self.on_frame) = Some(on_frame);
+                self.read();
                 self.close();
+                // It may lead back to this connection.
+                drop(lock(&self.on_frame).take());
                 threads::join(writer);
             }
             Err(error) => {
@@ -144,27 +161,105 @@ impl Connection {
         self.transport.join();
     }
 
-    fn read(&self, on_frame: &mut impl FnMut(Frame) -> Result<ControlFlow<()>, Violation>) {
+    fn read(self: &Arc<Self>) {
+        match (self.transport.watched(), &self.reading) {
+            (Some(watched), Reading::Attended(attendance)) => {
+                attendance.enter(self);
+                while watched.wait().is_ok() && self.drain(watched).is_continue() {}
+                attendance.leave(self);
+            }
+            (Some(watched), Reading::Awake) => self.read_awake(watched),
+            (_, _) => while self.read_next().is_continue() {},
+        }
+    }
+
+    fn read_next(&self) -> ControlFlow<(), bool> {
+        self.receive(|| self.transport.receive(FRAME_BYTES_MAX, None).map(Some))
+    }
+
+    fn read_awake(&self, watched: &dyn Watched) {
+        let mut wakefulness = Wakefulness::default();
         loop {
-            let frame = match self.transport.receive(FRAME_BYTES_MAX, None) {
-                Ok(frame) => frame,
-                Err(ReceiveError::Garbage(error)) => {
-                    tracing::warn!(peer = self.peer(), reason = %error, "disconnected");
-                    return;
-                }
-                Err(error) => {
-                    tracing::debug!(peer = self.peer(), reason = %error, "connection ended");
-                    return;
-                }
+            let began = Instant::now();
+            while began.elapsed() < wakefulness.patience() && !watched.is_ready() {
+                // Whoever wants this CPU has better use for it.
+                thread::yield_now();
+            }
+            let next = || {
+                let frame = self.transport.receive(FRAME_BYTES_MAX, None)?;
+                wakefulness.came_after(began.elapsed());
+                Ok(Some(frame))
             };
-            self.counters.count_received(&frame);
-            match on_frame(frame) {
-                Ok(ControlFlow::Continue(())) => {}
-                Ok(ControlFlow::Break(())) => return,
-                Err(violation) => {
-                    tracing::warn!(peer = self.peer(), reason = %violation, "disconnected");
-                    return;
-                }
+            if self.receive(next).is_break() {
+                return;
+            }
+        }
+    }
+
+    /// Whether the reader sleeps while another receives.
+    pub(crate) fn let_sleep(&self, sleep: bool) {
+        if let Some(watched) = self.transport.watched() {
+            watched.let_sleep(sleep);
+        }
+    }
+
+    /// Receives in place of the reader what has come. True: that was something.
+    pub(crate) fn attend(&self) -> bool {
+        let Some(watched) = self.transport.watched() else {
+            return false;
+        };
+        match threads::as_ours(|| self.drain(watched)) {
+            ControlFlow::Continue(came) => came,
+            ControlFlow::Break(()) => {
+                self.close();
+                false
+            }
+        }
+    }
+
+    /// Handles every frame that has come whole, so that none is left where only a look would find
+    /// it. True: there was one.
+    fn drain(&self, watched: &dyn Watched) -> ControlFlow<(), bool> {
+        let mut came = false;
+        while self.receive(|| watched.try_receive(FRAME_BYTES_MAX))? {
+            came = true;
+        }
+        ControlFlow::Continue(came)
+    }
+
+    /// Handles the frame that `next` brings. False: it brings none.
+    fn receive(
+        &self,
+        next: impl FnOnce() -> Result<Option<Frame>, ReceiveError>,
+    ) -> ControlFlow<(), bool> {
+        let mut on_frame = lock(&self.on_frame);
+        let Some(on_frame) = &mut *on_frame else {
+            return ControlFlow::Break(());
+        };
+        let frame = match next() {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return ControlFlow::Continue(false),
+            Err(ReceiveError::Garbage(error)) => {
+                tracing::warn!(peer = self.peer(), reason = %error, "disconnected");
+                return ControlFlow::Break(());
+            }
+            Err(error) => {
+                tracing::debug!(peer = self.peer(), reason = %error, "connection ended");
+                return ControlFlow::Break(());
+            }
+        };
+        self.counters.count_received(&frame);
+        // A panic there is a defect; here it ends this connection and no more.
+        match panic::catch_unwind(AssertUnwindSafe(|| on_frame(frame))) {
+            Ok(Ok(ControlFlow::Continue(()))) => ControlFlow::Continue(true),
+            Ok(Ok(ControlFlow::Break(()))) => ControlFlow::Break(()),
+            Ok(Err(violation)) => {
+                tracing::warn!(peer = self.peer(), reason = %violation, "disconnected");
+                ControlFlow::Break(())
+            }
+            Err(_) => {
+                tracing::error!(peer = self.peer(), "disconnected: a handler panicked");
+                ControlFlow::Break(())
             }
         }
     }

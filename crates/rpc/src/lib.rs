@@ -10,6 +10,7 @@
 //! does not fit a connection at once is left to that connection's writer thread.
 
 mod address;
+mod attendance;
 mod batch;
 mod connection;
 mod counters;

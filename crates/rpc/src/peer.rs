@@ -12,6 +12,7 @@ use wire::frame::{Frame, FrameKind, Payload};
 use wire::handshake::{ClientUuid, Key, Lane, Refusal, RefusalReason};
 
 use crate::address::Address;
+use crate::attendance::Attendance;
 use crate::batch::{Batch, Message};
 use crate::connection::Connection;
 use crate::counters::Counters;
@@ -103,6 +104,8 @@ struct Inner {
     news: Condvar,
     /// Held while frames are taken from the session and written, per lane: keeps their order.
     order: [Mutex<()>; 2],
+    /// Of the control lane.
+    attendance: Arc<Attendance>,
 }
 
 struct State {
@@ -156,6 +159,7 @@ impl Peer {
             }),
             news: Condvar::new(),
             order: Default::default(),
+            attendance: Arc::default(),
         });
         let connector = connector::Connector::new(inner.clone());
         let connector = threads::spawn(name, move || connector.run())?;
@@ -241,6 +245,23 @@ impl Peer {
     /// What was sent and received.
     pub fn counters(&self) -> &Counters {
         &self.inner.counters
+    }
+
+    /// From here to [`Peer::end_attending`] the caller, a thread that is awake anyway, calls
+    /// [`Peer::attend`] again and again: nobody else receives what comes over the control lane.
+    pub fn begin_attending(&self) {
+        self.inner.attendance.begin();
+    }
+
+    /// Receives and handles what has come over the control lane, without waiting. True: that was
+    /// something.
+    pub fn attend(&self) -> bool {
+        self.inner.attendance.receive()
+    }
+
+    /// The peer's own thread receives again.
+    pub fn end_attending(&self) {
+        self.inner.attendance.end();
     }
 
     /// Ends the session, fails every call with `Disrupted::Closed`, and waits for every thread;

@@ -20,7 +20,7 @@ use wire::handshake::{Handshake, Key, Lane, Refusal};
 
 use crate::address::Address;
 use crate::batch::Batch;
-use crate::connection::Connection;
+use crate::connection::{Connection, Reading};
 use crate::counters::Counters;
 use crate::greet::{self, GreetError};
 use crate::replier::Violation;
@@ -401,13 +401,19 @@ impl Shared {
         transport: &Arc<dyn Transport>,
     ) {
         let counters = session.target().counters.clone();
-        let connection = Connection::new(transport.clone(), counters, self.clock.tick());
+        let reading = match lane {
+            Lane::Control => Reading::Awake,
+            Lane::Bulk => Reading::Asleep,
+        };
+        let connection = Connection::new(transport.clone(), reading, counters, self.clock.tick());
         if session.attach(lane, &connection) {
-            connection.serve(format!("rpc-in{id}-w"), |frame| {
-                let next = self.on_frame(session, lane, &connection, frame);
-                connection.wait_for_room();
+            let (server, session, back) = (self.clone(), session.clone(), connection.clone());
+            let on_frame = move |frame| {
+                let next = server.on_frame(&session, lane, &back, frame);
+                back.wait_for_room();
                 next
-            });
+            };
+            connection.serve(format!("rpc-in{id}-w"), Box::new(on_frame));
         }
         if session.detach(lane, &connection, self.clock.tick()) && !self.is_stopping() {
             let _admission = lock(&session.target().admission);

@@ -46,6 +46,14 @@ pub(crate) fn spawn(
     })
 }
 
+/// Does what a thread of this crate would do.
+pub(crate) fn as_ours<R>(run: impl FnOnce() -> R) -> R {
+    let before = OURS.replace(true);
+    let result = run();
+    OURS.set(before);
+    result
+}
+
 /// The caller runs on one of this crate's threads: it must not wait for another of them.
 pub(crate) fn on_ours() -> bool {
     OURS.get()

@@ -115,6 +115,10 @@ pub(crate) trait Transport: Send + Sync {
     fn send(&self, outgoing: &mut Outgoing) -> io::Result<()>;
     /// The next frame, of at most `bytes_max` bytes. One thread at a time.
     fn receive(&self, bytes_max: usize, deadline: Option<Instant>) -> Result<Frame, ReceiveError>;
+    /// Set where a thread can look at what has come without waiting for more.
+    fn watched(&self) -> Option<&dyn Watched> {
+        None
+    }
     /// Ends both directions; whoever waits in `send` or `receive` returns.
     fn shutdown(&self);
     /// Waits for the transport's own threads, after `shutdown`.
@@ -129,6 +133,19 @@ pub(crate) trait Transport: Send + Sync {
     fn peer(&self) -> String;
     /// Bytes are dear here: compact what can be.
     fn compact(&self) -> bool;
+}
+
+/// A transport of which frames can be taken as they come.
+pub(crate) trait Watched {
+    /// The next frame, if all of it has come. One thread at a time, and none in `receive`.
+    fn try_receive(&self, bytes_max: usize) -> Result<Option<Frame>, ReceiveError>;
+    /// Waits until there is more to look at, or the connection has ended.
+    fn wait(&self) -> io::Result<()>;
+    /// Whether `receive` would find something at once.
+    fn is_ready(&self) -> bool;
+    /// Whether `wait` sleeps on although little things come, until told otherwise. As far as the
+    /// transport can.
+    fn let_sleep(&self, sleep: bool);
 }
 
 /// How long a connect may take.

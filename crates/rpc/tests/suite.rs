@@ -47,6 +47,7 @@ over_every_transport! {
     a_service_may_refuse
     a_damaged_target_is_not_spoken_to
     frames_and_messages_are_counted
+    who_is_awake_receives_for_the_reader
 }
 
 fn a_batch_comes_back_in_order(mut place: Place) {
@@ -499,6 +500,33 @@ fn a_damaged_target_is_not_spoken_to(mut place: Place) {
     assert!(matches!(peer.state(), PeerState::Refused(refusal)
         if refusal.reason == RefusalReason::Damaged));
     service.log.change(|log| assert!(log.sessions.is_empty()));
+}
+
+fn who_is_awake_receives_for_the_reader(mut place: Place) {
+    let (_server, _) = place.serve(1);
+    let (peer, _) = place.peer();
+    echo(&peer, "connected");
+    let attended = |round: u32| {
+        let call = peer.call(Batch::of(ECHO, round.to_be_bytes().to_vec()));
+        let waiter = std::thread::spawn(move || call.wait().unwrap());
+        let mut came = 0;
+        while !waiter.is_finished() {
+            came += usize::from(peer.attend());
+        }
+        let reply = waiter.join().unwrap();
+        assert_eq!(reply.replies[0].body, round.to_be_bytes());
+        came
+    };
+    peer.begin_attending();
+    let came: usize = (0..100).map(attended).sum();
+    // The reader looks once more before it sleeps.
+    assert!(came >= 90 || place.over != Over::Tcp, "{came} of 100");
+    peer.disconnect();
+    (0..10).map(attended).for_each(drop);
+    let unattended = peer.call(Batch::of(ECHO, Vec::new()));
+    peer.end_attending();
+    unattended.wait().unwrap();
+    echo(&peer, "the reader receives again");
 }
 
 fn frames_and_messages_are_counted(mut place: Place) {

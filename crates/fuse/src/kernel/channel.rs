@@ -303,19 +303,45 @@ impl<H: Handler + ?Sized> Reader<H> {
                 }
             }
         }
-        self.shared.post.leave(watch);
+        self.leave(watch);
     }
 
     /// Waits for a request, awake at first where one is expected at once.
     fn next(&self, watch: &mut Watch, buffer: &mut [u8]) -> io::Result<Received> {
-        let (began, patience) = (Instant::now(), watch.patience());
-        while began.elapsed() < patience && !self.device.is_ready() {
-            // Whoever wants this CPU has better use for it.
-            thread::yield_now();
-        }
+        let began = self.stay_awake(watch);
         let received = self.device.receive(buffer);
-        watch.came_after(began.elapsed());
+        watch.wakefulness.came_after(began.elapsed());
         received
+    }
+
+    /// Ends when a request is there, or has not come for long. Since when it was waited for.
+    fn stay_awake(&self, watch: &mut Watch) -> Instant {
+        let (mut began, patience) = (Instant::now(), watch.wakefulness.patience());
+        let handler = &self.shared.handler;
+        while began.elapsed() < patience {
+            if !std::mem::replace(&mut watch.attending, true) {
+                handler.wakes();
+            }
+            // Also where requests come without a pause.
+            let attended = handler.attend();
+            if self.device.is_ready() {
+                return began;
+            }
+            match attended {
+                true => began = Instant::now(),
+                // Whoever wants this CPU has better use for it.
+                false => thread::yield_now(),
+            }
+        }
+        if std::mem::take(&mut watch.attending) {
+            handler.sleeps();
+        }
+        began
+    }
+
+    fn leave(&self, watch: Watch) {
+        let post = &self.shared.post;
+        post.leave(watch, || self.shared.handler.sleeps());
     }
 
     /// Serves a request; another reader goes on watch if there is more to do than one can.
@@ -337,7 +363,7 @@ impl<H: Handler + ?Sized> Reader<H> {
             self.guard(request);
             return watch;
         }
-        self.shared.post.leave(watch);
+        self.leave(watch);
         self.guard(request);
         self.shared.post.take()
     }

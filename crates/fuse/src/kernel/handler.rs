@@ -47,6 +47,19 @@ pub trait Handler: Send + Sync {
         let _ = (unique, offset, data);
     }
 
+    /// The reader on watch is awake: from here to [`Handler::sleeps`] it calls
+    /// [`Handler::attend`] whenever it has nothing else to do.
+    fn wakes(&self) {}
+
+    /// Does something that would have to wake another thread, if there is such a thing. True: that
+    /// was done, and who was answered may ask again at once.
+    fn attend(&self) -> bool {
+        false
+    }
+
+    /// The reader on watch falls asleep, or nobody is on watch.
+    fn sleeps(&self) {}
+
     /// The mount is gone. Called once, last.
     fn destroy(&self);
 }

@@ -7,51 +7,40 @@
 //! others sleep outside of the kernel's queue until there is more than one can do.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-/// How long a reader stays awake for the next request: about the price of falling asleep and being
-/// woken where a CPU that has nothing to do gives itself up, as those of virtual machines do.
-const PATIENCE: Duration = Duration::from_micros(100);
-/// Requests that came within [`PATIENCE`] of the last, before the next is expected to.
-const SURE: u8 = 4;
-/// What is remembered of such requests at most.
-const MEMORY: u8 = 16;
+use base::Wakefulness;
 
 /// The right to wait for the next request, and what is known of how they come.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    in_time: u8,
-}
-
-impl Watch {
-    /// How long to stay awake for the next request.
-    pub fn patience(&self) -> Duration {
-        match self.in_time >= SURE {
-            true => PATIENCE,
-            false => Duration::ZERO,
-        }
-    }
-
-    /// A request came, so long after the one before was done with.
-    pub fn came_after(&mut self, gap: Duration) {
-        self.in_time = match gap <= PATIENCE {
-            true => (self.in_time + 1).min(MEMORY),
-            false => self.in_time / 2,
-        };
-    }
+    /// How requests come.
+    pub wakefulness: Wakefulness,
+    /// Whoever has the watch attends to what else comes ([`super::Handler::attend`]).
+    pub attending: bool,
 }
 
 /// Where the one [`Watch`] of a session lies while no reader has it.
 #[derive(Debug)]
 pub(super) struct WatchPost {
-    watch: Mutex<Option<Watch>>,
+    post: Mutex<Post>,
     free: Condvar,
+}
+
+#[derive(Debug)]
+struct Post {
+    watch: Option<Watch>,
+    /// Readers that want it.
+    waiting: usize,
 }
 
 impl Default for WatchPost {
     fn default() -> WatchPost {
+        let post = Post {
+            watch: Some(Watch::default()),
+            waiting: 0,
+        };
         WatchPost {
-            watch: Mutex::new(Some(Watch::default())),
+            post: Mutex::new(post),
             free: Condvar::new(),
         }
     }
@@ -60,48 +49,37 @@ impl Default for WatchPost {
 impl WatchPost {
     /// Waits until nobody is on watch, and takes it.
     pub fn take(&self) -> Watch {
-        let mut held = self.lock();
+        let mut post = self.lock();
+        post.waiting += 1;
         loop {
-            if let Some(watch) = held.take() {
+            if let Some(watch) = post.watch.take() {
+                post.waiting -= 1;
                 return watch;
             }
-            held = self.free.wait(held).unwrap_or_else(PoisonError::into_inner);
+            post = self.free.wait(post).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Leaves the watch to another reader.
-    pub fn leave(&self, watch: Watch) {
-        *self.lock() = Some(watch);
+    /// Leaves the watch to another reader. `sleep` is called first if none is there to take it.
+    pub fn leave(&self, mut watch: Watch, sleep: impl FnOnce()) {
+        let mut post = self.lock();
+        if post.waiting == 0 && std::mem::take(&mut watch.attending) {
+            sleep();
+        }
+        post.watch = Some(watch);
+        drop(post);
         self.free.notify_one();
     }
 
     /// The value changes in one step.
-    fn lock(&self) -> MutexGuard<'_, Option<Watch>> {
-        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Post> {
+        self.post.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_reader_stays_awake_only_for_requests_that_come_at_once() {
-        let (soon, late) = (Duration::from_micros(20), Duration::from_millis(1));
-        let mut watch = Watch::default();
-        for _ in 0..SURE {
-            assert_eq!(watch.patience(), Duration::ZERO);
-            watch.came_after(soon);
-        }
-        assert_eq!(watch.patience(), PATIENCE);
-        (0..1000).for_each(|_| watch.came_after(soon));
-        let mut wasted = 0;
-        while watch.patience() > Duration::ZERO {
-            watch.came_after(late);
-            wasted += 1;
-        }
-        assert!(wasted <= 3, "{wasted} times awake for nothing");
-    }
 
     #[test]
     fn one_is_on_watch_at_a_time() {
@@ -113,7 +91,7 @@ mod tests {
                     for _ in 0..1000 {
                         let watch = post.take();
                         drop(on_watch.try_lock().expect("another is on watch"));
-                        post.leave(watch);
+                        post.leave(watch, || {});
                     }
                 });
             }

@@ -295,6 +295,18 @@ impl Handler for FileSystem {
         requests::dispatch(asked, &request);
     }
 
+    fn wakes(&self) {
+        self.context.client().inspect(|client| client.wakes());
+    }
+
+    fn attend(&self) -> bool {
+        self.context.client().is_some_and(Client::attend)
+    }
+
+    fn sleeps(&self) {
+        self.context.client().inspect(|client| client.sleeps());
+    }
+
     fn forget(&self, nodeid: u64, lookups: u64) {
         if let Some(client) = self.context.client() {
             client.forget(Fid(nodeid), lookups);

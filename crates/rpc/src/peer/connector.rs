@@ -9,7 +9,7 @@ use wire::frame::FrameKind;
 use wire::handshake::{Hello, Lane, Nonce, Refusal, RefusalReason, Versions, Welcome};
 
 use super::{Inner, PeerState, Token, disrupted_by, fail};
-use crate::connection::Connection;
+use crate::connection::{Connection, Reading};
 use crate::greet::{self, GreetError};
 use crate::session::Begun;
 use crate::threads::{self, lock, wait_until};
@@ -322,7 +322,11 @@ impl Connector {
     fn install(&self, lane: Lane, transport: Arc<dyn Transport>) {
         let inner = &self.inner;
         let counters = inner.counters.clone();
-        let connection = Connection::new(transport, counters, inner.clock.tick());
+        let reading = match lane {
+            Lane::Control => Reading::Attended(inner.attendance.clone()),
+            Lane::Bulk => Reading::Asleep,
+        };
+        let connection = Connection::new(transport, reading, counters, inner.clock.tick());
         let mut state = lock(&inner.state);
         let reader = self.spawn_reader(lane, &connection);
         match reader {
@@ -370,7 +374,9 @@ impl Connector {
         };
         threads::spawn(format!("rpc-{target}-{letter}r"), move || {
             let writer = format!("rpc-{target}-{letter}w");
-            connection.serve(writer, |frame| inner.on_frame(&connection, frame));
+            let (owner, back) = (inner.clone(), connection.clone());
+            let on_frame = move |frame| owner.on_frame(&back, frame);
+            connection.serve(writer, Box::new(on_frame));
             inner.on_lane_lost(lane, &connection);
         })
     }

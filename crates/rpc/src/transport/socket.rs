@@ -1,6 +1,6 @@
 //! TCP and Unix stream sockets.
 
-use std::io::{self, ErrorKind, IoSlice, Read};
+use std::io::{self, ErrorKind, IoSlice};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -10,10 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use base::limits::FRAME_BYTES_MAX;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{self, MsgFlags, sockopt};
+use nix::{libc, setsockopt_impl, sockopt_impl};
 use wire::frame::{self, Frame, HEADER_BYTES};
 
-use super::{Identity, Outgoing, ReceiveError, Transport};
+use super::{Identity, Outgoing, ReceiveError, Transport, Watched};
 use crate::threads::lock;
 
 /// Bytes of kernel buffer asked for in each direction: a few bulk frames.
@@ -40,15 +43,6 @@ impl AsFd for Stream {
         match self {
             Stream::Tcp(stream) => stream.as_fd(),
             Stream::Unix(stream) => stream.as_fd(),
-        }
-    }
-}
-
-impl Read for &Stream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => (&mut &*stream).read(buffer),
-            Stream::Unix(stream) => (&mut &*stream).read(buffer),
         }
     }
 }
@@ -134,29 +128,49 @@ impl Socket {
         Ok(())
     }
 
-    /// Reads once into `buffer`, at most until `deadline`. Zero: the other end closed.
-    fn read(&self, buffer: &mut [u8], deadline: Option<Instant>) -> io::Result<usize> {
+    /// Zero: nothing has come within the time. An error or an end counts as something.
+    fn poll(&self, timeout: PollTimeout) -> nix::Result<i32> {
+        poll(
+            &mut [PollFd::new(self.stream.as_fd(), PollFlags::POLLIN)],
+            timeout,
+        )
+    }
+
+    /// Reads once into `buffer`. Zero: the other end closed.
+    fn read(&self, buffer: &mut [u8], wait: Wait) -> io::Result<usize> {
+        let flags = match wait {
+            Wait::Never => MsgFlags::MSG_DONTWAIT,
+            Wait::Until(_) | Wait::Forever => MsgFlags::empty(),
+        };
         loop {
-            if let Some(deadline) = deadline {
+            if let Wait::Until(deadline) = wait {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
                     return Err(ErrorKind::TimedOut.into());
                 }
                 self.stream.set_read_timeout(Some(left))?;
             }
-            match (&self.stream).read(buffer) {
+            match socket::recv(self.stream.as_fd().as_raw_fd(), buffer, flags) {
                 Ok(bytes) => {
                     self.received.fetch_add(bytes as u64, Ordering::Relaxed);
                     return Ok(bytes);
                 }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock && deadline.is_some() => {
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) if matches!(wait, Wait::Until(_)) => {
                     return Err(ErrorKind::TimedOut.into());
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
     }
+}
+
+/// How long to wait for bytes.
+#[derive(Debug, Clone, Copy)]
+enum Wait {
+    Never,
+    Until(Instant),
+    Forever,
 }
 
 /// Refuses what leaves this machine unencrypted, unless that was asked for.
@@ -184,12 +198,16 @@ impl Transport for Socket {
     }
 
     fn receive(&self, bytes_max: usize, deadline: Option<Instant>) -> Result<Frame, ReceiveError> {
-        let mut reader = lock(&self.reader);
-        let frame = reader.frame(self, bytes_max.min(FRAME_BYTES_MAX), deadline);
+        let wait = deadline.map_or(Wait::Forever, Wait::Until);
+        let frame = lock(&self.reader).frame(self, bytes_max.min(FRAME_BYTES_MAX), wait);
         if deadline.is_some() {
             self.stream.set_read_timeout(None)?;
         }
         frame
+    }
+
+    fn watched(&self) -> Option<&dyn Watched> {
+        Some(self)
     }
 
     fn shutdown(&self) {
@@ -221,11 +239,68 @@ impl Transport for Socket {
     }
 }
 
-/// Cuts frames out of what is read; several small frames come with one read.
+/// Bytes that wake a reader which is to sleep: what comes in such pieces is worth it.
+const WAKING_BYTES: usize = 64 << 10;
+
+sockopt_impl!(
+    /// How many bytes wake who waits for some.
+    WakingBytes,
+    SetOnly,
+    libc::SOL_SOCKET,
+    libc::SO_RCVLOWAT,
+    usize
+);
+
+impl Watched for Socket {
+    fn try_receive(&self, bytes_max: usize) -> Result<Option<Frame>, ReceiveError> {
+        let frame = lock(&self.reader).frame(self, bytes_max.min(FRAME_BYTES_MAX), Wait::Never);
+        match frame {
+            Ok(frame) => Ok(Some(frame)),
+            Err(ReceiveError::Io(error)) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        match self.poll(PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        lock(&self.reader).holds_bytes() || self.poll(PollTimeout::ZERO) != Ok(0)
+    }
+
+    /// By the number of bytes for which TCP wakes who waits; for Unix sockets there is none.
+    fn let_sleep(&self, sleep: bool) {
+        if let Stream::Tcp(stream) = &self.stream {
+            let bytes = if sleep { WAKING_BYTES } else { 1 };
+            // A reader that is woken for nothing is the worst that can come of an error.
+            let _ = socket::setsockopt(stream, WakingBytes, &bytes);
+        }
+    }
+}
+
+/// Cuts frames out of what is read; several small frames come with one read. What has come of a
+/// frame stays here when the rest is not there yet.
 struct Reader {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
+    large: Option<Large>,
+}
+
+/// A frame that is read straight to its place, beyond the buffer.
+struct Large {
+    head: Part,
+    bulk: Part,
+}
+
+/// Bytes of which the first `have` have come.
+struct Part {
+    bytes: Vec<u8>,
+    have: usize,
 }
 
 impl Default for Reader {
@@ -234,6 +309,7 @@ impl Default for Reader {
             buffer: vec![0; READ_BUFFER_BYTES].into(),
             start: 0,
             end: 0,
+            large: None,
         }
     }
 }
@@ -243,31 +319,45 @@ impl Reader {
         &mut self,
         socket: &Socket,
         bytes_max: usize,
-        deadline: Option<Instant>,
+        wait: Wait,
     ) -> Result<Frame, ReceiveError> {
-        self.fill(socket, HEADER_BYTES, deadline)?;
-        let header = &self.buffer[self.start..self.end];
-        let lengths = frame::lengths(header, bytes_max).map_err(ReceiveError::Garbage)?;
-        let head_bytes = HEADER_BYTES + lengths.body;
-        if head_bytes <= self.buffer.len() {
-            self.fill(socket, head_bytes, deadline)?;
-            let head = self.start..self.start + head_bytes;
-            self.start = head.end;
-            let bulk = self.take(socket, lengths.bulk, deadline)?;
-            return Frame::decode(&self.buffer[head], bulk).map_err(ReceiveError::Garbage);
+        if self.large.is_none() {
+            self.fill(socket, HEADER_BYTES, wait)?;
+            let header = &self.buffer[self.start..self.end];
+            let lengths = frame::lengths(header, bytes_max).map_err(ReceiveError::Garbage)?;
+            let head_bytes = HEADER_BYTES + lengths.body;
+            if head_bytes <= self.buffer.len() {
+                self.fill(socket, head_bytes, wait)?;
+                if lengths.bulk == 0 {
+                    let head = self.start..self.start + head_bytes;
+                    self.start = head.end;
+                    return Frame::decode(&self.buffer[head], Vec::new())
+                        .map_err(ReceiveError::Garbage);
+                }
+            }
+            self.large = Some(Large {
+                head: self.part(head_bytes),
+                bulk: self.part(lengths.bulk),
+            });
         }
-        let head = self.take(socket, head_bytes, deadline)?;
-        let bulk = self.take(socket, lengths.bulk, deadline)?;
-        Frame::decode(&head, bulk).map_err(ReceiveError::Garbage)
+        if let Some(large) = &mut self.large {
+            large.head.fill(socket, wait)?;
+            large.bulk.fill(socket, wait)?;
+        }
+        match self.large.take() {
+            Some(Large { head, bulk }) => {
+                Frame::decode(&head.bytes, bulk.bytes).map_err(ReceiveError::Garbage)
+            }
+            None => Err(ReceiveError::Io(ErrorKind::WouldBlock.into())),
+        }
+    }
+
+    fn holds_bytes(&self) -> bool {
+        self.start < self.end
     }
 
     /// Reads until the buffer holds `bytes` bytes.
-    fn fill(
-        &mut self,
-        socket: &Socket,
-        bytes: usize,
-        deadline: Option<Instant>,
-    ) -> Result<(), ReceiveError> {
+    fn fill(&mut self, socket: &Socket, bytes: usize, wait: Wait) -> Result<(), ReceiveError> {
         if self.start + bytes > self.buffer.len() {
             self.buffer.copy_within(self.start..self.end, 0);
             self.end -= self.start;
@@ -277,7 +367,7 @@ impl Reader {
             (self.start, self.end) = (0, 0);
         }
         while self.end - self.start < bytes {
-            match socket.read(&mut self.buffer[self.end..], deadline)? {
+            match socket.read(&mut self.buffer[self.end..], wait)? {
                 0 if self.start == self.end => return Err(ReceiveError::Closed),
                 0 => return Err(ReceiveError::Garbage(frame::FrameError::Truncated)),
                 read => self.end += read,
@@ -286,24 +376,27 @@ impl Reader {
         Ok(())
     }
 
-    /// `bytes` bytes, those beyond the buffer read straight to their place.
-    fn take(
-        &mut self,
-        socket: &Socket,
-        bytes: usize,
-        deadline: Option<Instant>,
-    ) -> Result<Vec<u8>, ReceiveError> {
-        let buffered = bytes.min(self.end - self.start);
-        let mut taken = vec![0; bytes];
-        taken[..buffered].copy_from_slice(&self.buffer[self.start..self.start + buffered]);
-        self.start += buffered;
-        let mut at = buffered;
-        while at < bytes {
-            match socket.read(&mut taken[at..], deadline)? {
+    /// The next `bytes` bytes, of which some may be in the buffer.
+    fn part(&mut self, bytes: usize) -> Part {
+        let have = bytes.min(self.end - self.start);
+        let mut part = Part {
+            bytes: vec![0; bytes],
+            have,
+        };
+        part.bytes[..have].copy_from_slice(&self.buffer[self.start..self.start + have]);
+        self.start += have;
+        part
+    }
+}
+
+impl Part {
+    fn fill(&mut self, socket: &Socket, wait: Wait) -> Result<(), ReceiveError> {
+        while self.have < self.bytes.len() {
+            match socket.read(&mut self.bytes[self.have..], wait)? {
                 0 => return Err(ReceiveError::Garbage(frame::FrameError::Truncated)),
-                read => at += read,
+                read => self.have += read,
             }
         }
-        Ok(taken)
+        Ok(())
     }
 }

@@ -1,0 +1,66 @@
+//! Receiving for a connection's reader, on a thread that is awake anyway.
+//!
+//! Who waits for the kernel's next request and stays awake for it also receives the replies that
+//! come meanwhile. The connection's own reader sleeps through them: no reply pays for waking it.
+//! Frames are received and handled in their order, by one thread at a time.
+
+use std::sync::{Arc, Mutex};
+
+use crate::connection::Connection;
+use crate::threads::lock;
+
+/// Who receives for one connection at a time.
+#[derive(Default)]
+pub(crate) struct Attendance {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    attended: bool,
+    connection: Option<Arc<Connection>>,
+}
+
+impl Attendance {
+    /// From here to [`Attendance::end`] the caller calls [`Attendance::receive`] again and again.
+    pub fn begin(&self) {
+        lock(&self.state).set(true);
+    }
+
+    /// The connection's reader takes over.
+    pub fn end(&self) {
+        lock(&self.state).set(false);
+    }
+
+    /// Handles what has come. True: that was something.
+    pub fn receive(&self) -> bool {
+        let connection = lock(&self.state).connection.clone();
+        connection.is_some_and(|connection| connection.attend())
+    }
+
+    /// `connection` is the one to attend to.
+    pub fn enter(&self, connection: &Arc<Connection>) {
+        let mut state = lock(&self.state);
+        state.connection = Some(connection.clone());
+        let attended = state.attended;
+        state.set(attended);
+    }
+
+    /// `connection` is over.
+    pub fn leave(&self, connection: &Arc<Connection>) {
+        let mut state = lock(&self.state);
+        let current = state.connection.as_ref();
+        if current.is_some_and(|current| Arc::ptr_eq(current, connection)) {
+            state.connection = None;
+        }
+    }
+}
+
+impl State {
+    fn set(&mut self, attended: bool) {
+        self.attended = attended;
+        if let Some(connection) = &self.connection {
+            connection.let_sleep(attended);
+        }
+    }
+}
