@@ -195,6 +195,7 @@ fn shake_hands<H: Handler + ?Sized>(
 ) -> Result<Granted, SessionError> {
     let mut buffer = vec![0; READ_BUFFER_MIN.max(BODY_BYTES_MIN)];
     loop {
+        device.wait();
         let size = match device.receive(&mut buffer)? {
             Received::Request(size) => size,
             Received::Nothing => continue,
@@ -309,6 +310,9 @@ impl<H: Handler + ?Sized> Reader<H> {
     /// Waits for a request, awake at first where one is expected at once.
     fn next(&self, watch: &mut Watch, buffer: &mut [u8]) -> io::Result<Received> {
         let began = self.stay_awake(watch);
+        if !watch.attending {
+            self.device.wait();
+        }
         let received = self.device.receive(buffer);
         watch.wakefulness.came_after(began.elapsed());
         received

@@ -26,7 +26,7 @@ fn connected() -> (Kernel, Device) {
         Kernel {
             socket: File::from(ours),
         },
-        Device::from_fd(theirs),
+        Device::from_fd(theirs).unwrap(),
     )
 }
 

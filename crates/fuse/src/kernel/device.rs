@@ -5,8 +5,10 @@ use std::fs::{File, OpenOptions};
 use std::io::Read as _;
 use std::io::{self, IoSlice, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tracing::error;
 use zerocopy::IntoBytes;
@@ -49,15 +51,22 @@ impl Device {
     }
 
     pub(super) fn open_path(path: &Path) -> io::Result<Device> {
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let mut options = OpenOptions::new();
+        options
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK);
+        let file = options.open(path)?;
         Ok(Device { file })
     }
 
     /// Takes over a descriptor that another process opened or mounted.
-    pub fn from_fd(fd: OwnedFd) -> Device {
-        Device {
+    pub fn from_fd(fd: OwnedFd) -> io::Result<Device> {
+        let flags = OFlag::from_bits_retain(fcntl(&fd, FcntlArg::F_GETFL)?);
+        fcntl(&fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+        Ok(Device {
             file: File::from(fd),
-        }
+        })
     }
 
     /// A second queue of the same connection, so that readers do not contend.
@@ -71,14 +80,23 @@ impl Device {
         Ok(clone)
     }
 
-    /// Whether [`Device::receive`] would return at once.
+    /// Whether [`Device::receive`] would probably find something.
     pub(super) fn is_ready(&self) -> bool {
-        let mut asked = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
-        // That the mount is gone is an event as well, and an error is told by the read.
-        poll(&mut asked, PollTimeout::ZERO) != Ok(0)
+        self.poll(PollTimeout::ZERO)
     }
 
-    /// Waits for a request.
+    /// Waits until [`Device::receive`] would probably find something.
+    pub(super) fn wait(&self) {
+        self.poll(PollTimeout::NONE);
+    }
+
+    fn poll(&self, timeout: PollTimeout) -> bool {
+        let mut asked = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
+        // That the mount is gone is an event as well, and an error is told by the read.
+        poll(&mut asked, timeout) != Ok(0)
+    }
+
+    /// Takes a request if there is one: one that was there a moment ago may have been given up.
     pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
         match (&self.file).read(buffer) {
             Ok(0) => Ok(Received::Gone),

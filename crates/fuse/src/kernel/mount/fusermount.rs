@@ -149,7 +149,8 @@ fn receive_device(socket: &OwnedFd) -> io::Result<Option<Device>> {
         _ => None,
     });
     // SAFETY: the kernel installed this descriptor for this message; nothing else owns it.
-    Ok(passed.map(|fd| Device::from_fd(unsafe { OwnedFd::from_raw_fd(fd) })))
+    let passed = passed.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    passed.map(Device::from_fd).transpose()
 }
 
 /// Waits for the helper; what it complained of, if it failed.
