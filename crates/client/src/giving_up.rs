@@ -7,8 +7,8 @@ use rpc::Urgency;
 use wire::mdt::Request;
 use wire::ost;
 
-use crate::cache::State;
 use crate::cache::inode::Covered;
+use crate::cache::{DIR_ATTR, FILE_ATTR, State};
 use crate::calls::open::unregistered_readers;
 use crate::client::Client;
 use crate::executor::spawn;
@@ -67,9 +67,9 @@ impl Client {
 
     fn lose_bits(&self, state: &mut State, fid: Fid, bits: Bits) -> Going {
         let mut forget = Going::default();
-        state.inode(fid).covered = Covered::No;
         let dir = state.inode(fid).dir();
-        if bits.overlaps(Bits::PERM.union(Bits::UPDATE).union(Bits::LIST)) {
+        if bits.overlaps(DIR_ATTR.union(FILE_ATTR)) {
+            state.inode(fid).covered = Covered::No;
             forget.forget(Forget::Attributes { fid, dir });
         }
         if bits.contains(Bits::XATTR) {
