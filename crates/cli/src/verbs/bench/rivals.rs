@@ -87,7 +87,8 @@ impl Rivals {
         if let Some(link) = &link {
             let settings = link.settings();
             progress(Event::Line(format!(
-                "link between two network namespaces: {settings}"
+                "link between two network namespaces: {settings}; the server listens there with \
+                 --insecure: nothing is encrypted, but nobody else can reach it"
             )));
         }
         for rival in &self.systems {
@@ -181,7 +182,7 @@ impl Rivals {
             Rival::Tmpfs => measure(&mut Tmpfs::create(place.path(), MEMORY_BYTES)?),
             Rival::Local => match Ext4::create(place.path(), DISK_BYTES, DISK_INODES) {
                 Ok(mut ext4) => measure(&mut ext4),
-                Err(_) => measure(&mut Directory::new("local disk", place.path())),
+                Err(_) => measure(&mut Directory::new("local disk", place.path()).throwaway()),
             },
         }
     }
