@@ -217,16 +217,11 @@ const PREFIX: &str = "run-";
 /// Removes what killed measurements have left in `work`, unless something is still mounted there.
 pub fn remove_stale(work: &Path) {
     let mounted = fuse::kernel::mount::mounts().unwrap_or_default();
-    for entry in std::fs::read_dir(work).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let pid = name
-            .to_str()
-            .and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
-        let dead = pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists());
-        let Ok(path) = std::fs::canonicalize(entry.path()) else {
+    for path in bench::left_behind(work, PREFIX) {
+        let Ok(path) = std::fs::canonicalize(path) else {
             continue;
         };
-        if dead && !mounted.iter().any(|mount| mount.point.starts_with(&path)) {
+        if !mounted.iter().any(|mount| mount.point.starts_with(&path)) {
             // The next one to come tries again.
             let _ = std::fs::remove_dir_all(&path);
         }
