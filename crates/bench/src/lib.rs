@@ -10,6 +10,7 @@
 pub mod caches;
 pub mod error;
 pub mod interrupt;
+mod leftovers;
 pub mod link;
 pub mod local;
 mod mount_point;
@@ -24,6 +25,7 @@ pub mod workload;
 
 pub use error::{BenchError, Result};
 pub use interrupt::StopFlag;
+pub use leftovers::left_behind;
 pub use link::{Link, LinkConfig, LinkSettings, Namespace};
 pub use progress::{Event, Progress};
 pub use report::{Bound, Column, Line, Report, Sample, Verdict};

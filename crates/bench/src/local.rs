@@ -138,6 +138,7 @@ impl System for Tmpfs {
 pub struct Directory {
     name: String,
     path: PathBuf,
+    throwaway: bool,
 }
 
 impl Directory {
@@ -146,7 +147,14 @@ impl Directory {
         Directory {
             name: name.into(),
             path: path.into(),
+            throwaway: false,
         }
+    }
+
+    /// The caller removes it with all that is in it.
+    pub fn throwaway(mut self) -> Directory {
+        self.throwaway = true;
+        self
     }
 }
 
@@ -163,6 +171,10 @@ impl System for Directory {
         Ok(Cold::Impossible(
             "a directory cannot be unmounted and mounted again".into(),
         ))
+    }
+
+    fn is_throwaway(&self) -> bool {
+        self.throwaway
     }
 }
 

@@ -10,6 +10,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::error::{During, Result};
+use crate::leftovers::left_behind;
 use crate::mount_point::mounted_below;
 
 const PREFIX: &str = "glint-bench-";
@@ -20,30 +21,13 @@ const PID_FILE: &str = ".pid";
 /// A new directory in `base`, removed with its files on drop. What killed processes have left in
 /// `base` is removed first.
 pub(crate) fn own_directory(base: &Path) -> Result<TempDir> {
-    remove_stale(base);
+    for path in left_behind(base, PREFIX) {
+        remove(&path);
+    }
     tempfile::Builder::new()
         .prefix(&format!("{PREFIX}{}-", std::process::id()))
         .tempdir_in(base)
         .during(|| format!("making a directory in {}", base.display()))
-}
-
-fn remove_stale(base: &Path) {
-    let Ok(entries) = fs::read_dir(base) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        if entry.file_name().to_str().is_some_and(is_stale) {
-            remove(&entry.path());
-        }
-    }
-}
-
-fn is_stale(name: &str) -> bool {
-    let pid = name
-        .strip_prefix(PREFIX)
-        .and_then(|rest| rest.split('-').next())
-        .and_then(|pid| pid.parse::<u32>().ok());
-    pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
 }
 
 /// Ends the directory's daemons and its mounts, then removes its files; these only if nothing is

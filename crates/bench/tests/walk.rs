@@ -196,14 +196,17 @@ fn an_interrupt_ends_it_and_cleans_up() {
     let config = WalkConfig::new(tree(cache.path(), 200), StopFlag::new());
     let mut system = counting(base.path(), "sleep 600");
     let stop = config.stop.clone();
-    let mut on_progress = |event: Event| {
-        if matches!(&event, Event::Live(line) if line.contains("sync after tar")) {
-            stop.set();
-        }
+    let mut said = Vec::new();
+    let mut on_progress = |event: Event| match event {
+        Event::Live(line) if line.contains("sync after tar") => stop.set(),
+        Event::Live(_) => {}
+        Event::Line(line) => said.push(line),
     };
     let result = walk(&mut system, &config, &mut on_progress);
     assert!(matches!(result, Err(BenchError::Interrupted)));
     assert_eq!(entries(base.path()), 0);
+    let last = said.last().unwrap();
+    assert!(last.contains("interrupted: cleaning up"), "{last}");
 }
 
 #[test]

@@ -9,6 +9,8 @@ mod calls;
 mod client;
 mod cluster;
 pub mod executor;
+mod forgetting;
+mod giving_up;
 mod handles;
 mod io;
 pub mod kernel;

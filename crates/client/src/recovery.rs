@@ -10,10 +10,10 @@ use wire::mdt::{Access, SetAttr};
 
 use crate::cache::State;
 use crate::cache::inode::Covered;
-use crate::callbacks::Going;
 use crate::calls::attributes::changed_here;
 use crate::client::Client;
 use crate::executor::spawn;
+use crate::forgetting::Going;
 use crate::kernel::Forget;
 use crate::locks::Holder;
 use crate::stats::bump;

@@ -15,6 +15,10 @@ use crate::threads;
 
 /// How long one operation may take.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How often the watchdog looks.
+const TURN: Duration = Duration::from_millis(100);
+/// When this much passes between two looks, the whole machine stood still, and it counts for nobody.
+const STANDSTILL: Duration = Duration::from_secs(5);
 
 /// Watches operations and the processes that serve them.
 #[derive(Clone, Default)]
@@ -55,11 +59,25 @@ impl Watchdog {
         let dog = Watchdog::default();
         let thread = dog.clone();
         thread::spawn(move || {
+            let mut last = Instant::now();
             while thread.look() {
-                thread::sleep(Duration::from_millis(100));
+                thread::sleep(TURN);
+                let now = Instant::now();
+                thread.forgive(now - last);
+                last = now;
             }
         });
         dog
+    }
+
+    /// `passed` since the last look.
+    fn forgive(&self, passed: Duration) {
+        if passed > STANDSTILL {
+            let mut watched = self.lock();
+            for running in watched.running.values_mut() {
+                running.until += passed;
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Watched> {

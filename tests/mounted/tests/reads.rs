@@ -1,16 +1,17 @@
 //! Reads into pages that are locked in the kernel, while locks come and go (hazard 6).
-// SEMANTICS: op.read, op.close, op.mmap, cache.pages
+// SEMANTICS: op.read, op.close, op.mmap, op.fallocate, cache.pages
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use mounted::{Cluster, Mapping, count};
+use nix::fcntl::{FallocateFlags, fallocate};
 
 /// A close tells the MDT once all is durable, in the background: readers are under way by then.
 #[test]
@@ -99,4 +100,38 @@ fn a_store_is_seen_by_those_who_read_before_the_file_was_mapped() {
             assert_eq!(byte, [2], "round {round}");
         });
     }
+}
+
+/// What a read brings that overtook the punch on its way must not be kept.
+#[test]
+fn a_hole_that_was_punched_while_others_read_stays_a_hole() {
+    const BYTES: usize = 32 << 10;
+    let cluster = Cluster::with_mounts(1);
+    let path = cluster.root(0).join("file");
+    fs::write(&path, []).unwrap();
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    let rounds = count("MOUNTED_PUNCHES", 500);
+    let done = AtomicBool::new(false);
+    let _watch = cluster.watch(Duration::from_secs(120), "reads beside punches");
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut buffer = vec![0; BYTES];
+                while !done.load(Ordering::SeqCst) {
+                    file.read_at(&mut buffer, 0).unwrap();
+                }
+            });
+        }
+        let mut buffer = vec![0; BYTES];
+        let mut stale = 0;
+        for _ in 0..rounds {
+            file.write_all_at(&[7; BYTES], 0).unwrap();
+            let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+            fallocate(&file, flags, 0, BYTES as i64).unwrap();
+            file.read_exact_at(&mut buffer, 0).unwrap();
+            stale += u64::from(buffer.iter().any(|byte| *byte != 0));
+        }
+        done.store(true, Ordering::SeqCst);
+        assert_eq!(stale, 0, "of {rounds} rounds");
+    });
 }

@@ -14,6 +14,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 use super::interface::bring_up;
 use crate::error::{BenchError, During, Result};
+use crate::leftovers::left_behind;
 
 const DIRECTORY: &str = "/run/netns";
 const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
@@ -111,22 +112,9 @@ impl Drop for Bound {
 /// Removes the names that processes which were killed have left. Their devices and threads are
 /// already gone: the kernel removed them with the process.
 pub(crate) fn remove_stale() {
-    let Ok(entries) = fs::read_dir(DIRECTORY) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        if entry.file_name().to_str().is_some_and(is_stale) {
-            remove(&entry.path());
-        }
+    for path in left_behind(Path::new(DIRECTORY), PREFIX) {
+        remove(&path);
     }
-}
-
-fn is_stale(name: &str) -> bool {
-    let pid = name
-        .strip_prefix(PREFIX)
-        .and_then(|rest| rest.split('-').next())
-        .and_then(|pid| pid.parse::<u32>().ok());
-    pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
 }
 
 fn remove(path: &Path) {
@@ -161,19 +149,5 @@ fn unavailable(error: Errno) -> BenchError {
             doing: "making a network namespace".into(),
             source: error.into(),
         },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_names_of_dead_processes_are_stale() {
-        assert!(!is_stale(&format!("glint-{}-0a", std::process::id())));
-        // Above the kernel's largest process id.
-        assert!(is_stale("glint-4194305-0a"));
-        assert!(!is_stale("glint-x-a"));
-        assert!(!is_stale("other-4194305-a"));
     }
 }

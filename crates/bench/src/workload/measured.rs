@@ -93,7 +93,10 @@ pub(super) fn measure(
     };
     for number in 0..plan.runs.max(1) {
         let directory = WorkDirectory::create(measurement.system, number, plan.runs, plan.stop)?;
-        run(&mut measurement, directory.path())?;
+        let done = run(&mut measurement, directory.path());
+        // Files go with the directory, or with the system when the caller drops it.
+        (measurement.progress)(leaving(measurement.system.name(), plan.stop));
+        done?;
     }
     Ok(measurement.column)
 }
@@ -190,6 +193,16 @@ impl Measurement<'_, '_> {
         );
         (self.progress)(Event::Line(line));
         self.column.add(step, sample);
+    }
+}
+
+/// What follows a run: it can take as long as making the files did.
+fn leaving(name: &str, stop: &StopFlag) -> Event {
+    match stop.is_set() {
+        true => Event::Line(format!(
+            "interrupted: cleaning up; removing the files of {name} takes longest"
+        )),
+        false => Event::Live(format!("{name}: removing its files")),
     }
 }
 

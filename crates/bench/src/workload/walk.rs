@@ -233,15 +233,25 @@ impl Run {
             return Ok(false);
         };
         let name = Path::new(name);
-        let line = "putting the rest of the tree there directly";
-        (measurement.progress)(Event::Live(line.into()));
+        let system = measurement.system.name().to_owned();
         let mut command = quiet("tar");
         command
             .args(["-x", "-f"])
             .arg(tar)
             .arg("-C")
             .arg(door.join(name));
-        let ran = time(&mut command, COMPLETE_CAP, measurement.stop, &mut |_| {})?;
+        let progress = &mut *measurement.progress;
+        let ran = time(
+            &mut command,
+            COMPLETE_CAP,
+            measurement.stop,
+            &mut |elapsed| {
+                let seconds = elapsed.as_secs();
+                progress(Event::Live(format!(
+                    "{system}: putting the rest of the tree there, not over the link: {seconds} s"
+                )));
+            },
+        )?;
         let whole = ran.expect("tar", &[0])?.ending != Ending::Capped;
         // What the client knew of the directories is no longer so.
         Ok(whole && measurement.system.make_cold()? == Cold::Done)

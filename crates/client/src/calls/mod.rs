@@ -5,7 +5,7 @@ mod links;
 mod listing;
 mod lookup;
 mod make;
-mod open;
+pub(crate) mod open;
 mod space;
 mod xattr;
 

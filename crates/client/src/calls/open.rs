@@ -6,6 +6,7 @@ use wire::Cover;
 use wire::mdt::{Access, OpenHandle, Reply, Request, SetAttr};
 use wire::ost;
 
+use crate::cache::State;
 use crate::client::{Client, unexpected};
 use crate::executor::spawn;
 use crate::handles::{FileHandle, HandleId};
@@ -226,6 +227,18 @@ impl Client {
         Ok(handle)
     }
 
+    /// Files open here for reading without the MDT's knowledge: it must know before the name goes.
+    pub(crate) async fn register_reader(&self, fid: Fid) {
+        match self.register(fid, READING, true).await {
+            Ok(handle) => {
+                let mut state = self.lock();
+                let file = state.file(fid);
+                file.read_opens.push(handle);
+            }
+            Err(error) => tracing::warn!("{fid} is open here, but the MDT does not know: {error}"),
+        }
+    }
+
     /// One of the handle's descriptors was closed: what failed so far is told.
     pub async fn flush(&self, handle: HandleId) -> Result<(), FsError> {
         let mut state = self.lock();
@@ -362,4 +375,11 @@ impl Client {
         let answer = self.0.ost(target, ost::Request::Sync);
         answer.await.map(|_| ())
     }
+}
+
+/// The file is open here for reading and the MDT was not told.
+pub(crate) fn unregistered_readers(state: &mut State, fid: Fid) -> bool {
+    state.file_known(fid).is_some_and(|file| {
+        file.readers > 0 && file.read_opens.is_empty() && file.write_open.is_none()
+    })
 }

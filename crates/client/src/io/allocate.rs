@@ -65,8 +65,11 @@ impl Client {
             ticket,
             mtime: now,
         };
-        let (attr, transno) = self.0.change_object(target, request).await?;
+        let sent = self.0.change_object(target, request).await;
         let mut state = self.lock();
+        // Again: a read that overtook the request has brought what was there before it.
+        state.with_pages(fid, |file| file.pages.discard(range));
+        let (attr, transno) = sent?;
         let file = state.file(fid);
         file.sent(transno);
         file.content_changed(now);

@@ -129,19 +129,16 @@ impl ObjectFiles {
         range: ByteRange,
         flags: FallocateFlags,
     ) -> Result<()> {
-        if range.is_empty() {
-            return Ok(());
-        }
-        let done = fallocate(file, flags, range.start as i64, range.len() as i64);
+        let done = fallocated(file, range, flags);
         done.map_err(|errno| self.error(id, "allocate in it")(errno.into()))
     }
 
-    fn reserve(&self, id: ObjectId, range: ByteRange, flags: FallocateFlags) -> Result<()> {
-        if range.end > FILE_BYTES_MAX {
-            return Err(self.too_big(id));
+    /// The file in which `range` shall be allocated, made if need be.
+    fn with_room_for(&self, id: ObjectId, range: ByteRange) -> Result<Arc<File>> {
+        match range.end > FILE_BYTES_MAX {
+            true => Err(self.too_big(id)),
+            false => self.made(id),
         }
-        let file = self.made(id)?;
-        self.fallocate(id, &file, range, flags)
     }
 
     fn seek(&self, id: ObjectId, offset: u64, whence: Whence) -> Result<Option<u64>> {
@@ -215,6 +212,13 @@ fn read_up_to(file: &File, mut offset: u64, mut buffer: &mut [u8]) -> io::Result
     Ok(asked - buffer.len())
 }
 
+fn fallocated(file: &File, range: ByteRange, flags: FallocateFlags) -> nix::Result<()> {
+    match range.is_empty() {
+        true => Ok(()),
+        false => fallocate(file, flags, range.start as i64, range.len() as i64),
+    }
+}
+
 fn keep_size_flag(keep_size: bool) -> FallocateFlags {
     match keep_size {
         true => FallocateFlags::FALLOC_FL_KEEP_SIZE,
@@ -274,12 +278,21 @@ impl ObjectStore for ObjectFiles {
     }
 
     fn allocate(&self, id: ObjectId, range: ByteRange, keep_size: bool) -> Result<()> {
-        self.reserve(id, range, keep_size_flag(keep_size))
+        let file = self.with_room_for(id, range)?;
+        self.fallocate(id, &file, range, keep_size_flag(keep_size))
     }
 
     fn zero(&self, id: ObjectId, range: ByteRange, keep_size: bool) -> Result<()> {
+        let file = self.with_room_for(id, range)?;
         let flags = FallocateFlags::FALLOC_FL_ZERO_RANGE | keep_size_flag(keep_size);
-        self.reserve(id, range, flags)
+        match fallocated(&file, range, flags) {
+            // tmpfs cannot, but it can free and reserve, which comes to the same.
+            Err(Errno::EOPNOTSUPP) => {
+                self.punch(id, range)?;
+                self.allocate(id, range, keep_size)
+            }
+            done => done.map_err(|errno| self.error(id, "zero in it")(errno.into())),
+        }
     }
 
     fn seek_data(&self, id: ObjectId, offset: u64) -> Result<Option<u64>> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bench::{Event, Progress, Report, StopFlag, WalkConfig};
+use bench::{Progress, Report, StopFlag, WalkConfig};
 use clap::Args;
 
 use super::rivals::{Rival, Rivals, link_settings, remove_stale};
@@ -13,8 +13,8 @@ use super::walk::{Format, TreeSource, labels, show, title, walk_all};
 /// Watch Glint unpack, walk, search, copy and remove a real source tree over a slow link, beside
 /// Glint with prefetch off, sshfs over the same link, and the local disk.
 ///
-/// Takes about fifteen minutes. Nothing stays mounted or running, and all files but the source tree's
-/// tar file are removed; Ctrl-C at any point cleans up as well.
+/// Takes up to an hour, or a few minutes with `--tree 5000`. Nothing stays mounted or running, and
+/// all files but the source tree's tar file are removed; Ctrl-C at any point cleans up as well.
 #[derive(Args)]
 pub struct Demo {
     /// Where everything is stored meanwhile.
@@ -58,11 +58,6 @@ impl Demo {
             source,
         })?;
         remove_stale(&work);
-        progress(Event::Line(
-            "the server listens on the emulated link with --insecure: that is beyond loopback, and \
-             nothing is encrypted, but nobody else can reach it"
-                .to_owned(),
-        ));
         let tree = self.tree.obtain(&work.join("trees"), &stop, progress)?;
         let mut config = WalkConfig::new(tree, stop.clone());
         config.cap = Duration::from_secs(self.cap);

@@ -87,7 +87,8 @@ impl Rivals {
         if let Some(link) = &link {
             let settings = link.settings();
             progress(Event::Line(format!(
-                "link between two network namespaces: {settings}"
+                "link between two network namespaces: {settings}; the server listens there with \
+                 --insecure: nothing is encrypted, but nobody else can reach it"
             )));
         }
         for rival in &self.systems {
@@ -181,7 +182,7 @@ impl Rivals {
             Rival::Tmpfs => measure(&mut Tmpfs::create(place.path(), MEMORY_BYTES)?),
             Rival::Local => match Ext4::create(place.path(), DISK_BYTES, DISK_INODES) {
                 Ok(mut ext4) => measure(&mut ext4),
-                Err(_) => measure(&mut Directory::new("local disk", place.path())),
+                Err(_) => measure(&mut Directory::new("local disk", place.path()).throwaway()),
             },
         }
     }
@@ -216,16 +217,11 @@ const PREFIX: &str = "run-";
 /// Removes what killed measurements have left in `work`, unless something is still mounted there.
 pub fn remove_stale(work: &Path) {
     let mounted = fuse::kernel::mount::mounts().unwrap_or_default();
-    for entry in std::fs::read_dir(work).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let pid = name
-            .to_str()
-            .and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
-        let dead = pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists());
-        let Ok(path) = std::fs::canonicalize(entry.path()) else {
+    for path in bench::left_behind(work, PREFIX) {
+        let Ok(path) = std::fs::canonicalize(path) else {
             continue;
         };
-        if dead && !mounted.iter().any(|mount| mount.point.starts_with(&path)) {
+        if !mounted.iter().any(|mount| mount.point.starts_with(&path)) {
             // The next one to come tries again.
             let _ = std::fs::remove_dir_all(&path);
         }

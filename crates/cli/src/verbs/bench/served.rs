@@ -15,8 +15,6 @@ use crate::verbs::format::format;
 
 /// How long a process may take to be ready.
 const START_PATIENCE: Duration = Duration::from_secs(60);
-/// How long a server may take to make everything durable at its end.
-const STOP_PATIENCE: Duration = Duration::from_secs(20);
 const TURN: Duration = Duration::from_millis(20);
 
 /// A `glint` process with a log.
@@ -196,7 +194,8 @@ impl<'l> Served<'l> {
 
 impl Drop for Served<'_> {
     fn drop(&mut self) {
-        self.server.terminate(STOP_PATIENCE);
+        // To make durable what is thrown away would take a while.
+        self.server.terminate(Duration::ZERO);
     }
 }
 

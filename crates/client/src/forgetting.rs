@@ -1,0 +1,96 @@
+//! What the kernel must forget before a lock goes: attributes and pages at once, names as soon as
+//! it can.
+
+use base::{Fid, Name};
+
+use crate::cache::State;
+use crate::client::Client;
+use crate::executor::{Oneshot, join_all, oneshot, spawn};
+use crate::kernel::{Forget, ForgetName};
+
+/// What the kernel must forget before a lock goes.
+#[derive(Default)]
+pub(crate) struct Going {
+    whats: Vec<Forget>,
+    names: Vec<Oneshot<()>>,
+}
+
+impl Going {
+    pub fn forget(&mut self, what: Forget) {
+        if self.whats.last() != Some(&what) {
+            self.whats.push(what);
+        }
+    }
+
+    /// Waits until it has.
+    pub async fn gone(self, client: &Client) {
+        let whats = self.whats.into_iter();
+        join_all(whats.map(|what| client.0.forget(what)).collect()).await;
+        join_all(self.names).await;
+    }
+}
+
+impl Client {
+    /// The kernel shall forget a name that leads to `fid` no more. The attributes go at once, so
+    /// that who comes by the name must ask, and waits until the name is gone. So nobody waits for
+    /// that here, but where an answer would be seen by who did not come by the name: there only if
+    /// it takes long, as it does when a call in the directory waits for another mount which waits
+    /// for us.
+    pub(crate) fn forget_name(
+        &self,
+        state: &mut State,
+        dir: Fid,
+        name: Name,
+        fid: Fid,
+        going: &mut Going,
+    ) {
+        let Some(inode) = state.known_mut(fid) else {
+            return;
+        };
+        if inode.lookups == 0 {
+            return;
+        }
+        inode.name_misleads();
+        let waits = inode.is_directory() || inode.is_open();
+        going.forget(Forget::Attributes { fid, dir });
+        let late = self.forget_name_later(state, dir, name, fid);
+        if waits {
+            going.names.push(late);
+        }
+    }
+
+    /// The kernel forgets the name as soon as it can; who comes by it waits for that. Resolves when
+    /// it has, or when it takes long.
+    pub(crate) fn forget_name_later(
+        &self,
+        state: &mut State,
+        dir: Fid,
+        name: Name,
+        fid: Fid,
+    ) -> Oneshot<()> {
+        let inode = state.inode(fid);
+        inode.name_goes();
+        let expire = inode.is_directory();
+        let (tell, told) = oneshot();
+        let client = self.clone();
+        spawn(async move {
+            let (late, is_late) = oneshot();
+            let (done, forgotten) = oneshot();
+            let what = ForgetName { dir, name, expire };
+            client.0.kernel.forget_name(what, late, done);
+            if is_late.await.is_some()
+                && let Some(inode) = client.lock().known_mut(fid)
+            {
+                inode.name_late();
+            }
+            tell.send(());
+            forgotten.await;
+            let mut state = client.lock();
+            if let Some(inode) = state.known_mut(fid) {
+                inode.name_forgotten();
+            }
+            state.drop_if_idle(fid);
+        });
+        told
+    }
+}

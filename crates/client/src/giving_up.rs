@@ -1,0 +1,193 @@
+//! Locks on attributes and leases on their way back: answers being prepared lose their cover, the
+//! kernel forgets, then the lock goes. Locks on bytes are in `io::revoke`.
+
+use base::{Fid, LockHandle, Name};
+use dlm::{Bits, CacheInput, Cover, Keep, Mode, Release};
+use rpc::Urgency;
+use wire::mdt::Request;
+use wire::ost;
+
+use crate::cache::inode::Covered;
+use crate::cache::{DIR_ATTR, FILE_ATTR, State};
+use crate::calls::open::unregistered_readers;
+use crate::client::Client;
+use crate::executor::spawn;
+use crate::forgetting::Going;
+use crate::kernel::Forget;
+use crate::locks::{GivingUp, Holder};
+
+impl Client {
+    /// A lock is to be given back. Ends with the cancel or conversion.
+    pub(crate) fn start_giving_up(&self, going: GivingUp) {
+        let client = self.clone();
+        spawn(async move {
+            let GivingUp {
+                holder,
+                handle,
+                fid,
+                cover,
+                keep,
+            } = going;
+            match cover {
+                Cover::Range(range) => client.give_up_extent(holder, handle, fid, range).await,
+                Cover::Bits(bits) => {
+                    let exclusive = {
+                        let mut state = client.lock();
+                        state.file_known(fid).and_then(|file| file.exclusive) == Some(handle)
+                    };
+                    match exclusive {
+                        true => client.give_up_exclusive(handle, fid).await,
+                        false => client.give_up_bits(handle, fid, bits, keep).await,
+                    }
+                }
+            }
+        });
+    }
+
+    /// Part or all of a lock on attributes, or of a lease.
+    async fn give_up_bits(&self, handle: LockHandle, fid: Fid, bits: Bits, keep: Keep) {
+        let forget = {
+            let mut state = self.lock();
+            state.withdraw();
+            self.lose_bits(&mut state, fid, bits)
+        };
+        forget.gone(self).await;
+        let readers = unregistered_readers(&mut self.lock(), fid);
+        if readers && keep == Keep::Nothing {
+            self.register_reader(fid).await;
+        }
+        let mut state = self.lock();
+        state
+            .locks
+            .step(Holder::Mdt, CacheInput::Dropped { handle });
+        state.drop_if_idle(fid);
+        drop(state);
+        self.send_releases();
+    }
+
+    fn lose_bits(&self, state: &mut State, fid: Fid, bits: Bits) -> Going {
+        let mut forget = Going::default();
+        let dir = state.inode(fid).dir();
+        if bits.overlaps(DIR_ATTR.union(FILE_ATTR)) {
+            state.inode(fid).covered = Covered::No;
+            forget.forget(Forget::Attributes { fid, dir });
+        }
+        if bits.contains(Bits::XATTR) {
+            state.inode(fid).set_xattrs(None);
+        }
+        if !bits.overlaps(Bits::LEASE) {
+            return forget;
+        }
+        state.inode(fid).directory().withdrawn += 1;
+        if bits.contains(Bits::LIST) {
+            state.inode(fid).directory().forget_list();
+            forget.forget(Forget::Pages {
+                fid,
+                range: base::ByteRange::ALL,
+            });
+        }
+        let names: Vec<(Name, Fid)> = match bits.overlaps(Bits::NAMES.union(Bits::CHILD)) {
+            true => {
+                let directory = state.inode(fid).directory();
+                directory
+                    .names()
+                    .map(|(name, named)| (name.clone(), named.fid))
+                    .collect()
+            }
+            false => Vec::new(),
+        };
+        for (name, child) in names {
+            self.lose_child(state, fid, name, child, bits, &mut forget);
+        }
+        if bits.contains(Bits::CHILD) {
+            state.inode(fid).directory().child_epoch += 1;
+        }
+        if bits.contains(Bits::NAMES) {
+            state.inode(fid).directory().forget_all();
+        }
+        forget
+    }
+
+    /// A child of a directory whose lease goes.
+    fn lose_child(
+        &self,
+        state: &mut State,
+        dir: Fid,
+        name: Name,
+        child: Fid,
+        bits: Bits,
+        forget: &mut Going,
+    ) {
+        let Some(inode) = state.known_mut(child) else {
+            return;
+        };
+        if inode.lookups == 0 {
+            return;
+        }
+        if bits.contains(Bits::CHILD) && matches!(inode.covered, Covered::Parent { .. }) {
+            forget.forget(Forget::Attributes { fid: child, dir });
+        }
+        if bits.contains(Bits::NAMES) {
+            self.forget_name(state, dir, name, child, forget);
+        }
+    }
+
+    /// Sends what gives locks back, many in one message.
+    pub(crate) fn send_releases(&self) {
+        let max = base::limits::CANCEL_BATCH_MAX;
+        let batches = self.lock().locks.take_releases(max);
+        for (holder, releases) in batches {
+            let client = self.clone();
+            spawn(async move { client.release_locks(holder, releases).await });
+        }
+    }
+
+    async fn release_locks(&self, holder: Holder, releases: Vec<Release>) {
+        let cancelled = |release: &Release| match release {
+            Release::Cancel(handle) => Some(*handle),
+            _ => None,
+        };
+        let handles: Vec<_> = releases.iter().filter_map(cancelled).collect();
+        let shared = &self.0;
+        let (cluster, stats) = (&shared.cluster, &shared.stats);
+        let sent = match holder {
+            Holder::Mdt => {
+                let mut requests: Vec<Request> = releases.iter().filter_map(conversion).collect();
+                if !handles.is_empty() {
+                    requests.push(Request::Cancel { handles });
+                }
+                cluster
+                    .mdt_batch(stats, requests, Urgency::Urgent)
+                    .await
+                    .map(|_| ())
+            }
+            Holder::Ost(target) => {
+                let request = ost::Request::Cancel { handles };
+                let urgency = Urgency::Urgent;
+                cluster
+                    .ost(stats, target, request, urgency)
+                    .await
+                    .map(|_| ())
+            }
+        };
+        if let Err(error) = sent {
+            tracing::debug!("locks could not be given back: {error}");
+        }
+    }
+}
+
+fn conversion(release: &Release) -> Option<Request> {
+    let Release::Convert(handle, keep) = release else {
+        return None;
+    };
+    let (mode, bits) = match keep {
+        Keep::Bits(bits) => (Mode::PR, bits.0),
+        Keep::Mode(mode) => (*mode, u32::MAX),
+        Keep::Nothing => return None,
+    };
+    Some(Request::Convert {
+        handle: *handle,
+        mode: mode.index() as u8,
+        bits,
+    })
+}
