@@ -215,7 +215,7 @@ fn many_requests_in_a_frame_and_data_in_its_bulk_region() {
     );
     let reads = [read(0, 3, LockHandle(0)), read(3, 99, LockHandle(0))];
     let replies = peer.call_bulk(batch(&reads, &[])).wait().expect("answered");
-    assert_eq!(replies.bulk, b"onethree");
+    assert_eq!(replies.bulk, b"onethree"[..]);
     assert!(matches!(
         reply(&replies, 1),
         Reply::Read { bulk: (3, 5), .. }
@@ -275,7 +275,7 @@ fn a_writer_is_called_back_before_a_reader_is_served() {
         .call(batch(&[read(0, 99, lock.handle)], &[]))
         .wait()
         .expect("answered");
-    assert_eq!(replies.bulk, b"last");
+    assert_eq!(replies.bulk, b"last"[..]);
 }
 
 #[test]
