@@ -297,7 +297,7 @@ impl Rig {
             lock_mode: 0,
             under,
         };
-        self.ask(client, request, &[]).map(|answer| answer.data)
+        self.ask(client, request, &[]).map(|answer| answer.data.to_vec())
     }
 
     pub fn append(&mut self, client: ClientId, data: &[u8]) -> u64 {
