@@ -10,6 +10,7 @@ use base::{
     Transno,
 };
 use dlm::Mode;
+use gate::Gate;
 use layout::ObjectId;
 use oss::records::TABLES;
 use oss::serve::OstServer;
@@ -18,7 +19,6 @@ use rpc::{
     Address, Batch, CallbackResponder, ClientHandler, ClientUuid, LastCommitted, MemPort, Message,
     Peer, PeerConfig, Policy, ReplyBatch, ServedTarget, Server, ServerConfig,
 };
-use gate::Gate;
 use storage::{Kv, KvOptions, MemDisk, ObjectMemory, ObjectStore};
 use wire::mdt::WriteTicket;
 use wire::opcode;

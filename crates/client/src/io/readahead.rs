@@ -79,15 +79,14 @@ impl ReadAhead {
         self.ahead = end;
     }
 
-    /// The next stretch, once a quarter of the window is read: its bytes come while the reader has
-    /// the rest, and are asked for little by little.
+    /// The next stretch, once at most half a window is left ahead of the reader.
     fn fetch(&mut self, end: u64, size: u64) -> Option<ByteRange> {
         if self.in_order == 0 || self.window == 0 {
             return None;
         }
         let start = self.ahead.max(end);
         let stop = self.expected.saturating_add(self.window).min(size);
-        if start >= stop || start - end > self.window / 4 * 3 {
+        if start >= stop || start - end > self.window / 2 {
             return None;
         }
         self.ahead = stop;

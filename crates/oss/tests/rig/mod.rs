@@ -297,7 +297,8 @@ impl Rig {
             lock_mode: 0,
             under,
         };
-        self.ask(client, request, &[]).map(|answer| answer.data.to_vec())
+        self.ask(client, request, &[])
+            .map(|answer| answer.data.to_vec())
     }
 
     pub fn append(&mut self, client: ClientId, data: &[u8]) -> u64 {
