@@ -1,6 +1,7 @@
 //! The servers, and how to ask them.
 
 use base::{Disrupted, Fid, FsError, TargetIndex, Transno};
+use bytes::Bytes;
 use layout::ObjectId;
 use rpc::{Batch, CallFuture, Message, Peer, ReplyBatch, Urgency};
 use wire::{mdt, opcode, ost, status_from};
@@ -11,7 +12,7 @@ use crate::stats::Stats;
 #[derive(Debug)]
 pub(crate) struct OstAnswer {
     pub reply: ost::Reply,
-    pub bulk: Vec<u8>,
+    pub bulk: Bytes,
     pub transno: Transno,
 }
 

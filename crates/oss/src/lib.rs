@@ -23,4 +23,4 @@ pub use durability::{SYNC_INTERVAL, SyncTicket};
 pub use objects::TOMBSTONE_AGE;
 pub use oss::{Call, Oss};
 pub use outbox::{Answer, Outbox, Output};
-pub use syncer::{SyncWork, Syncer, Touched};
+pub use syncer::{ReadWork, SyncWork, Syncer, Touched};

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use base::limits::FILE_BYTES_MAX;
 use base::{ByteRange, FsError, Timestamp, Transno};
+use bytes::Bytes;
 use layout::ObjectId;
 use storage::{Batch, KeyRange, Kv, ObjectStat, ObjectStore, StorageError};
 use wire::mdt::{Space, WriteTicket};
@@ -30,6 +31,9 @@ use crate::syncer::Touched;
 pub const TOMBSTONE_AGE: Duration = Duration::from_secs(3600);
 /// Changed records kept in memory. Beyond: they go to the store without waiting for a sync.
 const CHANGED_RECORDS_MAX: usize = 65_536;
+/// From so many bytes on, copying them out of memory takes longer than another thread takes to
+/// wake up.
+const SLOW_BYTES_MIN: usize = 64 << 10;
 /// Objects whose bytes wait to be removed. Beyond: they are removed at once, and all wait for it.
 const DYING_MAX: usize = 65_536;
 /// Tombstones looked at in one step of their ageing.
@@ -117,15 +121,17 @@ impl Objects {
     }
 
     /// Up to `len` bytes at `offset`; fewer at the end of the object.
-    pub fn read(&self, id: ObjectId, offset: u64, len: u32) -> Outcome<Vec<u8>> {
+    pub fn read(&self, id: ObjectId, offset: u64, len: u32) -> Outcome<Bytes> {
         let rest = self.size(id)?.saturating_sub(offset);
-        let mut data = vec![0; rest.min(u64::from(len)) as usize];
-        if data.is_empty() {
-            return Ok(data);
+        match rest.min(u64::from(len)) as usize {
+            0 => Ok(Bytes::new()),
+            len => Ok(self.store.read_shared(stored(id), offset, len)?),
         }
-        let read = self.store.read(stored(id), offset, &mut data)?;
-        data.truncate(read);
-        Ok(data)
+    }
+
+    /// Reading `len` bytes at `offset` takes its time: they are many, or have to come from a disk.
+    pub fn is_slow(&self, id: ObjectId, offset: u64, len: usize) -> Outcome<bool> {
+        Ok(len >= SLOW_BYTES_MIN || self.store.is_cold(stored(id), offset, len)?)
     }
 
     /// The ticket gives the right to change the object: it is of the current layout, and of a

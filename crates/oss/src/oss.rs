@@ -19,7 +19,7 @@ use crate::objects::{Change, Objects};
 use crate::ops::{Allocate, Append, Read, Seek, Truncate, Write, allocate, glimpse, seek};
 use crate::outbox::{Answer, Outbox, Output};
 use crate::records::History;
-use crate::syncer::SyncWork;
+use crate::syncer::{ReadWork, SyncWork};
 
 /// A request, as it came.
 #[derive(Debug)]
@@ -66,6 +66,8 @@ pub(crate) enum Step {
     Park(Job, Need),
     /// It waits for everything so far to be durable.
     Sync,
+    /// The bytes are read outside, and the answer comes from there.
+    Read(ReadWork),
 }
 
 /// What a parked request waits for.
@@ -99,6 +101,8 @@ pub struct Oss {
     /// The highest number that modifications of this life may have.
     reserved: Transno,
     last_ageing: Tick,
+    /// Bytes being read outside, of each client that reads.
+    pub(crate) reading: BTreeMap<ClientId, usize>,
     stopped: bool,
 }
 
@@ -121,6 +125,7 @@ impl Oss {
             glimpses: BTreeMap::new(),
             callbacks: 0,
             last_ageing: Tick::default(),
+            reading: BTreeMap::new(),
             stopped: false,
         })
     }
@@ -216,6 +221,11 @@ impl Oss {
             Err(error) => self.note_failure(&Failure::Storage(error), out),
         }
         self.finish(now, out);
+    }
+
+    /// The store below did not do what it was to do outside.
+    pub fn failed(&mut self, error: StorageError, out: &mut Outbox) {
+        self.note_failure(&Failure::Storage(error), out);
     }
 
     /// The target is about to end: starts a sync of all that is not durable, once the running one
@@ -378,6 +388,10 @@ impl Oss {
                 }
             }
             Ok(Step::Park(job, need)) => self.park(now, caller, job, need),
+            Ok(Step::Read(work)) => {
+                let Caller { client, tag } = caller;
+                out.push(Output::ReadWanted { client, tag, work });
+            }
             Err(failure) => {
                 reply(out, caller, Err(failure.told()), Transno(0));
                 self.note_failure(&failure, out);
@@ -442,6 +456,7 @@ impl Oss {
         self.parked
             .retain(|_, parked| parked.caller.client != client);
         self.glimpses.retain(|(whose, _), _| *whose != client);
+        self.reading.remove(&client);
         self.durability.forget(|caller| caller.client == client);
     }
 

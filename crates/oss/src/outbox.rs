@@ -1,11 +1,12 @@
 //! What the core wants done, in order.
 
 use base::{ClientId, FsError, Transno};
+use bytes::Bytes;
 use layout::ObjectId;
 use wire::ost::{Callback, Reply};
 
 use crate::durability::SyncTicket;
-use crate::syncer::SyncWork;
+use crate::syncer::{ReadWork, SyncWork};
 
 /// Outputs, oldest first.
 pub type Outbox = Vec<Output>;
@@ -45,6 +46,16 @@ pub enum Output {
         /// What to hand to it.
         work: SyncWork,
     },
+    /// Run [`crate::Syncer::read`] with this, answer the request with what it gives, and call
+    /// [`crate::Oss::read_done`].
+    ReadWanted {
+        /// Whose.
+        client: ClientId,
+        /// Which, as the caller of `handle` named it.
+        tag: u64,
+        /// What to hand to it.
+        work: ReadWork,
+    },
     /// Run [`crate::Syncer::remove`] with these, in any portions, and call
     /// [`crate::Oss::removed`] with each.
     RemoveWanted {
@@ -64,14 +75,14 @@ pub struct Answer {
     /// Its `bulk` field counts from the start of `data`.
     pub reply: Reply,
     /// For the bulk region.
-    pub data: Vec<u8>,
+    pub data: Bytes,
 }
 
 impl From<Reply> for Answer {
     fn from(reply: Reply) -> Answer {
         Answer {
             reply,
-            data: Vec::new(),
+            data: Bytes::new(),
         }
     }
 }

@@ -1,11 +1,12 @@
 //! The target on a network: requests are decoded and handed to the core, what comes out is encoded;
-//! syncs and removals run on threads of their own.
+//! syncs, removals and reads of what is not at hand run on threads of their own.
 //!
 //! The sub-requests of a frame start in their order, none waiting for the one before to be
 //! answered; the frame is answered when all are. A client that needs one to be done before the
 //! next starts sends two frames.
 
 mod packed;
+mod reads;
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,7 +26,10 @@ use crate::durability::SyncTicket;
 use crate::oss::{Call, Oss};
 use crate::outbox::{Answer, Outbox, Output};
 use crate::syncer::{SyncWork, Syncer};
+use reads::{Reads, WantedRead};
 
+/// Threads that read: while some wait for the disk, others send.
+const READERS: usize = 4;
 /// Objects removed between two looks at the core.
 const REMOVALS_AT_ONCE: usize = 256;
 
@@ -42,6 +46,8 @@ pub enum Event {
     Synced(SyncTicket, Result<(), StorageError>),
     /// The bytes of these objects were removed, or not.
     Removed(Vec<ObjectId>, Result<(), StorageError>),
+    /// The store below failed to read.
+    Failed(StorageError),
 }
 
 /// What takes its time.
@@ -50,6 +56,8 @@ pub enum Chore {
     Sync(SyncTicket, SyncWork),
     /// Removes the bytes of objects.
     Remove(Vec<ObjectId>),
+    /// Reads.
+    Read(WantedRead),
 }
 
 /// Chores that wait for their threads.
@@ -58,6 +66,7 @@ struct Chores {
     queue: Mutex<Queue>,
     /// There is a chore, or the end has come.
     wake: Condvar,
+    reads: Reads,
 }
 
 #[derive(Default)]
@@ -86,6 +95,12 @@ impl OstServer {
             chores,
             threads: Mutex::default(),
         };
+        for number in 0..READERS {
+            let reader = syncer.clone();
+            server.spawn(&format!("ost-read-{number}"), move |chores, serving| {
+                run_reads(chores, serving, &reader);
+            })?;
+        }
         let (syncs, removals) = (syncer.clone(), syncer);
         server.spawn("ost-sync", move |chores, serving| {
             run_syncs(chores, serving, &syncs);
@@ -127,6 +142,7 @@ impl OstServer {
                 .with(|oss, moment, out| oss.sync_now(moment.now, out));
             lock(&self.chores.queue).ending = true;
             self.chores.wake.notify_all();
+            self.chores.reads.end();
             for thread in lock(&self.threads).drain(..) {
                 if thread.join().is_err() {
                     tracing::error!("a thread of the target panicked");
@@ -147,6 +163,7 @@ impl Chores {
     fn add(&self, chore: Chore) {
         let mut queue = lock(&self.queue);
         match chore {
+            Chore::Read(read) => return self.reads.add(read),
             Chore::Sync(ticket, work) => queue.sync = Some((ticket, work)),
             Chore::Remove(objects) => queue.removals.extend(objects),
         }
@@ -193,6 +210,18 @@ fn run_removals(chores: &Chores, serving: &Serving<Oss>, syncer: &Syncer) {
         let result = syncer.remove(&objects);
         let event = Event::Removed(objects, result);
         serving.with(|oss, moment, out| oss.hear(moment, event, out));
+    }
+}
+
+fn run_reads(chores: &Chores, serving: &Serving<Oss>, reader: &Syncer) {
+    while let Some(WantedRead { client, tag, work }) = chores.reads.next() {
+        let result = reader.read(&work);
+        let failed = result.as_ref().err().cloned();
+        let answer = result.map_err(|error| FsError::from(&error));
+        serving.answer(tag, answer, |oss| oss.read_done(client, &work));
+        if let Some(error) = failed {
+            serving.hear(Event::Failed(error));
+        }
     }
 }
 
@@ -254,6 +283,7 @@ impl Machine for Oss {
             Event::Synced(ticket, Ok(())) => self.synced(moment.now, ticket, out),
             Event::Synced(_, Err(error)) => self.sync_failed(&error, out),
             Event::Removed(objects, result) => self.removed(moment.now, &objects, result, out),
+            Event::Failed(error) => self.failed(error, out),
         }
     }
 
@@ -292,6 +322,9 @@ impl Machine for Oss {
             Output::Evict { client } => Effect::Evict { client },
             Output::SyncWanted { ticket, work } => Effect::Chore(Chore::Sync(ticket, work)),
             Output::RemoveWanted { objects } => Effect::Chore(Chore::Remove(objects)),
+            Output::ReadWanted { client, tag, work } => {
+                Effect::Chore(Chore::Read(WantedRead { client, tag, work }))
+            }
             Output::Stop { reason } => Effect::Stop { reason },
         }
     }
@@ -317,12 +350,13 @@ fn request_in(message: &Message, room: usize) -> Result<Request, FsError> {
     }
 }
 
-/// Bytes of file data that an output holds.
+/// Bytes of file data that an output holds, or will.
 fn data_bytes(output: &Output) -> usize {
     match output {
         Output::Reply {
             result: Ok(answer), ..
         } => answer.data.len(),
+        Output::ReadWanted { work, .. } => work.len,
         _ => 0,
     }
 }

@@ -1,12 +1,14 @@
 //! What takes its time, and so is done outside the core: making modifications durable, removing
-//! bytes.
+//! bytes, reading them.
 
 use std::sync::Arc;
 
 use layout::ObjectId;
 use storage::{Batch, Kv, ObjectStore, StorageError};
+use wire::ost::{ObjectAttr, Reply};
 
 use crate::objects::stored;
+use crate::outbox::Answer;
 use crate::records::{HISTORY_KEY, History, META};
 
 /// Objects synced one by one. Beyond: the whole store, which on a shared disk takes along whatever
@@ -20,6 +22,19 @@ pub struct SyncWork {
     pub history: History,
     /// The objects.
     pub touched: Touched,
+}
+
+/// Bytes to be read under a lock of the client's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadWork {
+    /// Of what.
+    pub object: ObjectId,
+    /// From where on.
+    pub offset: u64,
+    /// How many; the object has them all, or had.
+    pub len: usize,
+    /// For the answer.
+    pub attr: ObjectAttr,
 }
 
 /// Objects written or removed since the last sync began.
@@ -42,7 +57,7 @@ impl Touched {
     }
 }
 
-/// Does that work. Syncs run one at a time; removals may run beside them.
+/// Does that work. Syncs run one at a time; removals and reads may run beside them.
 #[derive(Debug, Clone)]
 pub struct Syncer {
     store: Arc<dyn ObjectStore>,
@@ -68,6 +83,18 @@ impl Syncer {
         let mut batch = Batch::new();
         batch.put(META, HISTORY_KEY, work.history.encode());
         self.kv.wait_durable(self.kv.commit(batch)?)
+    }
+
+    /// Reads. What the object no longer has is missing from the answer.
+    pub fn read(&self, work: &ReadWork) -> Result<Answer, StorageError> {
+        let id = stored(work.object);
+        let data = self.store.read_shared(id, work.offset, work.len)?;
+        let reply = Reply::Read {
+            bulk: (0, data.len() as u32),
+            grant: None,
+            attr: work.attr,
+        };
+        Ok(Answer { reply, data })
     }
 
     /// Removes the bytes of objects that have a tombstone.

@@ -251,7 +251,7 @@ impl World {
                     .expect("the lock covers it")
             }
         };
-        let mut bytes = answer.data;
+        let mut bytes = answer.data.to_vec();
         bytes.resize(place.len() as usize, 0);
         for (offset, byte) in self.clients[client].dirty.range(place.start..place.end) {
             bytes[(offset - place.start) as usize] = *byte;

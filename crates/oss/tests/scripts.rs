@@ -70,7 +70,7 @@ fn a_cold_read_brings_its_lock_along_if_that_is_free() {
     };
     assert_eq!(
         (answer.data, bulk, attr.size),
-        (b"bytes".to_vec(), (0, 5), 5)
+        (b"bytes"[..].into(), (0, 5), 5)
     );
     assert_eq!(rig.read(B, grant.handle, 1, 2), Ok(b"yt".to_vec()));
     let answer = rig.ask(A, wish(PW), &[]).expect("no error");

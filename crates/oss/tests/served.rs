@@ -1,5 +1,7 @@
 //! A served target and two real peers, inside one process: the same frames as over a network.
 
+mod gate;
+
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -8,6 +10,7 @@ use base::{
     Transno,
 };
 use dlm::Mode;
+use gate::Gate;
 use layout::ObjectId;
 use oss::records::TABLES;
 use oss::serve::OstServer;
@@ -16,7 +19,7 @@ use rpc::{
     Address, Batch, CallbackResponder, ClientHandler, ClientUuid, LastCommitted, MemPort, Message,
     Peer, PeerConfig, Policy, ReplyBatch, ServedTarget, Server, ServerConfig,
 };
-use storage::{Kv, KvOptions, MemDisk, ObjectMemory};
+use storage::{Kv, KvOptions, MemDisk, ObjectMemory, ObjectStore};
 use wire::mdt::WriteTicket;
 use wire::opcode;
 use wire::ost::{Callback, CallbackReply, ExtentGrant, ObjectAttr, Reply, Request};
@@ -35,8 +38,12 @@ struct Cluster {
 
 impl Cluster {
     fn new() -> Cluster {
+        Cluster::over(Arc::new(ObjectMemory::new(1 << 40)))
+    }
+
+    fn over(store: Arc<dyn ObjectStore>) -> Cluster {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-        let (disk, store) = (MemDisk::new(), Arc::new(ObjectMemory::new(1 << 40)));
+        let disk = MemDisk::new();
         Kv::create(disk.clone()).expect("memory");
         let kv = Arc::new(Kv::open(disk, &TABLES, KvOptions::new("OST0")).expect("memory"));
         let oss = Oss::open(store.clone(), kv.clone(), dlm::Limits::default()).expect("fresh");
@@ -215,7 +222,7 @@ fn many_requests_in_a_frame_and_data_in_its_bulk_region() {
     );
     let reads = [read(0, 3, LockHandle(0)), read(3, 99, LockHandle(0))];
     let replies = peer.call_bulk(batch(&reads, &[])).wait().expect("answered");
-    assert_eq!(replies.bulk, b"onethree");
+    assert_eq!(replies.bulk, b"onethree"[..]);
     assert!(matches!(
         reply(&replies, 1),
         Reply::Read { bulk: (3, 5), .. }
@@ -275,7 +282,7 @@ fn a_writer_is_called_back_before_a_reader_is_served() {
         .call(batch(&[read(0, 99, lock.handle)], &[]))
         .wait()
         .expect("answered");
-    assert_eq!(replies.bulk, b"last");
+    assert_eq!(replies.bulk, b"last"[..]);
 }
 
 #[test]
@@ -290,6 +297,75 @@ fn who_says_goodbye_leaves_no_lock_behind() {
     a.close();
     locked(waiting.wait());
     drop(b);
+    cluster.server.stop();
+    cluster.ost.stop();
+    assert_eq!(cluster.ost.stopped(), None);
+}
+
+#[test]
+fn a_read_that_waits_for_the_disk_holds_up_nobody() {
+    let gate = Arc::new(Gate::default());
+    let cluster = Cluster::over(gate.clone());
+    let holder = Arc::<Holder>::default();
+    let (a, b) = (
+        cluster.peer(1, holder.clone()),
+        cluster.peer(2, Arc::default()),
+    );
+    let written = a.call(batch(&[write(0, (0, 4), LockHandle(0))], b"data"));
+    written.wait().expect("answered");
+    let lock = locked(a.call(enqueue(Mode::PR)).wait());
+    // One read more than there are threads for them.
+    let reads: Vec<_> = (0..5)
+        .map(|_| a.call_bulk(batch(&[read(1, 99, lock.handle)], &[])))
+        .collect();
+    gate.wait_for_readers(4);
+
+    for peer in [&a, &b] {
+        let stat = peer.call(batch(&[Request::StatFs], &[])).wait();
+        assert!(matches!(
+            reply(&stat.expect("answered"), 0),
+            Reply::Space(_)
+        ));
+    }
+    let waiting = b.call(enqueue(Mode::PW));
+    assert!(matches!(
+        holder.wait_for_callback(),
+        Callback::Blocking { .. }
+    ));
+
+    gate.open();
+    for slow in reads {
+        let replies = slow.wait().expect("answered");
+        assert!(matches!(
+            reply(&replies, 0),
+            Reply::Read { bulk: (0, 3), grant: None, attr } if attr.size == 4
+        ));
+        assert_eq!(replies.bulk, b"ata"[..]);
+    }
+    let handles = vec![lock.handle];
+    a.call_urgent(batch(&[Request::Cancel { handles }], &[]))
+        .wait()
+        .expect("answered");
+    locked(waiting.wait());
+}
+
+#[test]
+fn who_goes_while_the_disk_reads_for_it_leaves_nothing_behind() {
+    let gate = Arc::new(Gate::default());
+    let cluster = Cluster::over(gate.clone());
+    let (a, b) = (
+        cluster.peer(1, Arc::default()),
+        cluster.peer(2, Arc::default()),
+    );
+    let written = a.call(batch(&[write(0, (0, 4), LockHandle(0))], b"data"));
+    written.wait().expect("answered");
+    let lock = locked(a.call(enqueue(Mode::PR)).wait());
+    let slow = a.call_bulk(batch(&[read(0, 4, lock.handle)], &[]));
+    gate.wait_for_readers(1);
+    a.close();
+    assert!(slow.wait().is_err());
+    locked(b.call(enqueue(Mode::PW)).wait());
+    gate.open();
     cluster.server.stop();
     cluster.ost.stop();
     assert_eq!(cluster.ost.stopped(), None);

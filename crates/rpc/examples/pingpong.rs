@@ -27,7 +27,7 @@ impl Service for Echo {
         });
         responder.reply(ReplyBatch {
             replies: replies.collect(),
-            bulk: batch.bulk,
+            bulk: batch.bulk.into(),
             transno: Transno(0),
         });
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use base::Transno;
+use bytes::Bytes;
 use wire::frame::{Payload, Sub};
 
 /// One request inside a batch, or one callback.
@@ -48,7 +49,7 @@ pub struct ReplyBatch {
     /// The answers; fewer than requests where the service stopped early.
     pub replies: Vec<ReplyMessage>,
     /// Raw file data that the answers point into.
-    pub bulk: Vec<u8>,
+    pub bulk: Bytes,
     /// The last change that the batch made. Zero: none.
     pub transno: Transno,
 }
@@ -76,7 +77,7 @@ impl From<Message> for Payload {
     fn from(message: Message) -> Payload {
         Payload {
             subs: vec![message.into()],
-            bulk: Vec::new(),
+            bulk: Bytes::new(),
         }
     }
 }
@@ -85,7 +86,7 @@ impl From<Batch> for Payload {
     fn from(batch: Batch) -> Payload {
         Payload {
             subs: batch.messages.into_iter().map(Sub::from).collect(),
-            bulk: batch.bulk,
+            bulk: batch.bulk.into(),
         }
     }
 }
@@ -95,7 +96,7 @@ impl From<Arc<Payload>> for Batch {
         let payload = Arc::unwrap_or_clone(payload);
         Batch {
             messages: payload.subs.into_iter().map(Message::from).collect(),
-            bulk: payload.bulk,
+            bulk: payload.bulk.into(),
         }
     }
 }

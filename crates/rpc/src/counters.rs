@@ -136,7 +136,7 @@ mod tests {
         let mut frame = Frame::bare(Header::new(FrameKind::Request));
         frame.payload = Payload {
             subs: vec![sub(0x20, 3), sub(0x20, 3), sub(0x30, 1)],
-            bulk: Vec::new(),
+            bulk: Default::default(),
         }
         .into();
         let counters = Counters::default();

@@ -213,6 +213,20 @@ impl<M: Machine> Serving<M> {
         self.with_state(|state, moment, out| act(&mut state.machine, moment, out));
     }
 
+    /// Answers a request that the machine has left to be answered from outside, and that changed
+    /// nothing. `tell` tells the machine, which is not held while the answer is sent: sending much
+    /// takes its time, and nothing may depend on the order of this answer and of others.
+    pub fn answer(&self, tag: u64, answer: M::Answer, tell: impl FnOnce(&mut M)) {
+        let mut state = lock(&self.state);
+        tell(&mut state.machine);
+        let frame = state.frames.answer(tag, answer, Transno(0));
+        drop(state);
+        self.empty_inbox();
+        if let Some(frame) = frame {
+            frame.send::<M>();
+        }
+    }
+
     fn strong(&self) -> Arc<Serving<M>> {
         self.myself
             .upgrade()
@@ -286,9 +300,7 @@ impl<M: Machine> Serving<M> {
                 transno,
             } => {
                 if let Some(frame) = state.frames.answer(tag, answer, transno) {
-                    let transno = frame.transno;
-                    let reply = M::pack(frame.answers);
-                    frame.responder.reply(ReplyBatch { transno, ..reply });
+                    frame.send::<M>();
                 }
             }
             Effect::CallBack {

@@ -1,12 +1,16 @@
 //! The bytes of objects, behind one small trait; files of the local file system hold them.
 
+mod buffers;
 mod descriptors;
+mod direct;
 mod files;
 mod memory;
+mod page_cache;
 
 use std::fmt;
 
 use base::{ByteRange, Fid};
+use bytes::Bytes;
 
 pub use files::ObjectFiles;
 pub use memory::ObjectMemory;
@@ -91,6 +95,18 @@ pub trait ObjectStore: fmt::Debug + Send + Sync {
     /// Reads at `offset`; says how many bytes: fewer than asked for at the end, none where there
     /// is no such object.
     fn read(&self, id: ObjectId, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+    /// The same to memory of its own, by the way that suits the place and its size. `len` is not
+    /// more than the object has from there on, or memory is wasted.
+    fn read_shared(&self, id: ObjectId, offset: u64, len: usize) -> Result<Bytes> {
+        let mut data = vec![0; len];
+        let count = self.read(id, offset, &mut data)?;
+        data.truncate(count);
+        Ok(data.into())
+    }
+    /// These bytes have to come from a disk. Where nobody knows: no.
+    fn is_cold(&self, _id: ObjectId, _offset: u64, _len: usize) -> Result<bool> {
+        Ok(false)
+    }
     /// Writes all of `data` at `offset`. Creates the object.
     fn write(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<()>;
     /// Cuts or grows it to `size`; new bytes are zero and take no space. Creates the object.

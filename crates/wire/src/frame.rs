@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use base::limits::{FRAME_BYTES_MAX, FRAME_REQUESTS_MAX};
 use base::{Transno, Xid};
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -147,7 +148,7 @@ pub struct Payload {
     /// The sub-messages, in order.
     pub subs: Vec<Sub>,
     /// Raw file data.
-    pub bulk: Vec<u8>,
+    pub bulk: Bytes,
 }
 
 impl Payload {
@@ -378,7 +379,8 @@ impl Frame {
     }
 
     /// The inverse of [`Frame::encode`]: `head` is header and body, `bulk` what followed them.
-    pub fn decode(head: &[u8], bulk: Vec<u8>) -> Result<Frame, FrameError> {
+    pub fn decode(head: &[u8], bulk: impl Into<Bytes>) -> Result<Frame, FrameError> {
+        let bulk = bulk.into();
         let (raw, body) = RawHeader::ref_from_prefix(head).map_err(|_| FrameError::Truncated)?;
         let kind = raw.check()?;
         let lengths = lengths(head, FRAME_BYTES_MAX)?;

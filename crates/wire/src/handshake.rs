@@ -268,7 +268,7 @@ impl Handshake {
             header: Header::new(FrameKind::Handshake),
             payload: Arc::new(Payload {
                 subs,
-                bulk: Vec::new(),
+                bulk: bytes::Bytes::new(),
             }),
         }
     }

@@ -248,7 +248,7 @@ impl Client {
         let ost::Reply::Read { bulk, .. } = answer.reply else {
             return Err(unexpected(&answer.reply));
         };
-        part(answer.bulk.into(), bulk)
+        part(answer.bulk, bulk)
     }
 
     /// A short answer is a hole up to the end of file: zeros.
@@ -305,7 +305,7 @@ impl Client {
         let Some(grant) = grant else {
             return self.enqueue(fid, mode, By::Read).await;
         };
-        let bytes = part(answer.bulk.into(), bulk)?;
+        let bytes = part(answer.bulk, bulk)?;
         let mut state = self.lock();
         take_extent(&mut state, fid, target, &grant, attr);
         state.with_pages(fid, |file| file.pages.fill(range.start, &bytes, asked));

@@ -2,6 +2,7 @@
 
 use base::FsError;
 use base::limits::BULK_BYTES_MAX;
+use bytes::{Bytes, BytesMut};
 use rpc::{ReplyBatch, ReplyMessage};
 use wire::ost::Reply;
 
@@ -23,14 +24,16 @@ pub(super) fn packed(answers: impl IntoIterator<Item = Result<Answer, FsError>>)
     batch
 }
 
-fn packed_one(Answer { mut reply, data }: Answer, bulk: &mut Vec<u8>) -> ReplyMessage {
+fn packed_one(Answer { mut reply, data }: Answer, bulk: &mut Bytes) -> ReplyMessage {
     if let Reply::Read { bulk: place, .. } = &mut reply {
         place.0 = bulk.len() as u32;
     }
     if bulk.is_empty() {
         *bulk = data;
-    } else {
-        bulk.extend_from_slice(&data);
+    } else if !data.is_empty() {
+        let mut all = BytesMut::from(std::mem::take(bulk));
+        all.extend_from_slice(&data);
+        *bulk = all.freeze();
     }
     ReplyMessage {
         status: 0,
@@ -59,7 +62,7 @@ mod tests {
         };
         Ok(Answer {
             reply,
-            data: data.to_vec(),
+            data: Bytes::copy_from_slice(data),
         })
     }
 
@@ -72,7 +75,7 @@ mod tests {
             read(b"three"),
         ];
         let batch = packed(answers);
-        assert_eq!(batch.bulk, b"onethree");
+        assert_eq!(batch.bulk, b"onethree"[..]);
         assert_eq!(
             wire::status_from(batch.replies[1].status),
             Err(FsError::Stale)

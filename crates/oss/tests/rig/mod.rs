@@ -141,6 +141,12 @@ impl Rig {
                 Output::Evict { client } => self.evicted.push(client),
                 Output::SyncWanted { ticket, work } => self.syncs.push((ticket, work)),
                 Output::RemoveWanted { objects } => self.removals.push(objects),
+                Output::ReadWanted { client, tag, work } => {
+                    let result = self.syncer.read(&work).map_err(|e| FsError::from(&e));
+                    self.oss.read_done(client, &work);
+                    let twice = self.replies.insert(tag, (result, Transno(0)));
+                    assert!(twice.is_none(), "answered twice");
+                }
                 Output::Stop { reason } => self.stopped.push(reason),
             }
         }
@@ -291,7 +297,8 @@ impl Rig {
             lock_mode: 0,
             under,
         };
-        self.ask(client, request, &[]).map(|answer| answer.data)
+        self.ask(client, request, &[])
+            .map(|answer| answer.data.to_vec())
     }
 
     pub fn append(&mut self, client: ClientId, data: &[u8]) -> u64 {

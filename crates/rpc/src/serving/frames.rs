@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use base::limits::FRAME_REQUESTS_MAX;
 use base::{ClientId, Transno};
 
+use super::Machine;
 use crate::batch::ReplyBatch;
 use crate::server::Responder;
 
@@ -33,6 +34,16 @@ pub(super) struct Complete<A> {
 pub(super) struct Frames<A> {
     pending: HashMap<u64, Pending<A>>,
     last: u64,
+}
+
+impl<A> Complete<A> {
+    pub(super) fn send<M: Machine<Answer = A>>(self) {
+        let reply = M::pack(self.answers);
+        self.responder.reply(ReplyBatch {
+            transno: self.transno,
+            ..reply
+        });
+    }
 }
 
 impl<A> Default for Frames<A> {

@@ -545,7 +545,7 @@ fn a_large_reply_that_changed_nothing_is_made_again() {
     let large = |transno| Stored {
         payload: Arc::new(Payload {
             subs: Vec::new(),
-            bulk: vec![0; base::limits::STORED_REPLY_BYTES_MAX],
+            bulk: vec![0; base::limits::STORED_REPLY_BYTES_MAX].into(),
         }),
         transno: Transno(transno),
     };

@@ -187,12 +187,12 @@ impl Service for TestServiceHandle {
             Some(READ) => {
                 let bytes = u32::from_le_bytes(batch.messages[0].body[..4].try_into().unwrap());
                 let mut reply = reply_of([Vec::new()]);
-                reply.bulk = vec![7; bytes as usize];
+                reply.bulk = vec![7; bytes as usize].into();
                 responder.reply(reply);
             }
             _ => {
                 let mut reply = reply_of(batch.messages.into_iter().map(|message| message.body));
-                reply.bulk = batch.bulk;
+                reply.bulk = batch.bulk.into();
                 responder.reply(reply);
             }
         }

@@ -9,12 +9,15 @@ use std::sync::{Arc, OnceLock};
 
 use base::limits::FILE_BYTES_MAX;
 use base::{ByteRange, Fid};
+use bytes::Bytes;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate, openat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, Whence, lseek, unlinkat};
 
 use super::descriptors::Descriptors;
+use super::direct::Direct;
+use super::page_cache;
 use super::{ObjectId, ObjectStat, ObjectStore, SpaceStat};
 use crate::error::{Result, StorageError};
 
@@ -31,6 +34,7 @@ pub struct ObjectFiles {
     /// The directories, open: names are looked up from there, not from the root.
     shelves: Vec<File>,
     open: Descriptors,
+    direct: Direct,
     /// Names in this directory came or went since it was synced.
     changed: [AtomicBool; FAN_OUT],
     /// The first sync that failed: the system reports a lost write once, so no later sync may
@@ -64,6 +68,7 @@ impl ObjectFiles {
             dir_file,
             shelves,
             open: Descriptors::new(OPEN_FILES_MAX),
+            direct: Direct::new(),
             changed: [const { AtomicBool::new(false) }; FAN_OUT],
             sync_failed: OnceLock::new(),
         })
@@ -234,6 +239,36 @@ impl ObjectStore for ObjectFiles {
             }
             _ => Ok(0),
         }
+    }
+
+    fn read_shared(&self, id: ObjectId, offset: u64, len: usize) -> Result<Bytes> {
+        let (file, range) = match (self.existing(id)?, ByteRange::at(offset, len as u64)) {
+            (Some(file), Some(range)) if range.end <= FILE_BYTES_MAX => (file, range),
+            _ => return Ok(Bytes::new()),
+        };
+        let open = || self.open_file(id, OFlag::O_DIRECT);
+        let read = match self.direct.read(id, &file, range, open) {
+            Ok(None) => {
+                let mut data = vec![0; len];
+                read_up_to(&file, offset, &mut data).map(|count| {
+                    data.truncate(count);
+                    data.into()
+                })
+            }
+            Ok(Some(data)) => Ok(data),
+            // Removed meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Bytes::new()),
+            Err(error) => Err(error),
+        };
+        read.map_err(self.error(id, "read it"))
+    }
+
+    fn is_cold(&self, id: ObjectId, offset: u64, len: usize) -> Result<bool> {
+        let (file, range) = (self.existing(id)?, ByteRange::at(offset, len as u64));
+        let (Some(file), Some(range)) = (file, range) else {
+            return Ok(false);
+        };
+        Ok(page_cache::has_nothing_of(&file, range))
     }
 
     fn write(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {

@@ -28,7 +28,10 @@ fn example(kind: FrameKind) -> Frame {
             last_committed: Transno(77),
             transno: Transno(78),
         },
-        payload: Arc::new(Payload { subs, bulk }),
+        payload: Arc::new(Payload {
+            subs,
+            bulk: bulk.into(),
+        }),
     }
 }
 
@@ -157,7 +160,7 @@ fn reply_of(bodies: impl Iterator<Item = Vec<u8>>) -> Frame {
         header: Header::new(FrameKind::Reply),
         payload: Arc::new(Payload {
             subs,
-            bulk: Vec::new(),
+            bulk: Bytes::new(),
         }),
     }
 }
@@ -295,6 +298,7 @@ proptest! {
         compact: bool,
     ) {
         let mut frame = example(FrameKind::Reply);
+        let bulk = Bytes::from(bulk);
         frame.payload = Arc::new(Payload { subs, bulk: bulk.clone() });
         let head = frame.encode(compact).unwrap();
         prop_assert_eq!(Frame::decode(&head, bulk), Ok(frame));

@@ -1,0 +1,63 @@
+//! What the system keeps of a file in memory.
+
+#![allow(unsafe_code)] // The call has no safe wrapper.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use base::ByteRange;
+
+/// `cachestat(2)`, since Linux 6.5: the same number on every machine, which `libc` does not have
+/// for all of them.
+const CACHESTAT: libc::c_long = 451;
+
+/// As in the system's interface.
+#[repr(C)]
+struct Range {
+    offset: u64,
+    len: u64,
+}
+
+/// As in the system's interface: pages.
+#[repr(C)]
+#[derive(Default)]
+struct Counts {
+    cached: u64,
+    dirty: u64,
+    written_back: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+/// Nothing of `range` is in memory; false also where the system does not say.
+pub(super) fn has_nothing_of(file: &File, range: ByteRange) -> bool {
+    // A length of zero would stand for all the rest of the file.
+    if range.is_empty() {
+        return false;
+    }
+    let asked = Range {
+        offset: range.start,
+        len: range.len(),
+    };
+    let (mut counts, flags) = (Counts::default(), 0u32);
+    // SAFETY: both structures are as the system defines them and live through the call, the
+    // descriptor is open, and no flags are defined.
+    let done = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), &asked, &mut counts, flags) };
+    done == 0 && counts.cached == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn what_was_just_written_is_in_memory() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[1; 8192]).unwrap();
+        assert!(!has_nothing_of(&file, ByteRange::new(0, 8192)));
+        assert!(!has_nothing_of(&file, ByteRange::new(4096, 4097)));
+        assert!(!has_nothing_of(&file, ByteRange::new(5, 5)));
+    }
+}
