@@ -30,6 +30,8 @@ use reads::{Reads, WantedRead};
 
 /// Threads that read: while some wait for the disk, others send.
 const READERS: usize = 4;
+/// How far removals stand back behind everything else.
+const REMOVAL_NICE: i32 = 10;
 /// Objects removed between two looks at the core.
 const REMOVALS_AT_ONCE: usize = 256;
 
@@ -106,6 +108,9 @@ impl OstServer {
             run_syncs(chores, serving, &syncs);
         })?;
         server.spawn("ost-remove", move |chores, serving| {
+            // Nobody waits for it, while whoever removes files waits for much else. It is no worse
+            // than before where the priority cannot be lowered.
+            let _ = rustix::process::nice(REMOVAL_NICE);
             run_removals(chores, serving, &removals);
         })?;
         Ok(server)

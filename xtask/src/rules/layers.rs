@@ -48,7 +48,7 @@ const GATES: &str = "xtask";
 const LIBRARIES: &[(&str, &[&str])] = &[
     ("clap", &["cli"]),
     ("redb", &["storage"]),
-    ("rustix", &["model"]),
+    ("rustix", &["model", "oss"]),
     ("syn", &[GATES]),
     ("tar", &["bench"]),
 ];

@@ -349,7 +349,7 @@ impl<H: Handler + ?Sized> Reader<H> {
     }
 
     /// Serves a request; another reader goes on watch if there is more to do than one can.
-    fn take(&self, watch: Watch, bytes: &[u8]) -> Watch {
+    fn take(&self, mut watch: Watch, bytes: &[u8]) -> Watch {
         let request = match Request::parse(bytes, self.shared.granted.dialect()) {
             Ok(request) => request,
             Err(malformed) => {
@@ -361,7 +361,7 @@ impl<H: Handler + ?Sized> Reader<H> {
             Opcode::Forget | Opcode::BatchForget | Opcode::Releasedir => true,
             // These move data, which takes its time.
             Opcode::Read | Opcode::Write | Opcode::Readdir | Opcode::Readdirplus => false,
-            _ => !self.device.is_ready(),
+            _ => !watch.falls_behind(self.device.is_ready()),
         };
         if alone {
             self.guard(request);

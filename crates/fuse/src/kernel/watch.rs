@@ -17,6 +17,24 @@ pub(super) struct Watch {
     pub wakefulness: Wakefulness,
     /// Whoever has the watch attends to what else comes ([`super::Handler::attend`]).
     pub attending: bool,
+    /// Requests in a row beside which another was waiting.
+    behind: u8,
+}
+
+/// Requests in a row beside which another waits, before a second reader is woken: what waits beside
+/// a single one is mostly something small that came with it, such as a `FORGET`.
+const BEHIND: u8 = 2;
+
+impl Watch {
+    /// A request is to be served, and `more` are waiting or not. Whether there is more to do than
+    /// one reader can.
+    pub fn falls_behind(&mut self, more: bool) -> bool {
+        self.behind = match more {
+            true => (self.behind + 1).min(BEHIND),
+            false => 0,
+        };
+        self.behind == BEHIND
+    }
 }
 
 /// Where the one [`Watch`] of a session lies while no reader has it.
@@ -80,6 +98,16 @@ impl WatchPost {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_second_reader_is_woken_where_requests_pile_up() {
+        let mut watch = Watch::default();
+        assert!(!watch.falls_behind(true));
+        assert!(!watch.falls_behind(false));
+        assert!(!watch.falls_behind(true));
+        assert!(watch.falls_behind(true) && watch.falls_behind(true));
+        assert!(!watch.falls_behind(false));
+    }
 
     #[test]
     fn one_is_on_watch_at_a_time() {

@@ -160,10 +160,13 @@ impl Rivals {
     ) -> Result<Column> {
         let place = Place::create(&self.work)?;
         let (stop, rtt) = (&self.stop, self.settings.rtt);
-        let glint = |flavour| Glint::create(flavour, place.path(), link, rtt, stop);
+        let glint = |flavour, measure: &mut dyn FnMut(&mut dyn System) -> Result<Column>| {
+            let disk = Disk::create(&place);
+            measure(&mut Glint::create(flavour, disk.path(), link, rtt, stop)?)
+        };
         match rival {
-            Rival::Glint => measure(&mut glint(&PLAIN)?),
-            Rival::GlintNoPrefetch => measure(&mut glint(&NO_PREFETCH)?),
+            Rival::Glint => glint(&PLAIN, measure),
+            Rival::GlintNoPrefetch => glint(&NO_PREFETCH, measure),
             Rival::Sshfs => match link {
                 Some(link) => measure(&mut Sshfs::create(link, place.path(), stop)?),
                 None => Err(BenchError::unavailable(
@@ -184,6 +187,30 @@ impl Rivals {
                 Ok(mut ext4) => measure(&mut ext4),
                 Err(_) => measure(&mut Directory::new("local disk", place.path()).throwaway()),
             },
+        }
+    }
+}
+
+/// Where Glint keeps what it stores: on a file system like the one it is compared with, where such
+/// a one can be made, else in the directory itself. So the options of the disk's own file system
+/// (`discard`, say, which makes removals wait) weigh on neither or on both.
+enum Disk<'p> {
+    Own(Ext4),
+    Shared(&'p Path),
+}
+
+impl Disk<'_> {
+    fn create(place: &Place) -> Disk<'_> {
+        match Ext4::create(place.path(), DISK_BYTES, DISK_INODES) {
+            Ok(ext4) => Disk::Own(ext4),
+            Err(_) => Disk::Shared(place.path()),
+        }
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Disk::Own(ext4) => ext4.root(),
+            Disk::Shared(path) => path,
         }
     }
 }
