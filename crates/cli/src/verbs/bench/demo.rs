@@ -67,6 +67,7 @@ impl Demo {
             systems: SYSTEMS.to_vec(),
             directories: Vec::new(),
             drop_caches: false,
+            like_disks: false,
             settings: link_settings(self.rtt, None),
             work,
             stop,

@@ -114,6 +114,7 @@ impl Numbers {
             systems: systems.to_vec(),
             directories: Vec::new(),
             drop_caches: true,
+            like_disks: true,
             settings: bench::LinkSettings::default(),
             work,
             stop: stop.clone(),

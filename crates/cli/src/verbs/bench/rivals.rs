@@ -64,6 +64,8 @@ pub struct Rivals {
     pub directories: Vec<PathBuf>,
     /// Caches of the machine may be dropped for these, and for ext4.
     pub drop_caches: bool,
+    /// Glint's store lies on a file system of its own like the one it is compared with.
+    pub like_disks: bool,
     /// The link between a file system's client and its server; one of nothing is none.
     pub settings: LinkSettings,
     /// A directory on the disk to measure; each system gets a new one inside.
@@ -161,7 +163,7 @@ impl Rivals {
         let place = Place::create(&self.work)?;
         let (stop, rtt) = (&self.stop, self.settings.rtt);
         let glint = |flavour, measure: &mut dyn FnMut(&mut dyn System) -> Result<Column>| {
-            let disk = Disk::create(&place);
+            let disk = Disk::create(&place, self.like_disks)?;
             measure(&mut Glint::create(flavour, disk.path(), link, rtt, stop)?)
         };
         match rival {
@@ -191,20 +193,19 @@ impl Rivals {
     }
 }
 
-/// Where Glint keeps what it stores: on a file system like the one it is compared with, where such
-/// a one can be made, else in the directory itself. So the options of the disk's own file system
-/// (`discard`, say, which makes removals wait) weigh on neither or on both.
+/// Where Glint keeps what it stores. On a file system like the one it is compared with, the options
+/// of the disk's own (`discard`, say, which makes removals wait) weigh on neither.
 enum Disk<'p> {
     Own(Ext4),
     Shared(&'p Path),
 }
 
 impl Disk<'_> {
-    fn create(place: &Place) -> Disk<'_> {
-        match Ext4::create(place.path(), DISK_BYTES, DISK_INODES) {
-            Ok(ext4) => Disk::Own(ext4),
-            Err(_) => Disk::Shared(place.path()),
-        }
+    fn create(place: &Place, own: bool) -> Result<Disk<'_>> {
+        Ok(match own {
+            true => Disk::Own(Ext4::create(place.path(), DISK_BYTES, DISK_INODES)?),
+            false => Disk::Shared(place.path()),
+        })
     }
 
     fn path(&self) -> &Path {

@@ -92,6 +92,7 @@ impl Common {
             systems,
             directories: directories.to_vec(),
             drop_caches: self.drop_caches,
+            like_disks: false,
             settings: link_settings(self.rtt, self.bandwidth.0),
             work,
             stop: stop.clone(),
