@@ -36,6 +36,9 @@ pub enum Rival {
     Tmpfs,
     /// A new ext4 as root, else a directory of the disk.
     Local,
+    /// A directory of the disk on which Glint stores.
+    #[value(skip)]
+    Disk,
     /// A FUSE file system that does nothing.
     #[value(skip)]
     Empty,
@@ -51,6 +54,7 @@ impl Rival {
             Rival::Ext4 => "ext4",
             Rival::Tmpfs => "tmpfs",
             Rival::Local => "local disk",
+            Rival::Disk => "the disk",
             Rival::Empty => "empty FUSE",
         }
     }
@@ -183,6 +187,7 @@ impl Rivals {
                     false => measure(&mut { ext4 }),
                 }
             }
+            Rival::Disk => measure(&mut Named::new(place.path(), self.drop_caches)),
             Rival::Empty => measure(&mut EmptyFs::create(place.path(), stop)?),
             Rival::Tmpfs => measure(&mut Tmpfs::create(place.path(), MEMORY_BYTES)?),
             Rival::Local => match Ext4::create(place.path(), DISK_BYTES, DISK_INODES) {
