@@ -165,7 +165,8 @@ impl Connection {
         match (self.transport.watched(), &self.reading) {
             (Some(watched), Reading::Attended(attendance)) => {
                 attendance.enter(self);
-                while watched.wait().is_ok() && self.drain(watched).is_continue() {}
+                // The handshake may have read on into what came behind it.
+                while self.drain(watched).is_continue() && watched.wait().is_ok() {}
                 attendance.leave(self);
             }
             (Some(watched), Reading::Awake) => self.read_awake(watched),
@@ -306,5 +307,44 @@ impl Connection {
             }
             outbox = wait(&self.changed, outbox);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::path::Path;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use wire::frame::{FrameKind, Header};
+
+    use super::*;
+    use crate::transport::socket::Socket;
+
+    #[test]
+    fn what_came_behind_the_handshake_is_handled() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let socket = |stream| Arc::new(Socket::unix(stream, Path::new("pair")).unwrap());
+        let (ours, theirs) = (socket(ours), socket(theirs));
+        for kind in [FrameKind::Ready, FrameKind::Ping] {
+            let frame = Frame::bare(Header::new(kind));
+            let mut outgoing = Outgoing::new(&frame, false).unwrap();
+            theirs.send(&mut outgoing).unwrap();
+        }
+        let greeting = ours.receive(FRAME_BYTES_MAX, None).unwrap();
+        assert_eq!(greeting.header.kind, FrameKind::Ready);
+        let reading = Reading::Attended(Arc::default());
+        let connection = Connection::new(ours, reading, Arc::default(), Tick::default());
+        let (tell, told) = mpsc::channel();
+        let on_frame = Box::new(move |frame: Frame| {
+            tell.send(frame.header.kind).unwrap();
+            Ok(ControlFlow::Break(()))
+        });
+        let served = thread::spawn(move || connection.serve("writer".to_owned(), on_frame));
+        let came = told.recv_timeout(Duration::from_secs(10));
+        theirs.shutdown();
+        served.join().unwrap();
+        assert_eq!(came, Ok(FrameKind::Ping));
     }
 }
