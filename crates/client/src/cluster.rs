@@ -4,6 +4,7 @@ use base::{Disrupted, Fid, FsError, TargetIndex, Transno};
 use bytes::Bytes;
 use layout::ObjectId;
 use rpc::{Batch, CallFuture, Message, Peer, ReplyBatch, Urgency};
+use wire::frame::Bulk;
 use wire::{mdt, opcode, ost, status_from};
 
 use crate::stats::Stats;
@@ -55,7 +56,7 @@ impl Cluster {
             .collect();
         let batch = Batch {
             messages,
-            bulk: Vec::new(),
+            bulk: Bulk::default(),
         };
         let answer = call(&self.mdt, batch, urgency).await.map_err(disrupted)?;
         let mut replies = Vec::with_capacity(count);
@@ -78,13 +79,13 @@ impl Cluster {
         urgency: Urgency,
     ) -> Result<OstAnswer, FsError> {
         let answer = self
-            .ost_batch(stats, target, &[request], Vec::new(), urgency)
+            .ost_batch(stats, target, &[request], Bulk::default(), urgency)
             .await?;
         let transno = answer.transno;
         let reply = decode_ost(&answer, 0)?;
         Ok(OstAnswer {
             reply,
-            bulk: answer.bulk,
+            bulk: answer.bulk.joined(),
             transno,
         })
     }
@@ -95,7 +96,7 @@ impl Cluster {
         stats: &Stats,
         target: TargetIndex,
         requests: &[ost::Request],
-        bulk: Vec<u8>,
+        bulk: Bulk,
         urgency: Urgency,
     ) -> Result<ReplyBatch, FsError> {
         for request in requests {

@@ -244,7 +244,7 @@ impl Machine for Oss {
 
     fn requests(&mut self, moment: Moment, arrival: Arrival<'_>, out: &mut Outbox) {
         let (client, batch) = (arrival.client, arrival.batch);
-        let mut room = BULK_BYTES_MAX;
+        let (mut room, bulk) = (BULK_BYTES_MAX, batch.bulk.joined());
         for (tag, message) in (arrival.first_tag..).zip(&batch.messages) {
             let before = out.len();
             match request_in(message, room) {
@@ -253,7 +253,7 @@ impl Machine for Oss {
                         client,
                         tag,
                         request,
-                        bulk: &batch.bulk,
+                        bulk: &bulk,
                     };
                     self.handle(moment.now, moment.wall, call, out);
                 }

@@ -146,7 +146,7 @@ fn batch(requests: &[Request], bulk: &[u8]) -> Batch {
     };
     Batch {
         messages: requests.iter().map(message).collect(),
-        bulk: bulk.to_vec(),
+        bulk: bulk.to_vec().into(),
     }
 }
 
@@ -222,7 +222,7 @@ fn many_requests_in_a_frame_and_data_in_its_bulk_region() {
     );
     let reads = [read(0, 3, LockHandle(0)), read(3, 99, LockHandle(0))];
     let replies = peer.call_bulk(batch(&reads, &[])).wait().expect("answered");
-    assert_eq!(replies.bulk, b"onethree"[..]);
+    assert_eq!(replies.bulk.joined(), b"onethree"[..]);
     assert!(matches!(
         reply(&replies, 1),
         Reply::Read { bulk: (3, 5), .. }
@@ -282,7 +282,7 @@ fn a_writer_is_called_back_before_a_reader_is_served() {
         .call(batch(&[read(0, 99, lock.handle)], &[]))
         .wait()
         .expect("answered");
-    assert_eq!(replies.bulk, b"last"[..]);
+    assert_eq!(replies.bulk.joined(), b"last"[..]);
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn a_read_that_waits_for_the_disk_holds_up_nobody() {
             reply(&replies, 0),
             Reply::Read { bulk: (0, 3), grant: None, attr } if attr.size == 4
         ));
-        assert_eq!(replies.bulk, b"ata"[..]);
+        assert_eq!(replies.bulk.joined(), b"ata"[..]);
     }
     let handles = vec![lock.handle];
     a.call_urgent(batch(&[Request::Cancel { handles }], &[]))

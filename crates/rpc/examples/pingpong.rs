@@ -27,7 +27,7 @@ impl Service for Echo {
         });
         responder.reply(ReplyBatch {
             replies: replies.collect(),
-            bulk: batch.bulk.into(),
+            bulk: batch.bulk,
             transno: Transno(0),
         });
     }
@@ -60,7 +60,7 @@ fn batch(count: usize) -> Batch {
     };
     Batch {
         messages: (0..count).map(message).collect(),
-        bulk: Vec::new(),
+        bulk: Default::default(),
     }
 }
 
@@ -111,7 +111,13 @@ fn run(name: &str, listen: Address) {
     );
     let (p50, p99) = measure(300, || {
         let bulk = vec![0; 1 << 20];
-        drop(peer.call_bulk(Batch { bulk, ..batch(1) }).wait());
+        drop(
+            peer.call_bulk(Batch {
+                bulk: bulk.into(),
+                ..batch(1)
+            })
+            .wait(),
+        );
     });
     println!("{name}: 1 MiB of bulk there and back  p50 {p50:?}, p99 {p99:?}");
     let start = Instant::now();

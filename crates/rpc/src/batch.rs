@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use base::Transno;
-use bytes::Bytes;
-use wire::frame::{Payload, Sub};
+use wire::frame::{Bulk, Payload, Sub};
 
 /// One request inside a batch, or one callback.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -21,7 +20,7 @@ pub struct Batch {
     /// The requests, in order. At most `FRAME_REQUESTS_MAX`.
     pub messages: Vec<Message>,
     /// Raw file data that the requests point into. With all the rest at most `FRAME_BYTES_MAX`.
-    pub bulk: Vec<u8>,
+    pub bulk: Bulk,
 }
 
 impl Batch {
@@ -29,7 +28,7 @@ impl Batch {
     pub fn of(opcode: u16, body: Vec<u8>) -> Batch {
         Batch {
             messages: vec![Message { opcode, body }],
-            bulk: Vec::new(),
+            bulk: Bulk::default(),
         }
     }
 }
@@ -49,7 +48,7 @@ pub struct ReplyBatch {
     /// The answers; fewer than requests where the service stopped early.
     pub replies: Vec<ReplyMessage>,
     /// Raw file data that the answers point into.
-    pub bulk: Bytes,
+    pub bulk: Bulk,
     /// The last change that the batch made. Zero: none.
     pub transno: Transno,
 }
@@ -77,7 +76,7 @@ impl From<Message> for Payload {
     fn from(message: Message) -> Payload {
         Payload {
             subs: vec![message.into()],
-            bulk: Bytes::new(),
+            bulk: Bulk::default(),
         }
     }
 }
@@ -86,7 +85,7 @@ impl From<Batch> for Payload {
     fn from(batch: Batch) -> Payload {
         Payload {
             subs: batch.messages.into_iter().map(Sub::from).collect(),
-            bulk: batch.bulk.into(),
+            bulk: batch.bulk,
         }
     }
 }
@@ -96,7 +95,7 @@ impl From<Arc<Payload>> for Batch {
         let payload = Arc::unwrap_or_clone(payload);
         Batch {
             messages: payload.subs.into_iter().map(Message::from).collect(),
-            bulk: payload.bulk.into(),
+            bulk: payload.bulk,
         }
     }
 }

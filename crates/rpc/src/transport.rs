@@ -7,6 +7,7 @@ pub(crate) mod socket;
 
 use std::fmt;
 use std::io;
+use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -48,12 +49,17 @@ impl Outgoing {
         taken
     }
 
-    /// What is still to be sent: of header and body, of bulk.
-    fn rest(&self) -> (&[u8], &[u8]) {
-        match self.head.get(self.sent..) {
-            Some(head) => (head, &self.payload.bulk),
-            None => (&[], &self.payload.bulk[self.sent - self.head.len()..]),
-        }
+    /// What is still to be sent: of header and body, of each piece of bulk.
+    fn rest(&self) -> impl Iterator<Item = &[u8]> {
+        let pieces = self.payload.bulk.pieces().iter().map(|piece| &piece[..]);
+        let mut sent = self.sent;
+        iter::once(&self.head[..])
+            .chain(pieces)
+            .filter_map(move |part| {
+                let rest = &part[sent.min(part.len())..];
+                sent -= part.len() - rest.len();
+                (!rest.is_empty()).then_some(rest)
+            })
     }
 
     fn advance(&mut self, bytes: usize) {
@@ -67,7 +73,7 @@ impl Outgoing {
 
     /// The frame as the other end would read it.
     fn decode(&self) -> Result<Frame, FrameError> {
-        Frame::decode(&self.head, self.payload.bulk.clone())
+        Frame::decode(&self.head, self.payload.bulk.joined())
     }
 }
 

@@ -192,7 +192,7 @@ impl Rig {
         });
         self.peer.call(Batch {
             messages: messages.collect(),
-            bulk: Vec::new(),
+            bulk: Default::default(),
         })
     }
 }

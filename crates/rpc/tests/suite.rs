@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use base::{Disrupted, Transno, VirtualClock};
 use rpc::{Batch, ClientUuid, Message, PeerState, Policy, RefusalReason, ReplyBatch, Urgency};
 use support::*;
+use wire::frame::Bulk;
 
 macro_rules! over_every_transport {
     ($($name:ident)*) => {
@@ -60,7 +61,7 @@ fn a_batch_comes_back_in_order(mut place: Place) {
     });
     let batch = Batch {
         messages: messages.collect(),
-        bulk: Vec::new(),
+        bulk: Bulk::default(),
     };
     let reply = peer.call(batch).wait().unwrap();
     let returned: Vec<Vec<u8>> = reply.replies.into_iter().map(|reply| reply.body).collect();
@@ -72,7 +73,12 @@ fn a_batch_comes_back_in_order(mut place: Place) {
 fn bulk_data_goes_both_ways_on_both_lanes(mut place: Place) {
     let (_server, _) = place.serve(1);
     let (peer, _) = place.peer();
-    let bulk: Vec<u8> = (0..4 << 20).map(|n: u32| (n >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..4 << 20).map(|n: u32| (n >> 3) as u8).collect();
+    // Uneven pieces, and more of them than one call of the system takes.
+    let mut bulk = Bulk::default();
+    let (small, large) = bytes.split_at(1 << 20);
+    let pieces = small.chunks(777).chain(large.chunks(100_001));
+    pieces.for_each(|piece| bulk.push(piece.to_vec().into()));
     let batch = || Batch {
         bulk: bulk.clone(),
         ..Batch::of(ECHO, b"data".to_vec())
@@ -80,7 +86,7 @@ fn bulk_data_goes_both_ways_on_both_lanes(mut place: Place) {
     for future in [peer.call_bulk(batch()), peer.call(batch())] {
         let reply = future.wait().unwrap();
         assert_eq!(reply.replies[0].body, b"data");
-        assert!(reply.bulk == bulk);
+        assert!(reply.bulk.joined() == bytes);
     }
 }
 
@@ -173,7 +179,7 @@ fn answers_never_come_on_the_callers_stack(mut place: Place) {
         let _held = wanted.lock().unwrap();
         let count = take(&wanted);
         let big = Batch {
-            bulk: vec![0; 8 << 20],
+            bulk: vec![0; 8 << 20].into(),
             ..Batch::of(ECHO, Vec::new())
         };
         peer.call_then(big, Urgency::Ordinary, move |answer| {
@@ -233,7 +239,7 @@ fn a_broken_connection_loses_and_repeats_nothing(mut place: Place) {
         let bulk: Vec<_> = (0..4)
             .map(|_| {
                 peer.call_bulk(Batch {
-                    bulk: vec![5; 300_000],
+                    bulk: vec![5; 300_000].into(),
                     ..Batch::of(ECHO, Vec::new())
                 })
             })
@@ -374,13 +380,13 @@ fn two_peers_that_flood_each_other_go_on(mut place: Place) {
     let calls: Vec<_> = (0..24u8)
         .map(|n| {
             peer.call(Batch {
-                bulk: vec![n; 3 << 20],
+                bulk: vec![n; 3 << 20].into(),
                 ..Batch::of(ECHO, Vec::new())
             })
         })
         .collect();
     for (n, call) in (0..).zip(calls) {
-        assert!(call.wait().unwrap().bulk == vec![n; 3 << 20]);
+        assert!(call.wait().unwrap().bulk.joined() == vec![n; 3 << 20]);
     }
     service.log.wait_for("every callback", |log| {
         (log.callback_answers.len() == usize::from(callbacks)).then_some(())
@@ -539,7 +545,7 @@ fn frames_and_messages_are_counted(mut place: Place) {
         };
         let batch = Batch {
             messages: vec![message(7), message(7), message(8)],
-            bulk: Vec::new(),
+            bulk: Bulk::default(),
         };
         peer.call(batch).wait().unwrap();
     }

@@ -25,7 +25,7 @@ fn none_is_left() {
         let (server, service) = place.serve(1);
         let (peer, _) = place.peer();
         let bulk = peer.call_bulk(Batch {
-            bulk: vec![0; 1 << 20],
+            bulk: vec![0; 1 << 20].into(),
             ..Batch::of(ECHO, Vec::new())
         });
         bulk.wait().unwrap();

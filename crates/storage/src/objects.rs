@@ -6,6 +6,7 @@ mod direct;
 mod files;
 mod memory;
 mod page_cache;
+mod stream;
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! Reads of what is not in memory give the same bytes as any others, and do not fill the memory.
+//! Reads of what is not in memory and writes that are not to stay there move the same bytes as any
+//! others, and do not fill the memory.
 
 #![allow(
     clippy::unwrap_used,
@@ -111,4 +112,50 @@ fn what_is_given_out_stays_as_it_is() {
     let read = |at: u64| store.read_shared(id(), at * MIB, MIB as usize).unwrap();
     let parts: Vec<_> = (0..40).map(read).collect();
     assert!(parts.concat() == whole);
+}
+
+#[test]
+fn a_long_stream_is_written_whole_and_does_not_stay_in_memory() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let store = ObjectFiles::open(dir.path()).unwrap();
+    let (whole, far) = (pattern(9 * MIB), 64 * MIB);
+    // Over a border between what is kept and what is not, in uneven pieces, and once again.
+    for _ in 0..2 {
+        let mut at = 0;
+        for len in [MIB + 1, 3 * MIB, 77, MIB - 77, 4 * MIB - 1] {
+            let part = &whole[at as usize..(at + len) as usize];
+            store.write(id(), far - 2 * MIB + at, part).unwrap();
+            at += len;
+        }
+        assert_eq!(at, whole.len() as u64);
+        let read = |at: u64| store.read_shared(id(), far - 2 * MIB + at * MIB, MIB as usize);
+        let parts: Vec<_> = (0..9).map(|at| read(at).unwrap()).collect();
+        assert!(parts.concat() == whole);
+    }
+    store.sync(id()).unwrap();
+    forget(dir.path());
+    store
+        .write(id(), 2 * far, &whole[..4 * MIB as usize])
+        .unwrap();
+    store.sync(id()).unwrap();
+    // Where the system keeps it all the same, it says so at once or never.
+    let kept = !store.is_cold(id(), 2 * far, 4 * MIB as usize).unwrap();
+    store
+        .write(id(), 3 * far, &whole[..MIB as usize / 2])
+        .unwrap();
+    let keeps_small = !store.is_cold(id(), 3 * far, MIB as usize / 2).unwrap();
+    assert!(keeps_small);
+    assert!(!kept || !has_unkept_writes(), "a stream stayed in memory");
+}
+
+/// Linux 6.14 and later, and not a file system in memory.
+fn has_unkept_writes() -> bool {
+    let release = nix::sys::utsname::uname().unwrap();
+    let release = release.release().to_string_lossy().into_owned();
+    let mut numbers = release
+        .split(['.', '-'])
+        .map_while(|part| part.parse().ok());
+    let version: (u32, u32) = (numbers.next().unwrap(), numbers.next().unwrap());
+    let system = nix::sys::statfs::statfs(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    version >= (6, 14) && system.filesystem_type() == nix::sys::statfs::EXT4_SUPER_MAGIC
 }

@@ -4,6 +4,7 @@
 //! region of raw file data (bulk) that sub-messages point into by offset and length. What the
 //! bytes of a sub-message mean is not known here.
 
+mod bulk;
 #[cfg(test)]
 mod tests;
 
@@ -12,10 +13,11 @@ use std::sync::Arc;
 
 use base::limits::{FRAME_BYTES_MAX, FRAME_REQUESTS_MAX};
 use base::{Transno, Xid};
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+pub use bulk::Bulk;
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 64;
@@ -148,7 +150,7 @@ pub struct Payload {
     /// The sub-messages, in order.
     pub subs: Vec<Sub>,
     /// Raw file data.
-    pub bulk: Bytes,
+    pub bulk: Bulk,
 }
 
 impl Payload {
@@ -320,7 +322,7 @@ impl RawHeader {
             body_bytes: U32::new(0),
             bulk_bytes: U32::new(payload.bulk.len() as u32),
             crc: U32::new(0),
-            bulk_crc: U32::new(crc32c::crc32c(&payload.bulk)),
+            bulk_crc: U32::new(payload.bulk.checksum()),
             count: U16::new(payload.subs.len() as u16),
             slot: U16::new(header.slot),
             credits: U16::new(header.credits),
@@ -379,7 +381,7 @@ impl Frame {
     }
 
     /// The inverse of [`Frame::encode`]: `head` is header and body, `bulk` what followed them.
-    pub fn decode(head: &[u8], bulk: impl Into<Bytes>) -> Result<Frame, FrameError> {
+    pub fn decode(head: &[u8], bulk: impl Into<Bulk>) -> Result<Frame, FrameError> {
         let bulk = bulk.into();
         let (raw, body) = RawHeader::ref_from_prefix(head).map_err(|_| FrameError::Truncated)?;
         let kind = raw.check()?;
@@ -390,7 +392,7 @@ impl Frame {
         if checksum(head) != raw.crc.get() {
             return Err(FrameError::Checksum);
         }
-        if crc32c::crc32c(&bulk) != raw.bulk_crc.get() {
+        if bulk.checksum() != raw.bulk_crc.get() {
             return Err(FrameError::BulkChecksum);
         }
         let count = usize::from(raw.count.get());

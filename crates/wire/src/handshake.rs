@@ -21,7 +21,7 @@ use hmac::{Hmac, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-use crate::frame::{self, Frame, FrameKind, Header, Payload, SessionId, Sub};
+use crate::frame::{self, Bulk, Frame, FrameKind, Header, Payload, SessionId, Sub};
 
 /// Bytes in a handshake frame. Beyond: the peer is disconnected before it is known.
 pub const HANDSHAKE_BYTES_MAX: usize = 4096;
@@ -268,7 +268,7 @@ impl Handshake {
             header: Header::new(FrameKind::Handshake),
             payload: Arc::new(Payload {
                 subs,
-                bulk: bytes::Bytes::new(),
+                bulk: Bulk::default(),
             }),
         }
     }

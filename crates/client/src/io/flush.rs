@@ -7,6 +7,7 @@ use base::limits::BULK_BYTES_MAX;
 use base::{ByteRange, Fid, FsError, LockHandle, TargetIndex, Tick, Transno};
 use dlm::Mode;
 use rpc::Urgency;
+use wire::frame::Bulk;
 use wire::mdt::WriteTicket;
 use wire::ost::{ObjectAttr, Reply, Request, UNDER_MDT};
 
@@ -35,7 +36,7 @@ struct Sent {
 struct WriteFrame {
     sent: Vec<Sent>,
     requests: Vec<Request>,
-    bulk: Vec<u8>,
+    bulk: Bulk,
 }
 
 impl WriteFrame {
@@ -67,7 +68,7 @@ impl WriteFrame {
             mtime: file.known.mtime,
             under,
         });
-        self.bulk.append(&mut out.bytes);
+        self.bulk.append(std::mem::take(&mut out.bytes));
         let restarts = file.restarts;
         self.sent.push(Sent { fid, out, restarts });
     }

@@ -17,6 +17,7 @@ use bytes::{Bytes, BytesMut};
 
 use base::limits::BULK_BYTES_MAX;
 use base::{ByteRange, Tick, Transno};
+use wire::frame::Bulk;
 
 use super::extents::Extents;
 
@@ -33,7 +34,7 @@ pub struct WriteOut {
     /// Where in the file.
     pub offset: u64,
     /// At most [`BULK_BYTES_MAX`].
-    pub bytes: Vec<u8>,
+    pub bytes: Bulk,
 }
 
 /// One [`WriteOut`] of one [`PageCache`].
@@ -152,7 +153,8 @@ impl PageCache {
             if at < held.start {
                 pieces.push(Piece::Hole(ByteRange::new(at, held.start)));
             }
-            pieces.extend(self.slices(held));
+            let hits = self.slices(held);
+            pieces.extend(hits.map(|(offset, bytes)| Piece::Hit { offset, bytes }));
             at = held.end;
         }
         if at < range.end {
@@ -354,11 +356,8 @@ impl PageCache {
             let block = self.blocks.entry(number).or_default();
             let mut bytes = writable(std::mem::take(&mut block.bytes));
             let before = bytes.len();
-            if before < to {
-                grow(&mut bytes, to);
-            }
             let source = (part.start - offset) as usize;
-            bytes[from..to].copy_from_slice(&data[source..source + (to - from)]);
+            overwrite(&mut bytes, from, &data[source..source + (to - from)]);
             self.held += (bytes.len() - before) as u64;
             block.bytes = bytes.freeze();
             self.touch(number);
@@ -408,13 +407,12 @@ impl PageCache {
         }
     }
 
-    /// The bytes of a valid range, block by block.
-    fn slices(&self, range: ByteRange) -> impl Iterator<Item = Piece> {
+    /// The bytes of a valid range, block by block, each with its offset.
+    fn slices(&self, range: ByteRange) -> impl Iterator<Item = (u64, Bytes)> {
         by_block(range).filter_map(|(number, part)| {
             let (from, to) = within(number, part);
             let bytes = self.blocks.get(&number)?.bytes.slice(from..to);
-            let offset = part.start;
-            Some(Piece::Hit { offset, bytes })
+            Some((part.start, bytes))
         })
     }
 
@@ -447,12 +445,8 @@ impl PageCache {
         self.dirty.remove(range);
         self.writing.insert(range, id);
         self.in_flight.insert(id, InFlight { range, since });
-        let mut bytes = Vec::with_capacity(range.len() as usize);
-        for (number, part) in by_block(range) {
-            let (from, to) = within(number, part);
-            let block = self.blocks.get(&number);
-            bytes.extend_from_slice(block.map_or(&[][..], |block| &block.bytes[from..to]));
-        }
+        let mut bytes = Bulk::default();
+        self.slices(range).for_each(|(_, piece)| bytes.push(piece));
         WriteOut {
             id,
             offset: range.start,
@@ -528,17 +522,27 @@ fn writable(bytes: Bytes) -> BytesMut {
         .unwrap_or_else(|shared| BytesMut::from(&shared[..]))
 }
 
-/// Makes a block at least `to` bytes long, its memory exactly that at first (most files are small),
-/// then doubling up to the whole block.
-fn grow(bytes: &mut BytesMut, to: usize) {
+/// Puts `data` into a block at `from`. What the block lacks before it becomes zeros.
+fn overwrite(bytes: &mut BytesMut, from: usize, data: &[u8]) {
+    reserve(bytes, from + data.len());
+    if bytes.len() < from {
+        bytes.resize(from, 0);
+    }
+    let (over, beyond) = data.split_at(data.len().min(bytes.len() - from));
+    bytes[from..from + over.len()].copy_from_slice(over);
+    bytes.extend_from_slice(beyond);
+}
+
+/// Gives a block memory for `len` bytes, exactly that at first (most files are small), then
+/// doubling up to the whole block.
+fn reserve(bytes: &mut BytesMut, len: usize) {
     let capacity = match bytes.is_empty() {
-        true => to,
-        false => to.next_power_of_two().min(BLOCK_BYTES as usize),
+        true => len,
+        false => len.next_power_of_two().min(BLOCK_BYTES as usize),
     };
-    if capacity > bytes.capacity() {
+    if len > bytes.len() && capacity > bytes.capacity() {
         bytes.reserve(capacity - bytes.len());
     }
-    bytes.resize(to, 0);
 }
 
 /// A range in pieces of at most one bulk transfer.

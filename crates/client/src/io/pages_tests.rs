@@ -39,7 +39,10 @@ fn a_byte_rewritten_in_flight_stays_dirty_and_waits() {
     let mut cache = PageCache::default();
     cache.write(0, b"aaaa", Tick(SECOND));
     let first = all(&mut cache, u64::MAX);
-    assert_eq!((first.len(), &first[0].bytes[..]), (1, &b"aaaa"[..]));
+    assert_eq!(
+        (first.len(), &first[0].bytes.joined()[..]),
+        (1, &b"aaaa"[..])
+    );
     cache.write(1, b"bb", Tick(2 * SECOND));
     assert!(
         all(&mut cache, u64::MAX).is_empty(),
@@ -48,7 +51,10 @@ fn a_byte_rewritten_in_flight_stays_dirty_and_waits() {
     assert_eq!(cache.dirty_bytes(), 6);
     cache.written(first[0].id, Transno(0));
     let second = all(&mut cache, u64::MAX);
-    assert_eq!((second[0].offset, &second[0].bytes[..]), (1, &b"bb"[..]));
+    assert_eq!(
+        (second[0].offset, &second[0].bytes.joined()[..]),
+        (1, &b"bb"[..])
+    );
     cache.written(second[0].id, Transno(0));
     assert!(cache.dirty_bytes() == 0 && cache.is_flushed(ByteRange::ALL));
 }
@@ -62,7 +68,7 @@ fn a_failed_write_keeps_its_age_and_the_newer_bytes() {
     cache.write(0, b"b", Tick(9 * SECOND));
     cache.failed(sent[0].id);
     assert_eq!(cache.oldest_dirty(), Some(Tick(SECOND)));
-    assert_eq!(all(&mut cache, u64::MAX)[0].bytes, b"baaa");
+    assert_eq!(all(&mut cache, u64::MAX)[0].bytes.joined(), b"baaa"[..]);
 }
 
 #[test]
@@ -119,7 +125,10 @@ fn a_dropped_range_is_not_sent_twice_at_once() {
     assert!(!cache.is_flushed(ByteRange::ALL) && all(&mut cache, u64::MAX).is_empty());
     cache.written(first[0].id, Transno(7));
     let second = all(&mut cache, u64::MAX);
-    assert_eq!((second[0].offset, &second[0].bytes[..]), (2, &b"bb"[..]));
+    assert_eq!(
+        (second[0].offset, &second[0].bytes.joined()[..]),
+        (2, &b"bb"[..])
+    );
 }
 
 #[test]
@@ -155,7 +164,7 @@ fn write_out_comes_in_bulk_sized_pieces_and_stops_at_the_bound() {
     let some = all(&mut cache, 5 << 20);
     let sizes: Vec<usize> = some.iter().map(|w| w.bytes.len()).collect();
     assert_eq!(sizes, [4 << 20, 1 << 20]);
-    assert_eq!(some[1].bytes[0], 32);
+    assert_eq!(some[1].bytes.joined()[0], 32);
     assert_eq!(cache.dirty_bytes(), 10 << 20);
     assert_eq!(
         all(&mut cache, u64::MAX)
@@ -405,7 +414,7 @@ impl Reference {
             .collect();
         let mut taken = Vec::new();
         for write in cache.take_dirty(ByteRange::new(place(from), place(to)), max) {
-            for (i, sent) in write.bytes.iter().enumerate() {
+            for (i, sent) in write.bytes.joined().iter().enumerate() {
                 let at = (write.offset - place(0)) as usize + i;
                 let byte = &mut self.bytes[at];
                 assert_eq!(byte.value, Some(*sent));
@@ -421,7 +430,7 @@ impl Reference {
         self.transno += 1;
         cache.written(write.id, Transno(self.transno));
         let start = (write.offset - place(0)) as usize;
-        self.server[start..start + write.bytes.len()].copy_from_slice(&write.bytes);
+        self.server[start..start + write.bytes.len()].copy_from_slice(&write.bytes.joined());
         for byte in self
             .bytes
             .iter_mut()

@@ -12,11 +12,8 @@ use crate::handles::HandleId;
 use crate::io::cover::{By, Covering, covering, read_mode, take_extent};
 use crate::io::file::FileState;
 use crate::io::pages::{Generation, Piece};
+use crate::io::readahead::REQUEST_BYTES;
 use crate::stats::bump;
-
-/// Bytes of one request of the read-ahead: large enough for its cost not to matter, small enough
-/// for one to be read from the disk while another is on the wire and a third is handed to the kernel.
-const REQUEST_BYTES: u64 = 1 << 20;
 
 /// Bytes read. As long as this lives the lock they were read under stays: the kernel rim drops it
 /// after it has handed them over.

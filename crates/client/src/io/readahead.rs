@@ -4,8 +4,12 @@ use base::ByteRange;
 
 /// The first window of a file read in order, in bytes.
 pub const WINDOW_BYTES_MIN: u64 = 128 << 10;
-/// The largest window, in bytes: several requests on their way at once.
-pub const WINDOW_BYTES_MAX: u64 = 8 << 20;
+/// The largest window, in bytes: as many requests on their way at once as keep a fast disk and a
+/// long line busy. Only who has read as much in order gets it.
+pub const WINDOW_BYTES_MAX: u64 = 32 << 20;
+/// Bytes of one request: large enough for its cost not to matter, small enough for one to be read
+/// from the disk while another is on the wire and a third is handed to the kernel.
+pub const REQUEST_BYTES: u64 = 1 << 20;
 /// Files up to this size, in bytes, are read whole at the first touch.
 pub const WHOLE_FILE_BYTES_MAX: u64 = 64 << 10;
 /// How far, in bytes, a read may be from the expected place and still count as in order: the kernel
@@ -79,14 +83,16 @@ impl ReadAhead {
         self.ahead = end;
     }
 
-    /// The next stretch, once at most half a window is left ahead of the reader.
+    /// The next stretch, once half the window is free, or of a large one enough for a request: what
+    /// is asked for in one burst comes in one burst, and the disk waits for the next.
     fn fetch(&mut self, end: u64, size: u64) -> Option<ByteRange> {
         if self.in_order == 0 || self.window == 0 {
             return None;
         }
         let start = self.ahead.max(end);
         let stop = self.expected.saturating_add(self.window).min(size);
-        if start >= stop || start - end > self.window / 2 {
+        let worthwhile = (self.window / 2).min(REQUEST_BYTES);
+        if start >= stop || start - end > self.window - worthwhile {
             return None;
         }
         self.ahead = stop;
@@ -132,7 +138,7 @@ mod tests {
             assert!(fetched >= at.min(size), "the reader never outruns it");
         }
         assert_eq!(fetched, size);
-        assert!(pieces < 60, "{pieces} pieces");
+        assert!(pieces < 110, "{pieces} pieces");
         assert_eq!(state.window(), WINDOW_BYTES_MAX);
     }
 

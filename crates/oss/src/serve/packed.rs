@@ -2,13 +2,13 @@
 
 use base::FsError;
 use base::limits::BULK_BYTES_MAX;
-use bytes::{Bytes, BytesMut};
 use rpc::{ReplyBatch, ReplyMessage};
+use wire::frame::Bulk;
 use wire::ost::Reply;
 
 use crate::outbox::Answer;
 
-/// The answers of one frame. The data of a single read moves; of several it is put together.
+/// The answers of one frame.
 pub(super) fn packed(answers: impl IntoIterator<Item = Result<Answer, FsError>>) -> ReplyBatch {
     let mut batch = ReplyBatch::default();
     for answer in answers {
@@ -24,17 +24,11 @@ pub(super) fn packed(answers: impl IntoIterator<Item = Result<Answer, FsError>>)
     batch
 }
 
-fn packed_one(Answer { mut reply, data }: Answer, bulk: &mut Bytes) -> ReplyMessage {
+fn packed_one(Answer { mut reply, data }: Answer, bulk: &mut Bulk) -> ReplyMessage {
     if let Reply::Read { bulk: place, .. } = &mut reply {
         place.0 = bulk.len() as u32;
     }
-    if bulk.is_empty() {
-        *bulk = data;
-    } else if !data.is_empty() {
-        let mut all = BytesMut::from(std::mem::take(bulk));
-        all.extend_from_slice(&data);
-        *bulk = all.freeze();
-    }
+    bulk.push(data);
     ReplyMessage {
         status: 0,
         body: wire::encode(&reply),
@@ -50,8 +44,10 @@ fn failed(error: FsError) -> ReplyMessage {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use bytes::Bytes;
     use wire::ost::ObjectAttr;
+
+    use super::*;
 
     fn read(data: &[u8]) -> Result<Answer, FsError> {
         let bulk = (0, data.len() as u32);
@@ -75,7 +71,7 @@ mod tests {
             read(b"three"),
         ];
         let batch = packed(answers);
-        assert_eq!(batch.bulk, b"onethree"[..]);
+        assert_eq!(batch.bulk.joined(), b"onethree"[..]);
         assert_eq!(
             wire::status_from(batch.replies[1].status),
             Err(FsError::Stale)

@@ -21,6 +21,8 @@ use crate::threads::lock;
 
 /// Bytes of kernel buffer asked for in each direction: a few bulk frames.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+/// Parts of a frame sent at once; the system takes no more.
+const PARTS_MAX: usize = 1024;
 /// Bytes read at once where frames are small.
 const READ_BUFFER_BYTES: usize = 64 << 10;
 
@@ -108,8 +110,7 @@ impl Socket {
 
     /// Sends once; the number of bytes that fitted.
     fn send_some(&self, outgoing: &mut Outgoing, flags: MsgFlags) -> io::Result<()> {
-        let (head, bulk) = outgoing.rest();
-        let parts = [IoSlice::new(head), IoSlice::new(bulk)];
+        let parts: Vec<IoSlice> = outgoing.rest().take(PARTS_MAX).map(IoSlice::new).collect();
         let flags = flags | MsgFlags::MSG_NOSIGNAL;
         let fd = self.stream.as_fd().as_raw_fd();
         let bytes = socket::sendmsg::<()>(fd, &parts, &[], flags, None)?;

@@ -192,7 +192,7 @@ impl Service for TestServiceHandle {
             }
             _ => {
                 let mut reply = reply_of(batch.messages.into_iter().map(|message| message.body));
-                reply.bulk = batch.bulk.into();
+                reply.bulk = batch.bulk;
                 responder.reply(reply);
             }
         }

@@ -18,6 +18,7 @@ use nix::unistd::{UnlinkatFlags, Whence, lseek, unlinkat};
 use super::descriptors::Descriptors;
 use super::direct::Direct;
 use super::page_cache;
+use super::stream::Stream;
 use super::{ObjectId, ObjectStat, ObjectStore, SpaceStat};
 use crate::error::{Result, StorageError};
 
@@ -35,6 +36,7 @@ pub struct ObjectFiles {
     shelves: Vec<File>,
     open: Descriptors,
     direct: Direct,
+    stream: Stream,
     /// Names in this directory came or went since it was synced.
     changed: [AtomicBool; FAN_OUT],
     /// The first sync that failed: the system reports a lost write once, so no later sync may
@@ -69,6 +71,7 @@ impl ObjectFiles {
             shelves,
             open: Descriptors::new(OPEN_FILES_MAX),
             direct: Direct::new(),
+            stream: Stream::default(),
             changed: [const { AtomicBool::new(false) }; FAN_OUT],
             sync_failed: OnceLock::new(),
         })
@@ -277,7 +280,8 @@ impl ObjectStore for ObjectFiles {
             return Err(self.too_big(id));
         }
         let file = self.made(id)?;
-        file.write_all_at(data, offset)
+        self.stream
+            .write(&file, data, offset)
             .map_err(self.error(id, "write it"))
     }
 

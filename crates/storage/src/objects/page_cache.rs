@@ -1,8 +1,9 @@
 //! What the system keeps of a file in memory.
 
-#![allow(unsafe_code)] // The call has no safe wrapper.
+#![allow(unsafe_code)] // The calls have no safe wrapper.
 
 use std::fs::File;
+use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 
 use base::ByteRange;
@@ -10,6 +11,9 @@ use base::ByteRange;
 /// `cachestat(2)`, since Linux 6.5: the same number on every machine, which `libc` does not have
 /// for all of them.
 const CACHESTAT: libc::c_long = 451;
+
+/// `RWF_DONTCACHE`, since Linux 6.14.
+const DONT_KEEP: libc::c_int = 0x80;
 
 /// As in the system's interface.
 #[repr(C)]
@@ -44,6 +48,20 @@ pub(super) fn has_nothing_of(file: &File, range: ByteRange) -> bool {
     // descriptor is open, and no flags are defined.
     let done = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), &asked, &mut counts, flags) };
     done == 0 && counts.cached == 0
+}
+
+/// Writes at `offset`; the system starts to write it to the disk at once, and keeps in memory
+/// only what was there before. Says how many bytes.
+pub(super) fn write_unkept(file: &File, data: &[u8], offset: u64) -> io::Result<usize> {
+    let part = libc::iovec {
+        iov_base: data.as_ptr().cast_mut().cast(),
+        iov_len: data.len(),
+    };
+    let offset = libc::off_t::try_from(offset).map_err(|_| ErrorKind::FileTooLarge)?;
+    // SAFETY: the one part is `data`, which lives through the call and is only read, and the
+    // descriptor is open.
+    let count = unsafe { libc::pwritev2(file.as_raw_fd(), &part, 1, offset, DONT_KEEP) };
+    usize::try_from(count).map_err(|_| io::Error::last_os_error())
 }
 
 #[cfg(test)]

@@ -160,7 +160,7 @@ fn reply_of(bodies: impl Iterator<Item = Vec<u8>>) -> Frame {
         header: Header::new(FrameKind::Reply),
         payload: Arc::new(Payload {
             subs,
-            bulk: Bytes::new(),
+            bulk: Bulk::default(),
         }),
     }
 }
@@ -298,7 +298,7 @@ proptest! {
         compact: bool,
     ) {
         let mut frame = example(FrameKind::Reply);
-        let bulk = Bytes::from(bulk);
+        let bulk = Bulk::from(bulk);
         frame.payload = Arc::new(Payload { subs, bulk: bulk.clone() });
         let head = frame.encode(compact).unwrap();
         prop_assert_eq!(Frame::decode(&head, bulk), Ok(frame));
