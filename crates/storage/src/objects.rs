@@ -1,6 +1,5 @@
 //! The bytes of objects, behind one small trait; files of the local file system hold them.
 
-mod buffers;
 mod descriptors;
 mod direct;
 mod files;

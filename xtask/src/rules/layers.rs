@@ -23,7 +23,8 @@ const PLACES: &[Place] = &[
     place("base", 0, &[]),
     place("layout", 1, &[]),
     place("wire", 1, &["layout"]),
-    place("storage", 1, &[]),
+    place("memory", 1, &[]),
+    place("storage", 1, &["memory"]),
     place("dlm", 2, &[]),
     place("rpc", 2, &[]),
     // The servers and the client speak only through `wire`.

@@ -11,12 +11,14 @@
 //! No locks, no clock, no I/O: the caller asks only for what a lock of its own covers.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
 use base::limits::BULK_BYTES_MAX;
 use base::{ByteRange, Tick, Transno};
+use memory::blocks::Blocks;
 use wire::frame::Bulk;
 
 use super::extents::Extents;
@@ -354,12 +356,14 @@ impl PageCache {
         for (number, part) in by_block(range) {
             let (from, to) = within(number, part);
             let block = self.blocks.entry(number).or_default();
-            let mut bytes = writable(std::mem::take(&mut block.bytes));
-            let before = bytes.len();
             let source = (part.start - offset) as usize;
-            overwrite(&mut bytes, from, &data[source..source + (to - from)]);
-            self.held += (bytes.len() - before) as u64;
-            block.bytes = bytes.freeze();
+            let data = &data[source..source + (to - from)];
+            self.held -= block.bytes.len() as u64;
+            block.bytes = match whole_block(data) {
+                Some(bytes) => bytes,
+                None => overwritten(std::mem::take(&mut block.bytes), from, data),
+            };
+            self.held += block.bytes.len() as u64;
             self.touch(number);
         }
         self.valid.insert(range, ());
@@ -515,22 +519,30 @@ fn within(number: u64, part: ByteRange) -> (usize, usize) {
     ((part.start - start) as usize, (part.end - start) as usize)
 }
 
-/// A block's bytes to write to: its own, or a copy of those it shares.
-fn writable(bytes: Bytes) -> BytesMut {
-    bytes
-        .try_into_mut()
-        .unwrap_or_else(|shared| BytesMut::from(&shared[..]))
+/// A copy of `data` in memory made for whole blocks, if it is one and there is some.
+fn whole_block(data: &[u8]) -> Option<Bytes> {
+    /// One for the process, as its allocator is.
+    static BLOCKS: LazyLock<Blocks> = LazyLock::new(Blocks::new);
+    match data.len() as u64 == BLOCK_BYTES {
+        true => BLOCKS.copy(data),
+        false => None,
+    }
 }
 
-/// Puts `data` into a block at `from`. What the block lacks before it becomes zeros.
-fn overwrite(bytes: &mut BytesMut, from: usize, data: &[u8]) {
-    reserve(bytes, from + data.len());
+/// The block's bytes with `data` at `from`: in place, or in a copy of those it shares. What it
+/// lacks before `from` becomes zeros.
+fn overwritten(bytes: Bytes, from: usize, data: &[u8]) -> Bytes {
+    let mut bytes = bytes
+        .try_into_mut()
+        .unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+    reserve(&mut bytes, from + data.len());
     if bytes.len() < from {
         bytes.resize(from, 0);
     }
     let (over, beyond) = data.split_at(data.len().min(bytes.len() - from));
     bytes[from..from + over.len()].copy_from_slice(over);
     bytes.extend_from_slice(beyond);
+    bytes.freeze()
 }
 
 /// Gives a block memory for `len` bytes, exactly that at first (most files are small), then

@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::ByteRange;
 use bytes::Bytes;
+use memory::buffers::{BUFFER_BYTES, Buffers};
 
 use super::ObjectId;
-use super::buffers::{BUFFER_BYTES, Buffers};
 use super::page_cache;
 
 /// Smaller reads gain from what the system reads ahead, and cost little.
