@@ -148,7 +148,7 @@ fn a_long_stream_is_written_whole_and_does_not_stay_in_memory() {
     assert!(!kept || !has_unkept_writes(), "a stream stayed in memory");
 }
 
-/// Linux 6.14 and later, and not a file system in memory.
+/// Linux 6.16 and later, and not a file system in memory.
 fn has_unkept_writes() -> bool {
     let release = nix::sys::utsname::uname().unwrap();
     let release = release.release().to_string_lossy().into_owned();
@@ -157,5 +157,5 @@ fn has_unkept_writes() -> bool {
         .map_while(|part| part.parse().ok());
     let version: (u32, u32) = (numbers.next().unwrap(), numbers.next().unwrap());
     let system = nix::sys::statfs::statfs(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    version >= (6, 14) && system.filesystem_type() == nix::sys::statfs::EXT4_SUPER_MAGIC
+    version >= (6, 16) && system.filesystem_type() == nix::sys::statfs::EXT4_SUPER_MAGIC
 }

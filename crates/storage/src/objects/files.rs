@@ -71,7 +71,7 @@ impl ObjectFiles {
             shelves,
             open: Descriptors::new(OPEN_FILES_MAX),
             direct: Direct::new(),
-            stream: Stream::default(),
+            stream: Stream::new(),
             changed: [const { AtomicBool::new(false) }; FAN_OUT],
             sync_failed: OnceLock::new(),
         })

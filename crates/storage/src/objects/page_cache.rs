@@ -14,6 +14,9 @@ const CACHESTAT: libc::c_long = 451;
 
 /// `RWF_DONTCACHE`, since Linux 6.14.
 const DONT_KEEP: libc::c_int = 0x80;
+/// Before, a page could be dropped while it was written again (mended in Linux 6.16, "gate
+/// dropbehind invalidate on folio !dirty && !writeback").
+const DONT_KEEP_SINCE: (u32, u32) = (6, 16);
 
 /// As in the system's interface.
 #[repr(C)]
@@ -50,6 +53,24 @@ pub(super) fn has_nothing_of(file: &File, range: ByteRange) -> bool {
     done == 0 && counts.cached == 0
 }
 
+/// The system can do [`write_unkept`] without harm.
+pub(super) fn has_unkept_writes() -> bool {
+    let system = nix::sys::utsname::uname();
+    let release = system
+        .as_ref()
+        .ok()
+        .and_then(|name| name.release().to_str());
+    release.is_some_and(|release| version(release) >= DONT_KEEP_SINCE)
+}
+
+/// The first two numbers of a release such as `6.18.44-1-amd64`; zero for what is none.
+fn version(release: &str) -> (u32, u32) {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|number| number.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
 /// Writes at `offset`; the system starts to write it to the disk at once, and keeps in memory
 /// only what was there before. Says how many bytes.
 pub(super) fn write_unkept(file: &File, data: &[u8], offset: u64) -> io::Result<usize> {
@@ -69,6 +90,15 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+
+    #[test]
+    fn releases_are_compared_by_number() {
+        assert_eq!(version("6.18.44-fc-v657"), (6, 18));
+        assert_eq!(version("10.0-rc1"), (10, 0));
+        assert_eq!(version("7"), (7, 0));
+        assert_eq!(version("Linux"), (0, 0));
+        assert!(version("6.8.0-45-generic") < DONT_KEEP_SINCE);
+    }
 
     #[test]
     fn what_was_just_written_is_in_memory() {

@@ -18,13 +18,19 @@ const KEPT_BYTES: u64 = 64 << 20;
 const WRITE_BYTES_MIN: usize = 1 << 20;
 
 /// Writes to the files of one directory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Stream {
     /// The file system or the system has no such writes.
     refused: AtomicBool,
 }
 
 impl Stream {
+    pub(super) fn new() -> Stream {
+        Stream {
+            refused: AtomicBool::new(!page_cache::has_unkept_writes()),
+        }
+    }
+
     /// Writes all of `data` at `offset`, by the way that suits the place and its size.
     pub(super) fn write(&self, file: &File, mut data: &[u8], mut offset: u64) -> io::Result<()> {
         let is_stream = offset >= KEPT_BYTES && data.len() >= WRITE_BYTES_MIN;
