@@ -5,9 +5,11 @@
 mod support;
 
 use std::fs;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -124,6 +126,43 @@ fn flat_measures_a_directory_that_is_named() {
         "it says why nothing was cold: {table}"
     );
     assert_eq!(fs::read_dir(named).unwrap().count(), 0);
+}
+
+#[test]
+fn progress_that_nobody_reads_holds_nothing_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let named = dir.path().join("named");
+    fs::create_dir(&named).unwrap();
+    let (_unread, mut pipe) = std::io::pipe().unwrap();
+    fill(&mut pipe);
+    let mut flat = Command::new(program());
+    // Without a link there is no sshfs, which is said at once.
+    flat.args(["bench", "flat", "100", "named", "--system", "sshfs"]);
+    flat.current_dir(dir.path()).stderr(pipe);
+    flat.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut flat = Killed(flat.spawn().unwrap());
+    eventually("it ends", || flat.0.try_wait().unwrap().is_some());
+    let mut table = String::new();
+    let mut stdout = flat.0.stdout.take().unwrap();
+    stdout.read_to_string(&mut table).unwrap();
+    assert!(table.contains("unlink"), "{table}");
+}
+
+/// Until it takes nothing more.
+fn fill(pipe: &mut std::io::PipeWriter) {
+    let limit = fcntl(&*pipe, FcntlArg::F_GETPIPE_SZ).unwrap();
+    pipe.write_all(&vec![b'x'; limit as usize]).unwrap();
+}
+
+/// A process that ends with the test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It has ended by itself, if the test went well.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]
