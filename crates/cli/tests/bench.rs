@@ -218,12 +218,49 @@ fn children_of_a_killed_measurement_end() {
             .any(|words| words.contains("glint "))
     };
     eventually("its processes end", || !serving());
-    let mounted = || {
-        fs::read_to_string("/proc/self/mountinfo")
-            .unwrap()
-            .contains(&name)
-    };
-    eventually("its mounts go", || !mounted());
+    eventually("its mounts go", || !is_mounted(&name));
+}
+
+#[test]
+fn what_a_killed_measurement_leaves_the_next_one_removes() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let work = dir.path().join("work");
+    let mut walk = started("walk --tree 400 --system ext4", &work);
+    let name = work.to_str().unwrap().to_owned();
+    eventually("ext4 is mounted", || {
+        loop_devices_on(&name) == 1 && is_mounted(&name)
+    });
+    walk.kill().unwrap();
+    walk.wait().unwrap();
+    assert!(is_mounted(&name), "nothing was left to remove");
+    eventually("its programs end", || processes_with(&name).is_empty());
+    // Not of this work directory, though it begins alike.
+    let other = dir.path().join("work-of-others");
+    fs::create_dir_all(other.join("run-4194305-x")).unwrap();
+    let report = measured(dir.path(), "walk --tree 60 --system ext4");
+    assert!(
+        sample(&report, 0, "tar -x")["seconds"].is_number(),
+        "{report}"
+    );
+    nothing_is_left(dir.path());
+    eventually("loop devices go", || loop_devices_on(&name) == 0);
+    assert!(other.join("run-4194305-x").exists());
+}
+
+fn is_mounted(name: &str) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo");
+    mounts.unwrap().contains(name)
+}
+
+/// How many have their file below a directory.
+fn loop_devices_on(name: &str) -> usize {
+    let disks = fs::read_dir("/sys/block").unwrap().flatten();
+    let files =
+        disks.filter_map(|disk| fs::read_to_string(disk.path().join("loop/backing_file")).ok());
+    files.filter(|file| file.starts_with(name)).count()
 }
 
 #[test]
