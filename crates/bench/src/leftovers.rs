@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Entries of `directory` named `<prefix><pid>-…` whose process is gone. None if it cannot be read.
-pub fn left_behind(directory: &Path, prefix: &str) -> Vec<PathBuf> {
+pub(crate) fn left_behind(directory: &Path, prefix: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries
         .filter(|entry| {

@@ -13,6 +13,7 @@ pub mod interrupt;
 mod leftovers;
 pub mod link;
 pub mod local;
+mod loop_device;
 mod mount_point;
 pub mod peer;
 mod pidfd;
@@ -25,10 +26,10 @@ pub mod workload;
 
 pub use error::{BenchError, Result};
 pub use interrupt::StopFlag;
-pub use leftovers::left_behind;
 pub use link::{Link, LinkConfig, LinkSettings, Namespace};
 pub use progress::{Event, Progress};
 pub use report::{Bound, Column, Line, Report, Sample, Verdict};
+pub use scratch::remove_left_behind;
 pub use tree::SourceTree;
 pub use workload::{
     Cold, FlatConfig, Step, StreamConfig, System, WalkConfig, flat, stream, upcalls, walk,

@@ -5,9 +5,11 @@
 mod support;
 
 use std::fs;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -127,6 +129,43 @@ fn flat_measures_a_directory_that_is_named() {
 }
 
 #[test]
+fn progress_that_nobody_reads_holds_nothing_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let named = dir.path().join("named");
+    fs::create_dir(&named).unwrap();
+    let (_unread, mut pipe) = std::io::pipe().unwrap();
+    fill(&mut pipe);
+    let mut flat = Command::new(program());
+    // Without a link there is no sshfs, which is said at once.
+    flat.args(["bench", "flat", "100", "named", "--system", "sshfs"]);
+    flat.current_dir(dir.path()).stderr(pipe);
+    flat.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut flat = Killed(flat.spawn().unwrap());
+    eventually("it ends", || flat.0.try_wait().unwrap().is_some());
+    let mut table = String::new();
+    let mut stdout = flat.0.stdout.take().unwrap();
+    stdout.read_to_string(&mut table).unwrap();
+    assert!(table.contains("unlink"), "{table}");
+}
+
+/// Until it takes nothing more.
+fn fill(pipe: &mut std::io::PipeWriter) {
+    let limit = fcntl(&*pipe, FcntlArg::F_GETPIPE_SZ).unwrap();
+    pipe.write_all(&vec![b'x'; limit as usize]).unwrap();
+}
+
+/// A process that ends with the test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It has ended by itself, if the test went well.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
 fn an_interrupted_demo_cleans_up() {
     if needs_root() {
         return;
@@ -179,12 +218,49 @@ fn children_of_a_killed_measurement_end() {
             .any(|words| words.contains("glint "))
     };
     eventually("its processes end", || !serving());
-    let mounted = || {
-        fs::read_to_string("/proc/self/mountinfo")
-            .unwrap()
-            .contains(&name)
-    };
-    eventually("its mounts go", || !mounted());
+    eventually("its mounts go", || !is_mounted(&name));
+}
+
+#[test]
+fn what_a_killed_measurement_leaves_the_next_one_removes() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let work = dir.path().join("work");
+    let mut walk = started("walk --tree 400 --system ext4", &work);
+    let name = work.to_str().unwrap().to_owned();
+    eventually("ext4 is mounted", || {
+        loop_devices_on(&name) == 1 && is_mounted(&name)
+    });
+    walk.kill().unwrap();
+    walk.wait().unwrap();
+    assert!(is_mounted(&name), "nothing was left to remove");
+    eventually("its programs end", || processes_with(&name).is_empty());
+    // Not of this work directory, though it begins alike.
+    let other = dir.path().join("work-of-others");
+    fs::create_dir_all(other.join("run-4194305-x")).unwrap();
+    let report = measured(dir.path(), "walk --tree 60 --system ext4");
+    assert!(
+        sample(&report, 0, "tar -x")["seconds"].is_number(),
+        "{report}"
+    );
+    nothing_is_left(dir.path());
+    eventually("loop devices go", || loop_devices_on(&name) == 0);
+    assert!(other.join("run-4194305-x").exists());
+}
+
+fn is_mounted(name: &str) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo");
+    mounts.unwrap().contains(name)
+}
+
+/// How many have their file below a directory.
+fn loop_devices_on(name: &str) -> usize {
+    let disks = fs::read_dir("/sys/block").unwrap().flatten();
+    let files =
+        disks.filter_map(|disk| fs::read_to_string(disk.path().join("loop/backing_file")).ok());
+    files.filter(|file| file.starts_with(name)).count()
 }
 
 #[test]

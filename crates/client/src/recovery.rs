@@ -67,7 +67,10 @@ impl Client {
     }
 
     /// Makes the new life of the MDT know a file that is open here.
-    async fn reopen(&self, Opened { fid, read, write }: Opened) {
+    async fn reopen(&self, opened: Opened) {
+        let Opened {
+            fid, read, write, ..
+        } = opened;
         let change = {
             let mut state = self.lock();
             let Some(file) = state.file_known(fid) else {
@@ -95,14 +98,11 @@ impl Client {
             result = self.tell_old_changes(fid, change).await;
         }
         if let Err(error) = result {
-            tracing::warn!("{fid} was open when the MDT restarted and is lost: {error}");
+            tracing::warn!(
+                "{fid} was open when the MDT restarted or gave up on this mount, and is lost: {error}"
+            );
             let mut state = self.lock();
-            state.with_pages(fid, |file| {
-                file.pages.discard(ByteRange::ALL);
-                file.failures.add(FsError::Io);
-                file.write_open = None;
-                file.waiters.wake_all();
-            });
+            state.with_pages(fid, |file| file.lose_open(opened.told));
         }
     }
 
@@ -151,6 +151,8 @@ struct Opened {
     read: bool,
     /// For writing: until then nothing of it is sent, for there is no ticket.
     write: bool,
+    /// What was lost of it is told already.
+    told: bool,
 }
 
 /// Open files of the old life.
@@ -164,19 +166,20 @@ fn void_opens(state: &mut State, fid: Fid, why: Void) -> Option<Opened> {
         // Its pages were covered by the lock that is void.
         file.kernel_pages = false;
     }
-    if why == Void::Evicted {
-        state.with_pages(fid, |file| {
-            if file.pages.dirty_bytes() > 0 {
-                file.failures.add(FsError::Io);
-            }
-            file.pages.discard(ByteRange::ALL);
+    let told = why == Void::Evicted
+        && state.with_pages(fid, |file| {
             file.changed = SetAttr::default();
+            file.lose_unwritten()
         });
-    }
     let file = state.file_known(fid)?;
     file.waiters.wake_all();
     let read = file.readers > 0;
-    (read || write).then_some(Opened { fid, read, write })
+    (read || write).then_some(Opened {
+        fid,
+        read,
+        write,
+        told,
+    })
 }
 
 /// Bytes under locks of the old life.
@@ -200,10 +203,7 @@ fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &
                 file.pages.server_restarted(now);
             }
             Void::Evicted => {
-                if file.pages.dirty_bytes() > 0 {
-                    file.failures.add(FsError::Io);
-                }
-                file.pages.discard(ByteRange::ALL);
+                file.lose_unwritten();
             }
         }
         file.kernel_pages = false;

@@ -124,30 +124,43 @@ fn a_mount_that_hangs_in_nobodys_way_loses_nothing() {
     });
 }
 
+fn name(number: usize) -> String {
+    format!("file{number:02}")
+}
+
+/// Files in a new directory `dir`, not synced.
+fn written(mount: &Path) -> Vec<File> {
+    fs::create_dir(mount.join("dir")).unwrap();
+    let files = (0..FILES).map(|number| {
+        let mut file = File::create(mount.join("dir").join(name(number))).unwrap();
+        file.write_all(b"too late").unwrap();
+        file
+    });
+    files.collect()
+}
+
+/// Writes to those files from another mount.
+fn overwrite(mount: &Path) {
+    for number in 0..FILES {
+        let mut file = File::create(mount.join("dir").join(name(number))).unwrap();
+        file.write_all(b"theirs").unwrap();
+        file.sync_all().unwrap();
+    }
+}
+
+/// What `fsync` says.
+fn synced(file: &File) -> Result<(), Option<i32>> {
+    file.sync_all().map_err(|error| error.raw_os_error())
+}
+
 /// It made the files and so holds them alone: what it sends carries no lock of the OST.
 #[test]
 fn what_an_evicted_mount_still_sends_does_not_arrive() {
     let mut cluster = Cluster::that_evicts_after(TIMEOUT, 2);
     let (one, two) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
-    let name = |number: usize| format!("file{number:02}");
-    let writers: Vec<File> = cluster.timed("writing", || {
-        fs::create_dir(one.join("dir")).unwrap();
-        (0..FILES)
-            .map(|number| {
-                let mut file = File::create(one.join("dir").join(name(number))).unwrap();
-                file.write_all(b"too late").unwrap();
-                file
-            })
-            .collect()
-    });
+    let writers = cluster.timed("writing", || written(&one));
     cluster.freeze_mount(0);
-    cluster.timed("theirs", || {
-        for number in 0..FILES {
-            let mut file = File::create(two.join("dir").join(name(number))).unwrap();
-            file.write_all(b"theirs").unwrap();
-            file.sync_all().unwrap();
-        }
-    });
+    cluster.timed("theirs", || overwrite(&two));
     // With its locks gone nothing here tells that somebody else has written.
     cluster.unmount(1);
     // By now it is late with all it holds back, and begins with that.
@@ -157,10 +170,10 @@ fn what_an_evicted_mount_still_sends_does_not_arrive() {
     assert!(Command::new("true").status().unwrap().success());
     cluster.timed("what is there", || {
         for (number, writer) in writers.iter().enumerate() {
-            let synced = writer.sync_all().map_err(|error| error.raw_os_error());
-            assert_eq!(synced, Err(Some(libc::EIO)), "{}", name(number));
+            assert_eq!(synced(writer), Err(Some(libc::EIO)), "{}", name(number));
             let read = fs::read(one.join("dir").join(name(number))).unwrap();
             assert_eq!(read, b"theirs", "{}", name(number));
+            assert_eq!(synced(writer), Ok(()), "told once: {}", name(number));
         }
     });
 }

@@ -1,6 +1,6 @@
 //! A file or directory that is open here, or a file that has data here.
 
-use base::{LockHandle, Timestamp, Transno};
+use base::{ByteRange, FsError, LockHandle, Timestamp, Transno};
 use wire::mdt::{OpenHandle, SetAttr, WriteTicket};
 use wire::ost::ObjectAttr;
 
@@ -69,7 +69,7 @@ pub(crate) struct FileState {
     /// Reads answered since the forgetting began: it must be repeated.
     pub refilled: bool,
     /// Ranges being fetched.
-    pub fetching: Vec<base::ByteRange>,
+    pub fetching: Vec<ByteRange>,
     /// Extent locks asked for.
     pub asking: Asking,
     /// Calls and write-outs that use a lock this moment.
@@ -123,6 +123,25 @@ impl FileState {
     pub fn lose_exclusive(&mut self) -> Option<LockHandle> {
         self.unsent = false;
         self.exclusive.take()
+    }
+
+    /// The right to write it went with an eviction. Returns whether anything was lost, which is told.
+    pub fn lose_unwritten(&mut self) -> bool {
+        let lost = self.pages.dirty_bytes() > 0;
+        if lost {
+            self.failures.add(FsError::Io);
+        }
+        self.pages.discard(ByteRange::ALL);
+        lost
+    }
+
+    /// The MDT does not know it any more. `told`: what an eviction took of it was already.
+    pub fn lose_open(&mut self, told: bool) {
+        if !self.lose_unwritten() && !told {
+            self.failures.add(FsError::Io);
+        }
+        self.write_open = None;
+        self.waiters.wake_all();
     }
 
     /// A write reached the cache.

@@ -15,7 +15,7 @@ use crate::cache::State;
 use crate::client::Client;
 use crate::cluster::{decode_ost, object_of};
 use crate::executor::spawn;
-use crate::io::file::WriteOpen;
+use crate::io::file::{FileState, WriteOpen};
 use crate::io::pages::WriteOut;
 
 /// Frames with file data on their way at once; beyond, the rest waits for their answers.
@@ -206,20 +206,7 @@ fn written(state: &mut State, sent: Sent, reply: Result<Reply, FsError>, transno
             Err(FsError::TryAgain) => file.pages.failed(out.id),
             // The lock it was sent under is of the OST's old life.
             Err(FsError::Stale) if file.restarts != restarts => file.pages.failed(out.id),
-            Err(error) => {
-                tracing::error!(
-                    "{fid}: bytes from {} could not be written: {error}",
-                    out.offset
-                );
-                file.pages.written(out.id, Transno(0));
-                // Their right to be written went with an eviction, which `EIO` tells.
-                let told = if error == FsError::Stale {
-                    FsError::Io
-                } else {
-                    error
-                };
-                file.failures.add(told);
-            }
+            Err(error) => note_lost(file, fid, &out, error),
         }
         attr.is_ok()
     });
@@ -229,12 +216,21 @@ fn written(state: &mut State, sent: Sent, reply: Result<Reply, FsError>, transno
     }
 }
 
-fn note_written(
-    file: &mut crate::io::file::FileState,
-    out: WriteOut,
-    attr: ObjectAttr,
-    transno: Transno,
-) {
+/// Bytes that were dropped meanwhile are no loss, or were told with what dropped them.
+fn note_lost(file: &mut FileState, fid: Fid, out: &WriteOut, error: FsError) {
+    if !file.pages.lost(out.id) {
+        return;
+    }
+    let offset = out.offset;
+    tracing::error!("{fid}: bytes from {offset} could not be written: {error}");
+    file.failures.add(match error {
+        // Their right to be written went with an eviction.
+        FsError::Stale => FsError::Io,
+        error => error,
+    });
+}
+
+fn note_written(file: &mut FileState, out: WriteOut, attr: ObjectAttr, transno: Transno) {
     file.pages.written(out.id, transno);
     file.sent(transno);
     file.known.blocks = attr.blocks;
@@ -291,3 +287,7 @@ fn due(state: &mut State, now: Tick, age: Duration) -> Option<(TargetIndex, Vec<
     }
     by_target.into_iter().max_by_key(|(_, fids)| fids.len())
 }
+
+#[cfg(test)]
+#[path = "flush_tests.rs"]
+mod tests;

@@ -28,7 +28,8 @@ pub const BLOCK_BYTES: u64 = 128 << 10;
 /// Ages of dirty bytes are kept to this grain, so that small writes in a row stay one range.
 const AGE_GRAIN: Duration = Duration::from_millis(125);
 
-/// Bytes on their way to the server. Ends in [`PageCache::written`] or [`PageCache::failed`].
+/// Bytes on their way to the server. Ends in [`PageCache::written`],
+/// [`PageCache::failed`] or [`PageCache::lost`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteOut {
     /// Names it in the answer.
@@ -198,6 +199,12 @@ impl PageCache {
                 self.uncommitted.insert(piece, transno);
             }
         }
+    }
+
+    /// The write failed for good: its bytes are never sent again. Returns whether any of them were
+    /// still wanted; if not, nothing was lost by it, or that was noted when they were dropped.
+    pub fn lost(&mut self, id: WriteId) -> bool {
+        !self.end_write(id).is_empty()
     }
 
     /// The write did not happen: its bytes are dirty again, as old as they were.

@@ -247,18 +247,9 @@ impl Place {
 
 const PREFIX: &str = "run-";
 
-/// Removes what killed measurements have left in `work`, unless something is still mounted there.
+/// Removes what killed measurements have left in `work`: files, mounts, loop devices.
 pub fn remove_stale(work: &Path) {
-    let mounted = fuse::kernel::mount::mounts().unwrap_or_default();
-    for path in bench::left_behind(work, PREFIX) {
-        let Ok(path) = std::fs::canonicalize(path) else {
-            continue;
-        };
-        if !mounted.iter().any(|mount| mount.point.starts_with(&path)) {
-            // The next one to come tries again.
-            let _ = std::fs::remove_dir_all(&path);
-        }
-    }
+    bench::remove_left_behind(work, PREFIX);
 }
 
 /// Settings of a link from flags.

@@ -1,0 +1,123 @@
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use super::*;
+use crate::io::failures::Told;
+use crate::locks::Locks;
+
+const FILE: Fid = Fid(7);
+const NOW: Tick = Tick(0);
+
+/// A file written to, and open.
+struct Written {
+    state: State,
+    told: Told,
+}
+
+impl Written {
+    fn new(bytes: &[u8]) -> Written {
+        let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
+        let told = state.file(FILE).failures.at_open();
+        state.with_pages(FILE, |file| file.pages.write(0, bytes, NOW));
+        Written { state, told }
+    }
+
+    /// Sends `range`.
+    fn send(&mut self, range: ByteRange) -> Sent {
+        let file = self.state.file(FILE);
+        let mut outs = file.pages.take_dirty(range, range.len());
+        assert_eq!(outs.len(), 1);
+        file.writing += 1;
+        Sent {
+            fid: FILE,
+            out: outs.remove(0),
+            restarts: file.restarts,
+        }
+    }
+
+    fn answered(&mut self, sent: Sent, error: FsError) {
+        written(&mut self.state, sent, Err(error), Transno(0));
+    }
+
+    /// Whether it lost anything.
+    fn evicted(&mut self) -> bool {
+        self.state.with_pages(FILE, FileState::lose_unwritten)
+    }
+
+    /// Nor does the MDT know it afterwards.
+    fn unknown(&mut self, told: bool) {
+        self.state.with_pages(FILE, |file| file.lose_open(told));
+    }
+
+    /// What `fsync` says.
+    fn told(&mut self) -> Result<(), FsError> {
+        self.state.file(FILE).failures.tell(&mut self.told)
+    }
+}
+
+#[test]
+fn a_late_answer_after_an_eviction_is_no_failure_of_its_own() {
+    let mut file = Written::new(b"four");
+    let one = file.send(ByteRange::new(0, 2));
+    let two = file.send(ByteRange::new(2, 4));
+    assert!(file.evicted());
+    assert_eq!(file.told(), Err(FsError::Io));
+    file.answered(one, FsError::Stale);
+    assert_eq!(file.told(), Ok(()));
+    file.answered(two, FsError::Io);
+    assert_eq!(file.told(), Ok(()));
+    assert!(file.state.file(FILE).is_idle());
+}
+
+#[test]
+fn who_opens_after_an_eviction_was_told_is_not_told_of_a_late_answer() {
+    let mut file = Written::new(b"four");
+    let sent = file.send(ByteRange::new(0, 4));
+    assert!(file.evicted());
+    assert_eq!(file.told(), Err(FsError::Io));
+    file.answered(sent, FsError::Stale);
+    file.told = file.state.file(FILE).failures.at_open();
+    assert_eq!(file.told(), Ok(()));
+}
+
+#[test]
+fn what_is_written_after_an_eviction_and_fails_is_told() {
+    let mut file = Written::new(b"four");
+    let late = file.send(ByteRange::new(0, 4));
+    assert!(file.evicted());
+    assert_eq!(file.told(), Err(FsError::Io));
+    file.state
+        .with_pages(FILE, |file| file.pages.write(8, b"new", NOW));
+    let new = file.send(ByteRange::new(8, 11));
+    file.answered(late, FsError::Stale);
+    file.answered(new, FsError::NoSpace);
+    assert_eq!(file.told(), Err(FsError::NoSpace));
+}
+
+#[test]
+fn a_file_that_is_gone_after_an_eviction_is_told_of_once() {
+    let mut file = Written::new(b"four");
+    let told = file.evicted();
+    assert_eq!(file.told(), Err(FsError::Io));
+    file.unknown(told);
+    assert_eq!(file.told(), Ok(()));
+
+    let told = file.evicted();
+    assert!(!told);
+    file.unknown(told);
+    assert_eq!(file.told(), Err(FsError::Io));
+
+    file.state
+        .with_pages(FILE, |file| file.pages.write(0, b"new", NOW));
+    file.unknown(true);
+    assert_eq!(file.told(), Err(FsError::Io), "written since");
+}
+
+#[test]
+fn a_write_of_which_a_part_was_cut_off_fails() {
+    let mut file = Written::new(b"four");
+    let sent = file.send(ByteRange::new(0, 4));
+    file.state.with_pages(FILE, |file| file.pages.truncate(1));
+    file.answered(sent, FsError::NoSpace);
+    assert_eq!(file.told(), Err(FsError::NoSpace));
+}
