@@ -101,6 +101,21 @@ fn what_was_written_and_let_go_is_not_replaced_by_an_answer_asked_before() {
     assert_eq!(asked, cache.generation(), "nothing was written since");
 }
 
+/// A read that asks for lock and bytes asks for all of its range, also for what is dirty here.
+#[test]
+fn what_was_written_before_an_answer_was_asked_and_sent_after_is_not_replaced_by_it() {
+    let mut cache = PageCache::default();
+    cache.write(0, b"new", Tick(0));
+    cache.let_go(ByteRange::new(100, 200));
+    let asked = cache.generation();
+    let sent = all(&mut cache, u64::MAX);
+    cache.written(sent[0].id, Transno(1));
+    cache.committed(Transno(1));
+    cache.let_go(ByteRange::new(0, 3));
+    assert!(!cache.fill(0, &Bytes::from_static(b"old"), asked));
+    assert_eq!(content(&mut cache, ByteRange::new(0, 3)), vec![None; 3]);
+}
+
 #[test]
 fn what_is_not_durable_at_the_server_is_not_let_go() {
     let mut cache = PageCache::default();
@@ -217,8 +232,8 @@ enum Op {
     Write(usize, usize, u8),
     /// The server answers a read that was just asked for (true) or before the last drop.
     Fill(usize, usize, bool),
-    /// A read of what is missing reaches the server; its answer is on the way.
-    Ask(usize, usize),
+    /// A read reaches the server, of what is missing (true) or of all; its answer is on the way.
+    Ask(usize, usize, bool),
     /// The oldest such answer arrives.
     Answer,
     Take(usize, usize, u64),
@@ -237,7 +252,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         5 => (span(), any::<u8>()).prop_map(|((a, b), v)| Op::Write(a, b, v)),
         4 => (span(), any::<bool>()).prop_map(|((a, b), f)| Op::Fill(a, b, f)),
-        2 => span().prop_map(|(a, b)| Op::Ask(a, b)),
+        2 => (span(), any::<bool>()).prop_map(|((a, b), m)| Op::Ask(a, b, m)),
         2 => Just(Op::Answer),
         4 => (span(), 1u64..60).prop_map(|((a, b), n)| Op::Take(a, b, n)),
         4 => (0usize..8).prop_map(Op::Written),
@@ -314,7 +329,7 @@ impl Reference {
                 }
             }
             Op::Fill(from, to, current) => self.fill(cache, from, to, current),
-            Op::Ask(from, to) => self.ask(cache, from, to),
+            Op::Ask(from, to, missing) => self.ask(cache, from, to, missing),
             Op::Answer => self.answer(cache),
             Op::Take(from, to, max) => self.take(cache, from, to, max),
             Op::Written(which) if !self.flying.is_empty() => {
@@ -380,8 +395,13 @@ impl Reference {
         }
     }
 
-    fn ask(&mut self, cache: &PageCache, from: usize, to: usize) {
-        for hole in cache.holes(ByteRange::new(place(from), place(to))) {
+    fn ask(&mut self, cache: &PageCache, from: usize, to: usize, missing: bool) {
+        let range = ByteRange::new(place(from), place(to));
+        let asked = match missing {
+            true => cache.holes(range),
+            false => vec![range],
+        };
+        for hole in asked {
             let (start, end) = (hole.start - place(0), hole.end - place(0));
             self.answers.push_back(Answer {
                 hole,
