@@ -171,12 +171,17 @@ impl PageCache {
     }
 
     /// Up to `max_bytes` dirty bytes of `range`, from its start on, to be sent now: neighbours in
-    /// one piece of at most [`BULK_BYTES_MAX`]. They are in flight from here on. Bytes of which an
-    /// earlier write is in flight wait for its end.
-    pub fn take_dirty(&mut self, range: ByteRange, max_bytes: u64) -> Vec<WriteOut> {
+    /// one piece of at most [`BULK_BYTES_MAX`], up to `max_pieces` of them. They are in flight from
+    /// here on. Bytes of which an earlier write is in flight wait for its end.
+    pub fn take_dirty(
+        &mut self,
+        range: ByteRange,
+        max_bytes: u64,
+        max_pieces: usize,
+    ) -> Vec<WriteOut> {
         let mut left = max_bytes;
         let mut taken = Vec::new();
-        for (piece, since) in self.sendable(range) {
+        for (piece, since) in self.sendable(range, max_pieces) {
             if left == 0 {
                 break;
             }
@@ -421,11 +426,15 @@ impl PageCache {
     }
 
     /// Dirty ranges with nothing in flight on them, neighbours joined (as old as the older), cut
-    /// to one bulk transfer each.
-    fn sendable(&self, range: ByteRange) -> Vec<(ByteRange, Tick)> {
+    /// to one bulk transfer each: the first `max` of them.
+    fn sendable(&self, range: ByteRange, max: usize) -> Vec<(ByteRange, Tick)> {
         let busy = self.busy(range);
         let mut pieces: Vec<(ByteRange, Tick)> = Vec::new();
         for (held, since) in self.dirty.within(range) {
+            // One more than is wanted has begun: those before it have no more neighbours.
+            if pieces.len() > max {
+                break;
+            }
             for free in busy.gaps(held) {
                 match pieces.last_mut() {
                     Some((last, oldest)) if last.end == free.start => {
@@ -439,6 +448,7 @@ impl PageCache {
         pieces
             .into_iter()
             .flat_map(|(piece, since)| cut(piece).map(move |p| (p, since)))
+            .take(max)
             .collect()
     }
 

@@ -31,7 +31,7 @@ fn content(cache: &mut PageCache, range: ByteRange) -> Vec<Option<u8>> {
 }
 
 fn all(cache: &mut PageCache, max: u64) -> Vec<WriteOut> {
-    cache.take_dirty(ByteRange::ALL, max)
+    cache.take_dirty(ByteRange::ALL, max, usize::MAX)
 }
 
 #[test]
@@ -188,6 +188,22 @@ fn write_out_comes_in_bulk_sized_pieces_and_stops_at_the_bound() {
             .sum::<usize>(),
         5 << 20
     );
+}
+
+#[test]
+fn write_out_stops_at_so_many_pieces_and_goes_on_where_it_stopped() {
+    let mut cache = PageCache::default();
+    for at in 0..10 {
+        cache.write(3 * at, b"a", Tick(0));
+        cache.write(3 * at + 1, b"b", Tick(SECOND));
+    }
+    let mut offsets = Vec::new();
+    for count in [4, 4, 2, 0] {
+        let taken = cache.take_dirty(ByteRange::ALL, u64::MAX, 4);
+        assert!(taken.len() == count && taken.iter().all(|out| out.bytes.len() == 2));
+        offsets.extend(taken.iter().map(|out| out.offset));
+    }
+    assert_eq!(offsets, (0..10).map(|at| 3 * at).collect::<Vec<u64>>());
 }
 
 #[test]
@@ -433,7 +449,7 @@ impl Reference {
             .take(max as usize)
             .collect();
         let mut taken = Vec::new();
-        for write in cache.take_dirty(ByteRange::new(place(from), place(to)), max) {
+        for write in cache.take_dirty(ByteRange::new(place(from), place(to)), max, usize::MAX) {
             for (i, sent) in write.bytes.joined().iter().enumerate() {
                 let at = (write.offset - place(0)) as usize + i;
                 let byte = &mut self.bytes[at];
