@@ -100,7 +100,8 @@ pub struct PageCache {
     /// Bytes the server could still lose, by the modification that brought them there.
     uncommitted: Extents<Transno>,
     generation: Generation,
-    /// Something was written since `generation` began.
+    /// Bytes here or at the server changed by our writes since `generation` began: what was asked
+    /// for in it may be older than what is here.
     written: bool,
 }
 
@@ -198,6 +199,7 @@ impl PageCache {
     /// The server has the bytes, as its modification `transno`; they are clean once that is
     /// committed. Zero: they are durable already. An unknown id is ignored.
     pub fn written(&mut self, id: WriteId, transno: Transno) {
+        self.written = true;
         for piece in self.end_write(id) {
             if transno != Transno(0) {
                 self.uncommitted.insert(piece, transno);
