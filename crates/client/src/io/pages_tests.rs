@@ -59,6 +59,43 @@ fn a_byte_rewritten_in_flight_stays_dirty_and_waits() {
     assert!(cache.dirty_bytes() == 0 && cache.is_flushed(ByteRange::ALL));
 }
 
+/// A message may go out again after a reconnect: it must be the same.
+#[test]
+fn what_is_on_its_way_stays_as_it_was_sent() {
+    let (block, mut cache) = (BLOCK_BYTES as usize, PageCache::default());
+    let written: Vec<u8> = (0..2 * block).map(|at| (at / 7) as u8).collect();
+    cache.write(0, &written, Tick(0));
+    cache.write(2 * BLOCK_BYTES, b"tail", Tick(0));
+    let sent = all(&mut cache, u64::MAX);
+    for (offset, len) in [
+        (0, block),
+        (BLOCK_BYTES - 10, 20),
+        (2 * BLOCK_BYTES + 1, 500),
+    ] {
+        cache.write(offset, &vec![0xEE; len], Tick(0));
+    }
+    cache.truncate(BLOCK_BYTES + 3);
+    cache.write(0, b"again", Tick(0));
+    let sent: Vec<u8> = sent.iter().flat_map(|out| out.bytes.joined()).collect();
+    assert!(sent == [&written[..], b"tail"].concat());
+}
+
+/// Or a few bytes on their way would keep a block each, and each write there would copy one.
+#[test]
+fn a_few_bytes_on_their_way_do_not_keep_their_block() {
+    let mut cache = PageCache::default();
+    cache.write(0, &[1; BLOCK_BYTES as usize - 1], Tick(0));
+    let sent = all(&mut cache, u64::MAX);
+    cache.written(sent[0].id, Transno(0));
+    drop(sent);
+    cache.write(5, b"few", Tick(0));
+    let place = cache.blocks[&0].bytes.as_ptr();
+    let sent = all(&mut cache, u64::MAX);
+    cache.write(20, b"more", Tick(0));
+    assert_eq!(cache.blocks[&0].bytes.as_ptr(), place, "it was copied");
+    assert_eq!(sent[0].bytes.joined(), b"few"[..]);
+}
+
 #[test]
 fn a_failed_write_keeps_its_age_and_the_newer_bytes() {
     let mut cache = PageCache::default();
