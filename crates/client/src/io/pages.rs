@@ -462,7 +462,10 @@ impl PageCache {
         self.writing.insert(range, id);
         self.in_flight.insert(id, InFlight { range, since });
         let mut bytes = Bulk::default();
-        self.slices(range).for_each(|(_, piece)| bytes.push(piece));
+        for (offset, piece) in self.slices(range) {
+            let block = self.blocks.get(&(offset / BLOCK_BYTES));
+            bytes.push(apart(piece, block.map_or(0, |block| block.bytes.len())));
+        }
         WriteOut {
             id,
             offset: range.start,
@@ -529,6 +532,15 @@ fn by_block(range: ByteRange) -> impl Iterator<Item = (u64, ByteRange)> {
 fn within(number: u64, part: ByteRange) -> (usize, usize) {
     let start = block_range(number).start;
     ((part.start - start) as usize, (part.end - start) as usize)
+}
+
+/// What is sent of a block of `held` bytes: shared with it, unless it is a small part. Each write to
+/// a block that is shared copies it, and what was there before stays until the answer comes.
+fn apart(piece: Bytes, held: usize) -> Bytes {
+    match piece.len() < held / 4 {
+        true => Bytes::copy_from_slice(&piece),
+        false => piece,
+    }
 }
 
 /// A copy of `data` in memory made for whole blocks, if it is one and there is some.
