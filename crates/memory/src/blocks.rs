@@ -100,7 +100,7 @@ impl Home {
     fn page(self: &Arc<Home>) -> Option<Arc<Page>> {
         let pages = self.page_bytes.load(Ordering::Relaxed);
         let blocks = self.block_bytes.load(Ordering::Relaxed);
-        if pages > blocks + UNUSED_BYTES_MAX {
+        if pages > blocks + UNUSED_BYTES_MAX || pages + PAGE_BYTES > PAGE_BYTES_MAX {
             return None;
         }
         let spare = lock(&self.spare).pop();
