@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use base::Fid;
+use base::{ByteRange, Fid};
 use wire::mdt::{Access, OpenHandle};
 
 use crate::io::failures::Told;
-use crate::io::readahead::ReadAhead;
+use crate::io::readahead::{ReadAhead, WINDOW_BYTES_MAX};
 use crate::statahead::Statahead;
 
 /// An open file or directory, as the kernel names it.
@@ -34,13 +34,30 @@ pub(crate) struct DirHandle {
 }
 
 /// All of them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Handles {
     last: u64,
     files: HashMap<HandleId, FileHandle>,
     dirs: HashMap<HandleId, DirHandle>,
     /// The handle opened last on each directory.
     dir_by_fid: HashMap<Fid, HandleId>,
+    /// How far ahead each file may be read, in bytes.
+    readahead_max: u64,
+    /// Something was read ahead since that was shared out.
+    read_ahead: bool,
+}
+
+impl Default for Handles {
+    fn default() -> Handles {
+        Handles {
+            last: 0,
+            files: HashMap::new(),
+            dirs: HashMap::new(),
+            dir_by_fid: HashMap::new(),
+            readahead_max: WINDOW_BYTES_MAX,
+            read_ahead: false,
+        }
+    }
 }
 
 impl Handles {
@@ -87,6 +104,30 @@ impl Handles {
         self.dir_by_fid.get(&fid).copied()
     }
 
+    /// What to fetch ahead now that `len` bytes at `offset` of a file of `size` bytes are read.
+    pub fn read_ahead(
+        &mut self,
+        id: HandleId,
+        (offset, len): (u64, u64),
+        size: u64,
+    ) -> Option<ByteRange> {
+        let open = self.files.get_mut(&id)?;
+        let ahead = open.readahead.next(offset, len, size, self.readahead_max);
+        self.read_ahead |= ahead.is_some();
+        ahead
+    }
+
+    /// Shares `bytes` of memory among all who read in order now. To be called at a steady pace:
+    /// who starts meanwhile gets at first what the others got, but must read as much before.
+    pub fn share_readahead(&mut self, bytes: u64) {
+        if !std::mem::take(&mut self.read_ahead) {
+            return;
+        }
+        let open = self.files.values_mut();
+        let readers = open.filter_map(|handle| handle.readahead.is_ahead().then_some(()));
+        self.readahead_max = bytes / (readers.count() as u64).max(1);
+    }
+
     /// The cached bytes of a file are gone: what was read ahead must be read again.
     pub fn forget_readahead(&mut self, fid: Fid) {
         let open = self.files.values_mut().filter(|handle| handle.fid == fid);
@@ -105,5 +146,49 @@ impl Handles {
     /// Files open, directories open.
     pub fn counts(&self) -> (usize, usize) {
         (self.files.len(), self.dirs.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::failures::Failures;
+
+    const MIB: u64 = 1 << 20;
+
+    fn open(handles: &mut Handles) -> HandleId {
+        handles.add_file(FileHandle {
+            fid: Fid(1),
+            access: Access::default(),
+            append: false,
+            readahead: ReadAhead::new(),
+            exec: None,
+            told: Failures::default().at_open(),
+        })
+    }
+
+    /// Bytes asked for beyond what was read, by all of them.
+    #[test]
+    fn many_readers_share_the_memory_for_what_is_read_ahead() {
+        let (mut handles, memory, step) = (Handles::default(), 64 * MIB, 128 << 10);
+        let readers: Vec<HandleId> = (0..100).map(|_| open(&mut handles)).collect();
+        let mut ahead = vec![0; readers.len()];
+        for at in (0..40 * MIB).step_by(step as usize) {
+            for (reader, ahead) in readers.iter().zip(&mut ahead) {
+                let range = handles.read_ahead(*reader, (at, step), 1 << 30);
+                *ahead = range.map_or(*ahead, |range| range.end).max(at + step);
+            }
+            handles.share_readahead(memory);
+            let unread: u64 = ahead.iter().map(|ahead| ahead - at - step).sum();
+            assert!(unread <= memory, "{unread} at {at}");
+        }
+        for reader in &readers[1..] {
+            handles.remove_file(*reader);
+        }
+        let range = |handles: &mut Handles, at| handles.read_ahead(readers[0], (at, MIB), 1 << 30);
+        assert!(range(&mut handles, 40 * MIB).is_some());
+        handles.share_readahead(memory);
+        let alone = (41..60).filter_map(|at| range(&mut handles, at * MIB));
+        assert!(alone.last().unwrap().end >= 59 * MIB + WINDOW_BYTES_MAX);
     }
 }

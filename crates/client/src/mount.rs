@@ -339,6 +339,7 @@ impl Client {
             let mut state = self.lock();
             state.locks.tick(now);
             state.shrink(bytes, entries as usize);
+            state.handles.share_readahead(bytes / 2);
         }
         self.flush_aged();
         self.close_ready();

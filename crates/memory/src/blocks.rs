@@ -15,6 +15,9 @@ const SPARE_MAX: usize = 4;
 /// Bytes that pages may have beyond the blocks in use, before no new page is taken: a page stays
 /// as long as one of its blocks does, and a few blocks must not keep many pages.
 const UNUSED_BYTES_MAX: usize = 64 << 20;
+/// Bytes of all pages. Each is two or three of the 65,530 mappings that the system allows a process
+/// unless told otherwise, and the allocator needs some, too: without any the process ends.
+const PAGE_BYTES_MAX: usize = 32 << 30;
 
 /// A source of blocks.
 #[derive(Debug, Default)]
@@ -62,8 +65,8 @@ impl Blocks {
         Blocks::default()
     }
 
-    /// A block with a copy of `data`. None: it does not fit a page, there is no memory, or too few
-    /// blocks would keep too much of it.
+    /// A block with a copy of `data`. None: it does not fit a page, there is no memory, too few
+    /// blocks would keep too much of it, or there are as many pages as may be.
     pub fn copy(&self, data: &[u8]) -> Option<Bytes> {
         let block = self.cut(data.len())?;
         // SAFETY: `cut` gives every part of a page to one block only, and this one is not shared.
@@ -97,7 +100,7 @@ impl Home {
     fn page(self: &Arc<Home>) -> Option<Arc<Page>> {
         let pages = self.page_bytes.load(Ordering::Relaxed);
         let blocks = self.block_bytes.load(Ordering::Relaxed);
-        if pages > blocks + UNUSED_BYTES_MAX {
+        if pages > blocks + UNUSED_BYTES_MAX || pages + PAGE_BYTES > PAGE_BYTES_MAX {
             return None;
         }
         let spare = lock(&self.spare).pop();
@@ -214,6 +217,23 @@ mod tests {
         assert!(pages(&blocks) * PAGE_BYTES <= 2 * UNUSED_BYTES_MAX);
         drop(kept);
         assert!(blocks.copy(&[3; BLOCK_BYTES]).is_some());
+    }
+
+    #[test]
+    fn there_is_a_bound_on_pages() {
+        let blocks = Blocks::new();
+        blocks
+            .home
+            .block_bytes
+            .store(PAGE_BYTES_MAX, Ordering::Relaxed);
+        blocks
+            .home
+            .page_bytes
+            .store(PAGE_BYTES_MAX - PAGE_BYTES, Ordering::Relaxed);
+        let last: Vec<Bytes> = (0..IN_A_PAGE).map(|_| block(&blocks, 1)).collect();
+        assert!(blocks.copy(&[2; BLOCK_BYTES]).is_none());
+        drop(last);
+        assert!(blocks.copy(&[3; BLOCK_BYTES]).is_some(), "one has gone");
     }
 
     #[test]

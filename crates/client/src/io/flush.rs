@@ -40,11 +40,10 @@ struct WriteFrame {
 }
 
 impl WriteFrame {
-    fn room(&self) -> u64 {
-        match self.requests.len() < WRITES_MAX {
-            true => (BULK_BYTES_MAX - self.bulk.len()) as u64,
-            false => 0,
-        }
+    /// Bytes and writes that it takes yet.
+    fn room(&self) -> (u64, usize) {
+        let bytes = BULK_BYTES_MAX - self.bulk.len();
+        (bytes as u64, WRITES_MAX - self.requests.len())
     }
 
     fn add(&mut self, state: &mut State, fid: Fid, ticket: WriteTicket, mut out: WriteOut) {
@@ -241,14 +240,14 @@ fn note_written(file: &mut FileState, out: WriteOut, attr: ObjectAttr, transno: 
 fn take_frame(state: &mut State, fids: &[Fid], range: ByteRange) -> WriteFrame {
     let mut frame = WriteFrame::default();
     for fid in fids {
-        let room = frame.room();
-        if room == 0 {
+        let (bytes, writes) = frame.room();
+        if bytes == 0 || writes == 0 {
             break;
         }
         let Some(WriteOpen { ticket, .. }) = state.file(*fid).write_open else {
             continue;
         };
-        let outs = state.with_pages(*fid, |file| file.pages.take_dirty(range, room));
+        let outs = state.with_pages(*fid, |file| file.pages.take_dirty(range, bytes, writes));
         for out in outs {
             frame.add(state, *fid, ticket, out);
         }

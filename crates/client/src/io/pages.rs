@@ -101,7 +101,8 @@ pub struct PageCache {
     /// Bytes the server could still lose, by the modification that brought them there.
     uncommitted: Extents<Transno>,
     generation: Generation,
-    /// Something was written since `generation` began.
+    /// Bytes here or at the server changed by our writes since `generation` began: what was asked
+    /// for in it may be older than what is here.
     written: bool,
 }
 
@@ -172,12 +173,17 @@ impl PageCache {
     }
 
     /// Up to `max_bytes` dirty bytes of `range`, from its start on, to be sent now: neighbours in
-    /// one piece of at most [`BULK_BYTES_MAX`]. They are in flight from here on. Bytes of which an
-    /// earlier write is in flight wait for its end.
-    pub fn take_dirty(&mut self, range: ByteRange, max_bytes: u64) -> Vec<WriteOut> {
+    /// one piece of at most [`BULK_BYTES_MAX`], up to `max_pieces` of them. They are in flight from
+    /// here on. Bytes of which an earlier write is in flight wait for its end.
+    pub fn take_dirty(
+        &mut self,
+        range: ByteRange,
+        max_bytes: u64,
+        max_pieces: usize,
+    ) -> Vec<WriteOut> {
         let mut left = max_bytes;
         let mut taken = Vec::new();
-        for (piece, since) in self.sendable(range) {
+        for (piece, since) in self.sendable(range, max_pieces) {
             if left == 0 {
                 break;
             }
@@ -194,6 +200,7 @@ impl PageCache {
     /// The server has the bytes, as its modification `transno`; they are clean once that is
     /// committed. Zero: they are durable already. An unknown id is ignored.
     pub fn written(&mut self, id: WriteId, transno: Transno) {
+        self.written = true;
         for piece in self.end_write(id) {
             if transno != Transno(0) {
                 self.uncommitted.insert(piece, transno);
@@ -428,11 +435,15 @@ impl PageCache {
     }
 
     /// Dirty ranges with nothing in flight on them, neighbours joined (as old as the older), cut
-    /// to one bulk transfer each.
-    fn sendable(&self, range: ByteRange) -> Vec<(ByteRange, Tick)> {
+    /// to one bulk transfer each: the first `max` of them.
+    fn sendable(&self, range: ByteRange, max: usize) -> Vec<(ByteRange, Tick)> {
         let busy = self.busy(range);
         let mut pieces: Vec<(ByteRange, Tick)> = Vec::new();
         for (held, since) in self.dirty.within(range) {
+            // One more than is wanted has begun: those before it have no more neighbours.
+            if pieces.len() > max {
+                break;
+            }
             for free in busy.gaps(held) {
                 match pieces.last_mut() {
                     Some((last, oldest)) if last.end == free.start => {
@@ -446,6 +457,7 @@ impl PageCache {
         pieces
             .into_iter()
             .flat_map(|(piece, since)| cut(piece).map(move |p| (p, since)))
+            .take(max)
             .collect()
     }
 
@@ -457,7 +469,10 @@ impl PageCache {
         self.writing.insert(range, id);
         self.in_flight.insert(id, InFlight { range, since });
         let mut bytes = Bulk::default();
-        self.slices(range).for_each(|(_, piece)| bytes.push(piece));
+        for (offset, piece) in self.slices(range) {
+            let block = self.blocks.get(&(offset / BLOCK_BYTES));
+            bytes.push(apart(piece, block.map_or(0, |block| block.bytes.len())));
+        }
         WriteOut {
             id,
             offset: range.start,
@@ -524,6 +539,15 @@ fn by_block(range: ByteRange) -> impl Iterator<Item = (u64, ByteRange)> {
 fn within(number: u64, part: ByteRange) -> (usize, usize) {
     let start = block_range(number).start;
     ((part.start - start) as usize, (part.end - start) as usize)
+}
+
+/// What is sent of a block of `held` bytes: shared with it, unless it is a small part. Each write to
+/// a block that is shared copies it, and what was there before stays until the answer comes.
+fn apart(piece: Bytes, held: usize) -> Bytes {
+    match piece.len() < held / 4 {
+        true => Bytes::copy_from_slice(&piece),
+        false => piece,
+    }
 }
 
 /// A copy of `data` in memory made for whole blocks, if it is one and there is some.

@@ -31,7 +31,7 @@ fn content(cache: &mut PageCache, range: ByteRange) -> Vec<Option<u8>> {
 }
 
 fn all(cache: &mut PageCache, max: u64) -> Vec<WriteOut> {
-    cache.take_dirty(ByteRange::ALL, max)
+    cache.take_dirty(ByteRange::ALL, max, usize::MAX)
 }
 
 #[test]
@@ -57,6 +57,43 @@ fn a_byte_rewritten_in_flight_stays_dirty_and_waits() {
     );
     cache.written(second[0].id, Transno(0));
     assert!(cache.dirty_bytes() == 0 && cache.is_flushed(ByteRange::ALL));
+}
+
+/// A message may go out again after a reconnect: it must be the same.
+#[test]
+fn what_is_on_its_way_stays_as_it_was_sent() {
+    let (block, mut cache) = (BLOCK_BYTES as usize, PageCache::default());
+    let written: Vec<u8> = (0..2 * block).map(|at| (at / 7) as u8).collect();
+    cache.write(0, &written, Tick(0));
+    cache.write(2 * BLOCK_BYTES, b"tail", Tick(0));
+    let sent = all(&mut cache, u64::MAX);
+    for (offset, len) in [
+        (0, block),
+        (BLOCK_BYTES - 10, 20),
+        (2 * BLOCK_BYTES + 1, 500),
+    ] {
+        cache.write(offset, &vec![0xEE; len], Tick(0));
+    }
+    cache.truncate(BLOCK_BYTES + 3);
+    cache.write(0, b"again", Tick(0));
+    let sent: Vec<u8> = sent.iter().flat_map(|out| out.bytes.joined()).collect();
+    assert!(sent == [&written[..], b"tail"].concat());
+}
+
+/// Or a few bytes on their way would keep a block each, and each write there would copy one.
+#[test]
+fn a_few_bytes_on_their_way_do_not_keep_their_block() {
+    let mut cache = PageCache::default();
+    cache.write(0, &[1; BLOCK_BYTES as usize - 1], Tick(0));
+    let sent = all(&mut cache, u64::MAX);
+    cache.written(sent[0].id, Transno(0));
+    drop(sent);
+    cache.write(5, b"few", Tick(0));
+    let place = cache.blocks[&0].bytes.as_ptr();
+    let sent = all(&mut cache, u64::MAX);
+    cache.write(20, b"more", Tick(0));
+    assert_eq!(cache.blocks[&0].bytes.as_ptr(), place, "it was copied");
+    assert_eq!(sent[0].bytes.joined(), b"few"[..]);
 }
 
 #[test]
@@ -99,6 +136,21 @@ fn what_was_written_and_let_go_is_not_replaced_by_an_answer_asked_before() {
     let asked = cache.generation();
     cache.let_go(ByteRange::ALL);
     assert_eq!(asked, cache.generation(), "nothing was written since");
+}
+
+/// A read that asks for lock and bytes asks for all of its range, also for what is dirty here.
+#[test]
+fn what_was_written_before_an_answer_was_asked_and_sent_after_is_not_replaced_by_it() {
+    let mut cache = PageCache::default();
+    cache.write(0, b"new", Tick(0));
+    cache.let_go(ByteRange::new(100, 200));
+    let asked = cache.generation();
+    let sent = all(&mut cache, u64::MAX);
+    cache.written(sent[0].id, Transno(1));
+    cache.committed(Transno(1));
+    cache.let_go(ByteRange::new(0, 3));
+    assert!(!cache.fill(0, &Bytes::from_static(b"old"), asked));
+    assert_eq!(content(&mut cache, ByteRange::new(0, 3)), vec![None; 3]);
 }
 
 #[test]
@@ -176,6 +228,22 @@ fn write_out_comes_in_bulk_sized_pieces_and_stops_at_the_bound() {
 }
 
 #[test]
+fn write_out_stops_at_so_many_pieces_and_goes_on_where_it_stopped() {
+    let mut cache = PageCache::default();
+    for at in 0..10 {
+        cache.write(3 * at, b"a", Tick(0));
+        cache.write(3 * at + 1, b"b", Tick(SECOND));
+    }
+    let mut offsets = Vec::new();
+    for count in [4, 4, 2, 0] {
+        let taken = cache.take_dirty(ByteRange::ALL, u64::MAX, 4);
+        assert!(taken.len() == count && taken.iter().all(|out| out.bytes.len() == 2));
+        offsets.extend(taken.iter().map(|out| out.offset));
+    }
+    assert_eq!(offsets, (0..10).map(|at| 3 * at).collect::<Vec<u64>>());
+}
+
+#[test]
 fn memory_follows_the_file_and_the_oldest_blocks_go_first() {
     let mut cache = PageCache::default();
     assert!(cache.fill(0, &Bytes::from_static(b"tiny"), cache.generation()));
@@ -217,8 +285,8 @@ enum Op {
     Write(usize, usize, u8),
     /// The server answers a read that was just asked for (true) or before the last drop.
     Fill(usize, usize, bool),
-    /// A read of what is missing reaches the server; its answer is on the way.
-    Ask(usize, usize),
+    /// A read reaches the server, of what is missing (true) or of all; its answer is on the way.
+    Ask(usize, usize, bool),
     /// The oldest such answer arrives.
     Answer,
     Take(usize, usize, u64),
@@ -237,7 +305,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         5 => (span(), any::<u8>()).prop_map(|((a, b), v)| Op::Write(a, b, v)),
         4 => (span(), any::<bool>()).prop_map(|((a, b), f)| Op::Fill(a, b, f)),
-        2 => span().prop_map(|(a, b)| Op::Ask(a, b)),
+        2 => (span(), any::<bool>()).prop_map(|((a, b), m)| Op::Ask(a, b, m)),
         2 => Just(Op::Answer),
         4 => (span(), 1u64..60).prop_map(|((a, b), n)| Op::Take(a, b, n)),
         4 => (0usize..8).prop_map(Op::Written),
@@ -314,7 +382,7 @@ impl Reference {
                 }
             }
             Op::Fill(from, to, current) => self.fill(cache, from, to, current),
-            Op::Ask(from, to) => self.ask(cache, from, to),
+            Op::Ask(from, to, missing) => self.ask(cache, from, to, missing),
             Op::Answer => self.answer(cache),
             Op::Take(from, to, max) => self.take(cache, from, to, max),
             Op::Written(which) if !self.flying.is_empty() => {
@@ -380,8 +448,13 @@ impl Reference {
         }
     }
 
-    fn ask(&mut self, cache: &PageCache, from: usize, to: usize) {
-        for hole in cache.holes(ByteRange::new(place(from), place(to))) {
+    fn ask(&mut self, cache: &PageCache, from: usize, to: usize, missing: bool) {
+        let range = ByteRange::new(place(from), place(to));
+        let asked = match missing {
+            true => cache.holes(range),
+            false => vec![range],
+        };
+        for hole in asked {
             let (start, end) = (hole.start - place(0), hole.end - place(0));
             self.answers.push_back(Answer {
                 hole,
@@ -413,7 +486,7 @@ impl Reference {
             .take(max as usize)
             .collect();
         let mut taken = Vec::new();
-        for write in cache.take_dirty(ByteRange::new(place(from), place(to)), max) {
+        for write in cache.take_dirty(ByteRange::new(place(from), place(to)), max, usize::MAX) {
             for (i, sent) in write.bytes.joined().iter().enumerate() {
                 let at = (write.offset - place(0)) as usize + i;
                 let byte = &mut self.bytes[at];

@@ -320,10 +320,8 @@ impl Client {
         under: LockHandle,
     ) {
         let Some(size) = size else { return };
-        let Some(open) = state.handles.file(handle) else {
-            return;
-        };
-        let Some(ahead) = open.readahead.next(read.start, read.len(), size) else {
+        let read = (read.start, read.len());
+        let Some(ahead) = state.handles.read_ahead(handle, read, size) else {
             return;
         };
         let ahead = ByteRange::new(ahead.start, ahead.end.min(size).max(ahead.start));
