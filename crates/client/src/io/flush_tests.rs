@@ -25,7 +25,7 @@ impl Written {
     /// Sends `range`.
     fn send(&mut self, range: ByteRange) -> Sent {
         let file = self.state.file(FILE);
-        let mut outs = file.pages.take_dirty(range, range.len());
+        let mut outs = file.pages.take_dirty(range, range.len(), 1);
         assert_eq!(outs.len(), 1);
         file.writing += 1;
         Sent {
