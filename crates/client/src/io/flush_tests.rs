@@ -1,3 +1,5 @@
+//! What answers to writes on their way do to a file.
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
