@@ -211,6 +211,7 @@ impl PageCache {
     /// The write failed for good: its bytes are never sent again. Returns whether any of them were
     /// still wanted; if not, nothing was lost by it, or that was noted when they were dropped.
     pub fn lost(&mut self, id: WriteId) -> bool {
+        self.written = true;
         !self.end_write(id).is_empty()
     }
 
