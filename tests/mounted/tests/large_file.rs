@@ -79,7 +79,7 @@ impl Exercise<'_> {
 
     /// In order, by a reader of its own: further and further ahead.
     fn read(&mut self, mount: usize) {
-        let file = self.file(mount, self.last.0 % 2 == 0);
+        let file = self.file(mount, self.last.0.is_multiple_of(2));
         let start = self.below(self.bytes.len() + 1);
         let mut seen = vec![0; CALL];
         let mut at = start;
