@@ -26,7 +26,7 @@ const SHARED_BYTES_MIN: u64 = 1 << 20;
 /// Buffers in use at once. Beyond: the ordinary way.
 const BUFFERS_MAX: usize = 16;
 /// What offsets and lengths are multiples of: no usual disk asks for more.
-const ALIGN: u64 = 4096;
+pub(super) const ALIGN: u64 = 4096;
 /// Reads remembered, to know a second one by: some 16 GiB.
 const REMEMBERED_MAX: usize = 1 << 14;
 

@@ -281,7 +281,7 @@ impl ObjectStore for ObjectFiles {
         }
         let file = self.made(id)?;
         self.stream
-            .write(&file, data, offset)
+            .write(&file, data, offset, || self.open_file(id, OFlag::O_DIRECT))
             .map_err(self.error(id, "write it"))
     }
 
