@@ -341,6 +341,7 @@ impl Client {
             state.shrink(bytes, entries as usize);
             state.handles.share_readahead(bytes / 2);
         }
+        crate::io::pages::give_back_some();
         self.flush_aged();
         self.close_ready();
         self.release_pins();

@@ -10,8 +10,11 @@ use bytes::Bytes;
 
 use crate::mapping::{Mapping, PAGE_BYTES};
 
-/// Pages that nobody uses, kept for the next blocks.
-const SPARE_MAX: usize = 4;
+/// Pages that nobody uses and that are kept all the same.
+const SPARE_KEPT: usize = 4;
+/// Of the others one in so many goes at a time: by and by, as what was used a moment ago is often
+/// wanted again, and new memory costs more than all else that is done with it.
+const SPARE_SHARE: usize = 64;
 /// Bytes that pages may have beyond the blocks in use, before no new page is taken: a page stays
 /// as long as one of its blocks does, and a few blocks must not keep many pages.
 const UNUSED_BYTES_MAX: usize = 64 << 20;
@@ -74,6 +77,17 @@ impl Blocks {
         Some(Bytes::from_owner(block))
     }
 
+    /// Gives some of the memory back that no block uses. To be called at a steady pace: at ten times
+    /// a second half of it is gone after four to five seconds.
+    pub fn give_back_some(&self) {
+        let mut spare = lock(&self.home.spare);
+        let count = spare.len().saturating_sub(SPARE_KEPT).div_ceil(SPARE_SHARE);
+        // What was used last is used next.
+        let given: Vec<Mapping> = spare.drain(..count).collect();
+        drop(spare);
+        drop(given);
+    }
+
     fn cut(&self, len: usize) -> Option<Block> {
         if len == 0 || len > PAGE_BYTES {
             return None;
@@ -130,10 +144,7 @@ impl Drop for Page {
         self.home
             .page_bytes
             .fetch_sub(PAGE_BYTES, Ordering::Relaxed);
-        let mut spare = lock(&self.home.spare);
-        if spare.len() < SPARE_MAX {
-            spare.extend(self.mapping.take());
-        }
+        lock(&self.home.spare).extend(self.mapping.take());
     }
 }
 
@@ -202,6 +213,25 @@ mod tests {
         assert_eq!(places.len(), 1, "the same page again and again");
         assert_eq!(pages(&blocks), 1, "the one that is being cut");
         assert_eq!(blocks.home.block_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn what_nobody_uses_is_given_back_by_and_by() {
+        let blocks = Blocks::new();
+        let all: Vec<Bytes> = (0..100 * IN_A_PAGE).map(|_| block(&blocks, 1)).collect();
+        drop(all);
+        let spare = || lock(&blocks.home.spare).len();
+        assert_eq!(spare(), 99, "all but the one that is being cut");
+        blocks.give_back_some();
+        assert_eq!(spare(), 97);
+        let mut calls = 1;
+        while spare() > SPARE_KEPT {
+            blocks.give_back_some();
+            calls += 1;
+        }
+        assert!(calls < 150, "{calls}");
+        blocks.give_back_some();
+        assert_eq!(spare(), SPARE_KEPT);
     }
 
     #[test]

@@ -551,10 +551,16 @@ fn apart(piece: Bytes, held: usize) -> Bytes {
     }
 }
 
+/// Memory for whole blocks: one source for the process, as its allocator is.
+static BLOCKS: LazyLock<Blocks> = LazyLock::new(Blocks::new);
+
+/// Gives some of the memory back that whole blocks had. To be called ten times a second.
+pub fn give_back_some() {
+    BLOCKS.give_back_some();
+}
+
 /// A copy of `data` in memory made for whole blocks, if it is one and there is some.
 fn whole_block(data: &[u8]) -> Option<Bytes> {
-    /// One for the process, as its allocator is.
-    static BLOCKS: LazyLock<Blocks> = LazyLock::new(Blocks::new);
     match data.len() as u64 == BLOCK_BYTES {
         true => BLOCKS.copy(data),
         false => None,
