@@ -2,6 +2,7 @@
 
 mod descriptors;
 mod direct;
+mod direct_io;
 mod files;
 mod memory;
 mod page_cache;

@@ -9,7 +9,6 @@ use std::collections::{HashSet, VecDeque};
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::ByteRange;
@@ -17,6 +16,7 @@ use bytes::Bytes;
 use memory::buffers::{BUFFER_BYTES, Buffers};
 
 use super::ObjectId;
+use super::direct_io::DirectIo;
 use super::page_cache;
 
 /// Smaller reads gain from what the system reads ahead, and cost little.
@@ -35,8 +35,7 @@ const REMEMBERED_MAX: usize = 1 << 14;
 pub(super) struct Direct {
     buffers: Arc<Buffers>,
     seen: Mutex<Seen>,
-    /// The file system has no such reads.
-    refused: AtomicBool,
+    direct_io: Arc<DirectIo>,
 }
 
 /// Where reads began lately.
@@ -48,11 +47,11 @@ struct Seen {
 }
 
 impl Direct {
-    pub(super) fn new() -> Direct {
+    pub(super) fn new(direct_io: Arc<DirectIo>) -> Direct {
         Direct {
             buffers: Buffers::new(BUFFERS_MAX),
             seen: Mutex::default(),
-            refused: AtomicBool::new(false),
+            direct_io,
         }
     }
 
@@ -73,7 +72,7 @@ impl Direct {
         let aligned = aligned(range);
         let fits = range.len() >= READ_BYTES_MIN && aligned.len() <= BUFFER_BYTES as u64;
         if !fits
-            || self.refused.load(Ordering::Relaxed)
+            || self.direct_io.is_refused()
             || !page_cache::has_nothing_of(file, aligned)
             || self.seen().is_again((id, range.start))
         {
@@ -83,16 +82,11 @@ impl Direct {
             return Ok(None);
         };
         let whole = &mut buffer.as_mut()[..aligned.len() as usize];
-        let count = match open().and_then(|file| read_aligned(&file, aligned.start, whole)) {
-            Ok(count) => count as u64,
-            Err(error) if error.kind() == ErrorKind::InvalidInput => {
-                tracing::info!("the file system has no reads past its page cache");
-                self.refused.store(true, Ordering::Relaxed);
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
+        let read = open().and_then(|file| read_aligned(&file, aligned.start, whole));
+        let Some(count) = self.direct_io.tried(read)? else {
+            return Ok(None);
         };
-        let end = count.min(range.end - aligned.start);
+        let end = (count as u64).min(range.end - aligned.start);
         let skip = (range.start - aligned.start).min(end);
         let part = skip as usize..end as usize;
         Ok(Some(match end - skip < SHARED_BYTES_MIN {

@@ -17,6 +17,7 @@ use nix::unistd::{UnlinkatFlags, Whence, lseek, unlinkat};
 
 use super::descriptors::Descriptors;
 use super::direct::Direct;
+use super::direct_io::DirectIo;
 use super::page_cache;
 use super::stream::Stream;
 use super::{ObjectId, ObjectStat, ObjectStore, SpaceStat};
@@ -65,13 +66,14 @@ impl ObjectFiles {
         dir_file
             .sync_all()
             .map_err(|e| StorageError::from_io(dir.display(), "sync it", &e))?;
+        let direct_io = Arc::<DirectIo>::default();
         Ok(ObjectFiles {
             dir,
             dir_file,
             shelves,
             open: Descriptors::new(OPEN_FILES_MAX),
-            direct: Direct::new(),
-            stream: Stream::new(),
+            direct: Direct::new(direct_io.clone()),
+            stream: Stream::new(direct_io),
             changed: [const { AtomicBool::new(false) }; FAN_OUT],
             sync_failed: OnceLock::new(),
         })

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use memory::buffers::{BUFFER_BYTES, Buffers};
 
 use super::direct::ALIGN;
+use super::direct_io::DirectIo;
 use super::page_cache;
 
 /// Files up to here are kept in memory as the system sees fit, in bytes.
@@ -32,8 +33,7 @@ const LEFT_TO_THE_SYSTEM: u32 = 16;
 #[derive(Debug)]
 pub(super) struct Stream {
     buffers: Arc<Buffers>,
-    /// The file system has no writes past its page cache.
-    no_direct: AtomicBool,
+    direct_io: Arc<DirectIo>,
     /// The file system or the system has no writes whose pages go.
     no_unkept: AtomicBool,
     /// Writes yet for which the disk is too slow to be waited for.
@@ -41,10 +41,10 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new() -> Stream {
+    pub(super) fn new(direct_io: Arc<DirectIo>) -> Stream {
         Stream {
             buffers: Buffers::new(BUFFERS_MAX),
-            no_direct: AtomicBool::new(false),
+            direct_io,
             no_unkept: AtomicBool::new(!page_cache::has_unkept_writes()),
             too_slow: AtomicU32::new(0),
         }
@@ -75,16 +75,13 @@ impl Stream {
         open: impl FnOnce() -> io::Result<File>,
     ) -> io::Result<usize> {
         let whole = data.len() / ALIGN as usize * ALIGN as usize;
-        if self.no_direct.load(Ordering::Relaxed)
-            || !offset.is_multiple_of(ALIGN)
-            || self.stands_back()
-        {
+        if self.direct_io.is_refused() || !offset.is_multiple_of(ALIGN) || self.stands_back() {
             return Ok(0);
         }
         let Some(mut buffer) = self.buffers.take() else {
             return Ok(0);
         };
-        let Some(file) = self.direct(open())? else {
+        let Some(file) = self.direct_io.tried(open())? else {
             return Ok(0);
         };
         let mut done = 0;
@@ -93,8 +90,11 @@ impl Stream {
             let part_of_buffer = &mut buffer.as_mut()[..part.len()];
             part_of_buffer.copy_from_slice(part);
             let began = Instant::now();
-            let Some(count) = self.direct(file.write_at(part_of_buffer, offset + done as u64))?
-            else {
+            let written = match file.write_at(part_of_buffer, offset + done as u64) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                written => self.direct_io.tried(written)?,
+            };
+            let Some(count) = written else {
                 break;
             };
             done += count;
@@ -107,19 +107,6 @@ impl Stream {
             }
         }
         Ok(done)
-    }
-
-    /// None: the file system does not do such a thing, and is not asked again.
-    fn direct<T>(&self, done: io::Result<T>) -> io::Result<Option<T>> {
-        match done {
-            Err(error) if error.kind() == ErrorKind::InvalidInput => {
-                tracing::info!("the file system has no writes past its page cache");
-                self.no_direct.store(true, Ordering::Relaxed);
-                Ok(None)
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(None),
-            done => done.map(Some),
-        }
     }
 
     /// The disk was slow of late.
@@ -160,10 +147,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let data: Vec<u8> = (0..5_000_000_u32).map(|n| (n ^ (n >> 9)) as u8).collect();
         for (way, skip) in [(0, 0), (1, 0), (2, 0), (0, 7), (3, 4096)] {
-            let (path, stream) = (dir.path().join(format!("{way}.{skip}")), Stream::new());
-            stream
-                .no_direct
-                .store(way == 1 || way == 2, Ordering::Relaxed);
+            let path = dir.path().join(format!("{way}.{skip}"));
+            let stream = Stream::new(Arc::default());
+            if way == 1 || way == 2 {
+                let refusal = Err(ErrorKind::InvalidInput.into());
+                assert_eq!(stream.direct_io.tried::<()>(refusal).unwrap(), None);
+            }
             stream.no_unkept.fetch_or(way == 2, Ordering::Relaxed);
             stream
                 .too_slow
@@ -190,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_slow_disk_is_left_alone_for_a_while() {
-        let stream = Stream::new();
+        let stream = Stream::new(Arc::default());
         assert!(!stream.stands_back());
         stream.too_slow.store(2, Ordering::Relaxed);
         assert!(stream.stands_back() && stream.stands_back());
