@@ -11,7 +11,6 @@ pub mod name;
 pub mod range;
 pub mod rng;
 pub mod time;
-pub mod wakefulness;
 
 pub use clock::{Clock, SystemClock, Tick, VirtualClock};
 pub use error::{Damage, Disrupted, FsError};
@@ -21,4 +20,3 @@ pub use name::{Name, NameError};
 pub use range::ByteRange;
 pub use rng::{Rng, SeededRng};
 pub use time::Timestamp;
-pub use wakefulness::Wakefulness;

@@ -15,9 +15,15 @@ pub(crate) struct Attendance {
     state: Mutex<State>,
 }
 
+/// A look costs a system call. Where no reply is owed only callbacks can come, for which every so
+/// manyeth look is enough.
+const LOOK_EVERY: u32 = 8;
+
 #[derive(Default)]
 struct State {
     attended: bool,
+    /// Looks not made since the last.
+    passed: u32,
     connection: Option<Arc<Connection>>,
 }
 
@@ -32,9 +38,9 @@ impl Attendance {
         lock(&self.state).set(false);
     }
 
-    /// Handles what has come. True: that was something.
-    pub fn receive(&self) -> bool {
-        let connection = lock(&self.state).connection.clone();
+    /// Handles what has come; replies are `owed`, or not. True: that was something.
+    pub fn receive(&self, owed: bool) -> bool {
+        let connection = lock(&self.state).to_look_at(owed);
         connection.is_some_and(|connection| connection.attend())
     }
 
@@ -57,6 +63,15 @@ impl Attendance {
 }
 
 impl State {
+    fn to_look_at(&mut self, owed: bool) -> Option<Arc<Connection>> {
+        self.passed += 1;
+        if !owed && self.passed < LOOK_EVERY {
+            return None;
+        }
+        self.passed = 0;
+        self.connection.clone()
+    }
+
     fn set(&mut self, attended: bool) {
         self.attended = attended;
         if let Some(connection) = &self.connection {

@@ -9,8 +9,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Instant;
 
+use awake::Wakefulness;
+use base::Tick;
 use base::limits::{FRAME_BYTES_MAX, PEER_QUEUE_BYTES_MAX};
-use base::{Tick, Wakefulness};
 use wire::frame::Frame;
 
 use crate::attendance::Attendance;
@@ -181,8 +182,11 @@ impl Connection {
     fn read_awake(&self, watched: &dyn Watched) {
         let mut wakefulness = Wakefulness::default();
         loop {
-            let began = Instant::now();
-            while began.elapsed() < wakefulness.patience() && !watched.is_ready() {
+            let (began, patience) = (Instant::now(), wakefulness.patience());
+            if !patience.is_zero() {
+                awake::keep_cpus();
+            }
+            while began.elapsed() < patience && !watched.is_ready() {
                 // Whoever wants this CPU has better use for it.
                 thread::yield_now();
             }

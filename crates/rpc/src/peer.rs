@@ -256,7 +256,7 @@ impl Peer {
     /// Receives and handles what has come over the control lane, without waiting. True: that was
     /// something.
     pub fn attend(&self) -> bool {
-        self.inner.attendance.receive()
+        self.inner.attendance.receive(self.outstanding() > 0)
     }
 
     /// The peer's own thread receives again.

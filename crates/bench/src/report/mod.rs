@@ -77,7 +77,8 @@ impl Column {
         self.runs(step).skipped = Some(why);
     }
 
-    /// The median of a step's runs; if any was capped, that one.
+    /// The median of a step's runs, with the most requests that any of them made; if any was
+    /// capped, that one.
     pub fn result(&self, step: &str) -> Option<Sample> {
         let runs = self.steps.iter().find(|runs| runs.step == step)?;
         if let Some(capped) = runs.samples.iter().find(|sample| sample.capped) {
@@ -85,7 +86,10 @@ impl Column {
         }
         let mut sorted = runs.samples.clone();
         sorted.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-        let middle = *sorted.get(sorted.len() / 2)?;
+        let middle = Sample {
+            rpcs: sorted.iter().filter_map(|sample| sample.rpcs).max(),
+            ..*sorted.get(sorted.len() / 2)?
+        };
         if sorted.len() % 2 == 1 {
             return Some(middle);
         }

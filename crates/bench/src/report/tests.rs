@@ -66,7 +66,7 @@ A walk
 2 processors
 
 step    Glint s  x ext4  RPCs  slow s  x ext4  ext4 s  sshfs s  x ext4
-tar -x     2.00    4.00    20   >120*       -   0.500        -       -
+tar -x     2.00    4.00    30   >120*       -   0.500        -       -
 find      0.012       -     7   15.0*       -       -        -       -
 du            -       -     -       -       -       -        -       -
 

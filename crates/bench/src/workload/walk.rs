@@ -20,6 +20,10 @@ use crate::tree::{ABSENT_WORD, SourceTree};
 /// How long completing a tree beside the measured way may take.
 const COMPLETE_CAP: Duration = Duration::from_secs(600);
 
+/// How often a warm walk is measured in each run: the first still asks for what only a walk of a
+/// file system in user space leaves stale, the access times of directories.
+const WARM_WALKS: usize = 3;
+
 /// What is done to the tree, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
@@ -29,19 +33,19 @@ pub enum Step {
     SyncUnpacked,
     /// `find -uid 0` with nothing cached.
     FindCold,
-    /// Again at once.
+    /// Again at once, [`WARM_WALKS`] times.
     FindWarm,
     /// `du -s` with nothing cached.
     DuCold,
-    /// Again at once.
+    /// Again at once, as often.
     DuWarm,
     /// `ls -lR` with nothing cached.
     ListCold,
-    /// Again at once.
+    /// Again at once, as often.
     ListWarm,
     /// `grep -r` for a word that is nowhere, with nothing cached.
     GrepCold,
-    /// Again at once.
+    /// Again at once, as often.
     GrepWarm,
     /// `cp -r`.
     Copy,
@@ -91,6 +95,15 @@ impl Step {
     fn is_cold(self) -> bool {
         use Step::{DuCold, FindCold, GrepCold, ListCold};
         matches!(self, FindCold | DuCold | ListCold | GrepCold)
+    }
+
+    /// How often it is measured in a run.
+    fn times(self) -> usize {
+        use Step::{DuWarm, FindWarm, GrepWarm, ListWarm};
+        match self {
+            FindWarm | DuWarm | ListWarm | GrepWarm => WARM_WALKS,
+            _ => 1,
+        }
     }
 
     /// Exit codes that mean success: grep's answer is that it found nothing.
@@ -182,16 +195,31 @@ impl Run {
             if step.is_cold() && !measurement.make_cold(label)? {
                 continue;
             }
-            let mut command = self.command(step, measurement.system);
-            let sample = measurement.command(label, &mut command, step.success(), &|| None)?;
-            if step == Step::Copy {
-                copied = sample.is_some_and(|sample| !sample.capped);
-            }
-            if let Some(sample) = sample {
-                measurement.keep(label, Sample { part, ..sample });
-            }
+            let whole = self.measure(step, part, measurement)?;
+            copied &= step != Step::Copy || whole;
         }
         Ok(())
+    }
+
+    /// Whether the step came to its end.
+    fn measure(
+        &self,
+        step: Step,
+        part: Option<f64>,
+        measurement: &mut Measurement,
+    ) -> Result<bool> {
+        for _ in 0..step.times() {
+            let mut command = self.command(step, measurement.system);
+            let (label, codes) = (step.label(), step.success());
+            let Some(sample) = measurement.command(label, &mut command, codes, &|| None)? else {
+                return Ok(false);
+            };
+            measurement.keep(label, Sample { part, ..sample });
+            if sample.capped {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// None when it failed; else the part of the tree that is there, if it is not the whole.

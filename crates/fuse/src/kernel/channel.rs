@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::{debug, error, info};
 use zerocopy::IntoBytes;
@@ -309,38 +309,44 @@ impl<H: Handler + ?Sized> Reader<H> {
 
     /// Waits for a request, awake at first where one is expected at once.
     fn next(&self, watch: &mut Watch, buffer: &mut [u8]) -> io::Result<Received> {
-        let began = self.stay_awake(watch);
-        if !watch.attending {
-            self.device.wait();
+        let (mut began, patience) = (Instant::now(), watch.wakefulness.patience());
+        self.attend_from(watch, patience);
+        // What came while the last was served is there at the first look.
+        let mut waited = false;
+        loop {
+            let attended = watch.attending && self.shared.handler.attend();
+            let received = self.device.receive(buffer)?;
+            if !matches!(received, Received::Nothing) {
+                watch.came(began.elapsed(), waited);
+                return Ok(received);
+            }
+            if attended {
+                began = Instant::now();
+            } else if began.elapsed() < patience {
+                // Whoever wants this CPU has better use for it.
+                thread::yield_now();
+            } else {
+                self.attend_no_more(watch);
+                self.device.wait();
+            }
+            waited = true;
         }
-        let received = self.device.receive(buffer);
-        watch.wakefulness.came_after(began.elapsed());
-        received
     }
 
-    /// Ends when a request is there, or has not come for long. Since when it was waited for.
-    fn stay_awake(&self, watch: &mut Watch) -> Instant {
-        let (mut began, patience) = (Instant::now(), watch.wakefulness.patience());
-        let handler = &self.shared.handler;
-        while began.elapsed() < patience {
-            if !std::mem::replace(&mut watch.attending, true) {
-                handler.wakes();
-            }
-            // Also where requests come without a pause.
-            let attended = handler.attend();
-            if self.device.is_ready() {
-                return began;
-            }
-            match attended {
-                true => began = Instant::now(),
-                // Whoever wants this CPU has better use for it.
-                false => thread::yield_now(),
-            }
+    fn attend_from(&self, watch: &mut Watch, patience: Duration) {
+        if patience.is_zero() {
+            return self.attend_no_more(watch);
         }
+        awake::keep_cpus();
+        if !std::mem::replace(&mut watch.attending, true) {
+            self.shared.handler.wakes();
+        }
+    }
+
+    fn attend_no_more(&self, watch: &mut Watch) {
         if std::mem::take(&mut watch.attending) {
-            handler.sleeps();
+            self.shared.handler.sleeps();
         }
-        began
     }
 
     fn leave(&self, watch: Watch) {
@@ -349,7 +355,7 @@ impl<H: Handler + ?Sized> Reader<H> {
     }
 
     /// Serves a request; another reader goes on watch if there is more to do than one can.
-    fn take(&self, mut watch: Watch, bytes: &[u8]) -> Watch {
+    fn take(&self, watch: Watch, bytes: &[u8]) -> Watch {
         let request = match Request::parse(bytes, self.shared.granted.dialect()) {
             Ok(request) => request,
             Err(malformed) => {
@@ -361,7 +367,7 @@ impl<H: Handler + ?Sized> Reader<H> {
             Opcode::Forget | Opcode::BatchForget | Opcode::Releasedir => true,
             // These move data, which takes its time.
             Opcode::Read | Opcode::Write | Opcode::Readdir | Opcode::Readdirplus => false,
-            _ => !watch.falls_behind(self.device.is_ready()),
+            _ => !watch.falls_behind(),
         };
         if alone {
             self.guard(request);

@@ -27,6 +27,9 @@ const PATH: &str = "/dev/fuse";
 /// Parts of an answer that are sent without an allocation.
 const PARTS_INLINE: usize = 8;
 
+/// Largest body of a message that is put together in one piece.
+const SMALL_BYTES_MAX: usize = 240;
+
 /// What a read of the device gave.
 #[derive(Debug)]
 pub(super) enum Received {
@@ -80,20 +83,11 @@ impl Device {
         Ok(clone)
     }
 
-    /// Whether [`Device::receive`] would probably find something.
-    pub(super) fn is_ready(&self) -> bool {
-        self.poll(PollTimeout::ZERO)
-    }
-
     /// Waits until [`Device::receive`] would probably find something.
     pub(super) fn wait(&self) {
-        self.poll(PollTimeout::NONE);
-    }
-
-    fn poll(&self, timeout: PollTimeout) -> bool {
         let mut asked = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
         // That the mount is gone is an event as well, and an error is told by the read.
-        poll(&mut asked, timeout) != Ok(0)
+        let _ = poll(&mut asked, PollTimeout::NONE);
     }
 
     /// Takes a request if there is one: one that was there a moment ago may have been given up.
@@ -120,6 +114,9 @@ impl Device {
         let len = u32::try_from(size_of::<OutHeader>() + body)
             .map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?;
         let header = OutHeader { len, error, unique };
+        if body <= SMALL_BYTES_MAX {
+            return self.send_small(&header, parts, body);
+        }
         if parts.len() <= PARTS_INLINE {
             let mut slices = [IoSlice::new(&[]); PARTS_INLINE + 1];
             return self.send_slices(&header, parts, &mut slices);
@@ -129,6 +126,18 @@ impl Device {
             parts,
             &mut vec![IoSlice::new(&[]); parts.len() + 1],
         )
+    }
+
+    /// In one piece: the kernel takes every piece of a message by the page it lies in.
+    fn send_small(&self, header: &OutHeader, parts: &[&[u8]], body: usize) -> io::Result<()> {
+        let mut message = [0; size_of::<OutHeader>() + SMALL_BYTES_MAX];
+        let mut rest = &mut message[..];
+        for part in std::iter::once(&header.as_bytes()).chain(parts) {
+            rest.write_all(part)?;
+        }
+        (&self.file)
+            .write(&message[..size_of::<OutHeader>() + body])
+            .map(drop)
     }
 
     fn send_slices<'a>(

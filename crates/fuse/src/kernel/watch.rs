@@ -7,8 +7,9 @@
 //! others sleep outside of the kernel's queue until there is more than one can do.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use base::Wakefulness;
+use awake::Wakefulness;
 
 /// The right to wait for the next request, and what is known of how they come.
 #[derive(Debug, Default)]
@@ -17,22 +18,26 @@ pub(super) struct Watch {
     pub wakefulness: Wakefulness,
     /// Whoever has the watch attends to what else comes ([`super::Handler::attend`]).
     pub attending: bool,
-    /// Requests in a row beside which another was waiting.
+    /// Requests in a row that had not to be waited for.
     behind: u8,
 }
 
-/// Requests in a row beside which another waits, before a second reader is woken: what waits beside
-/// a single one is mostly something small that came with it, such as a `FORGET`.
+/// Requests in a row that came while the one before was served, before a second reader is woken:
+/// what comes beside a single one is mostly something small, such as a `FORGET`.
 const BEHIND: u8 = 2;
 
 impl Watch {
-    /// A request is to be served, and `more` are waiting or not. Whether there is more to do than
-    /// one reader can.
-    pub fn falls_behind(&mut self, more: bool) -> bool {
-        self.behind = match more {
-            true => (self.behind + 1).min(BEHIND),
-            false => 0,
+    /// A request came, so long after it was first looked for, and had to be waited for or not.
+    pub fn came(&mut self, after: Duration, waited: bool) {
+        self.wakefulness.came_after(after);
+        self.behind = match waited {
+            true => 0,
+            false => (self.behind + 1).min(BEHIND),
         };
+    }
+
+    /// Whether there is more to do than one reader can.
+    pub fn falls_behind(&self) -> bool {
         self.behind == BEHIND
     }
 }
@@ -102,11 +107,15 @@ mod tests {
     #[test]
     fn a_second_reader_is_woken_where_requests_pile_up() {
         let mut watch = Watch::default();
-        assert!(!watch.falls_behind(true));
-        assert!(!watch.falls_behind(false));
-        assert!(!watch.falls_behind(true));
-        assert!(watch.falls_behind(true) && watch.falls_behind(true));
-        assert!(!watch.falls_behind(false));
+        let mut falls_behind = |waited| {
+            watch.came(Duration::ZERO, waited);
+            watch.falls_behind()
+        };
+        assert!(!falls_behind(false));
+        assert!(!falls_behind(true));
+        assert!(!falls_behind(false));
+        assert!(falls_behind(false) && falls_behind(false));
+        assert!(!falls_behind(true));
     }
 
     #[test]
