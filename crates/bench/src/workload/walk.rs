@@ -98,7 +98,7 @@ impl Step {
     }
 
     /// How often it is measured in a run.
-    fn times(self) -> usize {
+    pub fn times(self) -> usize {
         use Step::{DuWarm, FindWarm, GrepWarm, ListWarm};
         match self {
             FindWarm | DuWarm | ListWarm | GrepWarm => WARM_WALKS,
