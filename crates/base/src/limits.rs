@@ -32,6 +32,12 @@ pub const FRAME_REQUESTS_MAX: usize = 4096;
 pub const BULK_BYTES_MAX: usize = 4 << 20;
 /// Bytes of names and attributes in one directory page.
 pub const PAGE_BYTES_MAX: usize = 1 << 20;
+/// Bytes of pages in one answer to a walk of a tree. Beyond: the walker asks for the rest.
+pub const WALK_BYTES_MAX: usize = 4 << 20;
+/// Directories below each other in a walk. Beyond: refused; deeper ones are read one by one.
+pub const WALK_DEPTH_MAX: usize = 128;
+/// Walks of trees under way for one client. Beyond: refused, try again.
+pub const WALKS_PER_CLIENT_MAX: usize = 4;
 /// Entries in one directory page.
 pub const PAGE_ENTRIES_MAX: usize = 8192;
 /// Request frames of one client a server holds at once (its slots). Beyond: the client waits.
@@ -104,6 +110,7 @@ pub const SEQUENCES_PER_GRANT: u64 = 1;
 const _: () = assert!(XATTR_TOTAL_BYTES_MAX < KV_VALUE_BYTES_MAX);
 const _: () = assert!(BULK_BYTES_MAX + (64 << 10) < FRAME_BYTES_MAX);
 const _: () = assert!(PAGE_BYTES_MAX < FRAME_BYTES_MAX);
+const _: () = assert!(WALK_BYTES_MAX + (64 << 10) < FRAME_BYTES_MAX);
 const _: () = assert!(PEER_QUEUE_BYTES_MAX >= 2 * FRAME_BYTES_MAX);
 const _: () = assert!(2 * SESSION_GRACE.as_secs() == 3 * CALLBACK_DEADLINE.as_secs());
 const _: () = assert!(LOCK_LRU_MAX <= LOCKS_PER_CLIENT_MAX);

@@ -116,9 +116,7 @@ impl Client {
         let mut forget = Going::default();
         let readers = {
             let mut state = self.lock();
-            state.withdraw();
-            let directory = state.inode(dir).directory();
-            directory.withdrawn += 1;
+            let directory = state.withdraw_from(dir);
             if bits.contains(Bits::LIST) {
                 directory.forget_list();
                 state.inode(dir).covered = Covered::No;

@@ -3,7 +3,7 @@
 use base::{Disrupted, Fid, FsError, TargetIndex, Transno};
 use bytes::Bytes;
 use layout::ObjectId;
-use rpc::{Batch, CallFuture, Message, Peer, ReplyBatch, Urgency};
+use rpc::{Batch, CallFuture, Message, Peer, ReplyBatch, ReplyMessage, Urgency};
 use wire::frame::Bulk;
 use wire::{mdt, opcode, ost, status_from};
 
@@ -35,6 +35,23 @@ impl Cluster {
         replies.pop().unwrap_or(Err(FsError::Io))
     }
 
+    /// A request for a stretch of a tree. `aside`: its answer is long, and nothing else waits for it.
+    pub async fn mdt_walk(
+        &self,
+        stats: &Stats,
+        request: mdt::Request,
+        aside: bool,
+    ) -> Result<mdt::Reply, FsError> {
+        if !aside {
+            return self.mdt(stats, request, Urgency::Ordinary).await;
+        }
+        stats.sent(request.name());
+        tracing::trace!(?request, "asks the MDT");
+        let batch = Batch::of(opcode::MDT, wire::encode(&request));
+        let answer = self.mdt.call_bulk(batch).await.map_err(disrupted)?;
+        decode_mdt(answer.replies.first())
+    }
+
     /// Many requests to the MDT in one message; each has its own answer.
     pub async fn mdt_batch(
         &self,
@@ -60,12 +77,7 @@ impl Cluster {
         };
         let answer = call(&self.mdt, batch, urgency).await.map_err(disrupted)?;
         let mut replies = Vec::with_capacity(count);
-        for reply in &answer.replies {
-            let decoded = status_from(reply.status)
-                .and_then(|()| wire::decode(&reply.body).map_err(|error| garbled(&error)));
-            tracing::trace!(reply = ?decoded, "the MDT answers");
-            replies.push(decoded);
-        }
+        replies.extend(answer.replies.iter().map(|reply| decode_mdt(Some(reply))));
         replies.resize_with(count, || Err(FsError::TryAgain));
         Ok(replies)
     }
@@ -145,6 +157,14 @@ fn call(peer: &Peer, batch: Batch, urgency: Urgency) -> CallFuture {
         Urgency::Ordinary => peer.call(batch),
         Urgency::Urgent => peer.call_urgent(batch),
     }
+}
+
+fn decode_mdt(reply: Option<&ReplyMessage>) -> Result<mdt::Reply, FsError> {
+    let reply = reply.ok_or(FsError::Io)?;
+    let decoded = status_from(reply.status)
+        .and_then(|()| wire::decode(&reply.body).map_err(|error| garbled(&error)));
+    tracing::trace!(reply = ?decoded, "the MDT answers");
+    decoded
 }
 
 /// The answer to the `index`th request of a batch.

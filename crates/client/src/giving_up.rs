@@ -78,7 +78,7 @@ impl Client {
         if !bits.overlaps(Bits::LEASE) {
             return forget;
         }
-        state.inode(fid).directory().withdrawn += 1;
+        state.withdraw_from(fid);
         if bits.contains(Bits::LIST) {
             state.inode(fid).directory().forget_list();
             forget.forget(Forget::Pages {

@@ -199,7 +199,7 @@ impl Mounted {
         for target in &found.targets {
             let (holder, lanes) = match target.name.kind {
                 TargetKind::Mgs => continue,
-                TargetKind::Mdt => (Holder::Mdt, 1),
+                TargetKind::Mdt => (Holder::Mdt, 2),
                 TargetKind::Ost => (Holder::Ost(target.name.index), 2),
             };
             let addresses = reachable(config, target)?;

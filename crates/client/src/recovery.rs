@@ -128,10 +128,10 @@ fn void_inode(state: &mut State, fid: Fid, forget: &mut Going) -> Vec<(Fid, Name
             dir: inode.dir(),
         });
     }
-    let Some(directory) = &mut inode.directory else {
+    if inode.directory.is_none() {
         return Vec::new();
-    };
-    directory.withdrawn += 1;
+    }
+    let directory = state.withdraw_from(fid);
     let names = directory
         .names()
         .map(|(name, named)| (fid, name.clone(), named.fid))

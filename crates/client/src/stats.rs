@@ -98,6 +98,12 @@ counters! {
     hit_total,
     /// statahead: entries asked for that were not fetched ahead.
     miss_total,
+    /// statahead: requests for stretches of trees.
+    statahead_tree_walks,
+    /// statahead: directories fetched ahead of walks of trees.
+    statahead_tree_total,
+    /// statahead: of these then read.
+    statahead_tree_hit,
     /// Server restarts and evictions seen.
     recoveries,
 }

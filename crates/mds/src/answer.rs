@@ -178,7 +178,7 @@ impl Mds {
         }
     }
 
-    fn cover(
+    pub(crate) fn cover(
         &mut self,
         op: Option<OpId>,
         call: Call,

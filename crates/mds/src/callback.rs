@@ -138,6 +138,7 @@ impl Mds {
         self.callbacks
             .open
             .retain(|_, question| question.client != client);
+        self.walks.end_client(client);
         for answers in self.unanswered.values_mut() {
             answers.retain(|answer| answer.client != client);
         }

@@ -55,6 +55,7 @@ pub struct Mds {
     pub(crate) grace_until: Option<Tick>,
     pub(crate) destroys: crate::destroy::DestroyLog,
     pub(crate) room: Room,
+    pub(crate) walks: crate::walks::Walks,
     pub(crate) halted: bool,
     pub(crate) now: Tick,
     pub(crate) wall: Timestamp,
@@ -129,6 +130,7 @@ impl Mds {
             committed: state.transno,
             grace_until: grace,
             room: Room::default(),
+            walks: crate::walks::Walks::default(),
             halted: false,
             now,
             wall: Timestamp::default(),
@@ -234,6 +236,11 @@ impl Mds {
                 self.convert(call.client, *handle, *mode, *bits, out)
             }
             Request::Sync => return self.sync(call, out),
+            Request::Walk {
+                levels,
+                order,
+                bytes_max,
+            } => return self.start_walk(call, levels, *order, *bytes_max, out),
             _ => return self.start_op(call, request, out),
         };
         reply(out, call, done.map(|()| Reply::Done));
@@ -433,6 +440,9 @@ impl Mds {
             for (call, _) in session.frames.drain().flat_map(|(_, behind)| behind) {
                 reply(out, call, Err(FsError::Io));
             }
+        }
+        for call in self.walks.end_all() {
+            reply(out, call, Err(FsError::Io));
         }
         for answer in std::mem::take(&mut self.unanswered).into_values().flatten() {
             out.push(answer.into_output_as(Err(FsError::Io)));

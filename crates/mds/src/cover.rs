@@ -2,7 +2,7 @@
 
 use base::{ClientId, Fid, LockHandle, Name};
 use dlm::{Bits, Grant, OpId};
-use wire::mdt::{DirEntry, Lease, OpenHandle, Reply, Request};
+use wire::mdt::{Lease, OpenHandle, Page, Reply, Request};
 use wire::{Attr, Cover, DirState, FileKind, Node};
 
 use crate::hash::NameHasher;
@@ -64,17 +64,7 @@ impl Coverer<'_> {
             (Request::Lookup { dir, name }, Reply::Lookup { lease, node }) => {
                 self.lookup(*dir, name, lease, node.as_mut());
             }
-            (
-                Request::ReadDir { .. },
-                Reply::Page {
-                    lease,
-                    dir,
-                    entries,
-                    ..
-                },
-            ) => {
-                self.page(lease, dir, entries);
-            }
+            (Request::ReadDir { .. }, Reply::Page(page)) => self.page(page),
             (Request::GetAttr { dir, .. }, Reply::Node(node)) => self.node_in(*dir, node),
             (Request::LookupParent { .. }, Reply::Node(node)) => self.own(node, DIRECTORY),
             (Request::SetAttr { dir, .. }, Reply::Node(node)) => self.node_in(*dir, node),
@@ -182,7 +172,14 @@ impl Coverer<'_> {
         }
     }
 
-    fn page(&mut self, lease: &mut Lease, dir: &mut DirState, entries: &mut [DirEntry]) {
+    /// Adds what covers a page of a directory.
+    pub fn page(&mut self, page: &mut Page) {
+        let Page {
+            lease,
+            dir,
+            entries,
+            ..
+        } = page;
         let grant = self.lease(dir.fid, ALL_NAMES, None);
         let leased = grant.is_some() && self.locks.lease(self.client, dir.fid).is_some();
         if grant.is_some() && self.locks.is_disturbed(self.client, dir.fid) {

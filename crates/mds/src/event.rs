@@ -59,6 +59,8 @@ pub enum Output {
         /// Each with the highest open epoch that may still write it.
         objects: Vec<(ObjectId, u64)>,
     },
+    /// Call `Mds::go_on` soon; whoever waits for the target comes first.
+    GoOn,
     /// The target cannot go on: it answers nothing but `Io` from now on. Said once.
     Halt(Halted),
 }

@@ -31,6 +31,7 @@ pub mod sharing;
 pub mod store;
 pub mod txn;
 mod upkeep;
+mod walks;
 
 pub use crate::core::{GRACE, Mds};
 pub use event::{Call, Output};

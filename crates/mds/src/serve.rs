@@ -3,7 +3,8 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
 
 use base::{ClientId, Clock, FsError, TargetIndex, Transno};
 use layout::ObjectId;
@@ -41,6 +42,14 @@ pub enum Event {
     DestroyFailed(TargetIndex),
 }
 
+/// What the core wants done around it.
+pub enum Chore {
+    /// Tell an OST.
+    Destroy(Destroy),
+    /// Let a walk go on.
+    GoOn,
+}
+
 /// Objects that an OST is to remove, each with the highest open epoch that may still write it.
 pub struct Destroy {
     ost: TargetIndex,
@@ -59,9 +68,15 @@ impl MdtServer {
         let mds = Mds::open(kv.clone(), rules, clock.tick())?;
         let osts = Arc::new(Osts::default());
         let peers = osts.clone();
-        let tell = move |serving: &Arc<Serving<Mds>>, chore| destroy(serving, &peers, chore);
-        let serving = Serving::start(mds, "mdt-tick", last_committed, clock, Box::new(tell))
+        let (walks, walking) = mpsc::channel();
+        let chore = move |serving: &Arc<Serving<Mds>>, chore| match chore {
+            Chore::Destroy(objects) => destroy(serving, &peers, objects),
+            // The other end is there as long as the target is served.
+            Chore::GoOn => drop(walks.send(())),
+        };
+        let serving = Serving::start(mds, "mdt-tick", last_committed, clock, Box::new(chore))
             .map_err(|error| no_thread(&error))?;
+        start_walker(&serving, walking).map_err(|error| no_thread(&error))?;
         let told = Arc::downgrade(&serving);
         kv.on_durable(move |durable| {
             let Some(serving) = told.upgrade() else {
@@ -121,6 +136,21 @@ fn lock(osts: &Osts) -> MutexGuard<'_, HashMap<TargetIndex, Peer>> {
     osts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Starts the thread that goes on with walks, when nobody else wants the target. It ends with it.
+fn start_walker(serving: &Arc<Serving<Mds>>, walking: mpsc::Receiver<()>) -> io::Result<()> {
+    let serving = Arc::downgrade(serving);
+    let walk = move || {
+        while let (Ok(()), Some(serving)) = (walking.recv(), serving.upgrade()) {
+            serving.stand_back();
+            serving.with(|mds, Moment { now, wall }, out| mds.go_on(now, wall, out));
+        }
+    };
+    thread::Builder::new()
+        .name("mdt-walks".into())
+        .spawn(walk)?;
+    Ok(())
+}
+
 fn destroy(serving: &Arc<Serving<Mds>>, osts: &Osts, Destroy { ost, objects }: Destroy) {
     let osts = lock(osts);
     let Some(peer) = osts.get(&ost) else {
@@ -152,7 +182,7 @@ impl Machine for Mds {
     type Output = Output;
     type Answer = ReplyMessage;
     type Event = Event;
-    type Chore = Destroy;
+    type Chore = Chore;
 
     fn committed(&self) -> Transno {
         self.last_committed()
@@ -211,7 +241,7 @@ impl Machine for Mds {
         Mds::tick(self, now, wall, out);
     }
 
-    fn effect(output: Output) -> Effect<ReplyMessage, Destroy> {
+    fn effect(output: Output) -> Effect<ReplyMessage, Chore> {
         match output {
             Output::Reply {
                 tag,
@@ -236,7 +266,10 @@ impl Machine for Mds {
                 },
             },
             Output::Evict { client } => Effect::Evict { client },
-            Output::Destroy { ost, objects } => Effect::Chore(Destroy { ost, objects }),
+            Output::Destroy { ost, objects } => {
+                Effect::Chore(Chore::Destroy(Destroy { ost, objects }))
+            }
+            Output::GoOn => Effect::Chore(Chore::GoOn),
             Output::Halt(halted) => Effect::Stop {
                 reason: halted.0.to_string(),
             },

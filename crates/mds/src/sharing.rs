@@ -210,8 +210,8 @@ fn shown_by_reply(reply: &Reply, sights: &mut Vec<Sight>) {
                 see(replaced);
             }
         }
-        Reply::Page { entries, .. } => {
-            entries
+        Reply::Page(page) => {
+            page.entries
                 .iter()
                 .filter_map(|entry| entry.node.as_ref())
                 .for_each(&mut see);

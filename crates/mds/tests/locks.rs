@@ -5,7 +5,7 @@ mod support;
 use base::{ClientId, Fid, FsError, LockHandle, Timestamp, Xid};
 use dlm::Bits;
 use support::*;
-use wire::mdt::{Callback, Lease, Reply, Request, SetAttr, SetTime, SizeUpdate};
+use wire::mdt::{Callback, Lease, Page, Reply, Request, SetAttr, SetTime, SizeUpdate};
 use wire::{Cover, Grant, SizeState};
 
 fn two() -> (World, ClientId, ClientId) {
@@ -116,7 +116,7 @@ fn a_walk_is_given_no_lock_that_makes_another_needless() {
                 bytes_max: 1 << 16,
             },
         );
-        let Ok(Reply::Page { lease, entries, .. }) = page else {
+        let Ok(Reply::Page(Page { lease, entries, .. })) = page else {
             panic!("{page:?}");
         };
         given(held(lease));

@@ -4,7 +4,7 @@ mod support;
 
 use base::{Fid, FsError, Timestamp};
 use support::*;
-use wire::mdt::{Caller, RenameMode, Reply, Request, SetAttr, SetTime, XattrMode};
+use wire::mdt::{Caller, Page, RenameMode, Reply, Request, SetAttr, SetTime, XattrMode};
 use wire::{FileKind, SizeState};
 
 const USER: Caller = Caller {
@@ -574,7 +574,7 @@ fn op_readdir_pages_by_entries_attributes_and_bytes() {
             bytes_max,
         };
         match world.call(a, request) {
-            Ok(Reply::Page { entries, end, .. }) => (entries, end),
+            Ok(Reply::Page(Page { entries, end, .. })) => (entries, end),
             other => panic!("{other:?}"),
         }
     };

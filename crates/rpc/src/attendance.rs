@@ -40,7 +40,7 @@ impl Attendance {
 
     /// Handles what has come; replies are `owed`, or not. True: that was something.
     pub fn receive(&self, owed: bool) -> bool {
-        let connection = lock(&self.state).to_look_at(owed);
+        let connection = lock(&self.state).due(owed);
         connection.is_some_and(|connection| connection.attend())
     }
 
@@ -63,7 +63,7 @@ impl Attendance {
 }
 
 impl State {
-    fn to_look_at(&mut self, owed: bool) -> Option<Arc<Connection>> {
+    fn due(&mut self, owed: bool) -> Option<Arc<Connection>> {
         self.passed += 1;
         if !owed && self.passed < LOOK_EVERY {
             return None;

@@ -9,8 +9,9 @@ mod frames;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use base::{ClientId, Clock, Disrupted, Tick, Timestamp, Transno, Xid};
@@ -23,6 +24,9 @@ use frames::Frames;
 
 /// How often the machine is told what time it is.
 const TICK: Duration = Duration::from_millis(100);
+
+/// How long at most one stands back for others who keep coming.
+const STAND_BACK_MAX: Duration = Duration::from_millis(2);
 
 /// What time it is, by both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,6 +131,8 @@ pub type DoChore<M> = Box<dyn Fn(&Arc<Serving<M>>, <M as Machine>::Chore) + Send
 /// A machine that is served. [`Serving::stop`] ends its thread.
 pub struct Serving<M: Machine> {
     state: Mutex<State<M>>,
+    /// Who waits for the machine.
+    waiting: AtomicUsize,
     inbox: Mutex<VecDeque<News<M::Event>>>,
     do_chore: DoChore<M>,
     last_committed: Arc<LastCommitted>,
@@ -169,6 +175,7 @@ impl<M: Machine> Serving<M> {
                 frames: Frames::default(),
                 stopped: None,
             }),
+            waiting: AtomicUsize::new(0),
             inbox: Mutex::default(),
             do_chore,
             last_committed,
@@ -240,8 +247,19 @@ impl<M: Machine> Serving<M> {
         }
     }
 
+    /// Lets those go first who wait for the machine now, for a moment: for work that nobody waits
+    /// for as urgently.
+    pub fn stand_back(&self) {
+        let began = Instant::now();
+        while self.waiting.load(Ordering::Acquire) > 0 && began.elapsed() < STAND_BACK_MAX {
+            thread::yield_now();
+        }
+    }
+
     fn with_state(&self, act: impl FnOnce(&mut State<M>, Moment, &mut Vec<M::Output>)) {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
         let mut state = lock(&self.state);
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
         let mut out = Vec::new();
         act(&mut state, self.moment(), &mut out);
         self.emit(&mut state, out);

@@ -293,6 +293,16 @@ pub enum Request {
         /// The file.
         fid: Fid,
     },
+    /// Directories below each other, as a depth-first walk reads them -> [`Reply::Walked`]. Each is
+    /// listed whole, in cookie order, before its first subdirectory is entered.
+    Walk {
+        /// Where the walk is: see [`WalkLevel`]. At most `base::limits::WALK_DEPTH_MAX`.
+        levels: Vec<WalkLevel>,
+        /// In which order subdirectories are entered.
+        order: WalkOrder,
+        /// Bytes of reply at most, but for the first page.
+        bytes_max: u32,
+    },
 }
 
 /// One directory entry of a page.
@@ -308,6 +318,41 @@ pub struct DirEntry {
     pub kind: FileKind,
     /// Attributes, where asked for and to be had without disturbing a writer.
     pub node: Option<Node>,
+}
+
+/// A part of a directory, in cookie order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page {
+    /// What covers names and attributes.
+    pub lease: Lease,
+    /// The directory when the page was read.
+    pub dir: DirState,
+    /// In cookie order.
+    pub entries: Vec<DirEntry>,
+    /// Nothing follows.
+    pub end: bool,
+}
+
+/// Where a walk is in one directory. The levels of a walk are below each other, outermost first;
+/// the walk goes on at the last, and when that is done at the one before (hazard 28: a walk is
+/// named by directories, not by paths).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WalkLevel {
+    /// The directory.
+    pub dir: Fid,
+    /// Entries up to this one are done with: listed, or, once it is listed, entered.
+    pub cookie: u64,
+    /// All of it is listed; its subdirectories are being entered.
+    pub listed: bool,
+}
+
+/// In which order a walk enters the subdirectories of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WalkOrder {
+    /// As they are listed: find, du, tar.
+    Cookie,
+    /// By the bytes of their names: ls, rsync.
+    Name,
 }
 
 /// The lease that comes with an answer about a directory.
@@ -355,16 +400,7 @@ pub enum Reply {
         node: Option<Node>,
     },
     /// To [`Request::ReadDir`].
-    Page {
-        /// What covers names and attributes.
-        lease: Lease,
-        /// The directory when the page was read.
-        dir: DirState,
-        /// In cookie order.
-        entries: Vec<DirEntry>,
-        /// Nothing follows.
-        end: bool,
-    },
+    Page(Page),
     /// To [`Request::ReadLink`].
     Target(Vec<u8>),
     /// To [`Request::Create`].
@@ -431,6 +467,13 @@ pub enum Reply {
     Space(Space),
     /// To [`Request::PathOf`]: relative to the root, components joined by `/`.
     Path(Vec<u8>),
+    /// To [`Request::Walk`]. Directories that are gone, or that nothing may cover now, are left out.
+    Walked {
+        /// Each with the cookie that its first entry comes after.
+        pages: Vec<(u64, Page)>,
+        /// Where the walk goes on; empty at its end.
+        next: Vec<WalkLevel>,
+    },
 }
 
 /// What an MDT asks of a client, on the control lane.
@@ -501,6 +544,7 @@ impl Request {
                 | Request::Lookup { .. }
                 | Request::LookupParent { .. }
                 | Request::ReadDir { .. }
+                | Request::Walk { .. }
                 | Request::ReadLink { .. }
                 | Request::GetXattrs { .. }
                 | Request::Cancel { .. }
@@ -519,6 +563,7 @@ impl Request {
             Request::Lookup { .. } => "lookup",
             Request::LookupParent { .. } => "lookup_parent",
             Request::ReadDir { .. } => "readpage",
+            Request::Walk { .. } => "walk",
             Request::ReadLink { .. } => "readlink",
             Request::Create { .. } => "create",
             Request::Link { .. } => "link",

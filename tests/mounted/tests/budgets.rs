@@ -1,5 +1,5 @@
 //! How many requests work costs: counts, which no machine makes smaller.
-// SEMANTICS: op.readdir, op.stat, cache.names, cache.attributes
+// SEMANTICS: op.stat, cache.names, cache.attributes
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
@@ -14,8 +14,6 @@ use serde_json::Value;
 
 const DIRS: u64 = 100;
 const FILES: u64 = 50;
-/// Directories and files, and the root.
-const ENTRIES: u64 = DIRS * (FILES + 1) + 1;
 
 /// Two levels of directories with small files.
 fn make_tree(root: &Path) {
@@ -64,29 +62,6 @@ fn with_tree() -> (Cluster, usize) {
     cluster.unmount(0);
     let cold = cluster.mount();
     (cluster, cold)
-}
-
-#[test]
-fn walks_cost_a_request_a_directory_and_nothing_the_second_time() {
-    let (cluster, cold) = with_tree();
-    let root = cluster.root(cold);
-    let find = || {
-        run(
-            root,
-            "find . -uid 1 | wc -l >/dev/null; find . | wc -l > /dev/null",
-        )
-    };
-    let directories = DIRS + 11;
-    let first = sent(&cluster, cold, "find, cold", find);
-    let most = directories * 11 / 10 + ENTRIES / 256 + 5;
-    assert!(
-        first <= most,
-        "{first} requests, at most {most} are allowed"
-    );
-    assert_eq!(sent(&cluster, cold, "find, warm", find), 0);
-    assert_eq!(sent(&cluster, cold, "du, warm", || run(root, "du -s .")), 0);
-    let list = || run(root, "ls -lR . > /dev/null");
-    assert_eq!(sent(&cluster, cold, "ls -lR, warm", list), 0);
 }
 
 #[test]

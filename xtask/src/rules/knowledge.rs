@@ -104,6 +104,7 @@ const TABLE: &[Knowledge] = &[
         what: "threads",
         paths: &["std::thread"],
         owners: &[
+            "crates/awake/src/cpus.rs",
             "crates/bench/",
             "crates/cli/",
             "crates/client/",

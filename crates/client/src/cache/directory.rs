@@ -4,7 +4,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 
 use base::{Fid, Name};
+
 use wire::FileKind;
+use wire::mdt::WalkOrder;
+
+use crate::statahead::tree::WalkId;
 
 /// Absent names remembered per directory; beyond, all are forgotten.
 const ABSENT_MAX: usize = 1024;
@@ -33,9 +37,11 @@ pub(crate) struct Directory {
     listing: BTreeMap<u64, Listed>,
     /// The listing holds every entry whose cookie is at most this.
     covered: u64,
-    /// Counts what was withdrawn: a reply asked for under an earlier count may be older than a
-    /// withdrawal that overtook it, so it is used once and teaches nothing (hazard 26).
+    /// The state's stamp when something was withdrawn last: a reply asked for before may be older
+    /// than that withdrawal, so it is used once and teaches nothing (hazard 26).
     pub withdrawn: u64,
+    /// A walk of a tree brought the list, and nobody has read it yet.
+    pub ahead: Option<WalkId>,
     /// Counts losses of the CHILD bit: children covered under an earlier count are not covered.
     pub child_epoch: u64,
     /// Counts losses of the list.
@@ -61,6 +67,25 @@ impl Directory {
     /// A reply said in so many words that there is no such name.
     pub fn was_told_absent(&self, name: &Name) -> bool {
         self.absent.contains(name)
+    }
+
+    /// Entries of the list that are known.
+    pub fn listed(&self) -> u64 {
+        self.listing.len() as u64
+    }
+
+    /// Where the list has the subdirectory `fid`, and in which order it is the first.
+    pub fn find_subdirectory(&self, fid: Fid) -> Option<(u64, Option<WalkOrder>)> {
+        let is_directory = |(_, entry): &(&u64, &Listed)| entry.kind == FileKind::Directory;
+        let mut directories = self.listing.iter().filter(is_directory);
+        let (first, _) = directories.clone().next()?;
+        let by_name = directories.clone().map(|(_, entry)| &entry.name).min()?;
+        let (cookie, entry) = directories.find(|(_, entry)| entry.fid == fid)?;
+        let order = match cookie == first {
+            true => Some(WalkOrder::Cookie),
+            false => (entry.name == *by_name).then_some(WalkOrder::Name),
+        };
+        Some((*cookie, order))
     }
 
     /// The whole list is known.

@@ -17,11 +17,13 @@ use wire::mdt::{Lease, OpenHandle, SizeUpdate, Space};
 use wire::ost::ObjectAttr;
 use wire::{Attr, FileKind};
 
+use crate::cache::directory::Directory;
 use crate::cache::inode::{Covered, Inode};
 use crate::executor::WaitList;
 use crate::handles::Handles;
 use crate::io::file::FileState;
 use crate::locks::Locks;
+use crate::statahead::tree::Trees;
 
 /// The bits that cover the attributes of a directory on its own lock.
 pub(crate) const DIR_ATTR: Bits = Bits::PERM.union(Bits::LIST);
@@ -61,6 +63,10 @@ pub(crate) struct State {
     pub space: Option<(Tick, Space)>,
     /// Files with bytes their OST has, but not durably.
     pub uncommitted: BTreeSet<Fid>,
+    /// Walks of trees.
+    pub trees: Trees,
+    /// The newest stamp of a withdrawal from a directory that is not known any more.
+    dropped_withdrawn: u64,
     /// Grows whenever something cached is withdrawn: an answer prepared before is used once.
     stamp: Arc<AtomicU64>,
 }
@@ -82,6 +88,8 @@ impl State {
             blind_removals: 0,
             space: None,
             uncommitted: BTreeSet::new(),
+            trees: Trees::default(),
+            dropped_withdrawn: 0,
             stamp,
         }
     }
@@ -152,7 +160,7 @@ impl State {
                 inode.is_idle() && !locks.holds_any(**fid) && !locks.has_extents(**fid)
             });
             let fids: Vec<Fid> = idle.map(|(fid, _)| *fid).take(surplus).collect();
-            fids.iter().for_each(|fid| drop(self.inodes.remove(fid)));
+            fids.into_iter().for_each(|fid| self.drop_inode(fid));
         }
     }
 
@@ -179,8 +187,23 @@ impl State {
         // they are what the next lookup wants. A directory goes with its own lock.
         let covered = inode.covered != Covered::No;
         if inode.is_idle() && !covered && !self.locks.holds_any(fid) {
-            self.inodes.remove(&fid);
+            self.drop_inode(fid);
         }
+    }
+
+    fn drop_inode(&mut self, fid: Fid) {
+        let directory = self.inodes.remove(&fid).and_then(|inode| inode.directory);
+        let withdrawn = directory.map_or(0, |directory| directory.withdrawn);
+        self.dropped_withdrawn = self.dropped_withdrawn.max(withdrawn);
+    }
+
+    /// Something of a directory is withdrawn: what is on its way about it teaches nothing.
+    pub fn withdraw_from(&mut self, dir: Fid) -> &mut Directory {
+        self.withdraw();
+        let stamp = self.stamp();
+        let directory = self.inode(dir).directory();
+        directory.withdrawn = stamp;
+        directory
     }
 
     /// The attributes of `fid` are valid now.
@@ -232,19 +255,18 @@ impl State {
 
     /// To be taken before a question about `dir` is sent, and given with its answer.
     pub fn mark(&self, dir: Fid) -> Mark {
-        let directory = self
-            .inodes
-            .get(&dir)
-            .and_then(|inode| inode.directory.as_ref());
         Mark {
             dir,
-            withdrawn: directory.map_or(0, |d| d.withdrawn),
+            asked: self.stamp(),
         }
     }
 
     /// Nothing of the directory was withdrawn since the question was asked.
     pub fn is_current(&self, mark: Mark) -> bool {
-        self.mark(mark.dir).withdrawn == mark.withdrawn
+        let inode = self.inodes.get(&mark.dir);
+        let directory = inode.and_then(|inode| inode.directory.as_ref());
+        let withdrawn = directory.map_or(0, |directory| directory.withdrawn);
+        withdrawn.max(self.dropped_withdrawn) <= mark.asked
     }
 
     /// The lease that came with an answer covers `bits` of the directory.
@@ -408,7 +430,8 @@ impl State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub dir: Fid,
-    withdrawn: u64,
+    /// The state's stamp then.
+    pub asked: u64,
 }
 
 /// The bits of a file's own lock that cover its attributes.

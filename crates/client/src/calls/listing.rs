@@ -6,14 +6,18 @@ use base::limits::PAGE_BYTES_MAX;
 use base::{Fid, FsError, Name};
 use dlm::Bits;
 use wire::FileKind;
-use wire::mdt::{DirEntry, Reply, Request};
+use wire::mdt::{DirEntry, Page, Reply, Request};
 
 use crate::cache::directory::Listed;
 use crate::cache::{DIR_ATTR, Mark, State};
 use crate::client::{Client, Entry, unexpected};
 use crate::handles::{DirHandle, HandleId};
+use crate::statahead::tree::Step;
 use crate::statahead::{Fetch, Statahead};
 use crate::stats::bump;
+
+/// How often one call waits for a walk of a tree to bring what it needs.
+const STEPS_MAX: u32 = 3;
 
 /// One entry of a page.
 #[derive(Debug, Clone)]
@@ -79,26 +83,43 @@ impl Client {
         entries_max: usize,
     ) -> Result<DirPage, FsError> {
         bump(&self.0.stats.readdir);
-        let mut first = true;
+        let (mut first, mut steps) = (true, 0);
         loop {
-            let wait = {
+            let step = {
                 let mut state = self.lock();
                 let fid = state.handles.dir(handle).ok_or(FsError::BadHandle)?.fid;
                 if let Some(page) = from_cache(&mut state, fid, cookie, entries_max) {
                     if first {
                         bump(&self.0.stats.readdir_hit);
                     }
+                    let stretch = self.step_through(&mut state, fid);
                     let more = self.read_on(&mut state, handle, fid, &page);
                     drop(state);
+                    self.start_stretch(stretch);
                     self.start(more);
                     return Ok(page);
                 }
                 let dir = state.handles.dir(handle).ok_or(FsError::BadHandle)?;
-                dir.statahead.wait_for_page()
+                match dir.statahead.wait_for_page() {
+                    Some(wait) => Step::Wait(wait),
+                    None if steps >= STEPS_MAX => Step::Alone,
+                    None => {
+                        steps += 1;
+                        self.step_to(&mut state, fid, cookie)
+                    }
+                }
             };
-            if let Some(wait) = wait {
-                wait.await;
-                continue;
+            match step {
+                Step::Wait(wait) => {
+                    wait.await;
+                    continue;
+                }
+                Step::Ask(stretch) => {
+                    first = false;
+                    self.fetch_stretch(stretch).await;
+                    continue;
+                }
+                Step::Alone => {}
             }
             first = false;
             if let Some(page) = self.fetch_page(handle, cookie, entries_max).await? {
@@ -133,28 +154,27 @@ impl Client {
             }
             reply => reply?,
         };
-        let Reply::Page { .. } = reply else {
+        let Reply::Page(page) = reply else {
             return Err(unexpected(&reply));
         };
-        let usable = self.take_page(mark, cookie, &reply);
-        Ok((!usable).then(|| self.use_once(reply, entries_max)))
+        let usable = self.take_page(mark, cookie, &page);
+        Ok((!usable).then(|| self.use_once(page, entries_max)))
     }
 
     /// Keeps what a page told; false where it did not become part of the list.
-    fn take_page(&self, mark: Mark, from: u64, reply: &Reply) -> bool {
-        let Reply::Page {
+    pub(crate) fn take_page(&self, mark: Mark, from: u64, page: &Page) -> bool {
+        let Page {
             lease,
             dir,
             entries,
             end,
-        } = reply
-        else {
-            return false;
-        };
+        } = page;
         let mut state = self.lock();
         let usable = state.take_lease(lease, Bits::LIST.union(Bits::NAMES), mark);
         let attr_covered = usable && state.locks.holds(mark.dir, DIR_ATTR);
         state.take_leased_dir(dir, attr_covered);
+        // What covers the children is counted there.
+        state.inode(mark.dir).directory();
         for entry in entries {
             if let Some(node) = &entry.node {
                 state.take_node(node, mark);
@@ -180,10 +200,7 @@ impl Client {
     }
 
     /// A page that nothing covers: names as they were, attributes to be asked again.
-    fn use_once(&self, reply: Reply, entries_max: usize) -> DirPage {
-        let Reply::Page { entries, .. } = reply else {
-            return self.nothing();
-        };
+    fn use_once(&self, page: Page, entries_max: usize) -> DirPage {
         let bare = |entry: DirEntry| PageEntry {
             cookie: entry.cookie,
             name: entry.name,
@@ -191,7 +208,8 @@ impl Client {
             kind: entry.kind,
             entry: None,
         };
-        let entries = entries.into_iter().take(entries_max).map(bare).collect();
+        let entries = page.entries.into_iter().take(entries_max);
+        let entries = entries.map(bare).collect();
         DirPage {
             entries,
             stamp: self.stamp(),
@@ -206,6 +224,9 @@ impl Client {
         fid: Fid,
         page: &DirPage,
     ) -> Option<(HandleId, Fid, Fetch, Mark)> {
+        if state.trees.lists(fid) {
+            return None;
+        }
         let window = self.0.params.statahead_max() as u32;
         let directory = state.inode(fid).directory();
         let (covered, complete) = (directory.covered(), directory.is_complete());
@@ -226,8 +247,8 @@ impl Client {
         let client = self.clone();
         crate::executor::spawn(async move {
             let reply = client.0.mdt(page_request(fid, &fetch)).await;
-            if let Ok(reply) = &reply {
-                client.take_page(mark, fetch.cookie, reply);
+            if let Ok(Reply::Page(page)) = &reply {
+                client.take_page(mark, fetch.cookie, page);
             }
             client.page_came(handle, &fetch);
         });

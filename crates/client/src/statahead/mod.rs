@@ -5,10 +5,14 @@
 //! at hand, has those of the next names fetched in one batch, in a window that doubles on hits and
 //! halves on misses, and that stops for good when guesses keep being wrong.
 //!
+//! Trees of directories are [`tree`]'s affair.
+//!
 //! Pure: one state per open directory, ended with it. What is fetched goes to the one cache, and
 //! is used only as long as a lock covers it there.
 
 mod batch;
+pub(crate) mod tree;
+mod walking;
 
 use base::Name;
 use base::limits::PAGE_ENTRIES_MAX;

@@ -7,7 +7,7 @@ use base::{ClientId, Fid, Name, Tick, Timestamp, Xid};
 use mds::{Call, Mds, Output, Rules};
 use storage::{Commit, Disk, Kv, KvOptions};
 use wire::FileKind;
-use wire::mdt::{Caller, NewFile, Reply, Request};
+use wire::mdt::{Caller, NewFile, Page, Reply, Request};
 
 /// How often the core hears what has become durable, in calls.
 const CALLS_PER_NEWS: u64 = 1000;
@@ -114,7 +114,7 @@ impl Bench {
         let (mut cookie, mut pages, mut seen) = (0, 0, 0);
         loop {
             let reply = self.page(dir, cookie);
-            let Reply::Page { entries, end, .. } = reply else {
+            let Reply::Page(Page { entries, end, .. }) = reply else {
                 panic!("no page")
             };
             cookie = entries.last().map_or(cookie, |entry| entry.cookie);

@@ -11,7 +11,7 @@ mod link;
 mod lookup;
 mod open;
 mod path;
-mod readdir;
+pub(crate) mod readdir;
 mod rename;
 mod sequence;
 mod setattr;
@@ -237,7 +237,7 @@ pub trait Op {
 }
 
 /// Calls `with` with the operation of `request`; `None` for requests that are not operations on the
-/// namespace (locks and durability are the core's affair).
+/// namespace (locks, durability and walks of trees are the core's affair).
 pub fn with_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option<R> {
     match request {
         Request::Create { .. }
@@ -258,7 +258,9 @@ pub fn with_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option<
         | Request::ReadLink { .. }
         | Request::StatFs
         | Request::PathOf { .. } => with_look(request, with),
-        Request::Cancel { .. } | Request::Convert { .. } | Request::Sync => None,
+        Request::Walk { .. } | Request::Cancel { .. } | Request::Convert { .. } | Request::Sync => {
+            None
+        }
     }
 }
 

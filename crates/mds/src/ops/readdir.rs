@@ -4,22 +4,27 @@
 use std::ops::ControlFlow;
 
 use base::limits::{PAGE_BYTES_MAX, PAGE_ENTRIES_MAX};
-use base::{Fid, FsError};
+use base::{Fid, FsError, Name};
 use storage::KeyRange;
-use wire::mdt::{DirEntry, Lease, Reply};
+use wire::mdt::{DirEntry, Lease, Page, Reply};
 use wire::{Cover, Node};
 
 use super::{Ctx, Op, dir_state, node};
 use crate::keys::{self, Spot, Table};
 use crate::records::Dirent;
 use crate::store::missing;
-use crate::txn::Result;
+use crate::txn::{Result, Txn};
 
 /// Cookies up to this one are not of names: the start, `.` and `..`.
 const DOTS: u64 = 2;
 /// Bytes of an entry beside its name, rounded up; and of its attributes.
 const ENTRY_BYTES: usize = 24;
 const NODE_BYTES: usize = 140;
+
+/// About how many bytes an entry takes in an answer.
+pub fn entry_bytes(name: &Name, attributes: bool) -> usize {
+    ENTRY_BYTES + name.as_bytes().len() + if attributes { NODE_BYTES } else { 0 }
+}
 
 /// See [`wire::mdt::Request::ReadDir`].
 pub struct ReadDir {
@@ -32,29 +37,34 @@ pub struct ReadDir {
 
 impl Op for ReadDir {
     fn run(&self, ctx: &mut Ctx<'_, '_>) -> Result<Reply> {
+        self.page(ctx.txn).map(Reply::Page)
+    }
+}
+
+impl ReadDir {
+    /// The page, which carries no locks yet.
+    pub fn page(&self, txn: &Txn<'_>) -> Result<Page> {
         if self.entries_max == 0 || self.cookie >= 1 << 63 {
             return Err(FsError::Invalid.into());
         }
-        let dir = ctx.txn.dir(self.dir)?;
-        let (mut entries, end) = self.names(ctx)?;
+        let dir = txn.dir(self.dir)?;
+        let (mut entries, end) = self.names(txn)?;
         for entry in entries.iter_mut().take(self.attrs_max as usize) {
             // Of directories and files with several names the attributes are elsewhere.
             if entry.node.is_none() {
-                let file = ctx.txn.file(entry.fid)?;
+                let file = txn.file(entry.fid)?;
                 entry.node = Some(node(entry.fid, &file.inode));
             }
         }
-        Ok(Reply::Page {
+        Ok(Page {
             lease: Lease::None,
             dir: dir_state(self.dir, &dir),
             entries,
             end,
         })
     }
-}
 
-impl ReadDir {
-    fn names(&self, ctx: &Ctx<'_, '_>) -> Result<(Vec<DirEntry>, bool)> {
+    fn names(&self, txn: &Txn<'_>) -> Result<(Vec<DirEntry>, bool)> {
         let first = Spot {
             dir: self.dir,
             cookie: self.cookie.max(DOTS) + 1,
@@ -64,12 +74,10 @@ impl ReadDir {
         let entries_max = (self.entries_max as usize).min(PAGE_ENTRIES_MAX);
         let bytes_max = (self.bytes_max as usize).min(PAGE_BYTES_MAX);
         let (mut entries, mut bytes, mut end) = (Vec::new(), 0, true);
-        ctx.txn
-            .store()
+        txn.store()
             .scan(Table::Dirents, &range, |key, dirent: Dirent| {
                 let attributes = entries.len() < self.attrs_max as usize;
-                bytes += ENTRY_BYTES + dirent.name.as_bytes().len();
-                bytes += if attributes { NODE_BYTES } else { 0 };
+                bytes += entry_bytes(&dirent.name, attributes);
                 if !entries.is_empty() && (entries.len() >= entries_max || bytes > bytes_max) {
                     end = false;
                     return Ok(ControlFlow::Break(()));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use base::{Fid, FsError, LockHandle, Name};
 use dlm::Bits;
-use wire::mdt::{Callback, Lease, Reply, Request};
+use wire::mdt::{Callback, Lease, Page, Reply, Request};
 use wire::{Attr, Cover, DirState, FileKind, Grant, Node};
 
 /// One client's cache.
@@ -88,25 +88,9 @@ impl Mirror {
                 }
                 node.iter().for_each(|node| self.keep(node, Some(*dir)));
             }
-            (
-                Request::ReadDir { .. },
-                Reply::Page {
-                    lease,
-                    dir,
-                    entries,
-                    ..
-                },
-            ) => {
-                if let Lease::Held(grant) = lease {
-                    self.grants.insert(grant.handle, *grant);
-                    for entry in entries {
-                        self.names
-                            .insert((dir.fid, entry.name.clone()), Some(entry.fid));
-                    }
-                    self.keep_dir(dir);
-                }
-                let nodes = entries.iter().filter_map(|entry| entry.node.as_ref());
-                nodes.for_each(|node| self.keep(node, Some(dir.fid)));
+            (Request::ReadDir { .. }, Reply::Page(page)) => self.keep_page(page),
+            (Request::Walk { .. }, Reply::Walked { pages, .. }) => {
+                pages.iter().for_each(|(_, page)| self.keep_page(page));
             }
             (Request::GetAttr { dir, .. }, Reply::Node(node)) => self.keep(node, Some(*dir)),
             (Request::SetAttr { dir, .. }, Reply::Node(node)) => self.keep(node, Some(*dir)),
@@ -119,6 +103,19 @@ impl Mirror {
             }
             (request, reply) => self.changed(request, reply),
         }
+    }
+
+    fn keep_page(&mut self, page: &Page) {
+        if let Lease::Held(grant) = page.lease {
+            self.grants.insert(grant.handle, grant);
+            for entry in &page.entries {
+                self.names
+                    .insert((page.dir.fid, entry.name.clone()), Some(entry.fid));
+            }
+            self.keep_dir(&page.dir);
+        }
+        let nodes = page.entries.iter().filter_map(|entry| entry.node.as_ref());
+        nodes.for_each(|node| self.keep(node, Some(page.dir.fid)));
     }
 
     fn changed(&mut self, request: &Request, reply: &Reply) {

@@ -17,8 +17,8 @@ use mds::store::tables;
 use mds::{Call, Mds, Output, Rules, fsck};
 use storage::{Kv, KvOptions, MemDisk};
 use wire::mdt::{
-    Access, Callback, CallbackReply, Caller, Glimpsed, NewFile, OpenHandle, RenameMode, Reply,
-    Request, SetAttr,
+    Access, Callback, CallbackReply, Caller, Glimpsed, NewFile, OpenHandle, Page, RenameMode,
+    Reply, Request, SetAttr,
 };
 use wire::{Attr, Cover, FileKind, Node};
 
@@ -223,7 +223,7 @@ impl World {
             if let Some(answer) = self.answers.remove(&tag) {
                 return answer;
             }
-            if self.auto_flush {
+            if !self.go_on() && self.auto_flush {
                 self.flush();
             }
         }
@@ -233,6 +233,22 @@ impl World {
     /// The answer to `tag`, if it has come.
     pub fn poll(&mut self, tag: u64) -> Option<Answer> {
         self.answers.remove(&tag)
+    }
+
+    /// Lets walks go on by a chunk, where there are any.
+    pub fn go_on(&mut self) -> bool {
+        let Some(at) = self
+            .outputs
+            .iter()
+            .position(|output| *output == Output::GoOn)
+        else {
+            return false;
+        };
+        self.outputs.remove(at);
+        let mut out = Vec::new();
+        self.mds.go_on(self.tick, self.wall, &mut out);
+        self.take(out);
+        true
     }
 
     /// Makes everything durable.
@@ -634,7 +650,7 @@ impl World {
             bytes_max,
         };
         match self.call(client, request).expect("listed") {
-            Reply::Page { entries, end, .. } => (entries, end),
+            Reply::Page(Page { entries, end, .. }) => (entries, end),
             other => panic!("{other:?}"),
         }
     }

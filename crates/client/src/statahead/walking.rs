@@ -1,0 +1,175 @@
+//! Stretches of trees: asked for, and put into the cache.
+
+use std::sync::atomic::Ordering;
+
+use base::{Fid, FsError};
+use dlm::Bits;
+use wire::mdt::{Page, Reply, Request, WalkLevel, WalkOrder};
+
+use super::tree::{Place, Step, Stretch};
+use crate::cache::State;
+use crate::client::{Client, unexpected};
+use crate::stats::bump;
+
+/// Stretches up to this size come over the control lane, in order with everything else; larger
+/// ones do not hold anything else up.
+const CONTROL_BYTES_MAX: u32 = 64 << 10;
+/// Directories above one that is needed, as far as lists are known.
+const CLIMB_MAX: usize = 32;
+/// Entries of a list that is searched for a directory that is needed. Beyond: it is not.
+const SEARCH_MAX: u64 = 1 << 16;
+
+impl Client {
+    /// The list of `dir` is needed from `cookie` on and is not at hand.
+    pub(crate) fn step_to(&self, state: &mut State, dir: Fid, cookie: u64) -> Step {
+        let ahead_max = self.ahead_max();
+        match place(state, dir, cookie) {
+            Some(place) if ahead_max > 0 => {
+                let now = state.locks.now;
+                state.trees.missed(place, ahead_max, now)
+            }
+            _ => Step::Alone,
+        }
+    }
+
+    /// The list of `dir` is read from its start. What to fetch meanwhile.
+    pub(crate) fn step_through(&self, state: &mut State, dir: Fid) -> Option<Stretch> {
+        let directory = state.known_mut(dir)?.directory.as_mut()?;
+        let (walk, entries) = (directory.ahead.take()?, directory.listed());
+        bump(&self.0.stats.statahead_tree_hit);
+        let now = state.locks.now;
+        state.trees.read(walk, entries, self.ahead_max(), now)
+    }
+
+    fn ahead_max(&self) -> u64 {
+        match self.0.params.statahead_max() {
+            0 => 0,
+            _ => self.0.params.statahead_tree_max(),
+        }
+    }
+
+    /// Fetches a stretch and keeps it.
+    pub(crate) async fn fetch_stretch(&self, stretch: Stretch) {
+        let asked = self.stamp();
+        let Stretch {
+            walk,
+            levels,
+            order,
+            bytes,
+        } = stretch;
+        bump(&self.0.stats.statahead_tree_walks);
+        let request = Request::Walk {
+            levels,
+            order,
+            bytes_max: bytes,
+        };
+        let (stats, aside) = (&self.0.stats, bytes > CONTROL_BYTES_MAX);
+        match self.0.cluster.mdt_walk(stats, request, aside).await {
+            Ok(Reply::Walked { pages, next }) => {
+                let (mut directories, mut entries) = (0, 0);
+                for (from, page) in pages {
+                    if let Some(new) = self.take_ahead(asked, from, page, walk) {
+                        directories += u32::from(from == 0);
+                        entries += new;
+                    }
+                }
+                let counter = &self.0.stats.statahead_tree_total;
+                counter.fetch_add(u64::from(directories), Ordering::Relaxed);
+                self.came(walk, directories, entries, next);
+            }
+            Ok(other) => {
+                let _: FsError = unexpected(&other);
+                self.lock().trees.failed(walk);
+            }
+            // Whoever needs what is in it asks for that.
+            Err(_) => self.lock().trees.failed(walk),
+        }
+    }
+
+    fn came(
+        &self,
+        walk: super::tree::WalkId,
+        directories: u32,
+        entries: u64,
+        next: Vec<WalkLevel>,
+    ) {
+        let mut state = self.lock();
+        state.trees.came(walk, directories, entries, next);
+    }
+
+    /// How many entries came, unless the list was known already or nothing covers it.
+    fn take_ahead(
+        &self,
+        asked: u64,
+        from: u64,
+        page: Page,
+        walk: super::tree::WalkId,
+    ) -> Option<u64> {
+        let (dir, count) = (page.dir.fid, page.entries.len() as u64);
+        let mark = crate::cache::Mark { dir, asked };
+        let was_listed = is_listed(&self.lock(), dir);
+        // The locks that came with it are ours in any case.
+        let is_listed = self.take_page(mark, from, &page);
+        if was_listed || !is_listed {
+            return None;
+        }
+        self.lock().inode(dir).directory().ahead = Some(walk);
+        Some(count)
+    }
+
+    /// Fetches a stretch ahead of the walker.
+    pub(crate) fn start_stretch(&self, stretch: Option<Stretch>) {
+        let Some(stretch) = stretch else {
+            return;
+        };
+        let client = self.clone();
+        crate::executor::spawn(async move { client.fetch_stretch(stretch).await });
+    }
+}
+
+/// The whole list of the directory is known and covered.
+fn is_listed(state: &State, dir: Fid) -> bool {
+    let directory = state.known(dir).and_then(|inode| inode.directory.as_ref());
+    directory.is_some_and(|directory| directory.is_complete())
+        && state.locks.holds(dir, Bits::LIST.union(Bits::NAMES))
+}
+
+/// Where `dir` is, as far as the lists above it are known; its own from `cookie` on is needed.
+fn place(state: &State, dir: Fid, cookie: u64) -> Option<Place> {
+    let mut levels = vec![WalkLevel {
+        dir,
+        cookie,
+        listed: false,
+    }];
+    let (mut below, mut is_first) = (dir, None);
+    while levels.len() < CLIMB_MAX {
+        let parent = state.known(below)?.dir();
+        let found = match is_listed(state, parent) {
+            true => find(state, parent, below),
+            false => None,
+        };
+        let Some((cookie, first)) = found else {
+            break;
+        };
+        if below == dir {
+            is_first = first;
+        }
+        levels.push(WalkLevel {
+            dir: parent,
+            cookie,
+            listed: true,
+        });
+        below = parent;
+    }
+    levels.reverse();
+    Some(Place { levels, is_first })
+}
+
+/// The cookie of a directory in its parent's list, and in which order it is the first there.
+fn find(state: &State, parent: Fid, dir: Fid) -> Option<(u64, Option<WalkOrder>)> {
+    let directory = state.known(parent)?.directory.as_ref()?;
+    match directory.listed() <= SEARCH_MAX {
+        true => directory.find_subdirectory(dir),
+        false => None,
+    }
+}

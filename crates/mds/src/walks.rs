@@ -1,0 +1,338 @@
+//! `op.walk`: walks of trees, each answered with the directories that a depth-first reader comes to
+//! next (ADR 8).
+//!
+//! A walk runs a chunk at a time, and others' requests come between. It waits for nothing: what
+//! cannot be covered at once is left out, and the reader asks for it itself.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use base::limits::{PAGE_ENTRIES_MAX, WALK_BYTES_MAX, WALK_DEPTH_MAX, WALKS_PER_CLIENT_MAX};
+use base::{ClientId, Fid, FsError, Name, Tick, Timestamp};
+use storage::KeyRange;
+use wire::mdt::{Lease, Page, Reply, Request, WalkLevel, WalkOrder};
+use wire::{Cover, FileKind};
+
+use crate::core::{Mds, reply};
+use crate::event::{Call, Output};
+use crate::keys::{self, Spot, Table};
+use crate::ops::readdir::{ReadDir, entry_bytes};
+use crate::records::Dirent;
+use crate::sharing::shown;
+use crate::store::{Failure, Store, missing};
+use crate::txn::Txn;
+
+/// Bytes of pages made before others have their turn.
+const CHUNK_BYTES: usize = 64 << 10;
+/// What entering a directory counts for, beside its entries: one that is empty costs too.
+const DIRECTORY_BYTES: usize = 256;
+/// Entries looked at in one go for subdirectories, and what that counts for.
+const LOOK_MAX: usize = 256;
+const LOOK_BYTES: usize = 16 << 10;
+/// Subdirectories of one directory that are remembered. Beyond: none of it is entered.
+const MET_MAX: usize = 1 << 16;
+
+/// Walks under way, in turn.
+#[derive(Debug, Default)]
+pub(crate) struct Walks(VecDeque<Walk>);
+
+/// One of them.
+#[derive(Debug)]
+struct Walk {
+    call: Call,
+    order: WalkOrder,
+    levels: Vec<Level>,
+    pages: Vec<(u64, Page)>,
+    bytes_left: usize,
+}
+
+#[derive(Debug)]
+struct Level {
+    at: WalkLevel,
+    /// Subdirectories met so far and not entered yet.
+    met: VecDeque<Subdirectory>,
+    /// The directory was looked through for them up to this cookie; at the end: to [`ALL`].
+    seen: u64,
+}
+
+/// A directory was looked through to its end.
+const ALL: u64 = u64::MAX;
+
+#[derive(Debug)]
+struct Subdirectory {
+    cookie: u64,
+    name: Name,
+    dir: Fid,
+}
+
+impl Level {
+    /// Where a walk in `order` goes on.
+    fn new(at: WalkLevel, order: WalkOrder) -> Level {
+        Level {
+            at,
+            met: VecDeque::new(),
+            seen: match (at.listed, order) {
+                (true, WalkOrder::Cookie) => at.cookie,
+                // Those before by name may be behind by cookie.
+                _ => 0,
+            },
+        }
+    }
+
+    fn meet(&mut self, cookie: u64, name: &Name, dir: Fid) {
+        let name = name.clone();
+        self.met.push_back(Subdirectory { cookie, name, dir });
+    }
+
+    /// All subdirectories are met: those that were entered before by name are left out.
+    fn sort(&mut self) {
+        let entered = self.met.iter().find(|met| met.cookie == self.at.cookie);
+        if let Some(entered) = entered.map(|met| met.name.clone()) {
+            self.met.retain(|met| met.name > entered);
+        }
+        self.met
+            .make_contiguous()
+            .sort_by(|a, b| a.name.cmp(&b.name));
+    }
+}
+
+impl Walks {
+    /// The requests whose walks end here unanswered.
+    pub fn end_all(&mut self) -> impl Iterator<Item = Call> + use<> {
+        std::mem::take(&mut self.0)
+            .into_iter()
+            .map(|walk| walk.call)
+    }
+
+    pub fn end_client(&mut self, client: ClientId) {
+        self.0.retain(|walk| walk.call.client != client);
+    }
+
+    fn count(&self, client: ClientId) -> usize {
+        let of_client = |walk: &&Walk| walk.call.client == client;
+        self.0.iter().filter(of_client).count()
+    }
+}
+
+impl Mds {
+    /// A client wants a walk; its first chunk is made at once.
+    pub(crate) fn start_walk(
+        &mut self,
+        call: Call,
+        levels: &[WalkLevel],
+        order: WalkOrder,
+        bytes_max: u32,
+        out: &mut Vec<Output>,
+    ) {
+        let beyond = |level: &WalkLevel| level.cookie >= 1 << 63;
+        if levels.is_empty() || levels.len() > WALK_DEPTH_MAX || levels.iter().any(beyond) {
+            return reply(out, call, Err(FsError::Invalid));
+        }
+        if self.walks.count(call.client) >= WALKS_PER_CLIENT_MAX {
+            return reply(out, call, Err(FsError::TryAgain));
+        }
+        let walk = Walk {
+            call,
+            order,
+            levels: levels.iter().map(|at| Level::new(*at, order)).collect(),
+            pages: Vec::new(),
+            bytes_left: (bytes_max as usize).min(WALK_BYTES_MAX),
+        };
+        let alone = self.walks.0.is_empty();
+        self.walk_on(walk, out);
+        if alone && !self.walks.0.is_empty() {
+            out.push(Output::GoOn);
+        }
+    }
+
+    /// Goes on with a walk, where there is one.
+    pub fn go_on(&mut self, now: Tick, wall: Timestamp, out: &mut Vec<Output>) {
+        self.set_time(now, wall);
+        if let Some(walk) = self.walks.0.pop_front() {
+            self.walk_on(walk, out);
+        }
+        if !self.walks.0.is_empty() {
+            out.push(Output::GoOn);
+        }
+    }
+
+    fn walk_on(&mut self, mut walk: Walk, out: &mut Vec<Output>) {
+        match self.chunk(&mut walk) {
+            Ok(ControlFlow::Continue(())) => self.walks.0.push_back(walk),
+            Ok(ControlFlow::Break(())) => {
+                let Walk {
+                    call,
+                    levels,
+                    pages,
+                    ..
+                } = walk;
+                let next = levels.into_iter().map(|level| level.at).collect();
+                reply(out, call, Ok(Reply::Walked { pages, next }));
+            }
+            Err(failure) => self.fail(walk.call, failure, out),
+        }
+    }
+
+    /// Breaks where the answer is full, or the walk at its end.
+    fn chunk(&mut self, walk: &mut Walk) -> Result<ControlFlow<()>, Failure> {
+        let mut made = 0;
+        while let Some(level) = walk.levels.last_mut() {
+            if walk.bytes_left == 0 && !walk.pages.is_empty() {
+                return Ok(ControlFlow::Break(()));
+            }
+            if made >= CHUNK_BYTES {
+                return Ok(ControlFlow::Continue(()));
+            }
+            made += match level.at.listed {
+                true => self.enter(walk)?,
+                false => self.list(walk)?,
+            };
+        }
+        Ok(ControlFlow::Break(()))
+    }
+
+    /// Lists on in the innermost directory. What that cost, as bytes of pages.
+    fn list(&mut self, walk: &mut Walk) -> Result<usize, Failure> {
+        let Some(level) = walk.levels.last_mut() else {
+            return Ok(0);
+        };
+        let from = level.at.cookie;
+        let bytes_max = walk.bytes_left.min(CHUNK_BYTES);
+        let page = match self.walk_page(walk.call, level.at.dir, from, bytes_max) {
+            Ok(page) => page,
+            Err(Failure::Refused(_)) => {
+                walk.levels.pop();
+                return Ok(DIRECTORY_BYTES);
+            }
+            Err(broken) => return Err(broken),
+        };
+        for entry in &page.entries {
+            if entry.kind == FileKind::Directory && level.seen == from {
+                level.meet(entry.cookie, &entry.name, entry.fid);
+            }
+        }
+        let last = page.entries.last().map_or(from, |entry| entry.cookie);
+        if level.seen == from {
+            level.seen = if page.end { ALL } else { last };
+        }
+        (level.at.cookie, level.at.listed) = match page.end {
+            true => (0, true),
+            false => (last, false),
+        };
+        if level.seen == ALL && walk.order == WalkOrder::Name {
+            level.sort();
+        }
+        let bytes = page
+            .entries
+            .iter()
+            .map(|entry| entry_bytes(&entry.name, entry.node.is_some()));
+        let cost = DIRECTORY_BYTES + bytes.sum::<usize>();
+        walk.bytes_left = walk.bytes_left.saturating_sub(cost);
+        if carries_locks(&page) {
+            walk.pages.push((from, page));
+        }
+        Ok(cost)
+    }
+
+    /// Enters the next subdirectory of the innermost directory, or leaves it. What that cost.
+    fn enter(&self, walk: &mut Walk) -> Result<usize, Failure> {
+        let (order, deepest) = (walk.order, walk.levels.len() >= WALK_DEPTH_MAX);
+        let Some(level) = walk.levels.last_mut() else {
+            return Ok(0);
+        };
+        let enough = order == WalkOrder::Cookie && !level.met.is_empty();
+        if level.seen != ALL && !enough {
+            look_on(&self.store, level)?;
+            if level.met.len() > MET_MAX {
+                // Whoever comes there asks for it.
+                level.met.clear();
+                level.seen = ALL;
+            }
+            if level.seen == ALL && order == WalkOrder::Name {
+                level.sort();
+            }
+            return Ok(LOOK_BYTES);
+        }
+        let Some(next) = level.met.pop_front() else {
+            walk.levels.pop();
+            return Ok(0);
+        };
+        level.at.cookie = next.cookie;
+        let at = WalkLevel {
+            dir: next.dir,
+            cookie: 0,
+            listed: false,
+        };
+        if !deepest {
+            walk.levels.push(Level::new(at, order));
+        }
+        Ok(0)
+    }
+
+    /// A page with its locks; without a lease where it cannot have one now.
+    fn walk_page(
+        &mut self,
+        call: Call,
+        dir: Fid,
+        cookie: u64,
+        bytes_max: usize,
+    ) -> Result<Page, Failure> {
+        let op = ReadDir {
+            dir,
+            cookie,
+            attrs_max: u32::MAX,
+            entries_max: PAGE_ENTRIES_MAX as u32,
+            bytes_max: bytes_max as u32,
+        };
+        let txn = Txn::new(&self.store, self.hasher, self.state, self.wall);
+        let page = op.page(&txn)?;
+        let request = Request::ReadDir {
+            dir,
+            cookie,
+            attrs_max: op.attrs_max,
+            entries_max: op.entries_max,
+            bytes_max: op.bytes_max,
+        };
+        let mut answer = Ok(Reply::Page(page));
+        let sights = shown(self.hasher, &request, &answer);
+        let durable = self.sharing.wait_for(call.client, &sights) <= self.committed;
+        if let (true, Ok(answer)) = (durable, &mut answer) {
+            self.cover(None, call, &request, None, answer);
+        }
+        match answer? {
+            Reply::Page(page) => Ok(page),
+            _ => Err(FsError::Invalid.into()),
+        }
+    }
+}
+
+/// A page without any is of no use; one with some must come to its client, which holds them.
+fn carries_locks(page: &Page) -> bool {
+    let mut nodes = page.entries.iter().filter_map(|entry| entry.node.as_ref());
+    page.lease != Lease::None || nodes.any(|node| matches!(node.cover, Cover::Own(_)))
+}
+
+/// Looks for more subdirectories in a directory that was listed in an answer before.
+fn look_on(store: &Store, level: &mut Level) -> Result<(), Failure> {
+    let dir = level.at.dir;
+    let first = Spot {
+        dir,
+        cookie: level.seen + 1,
+    };
+    let range = KeyRange::new(keys::dirent(first), keys::fid(Fid(dir.0 + 1)));
+    let (mut looked, mut seen) = (0, ALL);
+    store.scan(Table::Dirents, &range, |key, dirent: Dirent| {
+        let spot = keys::parse_dirent(key).ok_or_else(|| missing("cookie", dir))?;
+        if dirent.kind == FileKind::Directory {
+            level.meet(spot.cookie, &dirent.name, dirent.fid);
+        }
+        looked += 1;
+        if looked < LOOK_MAX {
+            return Ok(ControlFlow::Continue(()));
+        }
+        seen = spot.cookie;
+        Ok(ControlFlow::Break(()))
+    })?;
+    level.seen = seen;
+    Ok(())
+}

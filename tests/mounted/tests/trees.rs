@@ -1,0 +1,208 @@
+//! Walks of trees: what they cost, and that they are true whatever happens meanwhile.
+// SEMANTICS: op.walk, op.readdir, op.rename, op.rmdir, wait.hard
+
+#![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use base::{Rng, SeededRng};
+use mounted::{Cluster, glint, run, seed};
+
+const TOPS: u64 = 8;
+const DIRS: u64 = 25;
+const FILES: u64 = 20;
+const DIRECTORIES: u64 = 1 + TOPS * (DIRS + 1);
+const ENTRIES: u64 = DIRECTORIES + TOPS * DIRS * FILES;
+
+fn top(root: &Path, number: u64) -> PathBuf {
+    root.join(format!("top{number}"))
+}
+
+fn make_tree(root: &Path) {
+    for number in 0..TOPS * DIRS {
+        let path = top(root, number % TOPS).join(format!("dir{number}"));
+        fs::create_dir_all(&path).unwrap();
+        for file in 0..FILES {
+            fs::write(path.join(format!("file{file}")), "").unwrap();
+        }
+    }
+}
+
+/// A cluster with the tree, durable, and a mount that knows nothing of it: its number.
+fn with_tree() -> (Cluster, usize) {
+    let mut cluster = Cluster::with_mounts(1);
+    cluster.timed("making a tree", || make_tree(cluster.root(0)));
+    cluster.unmount(0);
+    let cold = cluster.mount();
+    (cluster, cold)
+}
+
+fn frames(cluster: &Cluster, number: usize) -> u64 {
+    cluster.stats(number)["rpcs_sent"].as_u64().unwrap()
+}
+
+/// Requests that mount `number` sends during `work`.
+fn sent(cluster: &Cluster, number: usize, what: &str, work: impl FnOnce()) -> u64 {
+    let before = frames(cluster, number);
+    cluster.timed(what, work);
+    let count = frames(cluster, number) - before;
+    println!("{what}: {count} requests");
+    count
+}
+
+/// Every path below `root`, as a walker finds them.
+fn found(root: &Path) -> BTreeSet<String> {
+    let output = Command::new("find").arg(".").current_dir(root).output();
+    let output = output.unwrap();
+    print!("{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_cold_walk_costs_requests_by_its_size_and_not_by_its_directories() {
+    let walks = [
+        "find . -uid 1",
+        "du -s . > /dev/null",
+        "LC_ALL=C ls -lR > /dev/null",
+        "tar -cf /dev/null --exclude='file*' .",
+    ];
+    for walk in walks {
+        let (cluster, cold) = with_tree();
+        let root = cluster.root(cold);
+        let first = sent(&cluster, cold, walk, || run(root, walk));
+        // The mount's own first questions among them.
+        let most = ENTRIES / 4000 + 8;
+        assert!(first <= most, "{walk}: {first} requests, at most {most}");
+        for again in walks {
+            assert_eq!(sent(&cluster, cold, again, || run(root, again)), 0);
+        }
+    }
+}
+
+#[test]
+fn who_reads_directories_in_no_order_pays_no_more_than_without_prefetch() {
+    let mut counts = Vec::new();
+    for off in [true, false] {
+        let (cluster, cold) = with_tree();
+        if off {
+            let mut param = Command::new(glint());
+            param.args(["param", "set", "llite.*.statahead_tree_max=0", "--mount"]);
+            assert!(param.arg(cluster.root(cold)).status().unwrap().success());
+        }
+        let mut rng = SeededRng::new(7);
+        let read = || {
+            for _ in 0..300 {
+                let number = rng.below(TOPS * DIRS);
+                let dir = top(cluster.root(cold), number % TOPS).join(format!("dir{number}"));
+                assert_eq!(fs::read_dir(dir).unwrap().count() as u64, FILES);
+            }
+        };
+        counts.push(sent(&cluster, cold, "directories in no order", read));
+    }
+    assert!(counts[1] <= counts[0], "{counts:?}");
+}
+
+#[test]
+fn a_walker_that_stops_soon_has_asked_for_little() {
+    let (cluster, cold) = with_tree();
+    let root = cluster.root(cold);
+    run(root, "find . -quit; find . -maxdepth 1; ls -l top0");
+    let ahead = cluster.stats(cold)["statahead_tree_total"]
+        .as_u64()
+        .unwrap();
+    assert!(
+        ahead < DIRECTORIES / 4,
+        "{ahead} of {DIRECTORIES} directories"
+    );
+}
+
+/// One change somewhere in the tree; may fail for what is there or not.
+fn change(root: &Path, rng: &mut SeededRng) {
+    let dir = |rng: &mut SeededRng| {
+        let number = rng.below(TOPS * DIRS);
+        top(root, rng.below(TOPS)).join(format!("dir{number}"))
+    };
+    let (one, other) = (dir(rng), dir(rng));
+    let file = format!("file{}", rng.below(FILES + 5));
+    let _ = match rng.below(6) {
+        0 => fs::create_dir(one),
+        1 => fs::rename(one, other),
+        2 => fs::write(one.join(file), ""),
+        3 => fs::remove_file(one.join(file)),
+        4 => fs::rename(one.join(&file), other.join(file)),
+        _ => fs::remove_dir_all(one),
+    };
+}
+
+#[test]
+fn walks_see_what_another_mount_has_changed() {
+    let (mut cluster, cold) = with_tree();
+    let other = cluster.mount();
+    let mut rng = SeededRng::new(seed());
+    let [ours, theirs] = [cold, other].map(|mount| cluster.root(mount).to_path_buf());
+    for round in 0..40 {
+        cluster.timed("changes and walks", || {
+            let (changer, walker) = match round % 2 {
+                0 => (&theirs, &ours),
+                _ => (&ours, &theirs),
+            };
+            (0..30).for_each(|_| change(changer, &mut rng));
+            assert_eq!(found(walker), found(changer), "round {round}");
+        });
+    }
+}
+
+#[test]
+fn walks_under_change_find_what_stays_and_end() {
+    let (mut cluster, cold) = with_tree();
+    let other = cluster.mount();
+    let [ours, theirs] = [cold, other].map(|mount| cluster.root(mount).to_path_buf());
+    // The even ones are moved about, the odd ones stay.
+    let stays: BTreeSet<String> = found(&ours)
+        .into_iter()
+        .filter(|path| {
+            let dir = path
+                .split('/')
+                .nth(2)
+                .and_then(|name| name.strip_prefix("dir"));
+            dir.is_none_or(|number| number.parse::<u64>().unwrap() % 2 == 1)
+        })
+        .collect();
+    cluster.timed("walks under change", || {
+        let changes = thread::spawn(move || {
+            let mut rng = SeededRng::new(seed());
+            for _ in 0..2000 {
+                let number = rng.below(TOPS * DIRS / 2) * 2;
+                let [from, to] = [rng.below(TOPS), rng.below(TOPS)]
+                    .map(|place| top(&theirs, place).join(format!("dir{number}")));
+                let _ = fs::rename(from, to);
+            }
+        });
+        while !changes.is_finished() {
+            let found = found(&ours);
+            let missing: Vec<_> = stays.difference(&found).collect();
+            assert!(missing.is_empty(), "{missing:?}");
+        }
+        changes.join().unwrap();
+    });
+    assert_eq!(found(&ours), found(cluster.root(other)));
+}
+
+#[test]
+fn a_walk_goes_on_when_the_server_was_killed_in_its_middle() {
+    let (mut cluster, cold) = with_tree();
+    let root = cluster.root(cold).to_path_buf();
+    let walk = thread::spawn(move || found(&root));
+    thread::sleep(Duration::from_millis(3));
+    cluster.kill_server();
+    thread::sleep(Duration::from_millis(100));
+    cluster.restart_server();
+    let found = cluster.timed("a walk over a restart", || walk.join().unwrap());
+    assert_eq!(found.len() as u64, ENTRIES);
+}
