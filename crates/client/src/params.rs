@@ -45,6 +45,8 @@ params! {
         "Entries whose attributes are fetched ahead of a walk; 0: one request for each stat.";
     statahead_tree_max = 65_536, 0, 16_777_216,
         "Entries of directories fetched ahead of a walk of a tree; 0: one request for each directory.";
+    statahead_bytes_max = 16 << 20, 0, 1 << 32,
+        "Bytes of small files fetched ahead of whoever reads them in order; 0: one request for each.";
     statahead_min = 8, 2, 8192,
         "Entries a walk that stats in readdir order starts with; doubles on hits.";
     batch_max = 256, 1, 4096,

@@ -104,6 +104,10 @@ counters! {
     statahead_tree_total,
     /// statahead: of these then read.
     statahead_tree_hit,
+    /// statahead: small files whose bytes were fetched ahead.
+    statahead_files_total,
+    /// statahead: of these then read.
+    statahead_files_hit,
     /// Server restarts and evictions seen.
     recoveries,
 }

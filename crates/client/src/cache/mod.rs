@@ -23,6 +23,7 @@ use crate::executor::WaitList;
 use crate::handles::Handles;
 use crate::io::file::FileState;
 use crate::locks::Locks;
+use crate::statahead::files::Files;
 use crate::statahead::tree::Trees;
 
 /// The bits that cover the attributes of a directory on its own lock.
@@ -65,6 +66,8 @@ pub(crate) struct State {
     pub uncommitted: BTreeSet<Fid>,
     /// Walks of trees.
     pub trees: Trees,
+    /// Readers of small files.
+    pub files: Files,
     /// The newest stamp of a withdrawal from a directory that is not known any more.
     dropped_withdrawn: u64,
     /// Grows whenever something cached is withdrawn: an answer prepared before is used once.
@@ -89,6 +92,7 @@ impl State {
             space: None,
             uncommitted: BTreeSet::new(),
             trees: Trees::default(),
+            files: Files::default(),
             dropped_withdrawn: 0,
             stamp,
         }

@@ -8,6 +8,7 @@ use crate::executor::WaitList;
 use crate::io::asking::Asking;
 use crate::io::failures::Failures;
 use crate::io::pages::PageCache;
+use crate::statahead::files::Ahead;
 
 /// The one write-open of this client at the MDT, shared by all local handles.
 #[derive(Debug, Clone, Copy)]
@@ -80,6 +81,8 @@ pub(crate) struct FileState {
     pub closing: bool,
     /// What could not be written.
     pub failures: Failures,
+    /// What was fetched of it ahead of its reader.
+    pub ahead: Ahead,
     /// Who waits for any of the above to change.
     pub waiters: WaitList,
 }

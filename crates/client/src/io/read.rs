@@ -31,7 +31,7 @@ pub(crate) struct Pin {
 
 impl Pin {
     /// To be made under the state's lock, in which `users` was raised.
-    fn new(client: &Client, fid: Fid) -> Pin {
+    pub fn new(client: &Client, fid: Fid) -> Pin {
         Pin {
             client: client.clone(),
             fid,
@@ -121,6 +121,9 @@ impl Client {
         let under = match covering(&mut state, fid, range, mode, By::Read) {
             Covering::Lock(under) => under,
             Covering::Wait(wait) => return Ok((Plan::Wait(wait), None)),
+            Covering::No if range.start == 0 && self.comes_with_others(&mut state, fid) => {
+                return Ok((Plan::Wait(state.file(fid).waiters.wait()), None));
+            }
             Covering::No => return Ok((Plan::Ask, None)),
         };
         let size = self.size_under(&mut state, fid, under);
@@ -137,6 +140,7 @@ impl Client {
             file.kernel_pages = true;
             file.refilled = true;
             let pin = Pin::new(self, fid);
+            self.read_on_with_others(&mut state, fid);
             // In this order: what is handed over is not to be fetched again.
             self.read_ahead(&mut state, handle, fid, wanted, size, under);
             self.hand_over(&mut state, handle, fid, wanted);
@@ -325,8 +329,19 @@ impl Client {
             return;
         };
         let ahead = ByteRange::new(ahead.start, ahead.end.min(size).max(ahead.start));
+        self.start_fetching(state, fid, ahead, under);
+    }
+
+    /// Starts to fetch what of `range` is neither here nor on its way.
+    pub(crate) fn start_fetching(
+        &self,
+        state: &mut crate::cache::State,
+        fid: Fid,
+        range: ByteRange,
+        under: LockHandle,
+    ) {
         let file = state.file(fid);
-        let holes = file.pages.holes(ahead).into_iter().flat_map(requests);
+        let holes = file.pages.holes(range).into_iter().flat_map(requests);
         let free = |hole: &ByteRange| !file.fetching.iter().any(|busy| busy.overlaps(*hole));
         let free: Vec<ByteRange> = holes.filter(free).collect();
         file.users += free.len() as u32;
@@ -367,7 +382,7 @@ fn gather(file: &mut FileState, wanted: ByteRange) -> (Vec<Bytes>, Vec<ByteRange
 }
 
 /// The part of a bulk region that an answer names.
-fn part(bulk: Bytes, (start, len): (u32, u32)) -> Result<Bytes, FsError> {
+pub(crate) fn part(bulk: Bytes, (start, len): (u32, u32)) -> Result<Bytes, FsError> {
     let start = start as usize;
     let end = start.checked_add(len as usize);
     match end.filter(|end| *end <= bulk.len()) {

@@ -5,12 +5,14 @@
 //! at hand, has those of the next names fetched in one batch, in a window that doubles on hits and
 //! halves on misses, and that stops for good when guesses keep being wrong.
 //!
-//! Trees of directories are [`tree`]'s affair.
+//! Trees of directories are [`tree`]'s affair, the bytes of small files that of [`files`].
 //!
 //! Pure: one state per open directory, ended with it. What is fetched goes to the one cache, and
 //! is used only as long as a lock covers it there.
 
 mod batch;
+pub(crate) mod files;
+mod reading;
 pub(crate) mod tree;
 mod walking;
 

@@ -128,14 +128,14 @@ impl Client {
 }
 
 /// The whole list of the directory is known and covered.
-fn is_listed(state: &State, dir: Fid) -> bool {
+pub(crate) fn is_listed(state: &State, dir: Fid) -> bool {
     let directory = state.known(dir).and_then(|inode| inode.directory.as_ref());
     directory.is_some_and(|directory| directory.is_complete())
         && state.locks.holds(dir, Bits::LIST.union(Bits::NAMES))
 }
 
 /// Where `dir` is, as far as the lists above it are known; its own from `cookie` on is needed.
-fn place(state: &State, dir: Fid, cookie: u64) -> Option<Place> {
+pub(crate) fn place(state: &State, dir: Fid, cookie: u64) -> Option<Place> {
     let mut levels = vec![WalkLevel {
         dir,
         cookie,

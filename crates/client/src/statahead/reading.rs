@@ -1,0 +1,262 @@
+//! Small files' bytes: asked for ahead of whoever reads them, and put into the cache.
+
+use std::sync::atomic::Ordering;
+
+use base::{ByteRange, Fid, LockHandle, TargetIndex};
+use dlm::Mode;
+use rpc::Urgency;
+use wire::frame::Bulk;
+use wire::{FileKind, SizeState, ost};
+
+use super::files::{Ahead, Spot, StreamId};
+use super::walking::{is_listed, place};
+use crate::cache::State;
+use crate::client::Client;
+use crate::cluster::{decode_ost, object_of};
+use crate::executor::spawn;
+use crate::io::cover::take_extent;
+use crate::io::pages::Generation;
+use crate::io::read::{Pin, part};
+use crate::stats::bump;
+
+/// Files up to this size are fetched whole.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+/// Bytes and files of one request.
+const BATCH_BYTES_MAX: u64 = 1 << 20;
+const BATCH_FILES_MAX: usize = 256;
+/// How far behind the file read last one may be in the list and still be read in order: those
+/// between are directories, or large, or cached.
+const NEAR: usize = 64;
+/// Entries of a list that is searched for a file.
+const SEARCH_MAX: u64 = 4096;
+/// Entries looked at in one go for files to ask for.
+const LOOK_MAX: usize = 4096;
+
+/// A file that is asked for.
+struct Wanted {
+    fid: Fid,
+    size: u64,
+    asked: Generation,
+    _pin: Pin,
+}
+
+impl Client {
+    /// The bytes of `fid` are read from their start, and nothing covers them. True: they are on
+    /// their way, with those of the files after it.
+    pub(crate) fn comes_with_others(&self, state: &mut State, fid: Fid) -> bool {
+        match state.file(fid).ahead {
+            Ahead::Coming(_) => return true,
+            Ahead::Refused => return false,
+            Ahead::No | Ahead::Came(_) => {}
+        }
+        let ahead_max = self.bytes_ahead_max();
+        let Some(size) = small_size(state, fid).filter(|_| ahead_max > 0) else {
+            return false;
+        };
+        let Some((at, in_order)) = spot_of(state, fid) else {
+            return false;
+        };
+        state.files.note(at);
+        if !in_order || state.file(fid).writers > 0 {
+            return false;
+        }
+        let now = state.locks.now;
+        let Some(stream) = path_to(state, at).and_then(|path| state.files.turn(path, now)) else {
+            return false;
+        };
+        self.ask_ahead(state, stream, Some((fid, size)));
+        state.file(fid).ahead == Ahead::Coming(stream)
+    }
+
+    /// The bytes of `fid` are read, and are at hand.
+    pub(crate) fn read_on_with_others(&self, state: &mut State, fid: Fid) {
+        let file = state.file(fid);
+        let Ahead::Came(stream) = file.ahead else {
+            return;
+        };
+        file.ahead = Ahead::No;
+        let size = file.known.size;
+        bump(&self.0.stats.statahead_files_hit);
+        let now = state.locks.now;
+        state.files.read(stream, size, now);
+        self.ask_ahead(state, stream, None);
+    }
+
+    fn bytes_ahead_max(&self) -> u64 {
+        match self.0.params.statahead_max() {
+            0 => 0,
+            _ => self.0.params.statahead_bytes_max(),
+        }
+    }
+
+    /// Asks for what there is room for, and for `first` in any case.
+    fn ask_ahead(&self, state: &mut State, stream: StreamId, first: Option<(Fid, u64)>) {
+        let Some((room, mut at)) = state.files.room(stream, self.bytes_ahead_max()) else {
+            return;
+        };
+        let mut files: Vec<(Fid, u64)> = first.into_iter().collect();
+        files.extend(next_files(state, &mut at, room));
+        let bytes = files.iter().map(|(_, size)| size).sum();
+        state.files.asked(stream, files.len() as u32, bytes, at);
+        let mut batches: Vec<(TargetIndex, Vec<Wanted>)> = Vec::new();
+        for (fid, size) in files {
+            let Some(target) = target_of(state, fid) else {
+                state.files.refused(stream, size);
+                continue;
+            };
+            let file = state.file(fid);
+            (file.users, file.ahead) = (file.users + 1, Ahead::Coming(stream));
+            let wanted = Wanted {
+                fid,
+                size,
+                asked: file.pages.generation(),
+                _pin: Pin::new(self, fid),
+            };
+            let fits = |(other, batch): &&mut (TargetIndex, Vec<Wanted>)| {
+                let bytes: u64 = batch.iter().map(|wanted| wanted.size).sum();
+                let small = bytes + size <= BATCH_BYTES_MAX && batch.len() < BATCH_FILES_MAX;
+                *other == target && small
+            };
+            match batches.iter_mut().find(fits) {
+                Some((_, batch)) => batch.push(wanted),
+                None => batches.push((target, vec![wanted])),
+            }
+        }
+        for (target, batch) in batches {
+            let client = self.clone();
+            spawn(async move { client.fetch_files(stream, target, batch).await });
+        }
+    }
+
+    async fn fetch_files(&self, stream: StreamId, target: TargetIndex, files: Vec<Wanted>) {
+        let read = |wanted: &Wanted| ost::Request::Read {
+            object: object_of(wanted.fid),
+            offset: 0,
+            len: wanted.size.min(BATCH_BYTES_MAX) as u32,
+            // Tried for only: where a writer has it, the answer comes without lock and bytes.
+            lock_mode: Mode::PR.index() as u8,
+            under: LockHandle(0),
+        };
+        let requests: Vec<ost::Request> = files.iter().map(read).collect();
+        let shared = &self.0;
+        let counter = &shared.stats.statahead_files_total;
+        counter.fetch_add(files.len() as u64, Ordering::Relaxed);
+        let (bulk, urgency) = (Bulk::default(), Urgency::Ordinary);
+        let asked = shared
+            .cluster
+            .ost_batch(&shared.stats, target, &requests, bulk, urgency);
+        let answer = asked.await.ok();
+        let bytes = answer.as_ref().map(|answer| answer.bulk.joined());
+        for (index, wanted) in files.iter().enumerate() {
+            let reply = answer.as_ref().map(|answer| decode_ost(answer, index));
+            let mut state = self.lock();
+            let came = match (reply, &bytes) {
+                (Some(Ok(ost::Reply::Read { bulk, grant, attr })), Some(bytes)) => grant
+                    .zip(part(bytes.clone(), bulk).ok())
+                    .map(|(grant, bytes)| {
+                        take_extent(&mut state, wanted.fid, target, &grant, attr);
+                        state.with_pages(wanted.fid, |file| {
+                            file.pages.fill(0, &bytes, wanted.asked);
+                        });
+                        let rest = bytes.len() as u64..wanted.size.max(bytes.len() as u64);
+                        let rest = ByteRange::new(rest.start, rest.end);
+                        self.start_fetching(&mut state, wanted.fid, rest, grant.handle);
+                    }),
+                _ => None,
+            };
+            if came.is_none() {
+                state.files.refused(stream, wanted.size);
+            }
+            let file = state.file(wanted.fid);
+            file.ahead = came.map_or(Ahead::Refused, |()| Ahead::Came(stream));
+            file.waiters.wake_all();
+        }
+    }
+}
+
+/// The size of a file that is read whole, where it is known for certain.
+fn small_size(state: &State, fid: Fid) -> Option<u64> {
+    let attr = state.attr(fid)?;
+    let small = attr.kind == FileKind::Regular
+        && attr.size_state == SizeState::Strict
+        && (1..=FILE_BYTES_MAX).contains(&attr.size);
+    small.then_some(attr.size)
+}
+
+fn target_of(state: &State, fid: Fid) -> Option<TargetIndex> {
+    let attr = state.known(fid)?.attr.as_ref()?;
+    attr.layout.stripes.first().copied()
+}
+
+/// Where a file is in its directory's list, and whether it comes soon after the one read last.
+fn spot_of(state: &State, fid: Fid) -> Option<(Spot, bool)> {
+    let dir = state.known(fid)?.dir();
+    if !is_listed(state, dir) {
+        return None;
+    }
+    let directory = state.known(dir)?.directory.as_ref()?;
+    let find = |after: u64, count: usize| {
+        let mut entries = directory.after(after).0.take(count);
+        let (cookie, _) = entries.find(|(_, entry)| entry.fid == fid)?;
+        Some(Spot { dir, cookie })
+    };
+    if let Some(recent) = state.files.recent(dir)
+        && let Some(spot) = find(recent.cookie, NEAR)
+    {
+        return Some((spot, true));
+    }
+    match directory.listed() <= SEARCH_MAX {
+        true => find(0, SEARCH_MAX as usize).map(|spot| (spot, false)),
+        false => None,
+    }
+}
+
+/// The same with the directories above, outermost first.
+fn path_to(state: &State, at: Spot) -> Option<Vec<Spot>> {
+    let levels = place(state, at.dir, at.cookie)?.levels;
+    let spot = |level: wire::mdt::WalkLevel| Spot {
+        dir: level.dir,
+        cookie: level.cookie,
+    };
+    Some(levels.into_iter().map(spot).collect())
+}
+
+/// Files after `at`, as a depth-first reader comes to them, of `room` bytes; `at` moves on. Stops
+/// at a directory whose list is not known yet.
+fn next_files(state: &State, at: &mut Vec<Spot>, room: u64) -> Vec<(Fid, u64)> {
+    let (mut files, mut bytes) = (Vec::new(), 0);
+    for _ in 0..LOOK_MAX {
+        let Some(level) = at.last_mut().filter(|_| bytes < room) else {
+            break;
+        };
+        let known = state
+            .known(level.dir)
+            .filter(|_| is_listed(state, level.dir));
+        let Some(directory) = known.and_then(|inode| inode.directory.as_ref()) else {
+            break;
+        };
+        let next = directory.after(level.cookie).0.next();
+        let Some((cookie, fid, kind)) = next.map(|(cookie, e)| (cookie, e.fid, e.kind)) else {
+            at.pop();
+            continue;
+        };
+        if kind == FileKind::Directory {
+            if !is_listed(state, fid) {
+                break;
+            }
+            level.cookie = cookie;
+            at.push(Spot {
+                dir: fid,
+                cookie: 0,
+            });
+            continue;
+        }
+        level.cookie = cookie;
+        let untouched = state.known(fid).is_some_and(|inode| inode.file.is_none());
+        if let Some(size) = small_size(state, fid).filter(|_| untouched) {
+            files.push((fid, size));
+            bytes += size;
+        }
+    }
+    files
+}
