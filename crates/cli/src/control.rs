@@ -13,12 +13,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use base::Fid;
 use client::{Mounted, params, stats::Snapshot};
 use fuse::kernel::Mount;
 use fuse::kernel::mount::{DeviceNumber, mounts, resolve};
 use fuse::translate::FileSystem;
 use nix::sys::socket::{Shutdown, shutdown};
 use serde::{Deserialize, Serialize};
+use wire::mdt::WalkLevel;
 
 /// What is asked of a mount.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -45,6 +47,16 @@ pub enum Question {
     },
     /// Make everything durable.
     Sync,
+    /// Fetch the next part of a tree's names and attributes.
+    PrefetchTree {
+        /// Where it goes on: [`WalkLevel`]s.
+        levels: Vec<WalkLevel>,
+    },
+    /// Fetch the bytes of files.
+    PrefetchFiles {
+        /// Their FIDs.
+        fids: Vec<u64>,
+    },
     /// Drop idle locks and what they cover, as a fresh mount.
     DropCaches,
 }
@@ -60,6 +72,17 @@ pub enum Answer {
     Params(Vec<ParamValue>),
     /// To [`Question::PathOf`].
     Path(String),
+    /// To [`Question::PrefetchTree`].
+    Tree {
+        /// Directories fetched.
+        directories: u64,
+        /// Entries of them.
+        entries: u64,
+        /// Where the tree goes on; empty at its end.
+        next: Vec<WalkLevel>,
+    },
+    /// To [`Question::PrefetchFiles`]: how many were fetched.
+    Files(u64),
     /// Done.
     Done,
     /// It could not be done.
@@ -247,6 +270,12 @@ fn answer(question: Question, served: &Served) -> Answer {
             let synced = client::executor::block_on(async move { client.sync().await });
             done(synced.map_err(|error| error.to_string()))
         }
+        Question::PrefetchTree { levels } => prefetch_tree(client, levels),
+        Question::PrefetchFiles { fids } => {
+            let fids: Vec<Fid> = fids.into_iter().map(Fid).collect();
+            let fetch = async move { client.prefetch_files(&fids).await };
+            Answer::Files(client::executor::block_on(fetch))
+        }
         Question::DropCaches => {
             client.drop_caches();
             Answer::Done
@@ -264,8 +293,20 @@ fn list_params(fsname: &str, values: &params::Params) -> Vec<ParamValue> {
     params::ALL.iter().map(value).collect()
 }
 
+fn prefetch_tree(client: client::Client, levels: Vec<WalkLevel>) -> Answer {
+    let part = client::executor::block_on(async move { client.prefetch_tree(levels).await });
+    match part {
+        Ok(part) => Answer::Tree {
+            directories: u64::from(part.directories),
+            entries: part.entries,
+            next: part.next,
+        },
+        Err(error) => Answer::Failed(error.to_string()),
+    }
+}
+
 fn path_of(client: client::Client, fid: u64) -> Answer {
-    let found = client::executor::block_on(async move { client.path_of(base::Fid(fid)).await });
+    let found = client::executor::block_on(async move { client.path_of(Fid(fid)).await });
     match found {
         Ok(path) => Answer::Path(String::from_utf8_lossy(&path).into_owned()),
         Err(error) => Answer::Failed(error.to_string()),

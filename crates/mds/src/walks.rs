@@ -16,6 +16,7 @@ use wire::{Cover, FileKind};
 use crate::core::{Mds, reply};
 use crate::event::{Call, Output};
 use crate::keys::{self, Spot, Table};
+use crate::ops::getattr::target;
 use crate::ops::readdir::{ReadDir, entry_bytes};
 use crate::records::Dirent;
 use crate::sharing::shown;
@@ -43,6 +44,7 @@ struct Walk {
     order: WalkOrder,
     levels: Vec<Level>,
     pages: Vec<(u64, Page)>,
+    targets: Vec<(Fid, Vec<u8>)>,
     bytes_left: usize,
 }
 
@@ -136,6 +138,7 @@ impl Mds {
             order,
             levels: levels.iter().map(|at| Level::new(*at, order)).collect(),
             pages: Vec::new(),
+            targets: Vec::new(),
             bytes_left: (bytes_max as usize).min(WALK_BYTES_MAX),
         };
         let alone = self.walks.0.is_empty();
@@ -164,10 +167,16 @@ impl Mds {
                     call,
                     levels,
                     pages,
+                    targets,
                     ..
                 } = walk;
                 let next = levels.into_iter().map(|level| level.at).collect();
-                reply(out, call, Ok(Reply::Walked { pages, next }));
+                let walked = Reply::Walked {
+                    pages,
+                    targets,
+                    next,
+                };
+                reply(out, call, Ok(walked));
             }
             Err(failure) => self.fail(walk.call, failure, out),
         }
@@ -227,10 +236,20 @@ impl Mds {
             .iter()
             .map(|entry| entry_bytes(&entry.name, entry.node.is_some()));
         let cost = DIRECTORY_BYTES + bytes.sum::<usize>();
-        walk.bytes_left = walk.bytes_left.saturating_sub(cost);
-        if carries_locks(&page) {
-            walk.pages.push((from, page));
+        if !carries_locks(&page) {
+            return Ok(cost);
         }
+        let before = walk.targets.len();
+        for entry in &page.entries {
+            if entry.kind == FileKind::Symlink {
+                let target = target(&self.store, entry.fid)?;
+                walk.targets.push((entry.fid, target));
+            }
+        }
+        let targets = walk.targets[before..].iter();
+        let cost = cost + targets.map(|(_, target)| target.len()).sum::<usize>();
+        walk.bytes_left = walk.bytes_left.saturating_sub(cost);
+        walk.pages.push((from, page));
         Ok(cost)
     }
 

@@ -44,7 +44,7 @@ fn ordered(levels: Vec<WalkLevel>, order: WalkOrder, bytes_max: u32) -> Request 
 
 fn walked(answer: Result<Reply, FsError>) -> (Vec<(u64, Page)>, Vec<WalkLevel>) {
     match answer.expect("walked") {
-        Reply::Walked { pages, next } => (pages, next),
+        Reply::Walked { pages, next, .. } => (pages, next),
         other => panic!("{other:?}"),
     }
 }
@@ -216,6 +216,21 @@ fn what_others_changed_and_is_not_durable_is_left_out() {
     let dirs: Vec<Fid> = pages.iter().map(|(_, page)| page.dir.fid).collect();
     assert!(dirs.contains(&old) && !dirs.contains(&fresh), "{dirs:?}");
     assert_eq!(next, []);
+}
+
+#[test]
+fn the_targets_of_symlinks_come_along() {
+    let mut world = World::new();
+    let client = world.connect(1);
+    let dir = world.mkdir(client, Fid::ROOT, "dir");
+    let links = ["one", "two"].map(|name| world.make(client, dir, name, FileKind::Symlink));
+    let answer = world.call(client, walk_request(from_start(Fid::ROOT), 10_000));
+    let Ok(Reply::Walked { targets, .. }) = answer else {
+        panic!("{answer:?}");
+    };
+    let told: BTreeSet<Fid> = targets.iter().map(|(fid, _)| *fid).collect();
+    assert_eq!(told, BTreeSet::from(links));
+    assert!(targets.iter().all(|(_, target)| target == b"over/there"));
 }
 
 #[test]

@@ -471,6 +471,8 @@ pub enum Reply {
     Walked {
         /// Each with the cookie that its first entry comes after.
         pages: Vec<(u64, Page)>,
+        /// Of the symlinks among them; a target never changes.
+        targets: Vec<(Fid, Vec<u8>)>,
         /// Where the walk goes on; empty at its end.
         next: Vec<WalkLevel>,
     },

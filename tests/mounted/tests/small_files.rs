@@ -70,6 +70,19 @@ fn who_reads_in_order_gets_many_files_in_one_answer() {
 }
 
 #[test]
+fn what_was_fetched_on_demand_is_read_for_nothing() {
+    let (cluster, cold) = with_files();
+    let root = cluster.root(cold);
+    // They are looked up to be asked for.
+    run(root, "find . > /dev/null");
+    let fetch = format!("find . -type f | {} fs prefetch -", glint().display());
+    let first = sent(&cluster, cold, "prefetch", || run(root, &fetch));
+    assert!(first <= 20, "{first} requests");
+    let read = || run(root, "find . -type f | shuf | xargs cat > /dev/null");
+    assert_eq!(sent(&cluster, cold, "reading", read), 0);
+}
+
+#[test]
 fn who_reads_in_no_order_pays_no_more_than_without_prefetch() {
     let mut counts = Vec::new();
     for off in [true, false] {

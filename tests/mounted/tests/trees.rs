@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -17,7 +18,7 @@ const TOPS: u64 = 8;
 const DIRS: u64 = 25;
 const FILES: u64 = 20;
 const DIRECTORIES: u64 = 1 + TOPS * (DIRS + 1);
-const ENTRIES: u64 = DIRECTORIES + TOPS * DIRS * FILES;
+const ENTRIES: u64 = DIRECTORIES + TOPS * DIRS * FILES + TOPS;
 
 fn top(root: &Path, number: u64) -> PathBuf {
     root.join(format!("top{number}"))
@@ -30,6 +31,9 @@ fn make_tree(root: &Path) {
         for file in 0..FILES {
             fs::write(path.join(format!("file{file}")), "").unwrap();
         }
+    }
+    for number in 0..TOPS {
+        symlink("somewhere", top(root, number).join("link")).unwrap();
     }
 }
 
@@ -87,6 +91,24 @@ fn a_cold_walk_costs_requests_by_its_size_and_not_by_its_directories() {
             assert_eq!(sent(&cluster, cold, again, || run(root, again)), 0);
         }
     }
+}
+
+#[test]
+fn what_was_fetched_on_demand_is_walked_for_nothing() {
+    let (cluster, cold) = with_tree();
+    let root = cluster.root(cold);
+    let fetch = || {
+        let mut prefetch = Command::new(glint());
+        prefetch.args(["fs", "prefetch", "--json"]).arg(root);
+        let output = prefetch.output().unwrap();
+        let came: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(came["directories"], DIRECTORIES);
+        assert_eq!(came["entries"], ENTRIES - 1);
+    };
+    let first = sent(&cluster, cold, "prefetch", fetch);
+    assert!(first <= 5, "{first} requests");
+    let walk = || run(root, "find . -uid 1; LC_ALL=C ls -lR > /dev/null");
+    assert_eq!(sent(&cluster, cold, "walks", walk), 0);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::control::{Answer, Question, ask, mount_of};
 use crate::output::{say, say_json};
+use crate::verbs::prefetch::Prefetch;
 
 /// Questions about a mounted file system and its files.
 #[derive(Subcommand)]
@@ -24,6 +25,9 @@ pub enum Fs {
     Fid2path(Fid2path),
     /// Make everything that was done through the mount durable.
     Sync(OfPath),
+    /// Fetch what will be needed soon, in few long requests: of directories all names and
+    /// attributes below, of files up to 16 MiB the bytes.
+    Prefetch(Prefetch),
 }
 
 /// A file or directory on a mount.
@@ -56,6 +60,7 @@ impl Fs {
             Fs::Path2fid(of) => path2fid(&of),
             Fs::Fid2path(of) => fid2path(&of),
             Fs::Sync(of) => sync(&of.path),
+            Fs::Prefetch(what) => what.run(),
         }
     }
 }

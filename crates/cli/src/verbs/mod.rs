@@ -6,6 +6,7 @@ mod fs;
 mod fsck;
 mod mount;
 mod param;
+mod prefetch;
 mod serve;
 mod stats;
 mod status;

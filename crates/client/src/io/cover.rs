@@ -1,11 +1,11 @@
 //! What allows this client to use cached bytes: the MDT's EX lock on the inode, or an extent lock.
 
-use base::{ByteRange, Fid, FsError, LockHandle, TargetIndex};
+use base::{ByteRange, Fid, FsError, LockHandle, TargetIndex, Transno};
 use dlm::Mode;
 use wire::ost;
 
 use crate::cache::State;
-use crate::client::{Client, unexpected};
+use crate::client::{Client, StateGuard, unexpected};
 use crate::cluster::object_of;
 use crate::executor::{Oneshot, spawn};
 use crate::io::file::Revoking;
@@ -121,7 +121,7 @@ impl Client {
     /// locked pages in ranges of its own choosing, and a range that reaches beyond a lock which is
     /// being given back could neither be served under that lock nor wait for another.
     async fn ask(&self, fid: Fid, mode: Mode) -> Result<(), FsError> {
-        let target = self.target_of(fid)?;
+        let (target, asked) = (self.target_of(fid)?, self.lock().file(fid).written);
         let range = ByteRange::ALL;
         let request = ost::Request::Enqueue {
             object: object_of(fid),
@@ -132,13 +132,44 @@ impl Client {
         let ost::Reply::Locked { grant, attr } = answer.reply else {
             return Err(unexpected(&answer.reply));
         };
-        take_extent(&mut self.lock(), fid, target, &grant, attr);
+        drop(self.keep_extent(fid, (target, &grant), attr, asked).await);
         Ok(())
+    }
+
+    /// Keeps a lock that came with `attr`, and returns the state as it is then. `asked`: the last
+    /// write of ours that was answered when it was asked for. Where another was answered since,
+    /// `attr` may be older than that write (after a restart of the OST there are writes without a
+    /// lock): it is asked for again.
+    pub(crate) async fn keep_extent(
+        &self,
+        fid: Fid,
+        (target, grant): (TargetIndex, &ost::ExtentGrant),
+        mut attr: ost::ObjectAttr,
+        mut asked: Transno,
+    ) -> StateGuard<'_> {
+        loop {
+            {
+                let mut state = self.lock();
+                let written = state.file(fid).written;
+                if written == asked {
+                    take_extent(&mut state, fid, target, grant, attr);
+                    return state;
+                }
+                asked = written;
+            }
+            match self.glimpse_object(fid, false).await {
+                Ok(now) => attr = now,
+                Err(error) => {
+                    tracing::debug!("{fid}: its size is not known for certain: {error}");
+                    asked = self.lock().file(fid).written;
+                }
+            }
+        }
     }
 }
 
 /// Keeps a lock and what came with it. Unwritten bytes of this client count beyond what the OST saw.
-pub(crate) fn take_extent(
+fn take_extent(
     state: &mut State,
     fid: Fid,
     target: TargetIndex,

@@ -9,7 +9,7 @@ use crate::client::{Client, unexpected};
 use crate::cluster::object_of;
 use crate::executor::spawn;
 use crate::handles::HandleId;
-use crate::io::cover::{By, Covering, covering, read_mode, take_extent};
+use crate::io::cover::{By, Covering, covering, read_mode};
 use crate::io::file::FileState;
 use crate::io::pages::{Generation, Piece};
 use crate::io::readahead::REQUEST_BYTES;
@@ -278,14 +278,15 @@ impl Client {
     /// One request for lock and bytes; where the lock is not free, waits for it.
     async fn read_with_lock(&self, fid: Fid, range: ByteRange) -> Result<(), FsError> {
         let target = self.target_of(fid)?;
-        let (mode, asked, small) = {
+        let (mode, (asked, written), small) = {
             let mut state = self.lock();
             let mode = read_mode(&mut state, fid);
             let size = state
                 .known(fid)
                 .and_then(|i| i.attr.as_ref())
                 .map_or(0, |a| a.size);
-            (mode, state.file(fid).pages.generation(), size)
+            let file = state.file(fid);
+            (mode, (file.pages.generation(), file.written), size)
         };
         // A small file is read whole at the first touch.
         let len = match small <= crate::io::readahead::WHOLE_FILE_BYTES_MAX && range.start == 0 {
@@ -307,8 +308,7 @@ impl Client {
             return self.enqueue(fid, mode, By::Read).await;
         };
         let bytes = part(answer.bulk, bulk)?;
-        let mut state = self.lock();
-        take_extent(&mut state, fid, target, &grant, attr);
+        let mut state = self.keep_extent(fid, (target, &grant), attr, written).await;
         state.with_pages(fid, |file| file.pages.fill(range.start, &bytes, asked));
         Ok(())
     }

@@ -34,8 +34,8 @@ pub(crate) enum Ahead {
     #[default]
     No,
     /// They are on their way.
-    Coming(StreamId),
-    /// They came and were not read yet.
+    Coming,
+    /// They came with a stream, and were not read yet.
     Came(StreamId),
     /// They could not be had without disturbing somebody.
     Refused,

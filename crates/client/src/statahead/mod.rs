@@ -14,7 +14,7 @@ mod batch;
 pub(crate) mod files;
 mod reading;
 pub(crate) mod tree;
-mod walking;
+pub(crate) mod walking;
 
 use base::Name;
 use base::limits::PAGE_ENTRIES_MAX;

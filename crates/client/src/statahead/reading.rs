@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use base::{ByteRange, Fid, LockHandle, TargetIndex};
+use base::{ByteRange, Fid, LockHandle, TargetIndex, Transno};
+use bytes::Bytes;
 use dlm::Mode;
 use rpc::Urgency;
 use wire::frame::Bulk;
@@ -13,8 +14,7 @@ use super::walking::{is_listed, place};
 use crate::cache::State;
 use crate::client::Client;
 use crate::cluster::{decode_ost, object_of};
-use crate::executor::spawn;
-use crate::io::cover::take_extent;
+use crate::executor::{join_all, spawn};
 use crate::io::pages::Generation;
 use crate::io::read::{Pin, part};
 use crate::stats::bump;
@@ -26,7 +26,7 @@ const BATCH_BYTES_MAX: u64 = 1 << 20;
 const BATCH_FILES_MAX: usize = 256;
 /// How far behind the file read last one may be in the list and still be read in order: those
 /// between are directories, or large, or cached.
-const NEAR: usize = 64;
+const NEAR: usize = 16;
 /// Entries of a list that is searched for a file.
 const SEARCH_MAX: u64 = 4096;
 /// Entries looked at in one go for files to ask for.
@@ -37,6 +37,8 @@ struct Wanted {
     fid: Fid,
     size: u64,
     asked: Generation,
+    /// The last write of ours that was answered before.
+    written: Transno,
     _pin: Pin,
 }
 
@@ -45,7 +47,7 @@ impl Client {
     /// their way, with those of the files after it.
     pub(crate) fn comes_with_others(&self, state: &mut State, fid: Fid) -> bool {
         match state.file(fid).ahead {
-            Ahead::Coming(_) => return true,
+            Ahead::Coming => return true,
             Ahead::Refused => return false,
             Ahead::No | Ahead::Came(_) => {}
         }
@@ -65,7 +67,7 @@ impl Client {
             return false;
         };
         self.ask_ahead(state, stream, Some((fid, size)));
-        state.file(fid).ahead == Ahead::Coming(stream)
+        state.file(fid).ahead == Ahead::Coming
     }
 
     /// The bytes of `fid` are read, and are at hand.
@@ -98,18 +100,52 @@ impl Client {
         files.extend(next_files(state, &mut at, room));
         let bytes = files.iter().map(|(_, size)| size).sum();
         state.files.asked(stream, files.len() as u32, bytes, at);
+        let counter = &self.0.stats.statahead_files_total;
+        counter.fetch_add(files.len() as u64, Ordering::Relaxed);
+        for (target, batch) in self.batches(state, files) {
+            let client = self.clone();
+            spawn(async move {
+                client.fetch_files(Some(stream), target, batch).await;
+            });
+        }
+    }
+
+    /// Fetches the bytes of those of the files that are not too large and not cached. How many came.
+    pub async fn prefetch_files(&self, fids: &[Fid]) -> u64 {
+        let batches = {
+            let mut state = self.lock();
+            let untouched = |state: &State, fid: Fid| {
+                let file = state.known(fid).and_then(|inode| inode.file.as_ref());
+                file.is_none_or(|file| file.writers == 0 && file.pages.cached_bytes() == 0)
+            };
+            let wanted = fids.iter().filter(|fid| untouched(&state, **fid));
+            let files = wanted.filter_map(|fid| Some((*fid, small_size(&state, *fid)?)));
+            let files = files.collect();
+            self.batches(&mut state, files)
+        };
+        let fetch = |(target, batch)| self.fetch_files(None, target, batch);
+        let came = join_all(batches.into_iter().map(fetch).collect()).await;
+        came.into_iter().sum()
+    }
+
+    /// Files to ask for, in requests of a bounded size.
+    fn batches(
+        &self,
+        state: &mut State,
+        files: Vec<(Fid, u64)>,
+    ) -> Vec<(TargetIndex, Vec<Wanted>)> {
         let mut batches: Vec<(TargetIndex, Vec<Wanted>)> = Vec::new();
         for (fid, size) in files {
             let Some(target) = target_of(state, fid) else {
-                state.files.refused(stream, size);
                 continue;
             };
             let file = state.file(fid);
-            (file.users, file.ahead) = (file.users + 1, Ahead::Coming(stream));
+            (file.users, file.ahead) = (file.users + 1, Ahead::Coming);
             let wanted = Wanted {
                 fid,
                 size,
                 asked: file.pages.generation(),
+                written: file.written,
                 _pin: Pin::new(self, fid),
             };
             let fits = |(other, batch): &&mut (TargetIndex, Vec<Wanted>)| {
@@ -117,18 +153,21 @@ impl Client {
                 let small = bytes + size <= BATCH_BYTES_MAX && batch.len() < BATCH_FILES_MAX;
                 *other == target && small
             };
-            match batches.iter_mut().find(fits) {
+            match batches.iter_mut().rev().find(fits) {
                 Some((_, batch)) => batch.push(wanted),
                 None => batches.push((target, vec![wanted])),
             }
         }
-        for (target, batch) in batches {
-            let client = self.clone();
-            spawn(async move { client.fetch_files(stream, target, batch).await });
-        }
+        batches
     }
 
-    async fn fetch_files(&self, stream: StreamId, target: TargetIndex, files: Vec<Wanted>) {
+    /// How many came.
+    async fn fetch_files(
+        &self,
+        stream: Option<StreamId>,
+        target: TargetIndex,
+        files: Vec<Wanted>,
+    ) -> u64 {
         let read = |wanted: &Wanted| ost::Request::Read {
             object: object_of(wanted.fid),
             offset: 0,
@@ -139,38 +178,54 @@ impl Client {
         };
         let requests: Vec<ost::Request> = files.iter().map(read).collect();
         let shared = &self.0;
-        let counter = &shared.stats.statahead_files_total;
-        counter.fetch_add(files.len() as u64, Ordering::Relaxed);
         let (bulk, urgency) = (Bulk::default(), Urgency::Ordinary);
         let asked = shared
             .cluster
             .ost_batch(&shared.stats, target, &requests, bulk, urgency);
         let answer = asked.await.ok();
         let bytes = answer.as_ref().map(|answer| answer.bulk.joined());
+        let mut count = 0;
         for (index, wanted) in files.iter().enumerate() {
             let reply = answer.as_ref().map(|answer| decode_ost(answer, index));
-            let mut state = self.lock();
-            let came = match (reply, &bytes) {
-                (Some(Ok(ost::Reply::Read { bulk, grant, attr })), Some(bytes)) => grant
-                    .zip(part(bytes.clone(), bulk).ok())
-                    .map(|(grant, bytes)| {
-                        take_extent(&mut state, wanted.fid, target, &grant, attr);
-                        state.with_pages(wanted.fid, |file| {
-                            file.pages.fill(0, &bytes, wanted.asked);
-                        });
-                        let rest = bytes.len() as u64..wanted.size.max(bytes.len() as u64);
-                        let rest = ByteRange::new(rest.start, rest.end);
-                        self.start_fetching(&mut state, wanted.fid, rest, grant.handle);
-                    }),
+            let read = match (reply, &bytes) {
+                (Some(Ok(ost::Reply::Read { bulk, grant, attr })), Some(bytes)) => {
+                    let bytes = part(bytes.clone(), bulk).ok();
+                    grant.zip(bytes).map(|(grant, bytes)| (grant, attr, bytes))
+                }
                 _ => None,
             };
-            if came.is_none() {
-                state.files.refused(stream, wanted.size);
+            let came = read.is_some();
+            if let Some((grant, attr, bytes)) = read {
+                let lock = (target, &grant);
+                let kept = self.keep_extent(wanted.fid, lock, attr, wanted.written);
+                self.fill_from(&mut *kept.await, wanted, &bytes, grant.handle);
             }
+            let mut state = self.lock();
+            count += u64::from(came);
+            let ahead = match (came, stream) {
+                (true, Some(stream)) => Ahead::Came(stream),
+                (true, None) => Ahead::No,
+                (false, Some(stream)) => {
+                    state.files.refused(stream, wanted.size);
+                    Ahead::Refused
+                }
+                (false, None) => Ahead::Refused,
+            };
             let file = state.file(wanted.fid);
-            file.ahead = came.map_or(Ahead::Refused, |()| Ahead::Came(stream));
+            file.ahead = ahead;
             file.waiters.wake_all();
         }
+        count
+    }
+
+    /// Keeps the bytes that a file begins with, and starts to fetch the others.
+    fn fill_from(&self, state: &mut State, wanted: &Wanted, bytes: &Bytes, under: LockHandle) {
+        state.with_pages(wanted.fid, |file| {
+            file.pages.fill(0, bytes, wanted.asked);
+        });
+        let came = bytes.len() as u64;
+        let rest = ByteRange::new(came, wanted.size.max(came));
+        self.start_fetching(state, wanted.fid, rest, under);
     }
 }
 
@@ -179,7 +234,8 @@ fn small_size(state: &State, fid: Fid) -> Option<u64> {
     let attr = state.attr(fid)?;
     let small = attr.kind == FileKind::Regular
         && attr.size_state == SizeState::Strict
-        && (1..=FILE_BYTES_MAX).contains(&attr.size);
+        && (1..=FILE_BYTES_MAX).contains(&attr.size)
+        && !attr.layout.stripes.is_empty();
     small.then_some(attr.size)
 }
 

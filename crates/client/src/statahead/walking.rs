@@ -2,12 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
+use base::limits::WALK_BYTES_MAX;
 use base::{Fid, FsError};
 use dlm::Bits;
 use wire::mdt::{Page, Reply, Request, WalkLevel, WalkOrder};
 
-use super::tree::{Place, Step, Stretch};
-use crate::cache::State;
+use super::tree::{Place, Step, Stretch, WalkId};
+use crate::cache::{Mark, State};
 use crate::client::{Client, unexpected};
 use crate::stats::bump;
 
@@ -18,6 +19,17 @@ const CONTROL_BYTES_MAX: u32 = 64 << 10;
 const CLIMB_MAX: usize = 32;
 /// Entries of a list that is searched for a directory that is needed. Beyond: it is not.
 const SEARCH_MAX: u64 = 1 << 16;
+
+/// A part of a tree that came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreePart {
+    /// Directories that were not at hand before.
+    pub directories: u32,
+    /// Entries of them.
+    pub entries: u64,
+    /// Where the tree goes on; empty at its end.
+    pub next: Vec<WalkLevel>,
+}
 
 impl Client {
     /// The list of `dir` is needed from `cookie` on and is not at hand.
@@ -50,70 +62,84 @@ impl Client {
 
     /// Fetches a stretch and keeps it.
     pub(crate) async fn fetch_stretch(&self, stretch: Stretch) {
-        let asked = self.stamp();
-        let Stretch {
-            walk,
-            levels,
-            order,
-            bytes,
-        } = stretch;
         bump(&self.0.stats.statahead_tree_walks);
-        let request = Request::Walk {
-            levels,
-            order,
-            bytes_max: bytes,
-        };
-        let (stats, aside) = (&self.0.stats, bytes > CONTROL_BYTES_MAX);
-        match self.0.cluster.mdt_walk(stats, request, aside).await {
-            Ok(Reply::Walked { pages, next }) => {
-                let (mut directories, mut entries) = (0, 0);
-                for (from, page) in pages {
-                    if let Some(new) = self.take_ahead(asked, from, page, walk) {
-                        directories += u32::from(from == 0);
-                        entries += new;
-                    }
-                }
+        let id = stretch.walk;
+        let part = self
+            .fetch_part(stretch.levels, stretch.order, stretch.bytes, Some(id))
+            .await;
+        let mut state = self.lock();
+        match part {
+            Ok(part) => {
                 let counter = &self.0.stats.statahead_tree_total;
-                counter.fetch_add(u64::from(directories), Ordering::Relaxed);
-                self.came(walk, directories, entries, next);
-            }
-            Ok(other) => {
-                let _: FsError = unexpected(&other);
-                self.lock().trees.failed(walk);
+                counter.fetch_add(u64::from(part.directories), Ordering::Relaxed);
+                let (directories, entries) = (part.directories, part.entries);
+                state.trees.came(id, directories, entries, part.next);
             }
             // Whoever needs what is in it asks for that.
-            Err(_) => self.lock().trees.failed(walk),
+            Err(_) => state.trees.failed(id),
         }
     }
 
-    fn came(
+    /// Fetches the next part of a tree whose names and attributes are wanted, all of them in the
+    /// end. `levels`: see [`Request::Walk`].
+    pub async fn prefetch_tree(&self, levels: Vec<WalkLevel>) -> Result<TreePart, FsError> {
+        let bytes = WALK_BYTES_MAX as u32;
+        self.fetch_part(levels, WalkOrder::Cookie, bytes, None)
+            .await
+    }
+
+    async fn fetch_part(
         &self,
-        walk: super::tree::WalkId,
-        directories: u32,
-        entries: u64,
-        next: Vec<WalkLevel>,
-    ) {
-        let mut state = self.lock();
-        state.trees.came(walk, directories, entries, next);
+        levels: Vec<WalkLevel>,
+        order: WalkOrder,
+        bytes_max: u32,
+        walk: Option<WalkId>,
+    ) -> Result<TreePart, FsError> {
+        let asked = self.stamp();
+        let request = Request::Walk {
+            levels,
+            order,
+            bytes_max,
+        };
+        let (stats, aside) = (&self.0.stats, bytes_max > CONTROL_BYTES_MAX);
+        let (pages, targets, next) = match self.0.cluster.mdt_walk(stats, request, aside).await? {
+            Reply::Walked {
+                pages,
+                targets,
+                next,
+            } => (pages, targets, next),
+            other => return Err(unexpected(&other)),
+        };
+        let (mut directories, mut entries) = (0, 0);
+        for (from, page) in pages {
+            if let Some(new) = self.take_ahead(asked, from, page, walk) {
+                directories += u32::from(from == 0);
+                entries += new;
+            }
+        }
+        for (fid, target) in targets {
+            if let Some(link) = self.lock().known_mut(fid) {
+                link.set_target(target.into());
+            }
+        }
+        Ok(TreePart {
+            directories,
+            entries,
+            next,
+        })
     }
 
     /// How many entries came, unless the list was known already or nothing covers it.
-    fn take_ahead(
-        &self,
-        asked: u64,
-        from: u64,
-        page: Page,
-        walk: super::tree::WalkId,
-    ) -> Option<u64> {
+    fn take_ahead(&self, asked: u64, from: u64, page: Page, walk: Option<WalkId>) -> Option<u64> {
         let (dir, count) = (page.dir.fid, page.entries.len() as u64);
-        let mark = crate::cache::Mark { dir, asked };
+        let mark = Mark { dir, asked };
         let was_listed = is_listed(&self.lock(), dir);
         // The locks that came with it are ours in any case.
         let is_listed = self.take_page(mark, from, &page);
         if was_listed || !is_listed {
             return None;
         }
-        self.lock().inode(dir).directory().ahead = Some(walk);
+        self.lock().inode(dir).directory().ahead = walk;
         Some(count)
     }
 

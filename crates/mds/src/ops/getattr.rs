@@ -7,7 +7,7 @@ use wire::mdt::Reply;
 use super::{Ctx, Op, node};
 use crate::keys::{self, Table};
 use crate::records::Bytes;
-use crate::store::missing;
+use crate::store::{Store, missing};
 use crate::txn::Result;
 
 /// See [`wire::mdt::Request::GetAttr`].
@@ -33,9 +33,12 @@ impl Op for ReadLink {
         if file.inode.kind != FileKind::Symlink {
             return Err(FsError::Invalid.into());
         }
-        let target: Option<Bytes> = ctx.txn.store().get(Table::Targets, &keys::fid(self.fid))?;
-        Ok(Reply::Target(
-            target.ok_or_else(|| missing("symlink target", self.fid))?.0,
-        ))
+        target(ctx.txn.store(), self.fid).map(Reply::Target)
     }
+}
+
+/// A symlink's target.
+pub fn target(store: &Store, fid: Fid) -> Result<Vec<u8>> {
+    let target: Option<Bytes> = store.get(Table::Targets, &keys::fid(fid))?;
+    Ok(target.ok_or_else(|| missing("symlink target", fid))?.0)
 }

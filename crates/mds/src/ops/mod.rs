@@ -6,7 +6,7 @@
 mod access;
 mod close;
 mod create;
-mod getattr;
+pub(crate) mod getattr;
 mod link;
 mod lookup;
 mod open;

@@ -1,0 +1,141 @@
+//! `glint fs prefetch`
+
+use std::ffi::OsString;
+use std::fs::symlink_metadata;
+use std::io::{BufRead, IsTerminal, stderr, stdin};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use base::Fid;
+use clap::Args;
+use serde::Serialize;
+use wire::mdt::WalkLevel;
+
+use crate::control::{Answer, Question, ask};
+use crate::output::{say, say_json};
+
+/// Files of one question.
+const FILES_MAX: usize = 1024;
+
+/// What to fetch.
+#[derive(Args)]
+pub struct Prefetch {
+    /// Files and directories of one Glint mount; `-`: read from standard input, one a line.
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What came that was not at hand before.
+#[derive(Debug, Default, Serialize)]
+struct Came {
+    directories: u64,
+    entries: u64,
+    files: u64,
+}
+
+impl Prefetch {
+    /// Does it. What cannot be fetched is said, and does not end it.
+    pub fn run(self) -> Result<(), String> {
+        let (mut came, mut all) = (Came::default(), true);
+        let mut files: Vec<(PathBuf, u64)> = Vec::new();
+        for path in self.paths()? {
+            let done = match symlink_metadata(&path) {
+                Err(error) => Err(format!("{}: {error}", path.display())),
+                Ok(found) if found.is_dir() => came.tree(&path, Fid(found.ino())),
+                Ok(found) => {
+                    files.push((path, found.ino()));
+                    match files.len() < FILES_MAX {
+                        true => Ok(()),
+                        false => came.files(&std::mem::take(&mut files)),
+                    }
+                }
+            };
+            all &= done.map_err(|reason| eprintln!("glint: {reason}")).is_ok();
+        }
+        came.files(&files)?;
+        came.tell(self.json)?;
+        match all {
+            true => Ok(()),
+            false => Err("not everything was fetched".to_owned()),
+        }
+    }
+
+    /// Those given, and those on standard input.
+    fn paths(&self) -> Result<Vec<PathBuf>, String> {
+        let mut paths = Vec::new();
+        for path in &self.paths {
+            if path.as_os_str() != "-" {
+                paths.push(path.clone());
+                continue;
+            }
+            for line in stdin().lock().split(b'\n') {
+                let line = line.map_err(|error| format!("standard input: {error}"))?;
+                paths.push(PathBuf::from(OsString::from_vec(line)));
+            }
+        }
+        Ok(paths)
+    }
+}
+
+impl Came {
+    /// All names and attributes below `dir`.
+    fn tree(&mut self, path: &Path, dir: Fid) -> Result<(), String> {
+        let mut levels = vec![WalkLevel {
+            dir,
+            cookie: 0,
+            listed: false,
+        }];
+        while !levels.is_empty() {
+            match ask(path, &Question::PrefetchTree { levels })? {
+                Answer::Tree {
+                    directories,
+                    entries,
+                    next,
+                } => {
+                    self.directories += directories;
+                    self.entries += entries;
+                    levels = next;
+                }
+                other => return Err(format!("the mount answered something else: {other:?}")),
+            }
+            if stderr().is_terminal() {
+                eprint!(
+                    "\r{} directories, {} entries ",
+                    self.directories, self.entries
+                );
+            }
+        }
+        if stderr().is_terminal() {
+            eprintln!();
+        }
+        Ok(())
+    }
+
+    /// The bytes of files, all on the mount of the first.
+    fn files(&mut self, files: &[(PathBuf, u64)]) -> Result<(), String> {
+        let Some((path, _)) = files.first() else {
+            return Ok(());
+        };
+        let fids = files.iter().map(|(_, fid)| *fid).collect();
+        match ask(path, &Question::PrefetchFiles { fids })? {
+            Answer::Files(count) => self.files += count,
+            other => return Err(format!("the mount answered something else: {other:?}")),
+        }
+        Ok(())
+    }
+
+    fn tell(&self, json: bool) -> Result<(), String> {
+        if json {
+            return say_json(self);
+        }
+        say(format!(
+            "fetched {} directories with {} entries, and {} files",
+            self.directories, self.entries, self.files
+        ));
+        Ok(())
+    }
+}
