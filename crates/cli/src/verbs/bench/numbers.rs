@@ -137,7 +137,7 @@ impl Numbers {
         walk_all(&alone, &config, &mut report, progress)?;
         progress(Event::Line(report.text()));
         let count = &config.tree.count;
-        Ok(tree_lines(&report, count.directories, count.entries()))
+        Ok(tree_lines(&report, count.entries()))
     }
 
     fn flat(&self, stop: &StopFlag, progress: &mut Progress) -> Result<Vec<Line>> {
@@ -248,7 +248,7 @@ fn ask_often(system: &mut dyn System, runs: u32) -> Result<Column> {
     Ok(column)
 }
 
-fn tree_lines(report: &Report, directories: u64, entries: u64) -> Vec<Line> {
+fn tree_lines(report: &Report, entries: u64) -> Vec<Line> {
     let requests = |step: Step| {
         let sample = result(report, Rival::Glint, step.label());
         sample
@@ -259,7 +259,7 @@ fn tree_lines(report: &Report, directories: u64, entries: u64) -> Vec<Line> {
         let steps: Vec<&str> = steps.iter().map(|step| step.label()).collect();
         ratio(work, report, rival, &steps, most)
     };
-    let few = (1.1 * directories as f64 + entries as f64 / 256.0 + 5.0).floor();
+    let few = (entries as f64 / 4000.0 + 5.0).floor();
     let (ext4, tmpfs, plain) = (Rival::Ext4, Rival::Tmpfs, Rival::GlintNoPrefetch);
     vec![
         value(
@@ -274,8 +274,9 @@ fn tree_lines(report: &Report, directories: u64, entries: u64) -> Vec<Line> {
             &[Step::FindCold],
             AS_FAST,
         ),
-        line("cold find -uid 0", ext4, &[Step::FindCold], 2.0),
-        line("cold du -s", ext4, &[Step::DuCold], 2.0),
+        line("cold find -uid 0", ext4, &[Step::FindCold], 1.3),
+        line("cold du -s", ext4, &[Step::DuCold], 1.3),
+        line("cold ls -lR", ext4, &[Step::ListCold], 1.3),
         value(
             "warm find -uid 0: requests",
             requests(Step::FindWarm),
