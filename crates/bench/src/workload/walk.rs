@@ -33,7 +33,7 @@ pub enum Step {
     SyncUnpacked,
     /// `find -uid 0` with nothing cached.
     FindCold,
-    /// Again at once, [`WARM_WALKS`] times.
+    /// Again at once, three times.
     FindWarm,
     /// `du -s` with nothing cached.
     DuCold,
