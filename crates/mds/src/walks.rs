@@ -186,16 +186,18 @@ impl Mds {
     fn chunk(&mut self, walk: &mut Walk) -> Result<ControlFlow<()>, Failure> {
         let mut made = 0;
         while let Some(level) = walk.levels.last_mut() {
-            if walk.bytes_left == 0 && !walk.pages.is_empty() {
-                return Ok(ControlFlow::Break(()));
-            }
             if made >= CHUNK_BYTES {
                 return Ok(ControlFlow::Continue(()));
             }
-            made += match level.at.listed {
+            let listed = level.at.listed;
+            made += match listed {
                 true => self.enter(walk)?,
                 false => self.list(walk)?,
             };
+            // Also where what was listed is left out: an answer costs no more than it may bring.
+            if walk.bytes_left == 0 && !listed {
+                return Ok(ControlFlow::Break(()));
+            }
         }
         Ok(ControlFlow::Break(()))
     }
@@ -236,6 +238,7 @@ impl Mds {
             .iter()
             .map(|entry| entry_bytes(&entry.name, entry.node.is_some()));
         let cost = DIRECTORY_BYTES + bytes.sum::<usize>();
+        walk.bytes_left = walk.bytes_left.saturating_sub(cost);
         if !carries_locks(&page) {
             return Ok(cost);
         }
@@ -247,10 +250,10 @@ impl Mds {
             }
         }
         let targets = walk.targets[before..].iter();
-        let cost = cost + targets.map(|(_, target)| target.len()).sum::<usize>();
-        walk.bytes_left = walk.bytes_left.saturating_sub(cost);
+        let targets = targets.map(|(_, target)| target.len()).sum();
+        walk.bytes_left = walk.bytes_left.saturating_sub(targets);
         walk.pages.push((from, page));
-        Ok(cost)
+        Ok(cost + targets)
     }
 
     /// Enters the next subdirectory of the innermost directory, or leaves it. What that cost.

@@ -234,6 +234,20 @@ fn the_targets_of_symlinks_come_along() {
 }
 
 #[test]
+fn an_answer_that_leaves_all_out_ends_where_its_bytes_do() {
+    let mut world = World::new();
+    let (a, b) = (world.connect(1), world.connect(2));
+    world.touch(a, Fid::ROOT, "durable");
+    world.flush();
+    world.auto_flush = false;
+    plant(&mut world, a, Fid::ROOT, 4, 2);
+    let tag = world.send(b, walk_request(from_start(Fid::ROOT), 1000));
+    while world.go_on() {}
+    let (pages, next) = walked(world.poll(tag).expect("it does not wait").0);
+    assert!(pages.is_empty() && !next.is_empty(), "{next:?}");
+}
+
+#[test]
 fn others_come_between_the_chunks_of_a_walk() {
     let mut world = World::new();
     let (a, b) = (world.connect(1), world.connect(2));

@@ -91,7 +91,7 @@ impl Client {
         }
     }
 
-    /// Asks for what there is room for, and for `first` in any case.
+    /// Asks for what there is room for, `first` before all, where there is any.
     fn ask_ahead(&self, state: &mut State, stream: StreamId, first: Option<(Fid, u64)>) {
         let Some((room, mut at)) = state.files.room(stream, self.bytes_ahead_max()) else {
             return;
