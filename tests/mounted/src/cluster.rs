@@ -344,6 +344,22 @@ impl Cluster {
         serde_json::from_slice(&output.stdout).expect("stats are JSON")
     }
 
+    /// Requests that mount `number` sends during `work`, but for those about free space: programs ask
+    /// for that by the way, and the answer is kept for a moment only.
+    pub fn requests(&self, number: usize, what: &str, work: impl FnOnce()) -> u64 {
+        let frames = || {
+            let stats = self.stats(number);
+            let of_kind = |kind: &str| stats["requests"][kind].as_u64().unwrap_or(0);
+            let all = stats["rpcs_sent"].as_u64().unwrap_or(0);
+            all - of_kind("statfs") - of_kind("ost_statfs")
+        };
+        let before = frames();
+        self.timed(what, work);
+        let count = frames() - before;
+        println!("{what}: {count} requests");
+        count
+    }
+
     /// Stops the process of mount `number` where it is: it answers nobody.
     pub fn freeze_mount(&mut self, number: usize) {
         self.mounts[number].process.signal(Signal::SIGSTOP);

@@ -40,15 +40,6 @@ fn with_files() -> (Cluster, usize) {
     (cluster, cold)
 }
 
-fn sent(cluster: &Cluster, number: usize, what: &str, work: impl FnOnce()) -> u64 {
-    let frames = || cluster.stats(number)["rpcs_sent"].as_u64().unwrap();
-    let before = frames();
-    cluster.timed(what, work);
-    let count = frames() - before;
-    println!("{what}: {count} requests");
-    count
-}
-
 fn read(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
     File::open(path).unwrap().read_to_end(&mut bytes).unwrap();
@@ -60,7 +51,7 @@ fn who_reads_in_order_gets_many_files_in_one_answer() {
     for program in ["grep -r nowhere . || true", "tar -c . | cat > /dev/null"] {
         let (cluster, cold) = with_files();
         let root = cluster.root(cold).to_path_buf();
-        let count = sent(&cluster, cold, program, || run(&root, program));
+        let count = cluster.requests(cold, program, || run(&root, program));
         assert!(count <= 60, "{count} requests for {} files", DIRS * FILES);
         for number in 0..DIRS * FILES {
             assert_eq!(read(&file(&root, number)), vec![number as u8; BYTES]);
@@ -76,10 +67,10 @@ fn what_was_fetched_on_demand_is_read_for_nothing() {
     // They are looked up to be asked for.
     run(root, "find . > /dev/null");
     let fetch = format!("find . -type f | {} fs prefetch -", glint().display());
-    let first = sent(&cluster, cold, "prefetch", || run(root, &fetch));
+    let first = cluster.requests(cold, "prefetch", || run(root, &fetch));
     assert!(first <= 20, "{first} requests");
     let read = || run(root, "find . -type f | shuf | xargs cat > /dev/null");
-    assert_eq!(sent(&cluster, cold, "reading", read), 0);
+    assert_eq!(cluster.requests(cold, "reading", read), 0);
 }
 
 #[test]
@@ -94,7 +85,7 @@ fn who_reads_in_no_order_pays_no_more_than_without_prefetch() {
             assert!(param.arg(&root).status().unwrap().success());
         }
         let mut rng = SeededRng::new(11);
-        counts.push(sent(&cluster, cold, "files in no order", || {
+        counts.push(cluster.requests(cold, "files in no order", || {
             for _ in 0..400 {
                 let number = rng.below(DIRS * FILES);
                 assert_eq!(read(&file(&root, number)), vec![number as u8; BYTES]);

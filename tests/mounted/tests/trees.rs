@@ -46,23 +46,6 @@ fn with_tree() -> (Cluster, usize) {
     (cluster, cold)
 }
 
-/// Requests sent, but for those about free space: find asks for that each time, and the answer is
-/// kept for a moment only.
-fn frames(cluster: &Cluster, number: usize) -> u64 {
-    let stats = cluster.stats(number);
-    let of_kind = |kind: &str| stats["requests"][kind].as_u64().unwrap_or(0);
-    stats["rpcs_sent"].as_u64().unwrap() - of_kind("statfs") - of_kind("ost_statfs")
-}
-
-/// Requests that mount `number` sends during `work`.
-fn sent(cluster: &Cluster, number: usize, what: &str, work: impl FnOnce()) -> u64 {
-    let before = frames(cluster, number);
-    cluster.timed(what, work);
-    let count = frames(cluster, number) - before;
-    println!("{what}: {count} requests");
-    count
-}
-
 /// Every path below `root`, as a walker finds them.
 fn found(root: &Path) -> BTreeSet<String> {
     let output = Command::new("find").arg(".").current_dir(root).output();
@@ -83,12 +66,12 @@ fn a_cold_walk_costs_requests_by_its_size_and_not_by_its_directories() {
     for walk in walks {
         let (cluster, cold) = with_tree();
         let root = cluster.root(cold);
-        let first = sent(&cluster, cold, walk, || run(root, walk));
+        let first = cluster.requests(cold, walk, || run(root, walk));
         // The mount's own first questions among them.
         let most = ENTRIES / 4000 + 8;
         assert!(first <= most, "{walk}: {first} requests, at most {most}");
         for again in walks {
-            assert_eq!(sent(&cluster, cold, again, || run(root, again)), 0);
+            assert_eq!(cluster.requests(cold, again, || run(root, again)), 0);
         }
     }
 }
@@ -105,10 +88,10 @@ fn what_was_fetched_on_demand_is_walked_for_nothing() {
         assert_eq!(came["directories"], DIRECTORIES);
         assert_eq!(came["entries"], ENTRIES - 1);
     };
-    let first = sent(&cluster, cold, "prefetch", fetch);
+    let first = cluster.requests(cold, "prefetch", fetch);
     assert!(first <= 5, "{first} requests");
     let walk = || run(root, "find . -uid 1; LC_ALL=C ls -lR > /dev/null");
-    assert_eq!(sent(&cluster, cold, "walks", walk), 0);
+    assert_eq!(cluster.requests(cold, "walks", walk), 0);
 }
 
 #[test]
@@ -129,7 +112,7 @@ fn who_reads_directories_in_no_order_pays_no_more_than_without_prefetch() {
                 assert_eq!(fs::read_dir(dir).unwrap().count() as u64, FILES);
             }
         };
-        counts.push(sent(&cluster, cold, "directories in no order", read));
+        counts.push(cluster.requests(cold, "directories in no order", read));
     }
     assert!(counts[1] <= counts[0], "{counts:?}");
 }
