@@ -12,7 +12,7 @@ use crate::cache::State;
 use crate::cache::inode::Covered;
 use crate::calls::attributes::changed_here;
 use crate::client::Client;
-use crate::executor::spawn;
+use crate::executor::{oneshot, spawn};
 use crate::forgetting::Going;
 use crate::kernel::Forget;
 use crate::locks::Holder;
@@ -60,10 +60,22 @@ impl Client {
         }
         let client = self.clone();
         spawn(async move { forget.gone(&client).await });
-        for opened in reopen {
-            let client = self.clone();
-            spawn(async move { client.reopen(opened).await });
-        }
+        let reopened = reopen.into_iter().map(|opened| {
+            let (client, (done, wait)) = (self.clone(), oneshot());
+            spawn(async move {
+                client.reopen(opened).await;
+                done.send(());
+            });
+            wait
+        });
+        let (client, reopened) = (self.clone(), reopened.collect::<Vec<_>>());
+        spawn(async move {
+            for wait in reopened {
+                wait.await;
+            }
+            // No lock tells others of the unsent bytes now: these do not wait for their age.
+            client.start_flushing();
+        });
     }
 
     /// Makes the new life of the MDT know a file that is open here.

@@ -123,6 +123,31 @@ fn a_call_that_waits_can_be_killed_while_the_server_is_gone() {
     cluster.timed("list", || fs::read_dir(&root).unwrap().count());
 }
 
+/// After a restart no lock covers the bytes that a mount has yet to send. It sees them all the same.
+#[test]
+fn what_was_not_sent_yet_is_seen_after_a_kill() {
+    let mut cluster = Cluster::with_mounts(1);
+    let root = cluster.root(0).to_owned();
+    for kill in 0..KILLS {
+        let names: Vec<String> = (0..100).map(|file| format!("kill{kill}.{file}")).collect();
+        cluster.timed("making files", || {
+            names
+                .iter()
+                .for_each(|name| fs::write(root.join(name), name).unwrap());
+            File::open(&root).unwrap().sync_all().unwrap();
+        });
+        cluster.kill_server();
+        cluster.restart_server();
+        for name in &names {
+            let (len, data) = cluster.timed("reading", || {
+                let len = fs::metadata(root.join(name)).unwrap().len();
+                (len, fs::read(root.join(name)).unwrap())
+            });
+            assert_eq!((len, data), (name.len() as u64, name.as_bytes().to_vec()));
+        }
+    }
+}
+
 const KILLS: usize = 3;
 
 /// Each round overwrites and syncs, so after any crash a file holds one of two versions at each place.

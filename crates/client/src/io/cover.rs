@@ -168,7 +168,7 @@ impl Client {
     }
 }
 
-/// Keeps a lock and what came with it. Unwritten bytes of this client count beyond what the OST saw.
+/// Keeps a lock and what came with it.
 fn take_extent(
     state: &mut State,
     fid: Fid,
@@ -183,15 +183,5 @@ fn take_extent(
         return;
     }
     let file = state.file(fid);
-    let local_end = file.pages.dirty_end().unwrap_or(0);
-    let mtime = if local_end > 0 {
-        file.known.mtime.later(attr.mtime)
-    } else {
-        attr.mtime
-    };
-    file.known = ost::ObjectAttr {
-        size: attr.size.max(local_end),
-        blocks: attr.blocks,
-        mtime,
-    };
+    file.known = file.with_unsent(attr);
 }

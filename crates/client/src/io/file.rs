@@ -153,6 +153,18 @@ impl FileState {
         self.content_changed(now);
     }
 
+    /// The object as its OST knows it, with what was written here and not sent yet.
+    pub fn with_unsent(&self, object: ObjectAttr) -> ObjectAttr {
+        match self.pages.dirty_end() {
+            None => object,
+            Some(end) => ObjectAttr {
+                size: object.size.max(end),
+                blocks: object.blocks,
+                mtime: self.known.mtime.later(object.mtime),
+            },
+        }
+    }
+
     /// Its OST has made a change of it, which is not durable yet.
     pub fn sent(&mut self, transno: Transno) {
         self.unsent = false;
