@@ -36,8 +36,8 @@ pub const PAGE_BYTES_MAX: usize = 1 << 20;
 pub const WALK_BYTES_MAX: usize = 4 << 20;
 /// Directories below each other in a walk. Beyond: refused; deeper ones are read one by one.
 pub const WALK_DEPTH_MAX: usize = 128;
-/// Walks of trees under way for one client. Beyond: refused, try again.
-pub const WALKS_PER_CLIENT_MAX: usize = 4;
+/// Requests for stretches of trees that one client has under way. Beyond: refused, try again.
+pub const WALKS_PER_CLIENT_MAX: usize = 8;
 /// Entries in one directory page.
 pub const PAGE_ENTRIES_MAX: usize = 8192;
 /// Request frames of one client a server holds at once (its slots). Beyond: the client waits.

@@ -29,4 +29,4 @@ pub use handles::HandleId;
 pub use io::read::ReadData;
 pub use io::write::WriteWish;
 pub use mount::{MountConfig, MountError, Mounted};
-pub use statahead::walking::TreePart;
+pub use statahead::tree::TreePart;

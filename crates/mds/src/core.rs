@@ -236,11 +236,7 @@ impl Mds {
                 self.convert(call.client, *handle, *mode, *bits, out)
             }
             Request::Sync => return self.sync(call, out),
-            Request::Walk {
-                levels,
-                order,
-                bytes_max,
-            } => return self.start_walk(call, levels, *order, *bytes_max, out),
+            Request::Walk { .. } => return self.start_walk(call, &request, out),
             _ => return self.start_op(call, request, out),
         };
         reply(out, call, done.map(|()| Reply::Done));

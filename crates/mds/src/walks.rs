@@ -2,7 +2,10 @@
 //! next (ADR 8).
 //!
 //! A walk runs a chunk at a time, and others' requests come between. It waits for nothing: what
-//! cannot be covered at once is left out, and the reader asks for it itself.
+//! cannot be covered at once is left out, and the reader asks for it itself. One request may follow
+//! another of the same walk before that one is answered ([`chains`]).
+
+mod chains;
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -23,6 +26,8 @@ use crate::sharing::shown;
 use crate::store::{Failure, Store, missing};
 use crate::txn::Txn;
 
+use chains::{Ask, Chain, Chains};
+
 /// Bytes of pages made before others have their turn.
 const CHUNK_BYTES: usize = 64 << 10;
 /// What entering a directory counts for, beside its entries: one that is empty costs too.
@@ -33,14 +38,19 @@ const LOOK_BYTES: usize = 16 << 10;
 /// Subdirectories of one directory that are remembered. Beyond: none of it is entered.
 const MET_MAX: usize = 1 << 16;
 
-/// Walks under way, in turn.
+/// What clients want to walk through.
 #[derive(Debug, Default)]
-pub(crate) struct Walks(VecDeque<Walk>);
+pub(crate) struct Walks {
+    /// Under way, in turn.
+    running: VecDeque<Walk>,
+    chains: Chains,
+}
 
 /// One of them.
 #[derive(Debug)]
 struct Walk {
     call: Call,
+    chain: Chain,
     order: WalkOrder,
     levels: Vec<Level>,
     pages: Vec<(u64, Page)>,
@@ -98,87 +108,171 @@ impl Level {
     }
 }
 
+impl Walk {
+    fn new(ask: Ask, levels: &[WalkLevel]) -> Walk {
+        Walk {
+            call: ask.call,
+            chain: ask.chain,
+            order: ask.order,
+            levels: levels.iter().map(|at| Level::new(*at, ask.order)).collect(),
+            pages: Vec::new(),
+            targets: Vec::new(),
+            bytes_left: (ask.bytes_max as usize).min(WALK_BYTES_MAX),
+        }
+    }
+}
+
 impl Walks {
     /// The requests whose walks end here unanswered.
     pub fn end_all(&mut self) -> impl Iterator<Item = Call> + use<> {
-        std::mem::take(&mut self.0)
+        let running = std::mem::take(&mut self.running);
+        running
             .into_iter()
             .map(|walk| walk.call)
+            .chain(self.chains.end_all())
     }
 
     pub fn end_client(&mut self, client: ClientId) {
-        self.0.retain(|walk| walk.call.client != client);
+        self.running.retain(|walk| walk.call.client != client);
+        self.chains.end_client(client);
     }
 
     fn count(&self, client: ClientId) -> usize {
         let of_client = |walk: &&Walk| walk.call.client == client;
-        self.0.iter().filter(of_client).count()
+        self.running.iter().filter(of_client).count() + self.chains.waiting(client)
+    }
+
+    fn is_running(&self, chain: Chain) -> bool {
+        self.running.iter().any(|walk| walk.chain == chain)
     }
 }
 
 impl Mds {
-    /// A client wants a walk; its first chunk is made at once.
-    pub(crate) fn start_walk(
-        &mut self,
-        call: Call,
-        levels: &[WalkLevel],
-        order: WalkOrder,
-        bytes_max: u32,
-        out: &mut Vec<Output>,
-    ) {
-        let beyond = |level: &WalkLevel| level.cookie >= 1 << 63;
-        if levels.is_empty() || levels.len() > WALK_DEPTH_MAX || levels.iter().any(beyond) {
-            return reply(out, call, Err(FsError::Invalid));
-        }
-        if self.walks.count(call.client) >= WALKS_PER_CLIENT_MAX {
-            return reply(out, call, Err(FsError::TryAgain));
-        }
-        let walk = Walk {
-            call,
+    /// A client wants a walk; its first chunk is made at once, unless it follows one under way.
+    pub(crate) fn start_walk(&mut self, call: Call, request: &Request, out: &mut Vec<Output>) {
+        let Request::Walk {
+            walk,
+            levels,
             order,
-            levels: levels.iter().map(|at| Level::new(*at, order)).collect(),
-            pages: Vec::new(),
-            targets: Vec::new(),
-            bytes_left: (bytes_max as usize).min(WALK_BYTES_MAX),
+            bytes_max,
+            instead_of,
+        } = request
+        else {
+            return reply(out, call, Err(FsError::Invalid));
         };
-        let alone = self.walks.0.is_empty();
+        let chain = |walk| Chain {
+            client: call.client,
+            walk,
+        };
+        let ask = Ask {
+            call,
+            chain: chain(*walk),
+            order: *order,
+            bytes_max: *bytes_max,
+        };
+        if *instead_of != 0 {
+            self.cut_short(chain(*instead_of), out);
+        }
+        if let Err(refused) = self.begin_walk(ask, levels, out) {
+            reply(out, call, Err(refused));
+        }
+    }
+
+    fn begin_walk(
+        &mut self,
+        ask: Ask,
+        levels: &[WalkLevel],
+        out: &mut Vec<Output>,
+    ) -> Result<(), FsError> {
+        let beyond = |level: &WalkLevel| level.cookie >= 1 << 63;
+        let nowhere = levels.is_empty() && ask.chain.walk == 0;
+        if nowhere || levels.len() > WALK_DEPTH_MAX || levels.iter().any(beyond) {
+            return Err(FsError::Invalid);
+        }
+        if self.walks.count(ask.call.client) >= WALKS_PER_CLIENT_MAX {
+            return Err(FsError::TryAgain);
+        }
+        if levels.is_empty() && self.walks.is_running(ask.chain) {
+            self.walks.chains.follow(ask);
+            return Ok(());
+        }
+        let walk = match levels.is_empty() {
+            false => Walk::new(ask, levels),
+            true => {
+                let end = self.walks.chains.end_of(ask.chain);
+                Walk::new(ask, &end.ok_or(FsError::TryAgain)?)
+            }
+        };
+        let alone = self.walks.running.is_empty();
         self.walk_on(walk, out);
-        if alone && !self.walks.0.is_empty() {
+        if alone && !self.walks.running.is_empty() {
             out.push(Output::GoOn);
         }
+        Ok(())
     }
 
     /// Goes on with a walk, where there is one.
     pub fn go_on(&mut self, now: Tick, wall: Timestamp, out: &mut Vec<Output>) {
         self.set_time(now, wall);
-        if let Some(walk) = self.walks.0.pop_front() {
+        if let Some(walk) = self.walks.running.pop_front() {
             self.walk_on(walk, out);
         }
-        if !self.walks.0.is_empty() {
+        if !self.walks.running.is_empty() {
             out.push(Output::GoOn);
         }
     }
 
     fn walk_on(&mut self, mut walk: Walk, out: &mut Vec<Output>) {
         match self.chunk(&mut walk) {
-            Ok(ControlFlow::Continue(())) => self.walks.0.push_back(walk),
-            Ok(ControlFlow::Break(())) => {
-                let Walk {
-                    call,
-                    levels,
-                    pages,
-                    targets,
-                    ..
-                } = walk;
-                let next = levels.into_iter().map(|level| level.at).collect();
-                let walked = Reply::Walked {
-                    pages,
-                    targets,
-                    next,
-                };
-                reply(out, call, Ok(walked));
+            Ok(ControlFlow::Continue(())) => self.walks.running.push_back(walk),
+            Ok(ControlFlow::Break(())) => self.answer_walk(walk, out),
+            Err(failure) => {
+                for ask in self.walks.chains.broken(walk.chain) {
+                    reply(out, ask.call, Err(FsError::TryAgain));
+                }
+                self.fail(walk.call, failure, out);
             }
-            Err(failure) => self.fail(walk.call, failure, out),
+        }
+    }
+
+    /// Answers with what the walk has brought, and starts the request that follows.
+    fn answer_walk(&mut self, walk: Walk, out: &mut Vec<Output>) {
+        let Walk {
+            call,
+            chain,
+            levels,
+            pages,
+            targets,
+            ..
+        } = walk;
+        let next: Vec<WalkLevel> = levels.into_iter().map(|level| level.at).collect();
+        let follower = match chain.walk {
+            0 => None,
+            _ => self.walks.chains.ended(chain, &next),
+        };
+        if let Some(ask) = follower {
+            self.walks.running.push_back(Walk::new(ask, &next));
+        }
+        let walked = Reply::Walked {
+            pages,
+            targets,
+            next,
+        };
+        reply(out, call, Ok(walked));
+    }
+
+    /// A walk whose walker has turned: what was asked of it is answered with what there is, for
+    /// that has locks.
+    fn cut_short(&mut self, chain: Chain, out: &mut Vec<Output>) {
+        for ask in self.walks.chains.broken(chain) {
+            reply(out, ask.call, Err(FsError::TryAgain));
+        }
+        let running = std::mem::take(&mut self.walks.running);
+        let (cut, others): (VecDeque<Walk>, _) =
+            running.into_iter().partition(|walk| walk.chain == chain);
+        self.walks.running = others;
+        for walk in cut {
+            self.answer_walk(walk, out);
         }
     }
 

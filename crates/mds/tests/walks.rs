@@ -36,9 +36,11 @@ fn walk_request(levels: Vec<WalkLevel>, bytes_max: u32) -> Request {
 
 fn ordered(levels: Vec<WalkLevel>, order: WalkOrder, bytes_max: u32) -> Request {
     Request::Walk {
+        walk: 0,
         levels,
         order,
         bytes_max,
+        instead_of: 0,
     }
 }
 
@@ -271,6 +273,88 @@ fn others_come_between_the_chunks_of_a_walk() {
     }
     assert!((2..=5).contains(&chunks), "{chunks}");
     assert_eq!(walked(world.poll(walk).expect("done").0).1, []);
+}
+
+/// A request of the walk named `walk`; without `levels` one that follows.
+fn chained(walk: u64, levels: Vec<WalkLevel>, bytes_max: u32, instead_of: u64) -> Request {
+    Request::Walk {
+        walk,
+        levels,
+        order: WalkOrder::Cookie,
+        bytes_max,
+        instead_of,
+    }
+}
+
+#[test]
+fn requests_that_follow_each_other_go_on_where_the_one_before_ends() {
+    let mut world = World::new();
+    let (a, b) = (world.connect(1), world.connect(2));
+    plant(&mut world, a, Fid::ROOT, 5, 4);
+    world.flush();
+    let expected = read(&mut world, a, Fid::ROOT, WalkOrder::Cookie);
+    let mut asked = vec![world.send(b, chained(7, from_start(Fid::ROOT), 70_000, 0))];
+    asked.extend((0..3).map(|_| world.send(b, chained(7, Vec::new(), 70_000, 0))));
+    assert_eq!(world.poll(asked[0]), None, "they are all under way");
+    while world.go_on() {}
+    let mut seen = Vec::new();
+    for tag in asked {
+        let (pages, next) = walked(world.poll(tag).expect("answered").0);
+        let begun = pages.into_iter().filter(|(from, _)| *from == 0);
+        seen.extend(begun.map(|(_, page)| page.dir.fid));
+        assert_ne!(next, [], "not at the end yet");
+    }
+    while seen.len() < expected.len() {
+        let (pages, _) = walked(world.call(b, chained(7, Vec::new(), 70_000, 0)));
+        assert!(!pages.is_empty());
+        let begun = pages.into_iter().filter(|(from, _)| *from == 0);
+        seen.extend(begun.map(|(_, page)| page.dir.fid));
+    }
+    let expected: Vec<Fid> = expected.iter().map(|(dir, _)| *dir).collect();
+    assert_eq!(seen, expected);
+    let (pages, next) = walked(world.call(b, chained(7, Vec::new(), 70_000, 0)));
+    assert!(pages.is_empty() && next.is_empty(), "it is at its end");
+}
+
+#[test]
+fn a_walk_that_is_not_wanted_any_more_is_answered_with_what_there_is() {
+    let mut world = World::new();
+    let (a, b) = (world.connect(1), world.connect(2));
+    plant(&mut world, a, Fid::ROOT, 5, 4);
+    world.flush();
+    let old = world.send(b, chained(1, from_start(Fid::ROOT), 1 << 20, 0));
+    let follower = world.send(b, chained(1, Vec::new(), 1 << 20, 0));
+    assert_eq!(world.poll(old), None);
+    let new = world.send(b, chained(2, from_start(Fid::ROOT), 300, 1));
+    let (pages, next) = walked(world.poll(old).expect("cut short").0);
+    assert!(!pages.is_empty() && !next.is_empty());
+    let follower = world.poll(follower).expect("cut off").0;
+    assert_eq!(follower, Err(FsError::TryAgain));
+    assert!(world.poll(new).is_some());
+    while world.go_on() {}
+    let (_, goes_on) = walked(world.call(b, chained(1, Vec::new(), 1 << 20, 0)));
+    assert_eq!(goes_on, [], "also from there");
+}
+
+#[test]
+fn walks_that_nobody_knows_of_are_not_gone_on_with() {
+    let mut world = World::new();
+    let (a, b) = (world.connect(1), world.connect(2));
+    plant(&mut world, a, Fid::ROOT, 2, 2);
+    let others = chained(3, from_start(Fid::ROOT), 300, 0);
+    walked(world.call(a, others));
+    let follows = |walk| chained(walk, Vec::new(), 300, 0);
+    assert_eq!(world.call(b, follows(3)), Err(FsError::TryAgain));
+    assert_eq!(world.call(b, follows(0)), Err(FsError::Invalid));
+    for walk in 1..=WALKS_PER_CLIENT_MAX as u64 + 1 {
+        walked(world.call(b, chained(walk, from_start(Fid::ROOT), 300, 0)));
+    }
+    assert_eq!(
+        world.call(b, follows(1)),
+        Err(FsError::TryAgain),
+        "the oldest"
+    );
+    walked(world.call(b, follows(2)));
 }
 
 #[test]

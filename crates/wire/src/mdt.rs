@@ -296,12 +296,18 @@ pub enum Request {
     /// Directories below each other, as a depth-first walk reads them -> [`Reply::Walked`]. Each is
     /// listed whole, in cookie order, before its first subdirectory is entered.
     Walk {
-        /// Where the walk is: see [`WalkLevel`]. At most `base::limits::WALK_DEPTH_MAX`.
+        /// The client's name for the walk; zero: it has none, and nothing follows.
+        walk: u64,
+        /// Where the walk is: see [`WalkLevel`]. At most `base::limits::WALK_DEPTH_MAX`. Empty: where
+        /// the answer before in the walk of this name ends, be it on its way yet; `TryAgain` where
+        /// that is not known.
         levels: Vec<WalkLevel>,
         /// In which order subdirectories are entered.
         order: WalkOrder,
         /// Bytes of reply at most, but for the first page.
         bytes_max: u32,
+        /// A walk that is not wanted any more; zero: none. What was asked of it is answered at once.
+        instead_of: u64,
     },
 }
 

@@ -344,11 +344,19 @@ mod tests {
     #[test]
     fn a_list_that_is_forgotten_keeps_its_names_and_is_read_again() {
         let mut dir = Directory::default();
-        dir.extend(0, [(10, listed("a", 1)), (30, listed("c", 3))].into_iter(), true);
+        dir.extend(
+            0,
+            [(10, listed("a", 1)), (30, listed("c", 3))].into_iter(),
+            true,
+        );
         dir.forget_list();
         assert!(!dir.is_absent(&name("b")) && dir.after(0).0.next().is_none());
         assert_eq!(dir.get(&name("c")).map(|n| n.cookie), Some(30));
-        dir.extend(0, [(10, listed("a", 1)), (20, listed("b", 2))].into_iter(), false);
+        dir.extend(
+            0,
+            [(10, listed("a", 1)), (20, listed("b", 2))].into_iter(),
+            false,
+        );
         assert_eq!(dir.after(0).0.map(|(c, _)| c).collect::<Vec<_>>(), [10, 20]);
         dir.extend(20, [(30, listed("d", 4))].into_iter(), true);
         assert_eq!(dir.get(&name("c")), None, "its place is another's now");
@@ -367,7 +375,10 @@ mod tests {
             for n in 1..=1000 {
                 let found = dir.get(&name(&format!("f{n}")));
                 let there = n % 3 != 1;
-                let named = Named { fid: Fid(n), cookie: n * 10 + round };
+                let named = Named {
+                    fid: Fid(n),
+                    cookie: n * 10 + round,
+                };
                 assert_eq!(found, there.then_some(named), "f{n} in round {round}");
             }
         }

@@ -17,7 +17,7 @@ use crate::statahead::{Fetch, Statahead};
 use crate::stats::bump;
 
 /// How often one call waits for a walk of a tree to bring what it needs.
-const STEPS_MAX: u32 = 3;
+const STEPS_MAX: u32 = 8;
 
 /// One entry of a page.
 #[derive(Debug, Clone)]

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use base::FsError;
+use base::{FsError, TargetIndex};
 use wire::mdt::{Reply, Request, Space};
 use wire::ost;
 
 use crate::client::{Client, unexpected};
+use crate::executor::join_all;
 
 /// For how long an answer is good enough: `find` and `du` ask at each start, for the kind of file
 /// system only.
@@ -29,21 +30,42 @@ impl Client {
         Ok(space)
     }
 
+    /// All targets are asked at once.
     async fn ask_space(&self) -> Result<Space, FsError> {
-        let reply = self.0.mdt(Request::StatFs).await?;
-        let Reply::Space(mut space) = reply else {
-            return Err(unexpected(&reply));
-        };
-        (space.bytes_total, space.bytes_free, space.bytes_available) = (0, 0, 0);
-        for (target, _) in &self.0.cluster.osts {
-            let answer = self.0.ost(*target, ost::Request::StatFs).await?;
-            let ost::Reply::Space(part) = answer.reply else {
-                return Err(unexpected(&answer.reply));
-            };
-            space.bytes_total += part.bytes_total;
-            space.bytes_free += part.bytes_free;
-            space.bytes_available += part.bytes_available;
+        let osts = self.0.cluster.osts.iter().map(|(target, _)| Some(*target));
+        let parts = std::iter::once(None).chain(osts);
+        let parts = join_all(parts.map(|target| self.space_of(target)).collect()).await;
+        let mut all = Space::default();
+        for part in parts {
+            let part = part?;
+            all.bytes_total += part.bytes_total;
+            all.bytes_free += part.bytes_free;
+            all.bytes_available += part.bytes_available;
+            all.files_total += part.files_total;
+            all.files_free += part.files_free;
         }
-        Ok(space)
+        Ok(all)
+    }
+
+    /// The bytes of an OST, or the files of the MDT.
+    async fn space_of(&self, ost: Option<TargetIndex>) -> Result<Space, FsError> {
+        let Some(target) = ost else {
+            return match self.0.mdt(Request::StatFs).await? {
+                Reply::Space(space) => Ok(Space {
+                    files_total: space.files_total,
+                    files_free: space.files_free,
+                    ..Space::default()
+                }),
+                other => Err(unexpected(&other)),
+            };
+        };
+        match self.0.ost(target, ost::Request::StatFs).await?.reply {
+            ost::Reply::Space(space) => Ok(Space {
+                files_total: 0,
+                files_free: 0,
+                ..space
+            }),
+            other => Err(unexpected(&other)),
+        }
     }
 }

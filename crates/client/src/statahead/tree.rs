@@ -2,9 +2,10 @@
 //!
 //! A walk is seen where a directory is entered whose parent has been listed: the first one below
 //! it, or a second one. From there on the MDT is asked for stretches of the tree in the order of a
-//! depth-first reader, each four times as large as the one before while what came is read. Where the
-//! walker turns elsewhere, the walk follows it; where most of what came was not read it tries the
-//! other order, and after several such turns it ends for good.
+//! depth-first reader, each four times as large as the one before while what came is read, and the
+//! next before the one before has come, once a good part was read. Where the walker turns elsewhere,
+//! the walk follows it; where most of what came was not read it tries the other order, and after
+//! several such turns it ends for good.
 //!
 //! Pure: told of what is read and what came, says what to ask for.
 
@@ -30,6 +31,11 @@ const ENTRY_BYTES: u64 = 170;
 /// Turns in a row after which most of what came had not been read, before a walk is not followed
 /// any more.
 const WRONG_MAX: u8 = 3;
+/// Stretches of one walk under way at once. A long round trip is filled with what a walker reads
+/// meanwhile; what is ahead is bounded beside that.
+const IN_FLIGHT_MAX: u32 = 3;
+/// Directories needed in a row that a walk under way does not bring, before it is given up.
+const STRAYS_MAX: u32 = 2;
 /// After so long without its walker a walk is forgotten.
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -41,11 +47,28 @@ pub(crate) struct WalkId(u64);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stretch {
     pub walk: WalkId,
-    /// From here on; see [`wire::mdt::Request::Walk`].
+    /// Its name at the MDT since the last turn; see [`wire::mdt::Request::Walk`].
+    pub chain: u64,
+    /// Which one of these.
+    pub number: u32,
+    /// From here on; empty: where the one before ends.
     pub levels: Vec<WalkLevel>,
     pub order: WalkOrder,
     /// Bytes of answer at most.
     pub bytes: u32,
+    /// What the walk was called before it turned; zero: it did not.
+    pub instead_of: u64,
+}
+
+/// A part of a tree that came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreePart {
+    /// Directories that were not at hand before.
+    pub directories: u32,
+    /// Entries of them.
+    pub entries: u64,
+    /// Where the tree goes on; empty at its end.
+    pub next: Vec<WalkLevel>,
 }
 
 /// What whoever needs a directory that is not at hand is to do.
@@ -71,6 +94,7 @@ pub(crate) struct Place {
 #[derive(Default)]
 pub(crate) struct Trees {
     last: u64,
+    last_chain: u64,
     walks: VecDeque<Walk>,
     /// Directories listed of which one below was entered.
     entered: VecDeque<Fid>,
@@ -80,10 +104,20 @@ struct Walk {
     id: WalkId,
     root: Fid,
     order: WalkOrder,
-    /// Where the next stretch begins; empty at the end.
+    /// Its name at the MDT; another one after each turn.
+    chain: u64,
+    /// Stretches asked for under this name.
+    asked: u32,
+    /// Of these, what came last.
+    last_came: u32,
+    /// Where the next stretch begins of what came; empty at the end.
     next: Vec<WalkLevel>,
     bytes: u32,
-    in_flight: bool,
+    /// Stretches under way, and their bytes.
+    in_flight: u32,
+    bytes_in_flight: u64,
+    /// Directories needed in a row that are in none of them.
+    strays: u32,
     /// Entries that came and were not read yet.
     ahead: u64,
     /// Directories that came since the last turn, and of these read.
@@ -98,14 +132,14 @@ impl Trees {
     /// `place` is needed now and not at hand. Up to `ahead_max` entries may be fetched ahead.
     pub fn missed(&mut self, place: Place, ahead_max: u64, now: Tick) -> Step {
         self.walks
-            .retain(|walk| walk.in_flight || now.since(walk.seen) < IDLE);
+            .retain(|walk| walk.in_flight > 0 || now.since(walk.seen) < IDLE);
         let (Some(here), true) = (place.levels.last().copied(), ahead_max > 0) else {
             return Step::Alone;
         };
         let within = |walk: &&mut Walk| place.levels.iter().any(|level| level.dir == walk.root);
         if let Some(walk) = self.walks.iter_mut().rev().find(within) {
             walk.seen = now;
-            return walk.missed(&place.levels, here);
+            return walk.missed(&place.levels, here, &mut self.last_chain);
         }
         let [.., parent, _] = place.levels[..] else {
             return Step::Alone;
@@ -132,6 +166,7 @@ impl Trees {
 
     fn begin(&mut self, parent: WalkLevel, here: WalkLevel, order: WalkOrder, now: Tick) -> Step {
         self.last += 1;
+        self.last_chain += 1;
         if self.walks.len() >= WALKS_MAX {
             self.walks.pop_front();
         }
@@ -139,9 +174,14 @@ impl Trees {
             id: WalkId(self.last),
             root: parent.dir,
             order,
+            chain: self.last_chain,
+            asked: 0,
+            last_came: 0,
             next: vec![parent, here],
             bytes: STRETCH_BYTES_FIRST,
-            in_flight: false,
+            in_flight: 0,
+            bytes_in_flight: 0,
+            strays: 0,
             ahead: 0,
             came: 0,
             read: 0,
@@ -149,7 +189,7 @@ impl Trees {
             seen: now,
             waiters: WaitList::default(),
         };
-        let stretch = walk.ask();
+        let stretch = walk.ask(0);
         self.walks.push_back(walk);
         Step::Ask(stretch)
     }
@@ -157,37 +197,51 @@ impl Trees {
     /// A directory that a walk brought, with `entries`, is read. What to ask for meanwhile.
     pub fn read(&mut self, id: WalkId, entries: u64, ahead_max: u64, now: Tick) -> Option<Stretch> {
         let walk = self.walk(id)?;
-        walk.seen = now;
+        (walk.seen, walk.strays) = (now, 0);
         walk.read += 1;
         walk.ahead = walk.ahead.saturating_sub(entries);
         // The first was asked for; those after it are what the walk guessed.
         let guessed_right = walk.read > 1 && walk.wrong < WRONG_MAX;
-        if walk.in_flight || walk.next.is_empty() || !guessed_right {
+        if !guessed_right || walk.next.is_empty() || walk.in_flight >= walk.in_flight_max() {
             return None;
         }
         let more = walk.larger();
-        let enough = walk.ahead * ENTRY_BYTES > u64::from(walk.bytes);
-        if enough || walk.ahead + u64::from(more) / ENTRY_BYTES > ahead_max {
+        let unread = walk.ahead * ENTRY_BYTES;
+        let enough = walk.in_flight == 0 && unread > u64::from(walk.bytes);
+        if enough || unread + walk.bytes_in_flight + u64::from(more) > ahead_max * ENTRY_BYTES {
             return None;
         }
         walk.bytes = more;
-        Some(walk.ask())
+        Some(walk.ask(0))
     }
 
-    /// A stretch came with so many directories and entries that were not at hand before.
-    pub fn came(&mut self, id: WalkId, directories: u32, entries: u64, next: Vec<WalkLevel>) {
-        if let Some(walk) = self.walk(id) {
-            walk.in_flight = false;
-            walk.came += directories;
-            walk.ahead += entries;
-            walk.next = next;
-            walk.waiters.wake_all();
+    /// A stretch came.
+    pub fn came(&mut self, stretch: &Stretch, came: TreePart) {
+        let Some(walk) = self.walk(stretch.walk) else {
+            return;
+        };
+        walk.waiters.wake_all();
+        if !walk.ends(stretch) {
+            return;
+        }
+        walk.came += came.directories;
+        walk.ahead += came.entries;
+        // Two answers may be taken in at the same time.
+        if walk.last_came < stretch.number {
+            (walk.last_came, walk.next) = (stretch.number, came.next);
         }
     }
 
     /// A stretch will not come.
-    pub fn failed(&mut self, id: WalkId) {
-        self.came(id, 0, 0, Vec::new());
+    pub fn failed(&mut self, stretch: &Stretch) {
+        let Some(walk) = self.walk(stretch.walk) else {
+            return;
+        };
+        walk.waiters.wake_all();
+        // Where those that follow another would have begun is not known here.
+        if walk.ends(stretch) && !stretch.levels.is_empty() {
+            walk.next = Vec::new();
+        }
     }
 
     /// A walk brings the rest of this directory's list.
@@ -206,25 +260,34 @@ impl Trees {
 }
 
 impl Walk {
-    fn missed(&mut self, levels: &[WalkLevel], here: WalkLevel) -> Step {
+    fn missed(&mut self, levels: &[WalkLevel], here: WalkLevel, last_chain: &mut u64) -> Step {
         if self.wrong >= WRONG_MAX {
             return Step::Alone;
         }
         let is_next = self.comes_to(levels, here);
-        if self.in_flight {
-            return match is_next {
-                true => Step::Wait(self.waiters.wait()),
-                false => Step::Alone,
-            };
+        if self.in_flight > 0 {
+            if is_next {
+                return Step::Wait(self.waiters.wait());
+            }
+            self.strays += 1;
+            if self.strays < STRAYS_MAX {
+                return Step::Alone;
+            }
         }
         if here.cookie != 0 && !is_next {
             return Step::Alone;
         }
-        self.turn(levels, here, is_next)
+        self.turn(levels, here, is_next, last_chain)
     }
 
     /// The walker is where nothing of what came is.
-    fn turn(&mut self, levels: &[WalkLevel], here: WalkLevel, is_next: bool) -> Step {
+    fn turn(
+        &mut self,
+        levels: &[WalkLevel],
+        here: WalkLevel,
+        is_next: bool,
+        last_chain: &mut u64,
+    ) -> Step {
         let mostly_read = 2 * self.read >= self.came;
         if mostly_read {
             self.wrong = 0;
@@ -244,7 +307,30 @@ impl Walk {
             let from_root = levels.iter().skip_while(|level| level.dir != self.root);
             self.next = from_root.copied().collect();
         }
-        Step::Ask(self.ask())
+        let before = match self.in_flight {
+            0 => 0,
+            _ => self.chain,
+        };
+        *last_chain += 1;
+        (self.chain, self.asked, self.last_came) = (*last_chain, 0, 0);
+        (self.in_flight, self.bytes_in_flight, self.strays) = (0, 0, 0);
+        Step::Ask(self.ask(before))
+    }
+
+    /// A stretch is under way no more. False: the walk has turned since it was asked for.
+    fn ends(&mut self, stretch: &Stretch) -> bool {
+        let is_of_now = stretch.chain == self.chain;
+        if is_of_now {
+            self.in_flight -= 1;
+            self.bytes_in_flight -= u64::from(stretch.bytes);
+        }
+        is_of_now
+    }
+
+    /// How many stretches may be under way: one more for each third of what came that was read.
+    fn in_flight_max(&self) -> u32 {
+        let thirds = 3 * self.read / self.came.max(1);
+        (1 + thirds).min(IN_FLIGHT_MAX)
     }
 
     /// The walk has the directory still before it.
@@ -264,13 +350,22 @@ impl Walk {
         (self.bytes * GROWTH).min(WALK_BYTES_MAX as u32)
     }
 
-    fn ask(&mut self) -> Stretch {
-        self.in_flight = true;
+    fn ask(&mut self, instead_of: u64) -> Stretch {
+        let levels = match self.in_flight {
+            0 => self.next.clone(),
+            _ => Vec::new(),
+        };
+        self.in_flight += 1;
+        self.asked += 1;
+        self.bytes_in_flight += u64::from(self.bytes);
         Stretch {
             walk: self.id,
-            levels: self.next.clone(),
+            chain: self.chain,
+            number: self.asked,
+            levels,
             order: self.order,
             bytes: self.bytes,
+            instead_of,
         }
     }
 }

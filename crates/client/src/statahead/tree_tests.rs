@@ -33,13 +33,30 @@ fn asked(step: Step) -> Option<Stretch> {
     }
 }
 
+fn part(directories: u32, entries: u64, next: Vec<WalkLevel>) -> TreePart {
+    TreePart {
+        directories,
+        entries,
+        next,
+    }
+}
+
 /// A walk that has begun at the first directory; `directories` came, each with ten entries.
 fn begun(directories: u32) -> (Trees, WalkId) {
     let mut trees = Trees::default();
     let stretch = asked(trees.missed(place(1), PLENTY, NOW)).expect("the first one below");
     let next = vec![level(ROOT, u64::from(directories) * 10, true)];
-    trees.came(stretch.walk, directories, u64::from(directories) * 10, next);
+    trees.came(
+        &stretch,
+        part(directories, u64::from(directories) * 10, next),
+    );
     (trees, stretch.walk)
+}
+
+/// `count` more directories are read. What is asked for meanwhile.
+fn read(trees: &mut Trees, walk: WalkId, count: u32) -> Vec<Stretch> {
+    let reads = (0..count).filter_map(|_| trees.read(walk, 10, PLENTY, NOW));
+    reads.collect()
 }
 
 #[test]
@@ -59,29 +76,59 @@ fn the_first_directory_below_begins_a_walk_and_so_does_a_second_one() {
 }
 
 #[test]
-fn stretches_grow_while_what_came_is_read_and_one_is_under_way_at_a_time() {
-    let (mut trees, walk) = begun(4);
-    assert_eq!(
-        trees.read(walk, 10, PLENTY, NOW),
-        None,
-        "this one was asked for"
-    );
+fn stretches_grow_while_what_came_is_read() {
+    let (mut trees, walk) = begun(12);
     let mut sizes = Vec::new();
     for _ in 0..5 {
-        let more = trees.read(walk, 10, PLENTY, NOW).expect("guessed right");
+        let more = loop {
+            if let Some(more) = trees.read(walk, 10, PLENTY, NOW) {
+                break more;
+            }
+        };
         sizes.push(more.bytes);
-        assert_eq!(trees.read(walk, 10, PLENTY, NOW), None, "one at a time");
-        trees.came(walk, 4, 40, vec![level(ROOT, 100, true)]);
+        trees.came(&more, part(1, 10, vec![level(ROOT, 100, true)]));
     }
     assert_eq!(sizes, [256 << 10, 1 << 20, 4 << 20, 4 << 20, 4 << 20]);
 }
 
 #[test]
+fn the_next_stretches_are_asked_for_before_the_one_before_has_come_once_a_good_part_is_read() {
+    let (mut trees, walk) = begun(12);
+    assert!(
+        read(&mut trees, walk, 1).is_empty(),
+        "this one was asked for"
+    );
+    let second = read(&mut trees, walk, 1);
+    assert_eq!(second[0].levels, [level(ROOT, 120, true)]);
+    assert!(read(&mut trees, walk, 1).is_empty(), "a quarter is read");
+    let third = read(&mut trees, walk, 1);
+    assert_eq!(
+        (third[0].levels.len(), third[0].bytes),
+        (0, 1 << 20),
+        "it follows"
+    );
+    let fourth = read(&mut trees, walk, 4);
+    assert_eq!((fourth.len(), fourth[0].chain), (1, second[0].chain));
+    assert!(read(&mut trees, walk, 4).is_empty(), "three are enough");
+    // The answers are taken in at the same time.
+    trees.came(&third[0], part(40, 400, vec![level(ROOT, 900, true)]));
+    trees.came(&second[0], part(10, 100, vec![level(ROOT, 300, true)]));
+    trees.failed(&fourth[0]);
+    let more = read(&mut trees, walk, 40);
+    assert_eq!(
+        more[0].levels,
+        [level(ROOT, 900, true)],
+        "where the last one ends"
+    );
+}
+
+#[test]
 fn what_is_ahead_and_not_read_is_bounded() {
     let (mut trees, walk) = begun(4);
-    trees.came(walk, 10, 1000, vec![level(ROOT, 100, true)]);
+    let first = read(&mut trees, walk, 2).remove(0);
+    trees.came(&first, part(10, 1000, vec![level(ROOT, 100, true)]));
     trees.read(walk, 10, PLENTY, NOW);
-    assert_eq!(trees.read(walk, 10, PLENTY, NOW), None, "a window is ahead");
+    assert_eq!(trees.read(walk, 10, 1000, NOW), None, "a window is ahead");
     (0..7).for_each(|_| drop(trees.read(walk, 100, 300, NOW)));
     assert_eq!(trees.read(walk, 100, 300, NOW), None, "it may not be more");
     assert!(trees.read(walk, 100, PLENTY, NOW).is_some());
@@ -90,24 +137,39 @@ fn what_is_ahead_and_not_read_is_bounded() {
 #[test]
 fn who_comes_to_what_is_on_its_way_waits_and_others_do_not() {
     let (mut trees, walk) = begun(4);
-    trees.read(walk, 10, PLENTY, NOW);
-    trees.read(walk, 10, PLENTY, NOW).expect("under way");
+    let stretch = read(&mut trees, walk, 2).remove(0);
     assert!(matches!(trees.missed(place(5), PLENTY, NOW), Step::Wait(_)));
     assert!(matches!(trees.missed(place(2), PLENTY, NOW), Step::Alone));
-    trees.failed(walk);
+    trees.failed(&stretch);
     assert!(matches!(trees.missed(place(5), PLENTY, NOW), Step::Ask(_)));
+}
+
+#[test]
+fn a_walker_that_turns_while_more_is_on_its_way_ends_that() {
+    let (mut trees, walk) = begun(4);
+    let old = read(&mut trees, walk, 2).remove(0);
+    assert!(matches!(trees.missed(place(2), PLENTY, NOW), Step::Alone));
+    let new = asked(trees.missed(place(3), PLENTY, NOW)).expect("it has turned");
+    assert_eq!((new.instead_of, new.levels), (old.chain, place(3).levels));
+    // What comes yet of the old one does not tell where the new one is.
+    trees.came(&old, part(0, 0, Vec::new()));
+    assert!(matches!(trees.missed(place(3), PLENTY, NOW), Step::Wait(_)));
 }
 
 #[test]
 fn a_walker_that_turns_is_followed_and_one_that_jumps_about_is_not() {
     let (mut trees, walk) = begun(4);
     (0..3).for_each(|_| drop(trees.read(walk, 10, 0, NOW)));
-    let turned = asked(trees.missed(place(90), PLENTY, NOW)).expect("followed");
+    let mut turned = asked(trees.missed(place(90), PLENTY, NOW)).expect("followed");
     assert_eq!(turned.levels, place(90).levels);
     let mut bytes = Vec::new();
     for n in (10..80).rev() {
-        trees.came(walk, 4, 40, vec![level(ROOT, 900, true)]);
-        bytes.extend(asked(trees.missed(place(n), PLENTY, NOW)).map(|stretch| stretch.bytes));
+        trees.came(&turned, part(4, 40, vec![level(ROOT, 900, true)]));
+        let Some(stretch) = asked(trees.missed(place(n), PLENTY, NOW)) else {
+            break;
+        };
+        bytes.push(stretch.bytes);
+        turned = stretch;
     }
     assert_eq!(
         bytes,
@@ -119,18 +181,15 @@ fn a_walker_that_turns_is_followed_and_one_that_jumps_about_is_not() {
 #[test]
 fn the_rest_of_a_long_directory_comes_with_the_walk() {
     let (mut trees, walk) = begun(1);
-    trees.came(
-        walk,
-        1,
-        500,
-        vec![level(ROOT, 20, true), level(child(2), 777, false)],
-    );
+    let stretch = read(&mut trees, walk, 2).remove(0);
+    let next = vec![level(ROOT, 20, true), level(child(2), 777, false)];
+    trees.came(&stretch, part(1, 500, next));
     assert!(trees.lists(child(2)) && !trees.lists(child(1)));
     let mut middle = place(2);
     middle.levels[1].cookie = 777;
     let stretch = asked(trees.missed(middle.clone(), PLENTY, NOW)).expect("goes on");
     assert_eq!(stretch.levels.last(), middle.levels.last());
-    trees.failed(walk);
+    trees.failed(&stretch);
     assert!(matches!(trees.missed(middle, PLENTY, NOW), Step::Alone));
 }
 

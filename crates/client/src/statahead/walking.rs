@@ -7,7 +7,7 @@ use base::{Fid, FsError};
 use dlm::Bits;
 use wire::mdt::{Page, Reply, Request, WalkLevel, WalkOrder};
 
-use super::tree::{Place, Step, Stretch, WalkId};
+use super::tree::{Place, Step, Stretch, TreePart, WalkId};
 use crate::cache::{Mark, State};
 use crate::client::{Client, unexpected};
 use crate::stats::bump;
@@ -19,17 +19,6 @@ const CONTROL_BYTES_MAX: u32 = 64 << 10;
 const CLIMB_MAX: usize = 32;
 /// Entries of a list that is searched for a directory that is needed. Beyond: it is not.
 const SEARCH_MAX: u64 = 1 << 16;
-
-/// A part of a tree that came.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TreePart {
-    /// Directories that were not at hand before.
-    pub directories: u32,
-    /// Entries of them.
-    pub entries: u64,
-    /// Where the tree goes on; empty at its end.
-    pub next: Vec<WalkLevel>,
-}
 
 impl Client {
     /// The list of `dir` is needed from `cookie` on and is not at hand.
@@ -63,45 +52,49 @@ impl Client {
     /// Fetches a stretch and keeps it.
     pub(crate) async fn fetch_stretch(&self, stretch: Stretch) {
         bump(&self.0.stats.statahead_tree_walks);
-        let id = stretch.walk;
-        let part = self
-            .fetch_part(stretch.levels, stretch.order, stretch.bytes, Some(id))
-            .await;
+        let request = Request::Walk {
+            walk: stretch.chain,
+            levels: stretch.levels.clone(),
+            order: stretch.order,
+            bytes_max: stretch.bytes,
+            instead_of: stretch.instead_of,
+        };
+        let aside = stretch.bytes > CONTROL_BYTES_MAX;
+        let part = self.fetch_part(request, aside, Some(stretch.walk)).await;
         let mut state = self.lock();
         match part {
             Ok(part) => {
                 let counter = &self.0.stats.statahead_tree_total;
                 counter.fetch_add(u64::from(part.directories), Ordering::Relaxed);
-                let (directories, entries) = (part.directories, part.entries);
-                state.trees.came(id, directories, entries, part.next);
+                state.trees.came(&stretch, part);
             }
             // Whoever needs what is in it asks for that.
-            Err(_) => state.trees.failed(id),
+            Err(_) => state.trees.failed(&stretch),
         }
     }
 
     /// Fetches the next part of a tree whose names and attributes are wanted, all of them in the
     /// end. `levels`: see [`Request::Walk`].
     pub async fn prefetch_tree(&self, levels: Vec<WalkLevel>) -> Result<TreePart, FsError> {
-        let bytes = WALK_BYTES_MAX as u32;
-        self.fetch_part(levels, WalkOrder::Cookie, bytes, None)
-            .await
+        let request = Request::Walk {
+            walk: 0,
+            levels,
+            order: WalkOrder::Cookie,
+            bytes_max: WALK_BYTES_MAX as u32,
+            instead_of: 0,
+        };
+        self.fetch_part(request, true, None).await
     }
 
+    /// `aside`: it does not hold up other replies.
     async fn fetch_part(
         &self,
-        levels: Vec<WalkLevel>,
-        order: WalkOrder,
-        bytes_max: u32,
+        request: Request,
+        aside: bool,
         walk: Option<WalkId>,
     ) -> Result<TreePart, FsError> {
         let asked = self.stamp();
-        let request = Request::Walk {
-            levels,
-            order,
-            bytes_max,
-        };
-        let (stats, aside) = (&self.0.stats, bytes_max > CONTROL_BYTES_MAX);
+        let stats = &self.0.stats;
         let (pages, targets, next) = match self.0.cluster.mdt_walk(stats, request, aside).await? {
             Reply::Walked {
                 pages,
