@@ -47,8 +47,10 @@ params! {
         "Entries of directories fetched ahead of a walk of a tree; 0: one request for each directory.";
     statahead_bytes_max = 16 << 20, 0, 1 << 32,
         "Bytes of small files fetched ahead of whoever reads them in order; 0: one request for each.";
+    statahead_fname_max = 256, 0, 4096,
+        "Names fetched ahead of who asks for numbered ones in order, without a listing; 0: none.";
     statahead_min = 8, 2, 8192,
-        "Entries a walk that stats in readdir order starts with; doubles on hits.";
+        "Entries a walk that stats in order starts with; doubles on hits.";
     batch_max = 256, 1, 4096,
         "Requests in one message; 1: no batches.";
     dirty_max = 256 << 20, 1 << 20, 1 << 40,

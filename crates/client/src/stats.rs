@@ -98,6 +98,8 @@ counters! {
     hit_total,
     /// statahead: entries asked for that were not fetched ahead.
     miss_total,
+    /// statahead: series of numbered names that were fetched ahead.
+    statahead_fname_total,
     /// statahead: requests for stretches of trees.
     statahead_tree_walks,
     /// statahead: directories fetched ahead of walks of trees.

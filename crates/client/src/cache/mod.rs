@@ -24,6 +24,7 @@ use crate::handles::Handles;
 use crate::io::file::FileState;
 use crate::locks::Locks;
 use crate::statahead::files::Files;
+use crate::statahead::series::AllSeries;
 use crate::statahead::tree::Trees;
 
 /// The bits that cover the attributes of a directory on its own lock.
@@ -68,6 +69,8 @@ pub(crate) struct State {
     pub trees: Trees,
     /// Readers of small files.
     pub files: Files,
+    /// Numbered names that are asked for in order.
+    pub series: AllSeries,
     /// The newest stamp of a withdrawal from a directory that is not known any more.
     dropped_withdrawn: u64,
     /// Grows whenever something cached is withdrawn: an answer prepared before is used once.
@@ -93,6 +96,7 @@ impl State {
             uncommitted: BTreeSet::new(),
             trees: Trees::default(),
             files: Files::default(),
+            series: AllSeries::default(),
             dropped_withdrawn: 0,
             stamp,
         }

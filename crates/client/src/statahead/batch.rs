@@ -1,11 +1,16 @@
-//! Batches of lookups ahead of a walker that stats in listing order.
+//! Batches of lookups ahead of a walker that stats in listing order, or of who asks for numbered
+//! names in order.
+
+use std::sync::atomic::Ordering;
 
 use base::{Fid, FsError, Name};
 use rpc::Urgency;
 use wire::mdt::{Reply, Request};
 
-use crate::cache::Mark;
+use super::series::Guess;
+use crate::cache::{Mark, State};
 use crate::client::Client;
+use crate::executor::{Oneshot, spawn};
 use crate::handles::HandleId;
 use crate::stats::bump;
 
@@ -16,13 +21,21 @@ struct Plan {
     names: Vec<Name>,
 }
 
+/// What is to be done about a name that was not found in the cache.
+enum Ahead {
+    /// It is on its way.
+    Wait(Oneshot<()>),
+    /// It is asked for with others of its series.
+    Ask(Guess, Mark),
+}
+
 impl Client {
     /// A name was found in the cache: if a walk of its directory is under way, that goes well.
     pub(crate) fn statahead_hit(&self, dir: Fid, name: &Name) {
         let window_max = self.0.params.statahead_max() as u32;
         let mut state = self.lock();
         let Some(handle) = state.handles.dir_open_on(dir) else {
-            return;
+            return self.series_hit(&mut state, dir, name);
         };
         let Some(cookie) = cookie_of(&state, dir, name) else {
             return;
@@ -32,30 +45,102 @@ impl Client {
         }
     }
 
+    fn series_hit(&self, state: &mut State, dir: Fid, name: &Name) {
+        if state.series.is_empty() {
+            return;
+        }
+        let (window, now) = (self.series_window(), state.locks.now);
+        let foresight = state.series.asked_for(dir, name, true, window, now);
+        if foresight.hit {
+            bump(&self.0.stats.hit_total);
+        }
+        if let Some(guess) = foresight.guess {
+            let (client, mark) = (self.clone(), state.mark(dir));
+            spawn(async move { drop(client.run_guess(guess, mark).await) });
+        }
+    }
+
     /// A name was not found in the cache. `None`: no walk is under way, ask for this one alone.
     pub(crate) async fn statahead_miss(
         &self,
         dir: Fid,
         name: &Name,
     ) -> Option<Result<Fid, FsError>> {
-        let wait = {
+        let walk = self.lock().handles.dir_open_on(dir);
+        match walk {
+            Some(walk) => self.walk_miss(walk, dir, name).await,
+            None => self.series_miss(dir, name).await,
+        }
+    }
+
+    async fn series_miss(&self, dir: Fid, name: &Name) -> Option<Result<Fid, FsError>> {
+        let window = self.series_window();
+        let ahead = {
             let mut state = self.lock();
-            let handle = state.handles.dir_open_on(dir)?;
-            state.handles.dir(handle)?.statahead.wait_for_name(name)
+            let now = state.locks.now;
+            match state.series.wait_for(dir, name) {
+                Some(wait) => Ahead::Wait(wait),
+                None => {
+                    let foresight = state.series.asked_for(dir, name, false, window, now);
+                    bump(&self.0.stats.miss_total);
+                    Ahead::Ask(foresight.guess?, state.mark(dir))
+                }
+            }
         };
+        match ahead {
+            Ahead::Wait(wait) => {
+                wait.await;
+                let found = self.found_in_cache(dir, name)?;
+                self.series_hit(&mut self.lock(), dir, name);
+                Some(Ok(found))
+            }
+            Ahead::Ask(guess, mark) => self.run_guess(guess, mark).await.into_iter().next(),
+        }
+    }
+
+    /// Names fetched ahead of who asks for numbered ones: at first and at most.
+    fn series_window(&self) -> (u32, u32) {
+        let params = &self.0.params;
+        let max = params.statahead_fname_max().min(params.statahead_max());
+        let max = match params.batch_max() {
+            0 | 1 => 0,
+            batch_max => max.min(batch_max),
+        };
+        (params.statahead_min() as u32, max as u32)
+    }
+
+    /// What each name of the guess leads to.
+    async fn run_guess(&self, guess: Guess, mark: Mark) -> Vec<Result<Fid, FsError>> {
+        if guess.is_first {
+            bump(&self.0.stats.statahead_fname_total);
+        }
+        let found = self.ask_names(mark, &guess.names).await;
+        let exist = found.iter().filter(|found| found.is_ok()).count();
+        if self.lock().series.came(&guess, exist) {
+            bump(&self.0.stats.statahead_wrong);
+        }
+        found
+    }
+
+    fn found_in_cache(&self, dir: Fid, name: &Name) -> Option<Fid> {
+        let state = self.lock();
+        let named = state.known(dir)?.directory.as_ref()?.get(name)?;
+        state.attr_valid(named.fid).then_some(named.fid)
+    }
+
+    async fn walk_miss(
+        &self,
+        walk: HandleId,
+        dir: Fid,
+        name: &Name,
+    ) -> Option<Result<Fid, FsError>> {
+        let wait = self.lock().handles.dir(walk)?.statahead.wait_for_name(name);
         if let Some(wait) = wait {
             wait.await;
-            let found = {
-                let state = self.lock();
-                let directory = state.known(dir)?.directory.as_ref()?;
-                directory
-                    .get(name)
-                    .filter(|named| state.attr_valid(named.fid))
-            };
-            return found.map(|named| Ok(named.fid));
+            return self.found_in_cache(dir, name).map(Ok);
         }
         let plan = self.plan_batch(dir, name)?;
-        Some(self.run_batch(plan, name).await)
+        Some(self.run_batch(plan).await)
     }
 
     fn plan_batch(&self, dir: Fid, name: &Name) -> Option<Plan> {
@@ -85,10 +170,6 @@ impl Client {
         }
         let mark = state.mark(dir);
         state.handles.dir(handle)?.statahead.started(&names);
-        bump(&self.0.stats.statahead_batches);
-        let count = names.len() as u64;
-        let counter = &self.0.stats.statahead_entries;
-        counter.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
         Some(Plan {
             handle,
             mark,
@@ -96,40 +177,47 @@ impl Client {
         })
     }
 
-    async fn run_batch(&self, plan: Plan, name: &Name) -> Result<Fid, FsError> {
+    /// What the first name of the plan leads to.
+    async fn run_batch(&self, plan: Plan) -> Result<Fid, FsError> {
         let Plan {
             handle,
             mark,
             names,
         } = plan;
+        let found = self.ask_names(mark, &names).await;
+        let mut state = self.lock();
+        if let Some(open) = state.handles.dir(handle) {
+            open.statahead.ended(&names);
+        }
+        found.into_iter().next().unwrap_or(Err(FsError::TryAgain))
+    }
+
+    /// What each of the names leads to, asked in one message.
+    async fn ask_names(&self, mark: Mark, names: &[Name]) -> Vec<Result<Fid, FsError>> {
+        let shared = &self.0;
+        bump(&shared.stats.statahead_batches);
+        let counter = &shared.stats.statahead_entries;
+        counter.fetch_add(names.len() as u64, Ordering::Relaxed);
         let lookup = |name: &Name| Request::Lookup {
             dir: mark.dir,
             name: name.clone(),
         };
         let requests = names.iter().map(lookup).collect();
-        let shared = &self.0;
         let replies = shared
             .cluster
             .mdt_batch(&shared.stats, requests, Urgency::Ordinary)
             .await;
-        let mut wanted = Err(FsError::TryAgain);
-        if let Ok(replies) = replies {
-            for (asked, reply) in names.iter().zip(replies) {
-                let taken = reply.and_then(|reply: Reply| self.take_lookup(mark, asked, reply));
-                if asked == name {
-                    wanted = taken;
-                }
-            }
+        let take = |(name, reply): (&Name, Result<Reply, FsError>)| {
+            reply.and_then(|reply| self.take_lookup(mark, name, reply))
+        };
+        match replies {
+            Ok(replies) => names.iter().zip(replies).map(take).collect(),
+            Err(error) => vec![Err(error); names.len()],
         }
-        let mut state = self.lock();
-        if let Some(open) = state.handles.dir(handle) {
-            open.statahead.ended(&names);
-        }
-        wanted
     }
 }
 
-fn cookie_of(state: &crate::cache::State, dir: Fid, name: &Name) -> Option<u64> {
+fn cookie_of(state: &State, dir: Fid, name: &Name) -> Option<u64> {
     let named = state.known(dir)?.directory.as_ref()?.get(name)?;
     (named.cookie != 0).then_some(named.cookie)
 }

@@ -13,6 +13,7 @@
 mod batch;
 pub(crate) mod files;
 mod reading;
+pub(crate) mod series;
 pub(crate) mod tree;
 pub(crate) mod walking;
 
