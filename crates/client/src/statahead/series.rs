@@ -46,7 +46,7 @@ pub(crate) struct Guess {
 pub(crate) struct Foresight {
     /// It was fetched ahead.
     pub hit: bool,
-    /// To ask for now; where the name is not at hand, with itself first.
+    /// What to ask for; where the name is not at hand, with itself first.
     pub guess: Option<Guess>,
 }
 
