@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use base::Fid;
-use client::{Mounted, params, stats::Snapshot};
+use client::{Mounted, WalkReport, params, stats::Snapshot};
 use fuse::kernel::Mount;
 use fuse::kernel::mount::{DeviceNumber, mounts, resolve};
 use fuse::translate::FileSystem;
@@ -29,6 +29,8 @@ pub enum Question {
     Status,
     /// Counters.
     Stats,
+    /// What is fetched ahead, walk by walk.
+    Walks,
     /// Counters to zero.
     Clear,
     /// All tunables.
@@ -68,6 +70,8 @@ pub enum Answer {
     Status(Status),
     /// To [`Question::Stats`].
     Stats(Box<Snapshot>),
+    /// To [`Question::Walks`].
+    Walks(Vec<WalkReport>),
     /// To [`Question::ListParams`].
     Params(Vec<ParamValue>),
     /// To [`Question::PathOf`].
@@ -259,6 +263,7 @@ fn answer(question: Question, served: &Served) -> Answer {
             parked: served.files.parked(),
         }),
         Question::Stats => Answer::Stats(Box::new(client.stats())),
+        Question::Walks => Answer::Walks(client.walks()),
         Question::Clear => {
             client.counters().clear();
             Answer::Done

@@ -8,6 +8,7 @@ use wire::mdt::{Access, OpenHandle};
 use crate::io::failures::Told;
 use crate::io::readahead::{ReadAhead, WINDOW_BYTES_MAX};
 use crate::statahead::Statahead;
+use crate::statahead::report::WalkReport;
 
 /// An open file or directory, as the kernel names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -97,6 +98,12 @@ impl Handles {
             self.dir_by_fid.remove(&handle.fid);
         }
         Some(handle)
+    }
+
+    /// What is fetched ahead of those who read directories.
+    pub fn walks(&self) -> impl Iterator<Item = WalkReport> {
+        let dirs = self.dirs.values();
+        dirs.map(|open| open.statahead.report(open.fid))
     }
 
     /// A handle open on the directory.

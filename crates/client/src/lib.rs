@@ -29,4 +29,5 @@ pub use handles::HandleId;
 pub use io::read::ReadData;
 pub use io::write::WriteWish;
 pub use mount::{MountConfig, MountError, Mounted};
+pub use statahead::report::{Pattern, WalkReport};
 pub use statahead::tree::TreePart;

@@ -331,8 +331,19 @@ impl Cluster {
 
     /// Counters of mount `number`.
     pub fn stats(&self, number: usize) -> serde_json::Value {
+        self.told(number, &["stats", "--json"])
+    }
+
+    /// What mount `number` has fetched ahead, walk by walk.
+    pub fn walks(&self, number: usize) -> Vec<serde_json::Value> {
+        let told = self.told(number, &["stats", "--walks", "--json"]);
+        told.as_array().cloned().unwrap_or_default()
+    }
+
+    /// What a verb says of mount `number`, as JSON.
+    fn told(&self, number: usize, verb: &[&str]) -> serde_json::Value {
         let output = Command::new(glint())
-            .args(["stats", "--json"])
+            .args(verb)
             .arg(self.root(number))
             .output()
             .expect("glint runs");
@@ -341,7 +352,7 @@ impl Cluster {
             "{}",
             String::from_utf8_lossy(&output.stderr)
         );
-        serde_json::from_slice(&output.stdout).expect("stats are JSON")
+        serde_json::from_slice(&output.stdout).expect("it says JSON")
     }
 
     /// Requests that mount `number` sends during `work`, but for those about free space: programs ask

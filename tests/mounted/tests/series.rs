@@ -49,6 +49,18 @@ fn names_in_order_come_many_at_a_time() {
     }
     assert_eq!(counted(&cluster, cold, "statahead_fname_total"), 2);
     assert_eq!(counted(&cluster, cold, "statahead_wrong"), 0);
+    for walk in cluster.walks(cold) {
+        println!("{walk}");
+        let (pattern, of) = match walk["dir"].as_str().unwrap() {
+            "/plain" => ("fname", FILES),
+            _ => ("stride", FILES.div_ceil(7)),
+        };
+        assert_eq!(
+            (&walk["pattern"], &walk["missed"]),
+            (&pattern.into(), &3.into())
+        );
+        assert_eq!(walk["used"], of - 4);
+    }
 }
 
 #[test]

@@ -77,6 +77,30 @@ fn a_cold_walk_costs_requests_by_its_size_and_not_by_its_directories() {
 }
 
 #[test]
+fn of_each_walk_it_is_told_what_was_fetched_and_used() {
+    let (cluster, cold) = with_tree();
+    let root = cluster.root(cold);
+    cluster.timed("a walk", || run(root, "find . -uid 1"));
+    let walks = cluster.walks(cold);
+    println!("{walks:?}");
+    let [walk] = &walks[..] else {
+        panic!("one walk");
+    };
+    assert_eq!(
+        (&walk["pattern"], &walk["dir"]),
+        (&"dfs".into(), &"/".into())
+    );
+    assert_eq!(walk["ended"], false);
+    let number = |key: &str| walk[key].as_u64().unwrap();
+    assert_eq!(number("fetched"), DIRECTORIES - 1);
+    assert_eq!(
+        (number("used"), number("bytes_unused")),
+        (DIRECTORIES - 1, 0)
+    );
+    assert!(number("requests") <= 4);
+}
+
+#[test]
 fn what_was_fetched_on_demand_is_walked_for_nothing() {
     let (cluster, cold) = with_tree();
     let root = cluster.root(cold);

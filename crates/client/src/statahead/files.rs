@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use base::{Fid, Tick};
 
+use super::report::{Pattern, WalkReport};
+
 /// Streams remembered. Beyond: the one that was begun first is forgotten.
 const STREAMS_MAX: usize = 8;
 /// Directories remembered with the file read last. Beyond: the first of them is forgotten.
@@ -59,6 +61,8 @@ pub(crate) struct Files {
 #[derive(Debug)]
 struct Stream {
     id: StreamId,
+    /// The outermost directory where it was begun.
+    root: Fid,
     /// Up to where files were asked for: directories below each other, outermost first.
     at: Vec<Spot>,
     bytes_max: u64,
@@ -69,6 +73,18 @@ struct Stream {
     read: u32,
     wrong: u8,
     seen: Tick,
+    total: Total,
+}
+
+/// What a stream has done in all.
+#[derive(Debug, Default, Clone, Copy)]
+struct Total {
+    asks: u64,
+    files: u64,
+    read: u64,
+    turns: u64,
+    bytes: u64,
+    bytes_read: u64,
 }
 
 impl Files {
@@ -110,6 +126,7 @@ impl Files {
         }
         let mut stream = Stream {
             id: StreamId(self.last),
+            root: at.first()?.dir,
             at: Vec::new(),
             bytes_max: 0,
             ahead: 0,
@@ -117,6 +134,7 @@ impl Files {
             read: 0,
             wrong: 0,
             seen: now,
+            total: Total::default(),
         };
         stream.begin(at, now);
         self.streams.push_back(stream);
@@ -128,6 +146,8 @@ impl Files {
         if let Some(stream) = self.stream(id) {
             stream.seen = now;
             stream.read += 1;
+            stream.total.read += 1;
+            stream.total.bytes_read += bytes;
             stream.ahead = stream.ahead.saturating_sub(bytes);
         }
     }
@@ -150,6 +170,9 @@ impl Files {
     pub fn asked(&mut self, id: StreamId, files: u32, bytes: u64, at: Vec<Spot>) {
         if let Some(stream) = self.stream(id) {
             stream.asked += files;
+            stream.total.asks += 1;
+            stream.total.files += u64::from(files);
+            stream.total.bytes += bytes;
             stream.ahead += bytes;
             stream.at = at;
         }
@@ -159,8 +182,14 @@ impl Files {
     pub fn refused(&mut self, id: StreamId, bytes: u64) {
         if let Some(stream) = self.stream(id) {
             stream.asked = stream.asked.saturating_sub(1);
+            stream.total.files -= 1;
+            stream.total.bytes -= bytes;
             stream.ahead = stream.ahead.saturating_sub(bytes);
         }
+    }
+
+    pub fn reports(&self) -> impl Iterator<Item = WalkReport> {
+        self.streams.iter().map(Stream::report)
     }
 
     fn stream(&mut self, id: StreamId) -> Option<&mut Stream> {
@@ -174,6 +203,23 @@ impl Stream {
         self.bytes_max = AHEAD_BYTES_FIRST >> self.wrong;
         (self.ahead, self.asked, self.read) = (0, 0, 0);
         self.seen = now;
+        self.total.turns += 1;
+    }
+
+    fn report(&self) -> WalkReport {
+        let total = &self.total;
+        WalkReport {
+            pattern: Pattern::Files,
+            dir: self.root,
+            requests: total.asks,
+            fetched: total.files,
+            used: total.read,
+            missed: total.turns,
+            window: self.bytes_max,
+            bytes: total.bytes,
+            bytes_unused: total.bytes.saturating_sub(total.bytes_read),
+            ended: self.wrong >= WRONG_MAX,
+        }
     }
 }
 

@@ -13,13 +13,16 @@
 mod batch;
 pub(crate) mod files;
 mod reading;
+pub(crate) mod report;
 pub(crate) mod series;
 pub(crate) mod tree;
 pub(crate) mod walking;
 
-use base::Name;
 use base::limits::PAGE_ENTRIES_MAX;
+use base::{Fid, Name};
 
+use self::report::{Pattern, WalkReport};
+use self::tree::ENTRY_BYTES;
 use crate::executor::{Oneshot, WaitList};
 
 /// Entries of the first page.
@@ -57,6 +60,9 @@ pub(crate) struct Statahead {
     misses: u64,
     wrong: bool,
     in_flight: Vec<Name>,
+    /// In all: pages and batches, and entries in them.
+    requests: u64,
+    fetched: u64,
 }
 
 impl std::fmt::Debug for Statahead {
@@ -101,6 +107,8 @@ impl Statahead {
     pub fn page_wanted(&mut self, cookie: u64, window: u32, buffer: u32) -> Fetch {
         let fetch = self.next_page(cookie, window, buffer);
         self.fetching = Some(cookie);
+        self.requests += 1;
+        self.fetched += u64::from(fetch.attrs);
         fetch
     }
 
@@ -186,6 +194,23 @@ impl Statahead {
     /// These names are being fetched.
     pub fn started(&mut self, names: &[Name]) {
         self.in_flight.extend_from_slice(names);
+        self.requests += 1;
+        self.fetched += names.len() as u64;
+    }
+
+    pub fn report(&self, dir: Fid) -> WalkReport {
+        WalkReport {
+            pattern: Pattern::List,
+            dir,
+            requests: self.requests,
+            fetched: self.fetched,
+            used: self.hits,
+            missed: self.misses,
+            window: u64::from(self.page.max(self.window)),
+            bytes: self.fetched * ENTRY_BYTES,
+            bytes_unused: self.fetched.saturating_sub(self.hits) * ENTRY_BYTES,
+            ended: self.wrong,
+        }
     }
 
     /// They came, or will not come.

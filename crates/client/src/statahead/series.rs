@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use base::{Fid, Name, Tick};
 
+use super::report::{Pattern, WalkReport};
+use super::tree::ENTRY_BYTES;
 use crate::executor::{Oneshot, WaitList};
 
 /// Series remembered. Beyond: the one asked for longest ago is forgotten.
@@ -86,6 +88,11 @@ struct Series {
     seen: Tick,
     in_flight: Vec<Name>,
     waiters: WaitList,
+    /// In all: guesses, names in them, and of these asked for.
+    guesses: u64,
+    guessed: u64,
+    used: u64,
+    missed: u64,
 }
 
 impl AllSeries {
@@ -117,6 +124,8 @@ impl AllSeries {
         };
         series.seen = now;
         let hit = at_hand && series.window > 0 && numbered.number <= series.asked;
+        series.used += u64::from(hit);
+        series.missed += u64::from(!at_hand);
         let guess = series.step_to(&numbered, at_hand, window);
         self.series.push_back(series);
         Foresight { hit, guess }
@@ -151,7 +160,17 @@ impl AllSeries {
             seen: now,
             in_flight: Vec::new(),
             waiters: WaitList::default(),
+            guesses: 0,
+            guessed: 0,
+            used: 0,
+            missed: 0,
         });
+    }
+
+    pub fn reports(&self) -> impl Iterator<Item = WalkReport> {
+        // The others are names that nothing followed yet.
+        let fetched_ahead = |one: &&Series| one.guesses > 0;
+        self.series.iter().filter(fetched_ahead).map(Series::report)
     }
 
     /// `name` is on its way: wait for it.
@@ -257,11 +276,31 @@ impl Series {
         let names: Vec<Name> = numbers.map_while(|number| self.name(number)).collect();
         self.asked = first + (names.len() as u64).saturating_sub(1) * self.step;
         self.in_flight.extend_from_slice(&names);
+        self.guesses += 1;
+        self.guessed += names.len() as u64 - u64::from(!at_hand && !names.is_empty());
         (!names.is_empty()).then_some(Guess {
             series: self.id,
             is_first,
             names,
         })
+    }
+
+    fn report(&self) -> WalkReport {
+        WalkReport {
+            pattern: match self.step {
+                0 | 1 => Pattern::Fname,
+                _ => Pattern::Stride,
+            },
+            dir: self.dir,
+            requests: self.guesses,
+            fetched: self.guessed,
+            used: self.used,
+            missed: self.missed,
+            window: u64::from(self.window),
+            bytes: self.guessed * ENTRY_BYTES,
+            bytes_unused: self.guessed.saturating_sub(self.used) * ENTRY_BYTES,
+            ended: self.wrong >= WRONG_MAX,
+        }
     }
 
     fn name(&self, number: u64) -> Option<Name> {

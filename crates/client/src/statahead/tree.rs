@@ -16,6 +16,7 @@ use base::limits::WALK_BYTES_MAX;
 use base::{Fid, Tick};
 use wire::mdt::{WalkLevel, WalkOrder};
 
+use super::report::{Pattern, WalkReport};
 use crate::executor::{Oneshot, WaitList};
 
 /// Walks remembered. Beyond: the one that was begun first is forgotten.
@@ -27,7 +28,7 @@ const STRETCH_BYTES_FIRST: u32 = 64 << 10;
 /// How much larger each next stretch is.
 const GROWTH: u32 = 4;
 /// About how many bytes an entry takes in an answer.
-const ENTRY_BYTES: u64 = 170;
+pub(super) const ENTRY_BYTES: u64 = 170;
 /// Turns in a row after which most of what came had not been read, before a walk is not followed
 /// any more.
 const WRONG_MAX: u8 = 3;
@@ -126,6 +127,18 @@ struct Walk {
     wrong: u8,
     seen: Tick,
     waiters: WaitList,
+    total: Total,
+}
+
+/// What a walk has done in all.
+#[derive(Debug, Default, Clone, Copy)]
+struct Total {
+    stretches: u64,
+    directories: u64,
+    read: u64,
+    missed: u64,
+    entries: u64,
+    entries_read: u64,
 }
 
 impl Trees {
@@ -188,6 +201,7 @@ impl Trees {
             wrong: 0,
             seen: now,
             waiters: WaitList::default(),
+            total: Total::default(),
         };
         let stretch = walk.ask(0);
         self.walks.push_back(walk);
@@ -199,6 +213,8 @@ impl Trees {
         let walk = self.walk(id)?;
         (walk.seen, walk.strays) = (now, 0);
         walk.read += 1;
+        walk.total.read += 1;
+        walk.total.entries_read += entries;
         walk.ahead = walk.ahead.saturating_sub(entries);
         // The first was asked for; those after it are what the walk guessed.
         let guessed_right = walk.read > 1 && walk.wrong < WRONG_MAX;
@@ -221,6 +237,8 @@ impl Trees {
             return;
         };
         walk.waiters.wake_all();
+        walk.total.directories += u64::from(came.directories);
+        walk.total.entries += came.entries;
         if !walk.ends(stretch) {
             return;
         }
@@ -254,6 +272,10 @@ impl Trees {
         self.walks.iter().any(lists)
     }
 
+    pub fn reports(&self) -> impl Iterator<Item = WalkReport> {
+        self.walks.iter().map(Walk::report)
+    }
+
     fn walk(&mut self, id: WalkId) -> Option<&mut Walk> {
         self.walks.iter_mut().find(|walk| walk.id == id)
     }
@@ -261,6 +283,7 @@ impl Trees {
 
 impl Walk {
     fn missed(&mut self, levels: &[WalkLevel], here: WalkLevel, last_chain: &mut u64) -> Step {
+        self.total.missed += 1;
         if self.wrong >= WRONG_MAX {
             return Step::Alone;
         }
@@ -346,6 +369,25 @@ impl Walk {
         })
     }
 
+    fn report(&self) -> WalkReport {
+        let total = &self.total;
+        WalkReport {
+            pattern: match self.order {
+                WalkOrder::Cookie => Pattern::Dfs,
+                WalkOrder::Name => Pattern::DfsName,
+            },
+            dir: self.root,
+            requests: total.stretches,
+            fetched: total.directories,
+            used: total.read,
+            missed: total.missed,
+            window: u64::from(self.bytes),
+            bytes: total.entries * ENTRY_BYTES,
+            bytes_unused: total.entries.saturating_sub(total.entries_read) * ENTRY_BYTES,
+            ended: self.wrong >= WRONG_MAX,
+        }
+    }
+
     fn larger(&self) -> u32 {
         (self.bytes * GROWTH).min(WALK_BYTES_MAX as u32)
     }
@@ -357,6 +399,7 @@ impl Walk {
         };
         self.in_flight += 1;
         self.asked += 1;
+        self.total.stretches += 1;
         self.bytes_in_flight += u64::from(self.bytes);
         Stretch {
             walk: self.id,

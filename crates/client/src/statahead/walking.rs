@@ -132,7 +132,10 @@ impl Client {
         if was_listed || !is_listed {
             return None;
         }
-        self.lock().inode(dir).directory().ahead = walk;
+        // Of its later pages the first may have been read already.
+        if from == 0 {
+            self.lock().inode(dir).directory().ahead = walk;
+        }
         Some(count)
     }
 
