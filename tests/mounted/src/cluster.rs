@@ -355,6 +355,15 @@ impl Cluster {
         serde_json::from_slice(&output.stdout).expect("it says JSON")
     }
 
+    /// Sets a tunable of mount `number`.
+    pub fn set_param(&self, number: usize, name: &str, value: u64) {
+        let assignment = format!("llite.*.{name}={value}");
+        let mut set = Command::new(glint());
+        set.args(["param", "set", &assignment, "--mount"]);
+        let status = set.arg(self.root(number)).status().expect("glint runs");
+        assert!(status.success(), "{assignment}");
+    }
+
     /// Requests that mount `number` sends during `work`, but for those about free space: programs ask
     /// for that by the way, and the answer is kept for a moment only.
     pub fn requests(&self, number: usize, what: &str, work: impl FnOnce()) -> u64 {

@@ -10,19 +10,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use mounted::{Cluster, glint};
+use mounted::Cluster;
 
 const FILES: usize = 40;
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// What a mount says then.
 const BY_MDT: &str = "Mdt evicted this mount";
-
-/// What is written stays in the mount until somebody wants it.
-fn hold_back_writes(mount: &Path) {
-    let mut param = Command::new(glint());
-    param.args(["param", "set", "llite.*.dirty_age_ms=60000"]);
-    assert!(param.arg("--mount").arg(mount).status().unwrap().success());
-}
 
 fn names(dir: &Path) -> Vec<String> {
     let listed = fs::read_dir(dir).unwrap();
@@ -37,7 +30,8 @@ fn names(dir: &Path) -> Vec<String> {
 fn others_go_on_without_a_mount_that_hangs_and_it_comes_back() {
     let mut cluster = Cluster::that_evicts_after(TIMEOUT, 2);
     let (one, two) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
-    hold_back_writes(&one);
+    // What is written stays in the mount until somebody wants it.
+    cluster.set_param(0, "dirty_age_ms", 60_000);
     let writer = cluster.timed("preparing", || {
         fs::create_dir(one.join("dir")).unwrap();
         for name in ["written", "read", "removed"] {

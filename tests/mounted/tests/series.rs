@@ -109,12 +109,7 @@ fn a_name_that_was_not_there_when_it_was_guessed_is_seen_when_it_is_made() {
 fn names_in_no_order_cost_what_they_do_without() {
     let (mut cluster, cold) = with_files(&["dir"], |n| format!("file{n}"));
     let without = cluster.mount();
-    let point = cluster.root(without).to_owned();
-    let set = std::process::Command::new(mounted::glint())
-        .args(["param", "set", "llite.*.statahead_fname_max=0", "--mount"])
-        .arg(point)
-        .status();
-    assert!(set.unwrap().success());
+    cluster.set_param(without, "statahead_fname_max", 0);
     // A step that is coprime to the number of files, and too large to be believed.
     let shuffled = || (0..FILES).map(|n| format!("file{}", n * 613 % FILES));
     let [with, without] = [cold, without].map(|mount| {

@@ -6,7 +6,6 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::thread;
 
 use base::{Rng, SeededRng};
@@ -80,9 +79,7 @@ fn who_reads_in_no_order_pays_no_more_than_without_prefetch() {
         let (cluster, cold) = with_files();
         let root = cluster.root(cold).to_path_buf();
         if off {
-            let mut param = Command::new(glint());
-            param.args(["param", "set", "llite.*.statahead_bytes_max=0", "--mount"]);
-            assert!(param.arg(&root).status().unwrap().success());
+            cluster.set_param(cold, "statahead_bytes_max", 0);
         }
         let mut rng = SeededRng::new(11);
         counts.push(cluster.requests(cold, "files in no order", || {

@@ -124,9 +124,7 @@ fn who_reads_directories_in_no_order_pays_no_more_than_without_prefetch() {
     for off in [true, false] {
         let (cluster, cold) = with_tree();
         if off {
-            let mut param = Command::new(glint());
-            param.args(["param", "set", "llite.*.statahead_tree_max=0", "--mount"]);
-            assert!(param.arg(cluster.root(cold)).status().unwrap().success());
+            cluster.set_param(cold, "statahead_tree_max", 0);
         }
         let mut rng = SeededRng::new(7);
         let read = || {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, ReadDir};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -110,6 +111,52 @@ fn an_unmount_ends_walks_that_nobody_goes_on_with() {
     cluster.timed("a part", || walk(&mut listing, 3));
     drop(listing);
     cluster.unmount(cold);
+}
+
+/// What a mount has asked servers, each question of a message.
+fn questions(cluster: &Cluster, mount: usize) -> u64 {
+    let stats = cluster.stats(mount);
+    let kinds = stats["requests"].as_object().unwrap();
+    kinds.values().map(|count| count.as_u64().unwrap()).sum()
+}
+
+#[test]
+fn who_lists_what_others_write_to_pays_no_more_than_without_prefetch() {
+    const WRITTEN: u64 = 300;
+    let mut counts = Vec::new();
+    for prefetch in [true, false] {
+        let mut cluster = Cluster::with_mounts(1);
+        let dir = cluster.root(0).join("dir");
+        let mut writers: Vec<File> = cluster.timed("making files", || {
+            fs::create_dir(&dir).unwrap();
+            let make = |number| File::create(file(&dir, number as usize)).unwrap();
+            (0..WRITTEN).map(make).collect()
+        });
+        let reader = cluster.mount();
+        if !prefetch {
+            cluster.set_param(reader, "statahead_max", 0);
+        }
+        let dir = cluster.root(reader).join("dir");
+        let mut written = 0;
+        let before = questions(&cluster, reader);
+        cluster.timed("listings", || {
+            for round in 0..5u64 {
+                for (number, writer) in writers.iter_mut().enumerate() {
+                    let bytes = vec![7; (round * number as u64) as usize % 1000];
+                    writer.write_all(&bytes).unwrap();
+                    written += bytes.len() as u64;
+                }
+                let sizes = fs::read_dir(&dir).unwrap();
+                let sizes = sizes.map(|entry| entry.unwrap().metadata().unwrap().len());
+                assert_eq!(sizes.sum::<u64>(), written, "round {round}");
+            }
+        });
+        counts.push(questions(&cluster, reader) - before);
+    }
+    let [with, without] = counts[..] else {
+        panic!("two");
+    };
+    assert!(with <= without + without / 20, "{with}, {without} without");
 }
 
 #[test]

@@ -186,8 +186,11 @@ impl Client {
         } = plan;
         let found = self.ask_names(mark, &names).await;
         let mut state = self.lock();
+        // The first is needed in any case.
+        let ahead = found.iter().skip(1).flatten();
+        let kept = ahead.filter(|fid| state.attr_valid(**fid)).count();
         if let Some(open) = state.handles.dir(handle) {
-            open.statahead.ended(&names);
+            open.statahead.ended(&names, kept + 1);
         }
         found.into_iter().next().unwrap_or(Err(FsError::TryAgain))
     }

@@ -45,6 +45,9 @@ pub(crate) struct Fetch {
     pub attrs: u32,
 }
 
+/// Batches in a row of which most could not be kept, before there are no more.
+const USELESS_MAX: u8 = 2;
+
 /// One open directory's walk.
 #[derive(Default)]
 pub(crate) struct Statahead {
@@ -59,6 +62,7 @@ pub(crate) struct Statahead {
     hits: u64,
     misses: u64,
     wrong: bool,
+    useless: u8,
     in_flight: Vec<Name>,
     /// In all: pages and batches, and entries in them.
     requests: u64,
@@ -213,10 +217,18 @@ impl Statahead {
         }
     }
 
-    /// They came, or will not come.
-    pub fn ended(&mut self, names: &[Name]) {
+    /// They came, or will not come; `kept` of them can be used later. What others write to cannot:
+    /// it has to be asked for anew each time.
+    pub fn ended(&mut self, names: &[Name], kept: usize) {
         self.in_flight.retain(|name| !names.contains(name));
         self.waiters.wake_all();
+        if 2 * kept >= names.len() {
+            self.useless = 0;
+            return;
+        }
+        self.window /= 2;
+        self.useless += 1;
+        self.wrong |= self.useless >= USELESS_MAX;
     }
 
     /// `name` is being fetched: wait for it.
@@ -276,6 +288,22 @@ mod tests {
         assert!(walk.is_wrong());
         assert_eq!(walk.miss(1000, 8, 64), 0);
         assert_eq!(walk.miss(1001, 8, 64), 0);
+    }
+
+    #[test]
+    fn batches_of_what_others_write_to_end_soon() {
+        let name = |n: u64| Name::try_from(&*format!("f{n}")).expect("valid");
+        let names: Vec<Name> = (0..8).map(name).collect();
+        let mut walk = Statahead::new();
+        let mut batches = 0;
+        for n in 1..100 {
+            if walk.miss(n, 8, 64) > 0 {
+                batches += 1;
+                walk.started(&names);
+                walk.ended(&names, if batches == 1 { 7 } else { 3 });
+            }
+        }
+        assert_eq!((batches, walk.is_wrong()), (3, true));
     }
 
     #[test]
