@@ -20,6 +20,7 @@ use fuse::kernel::mount::{DeviceNumber, mounts, resolve};
 use fuse::translate::FileSystem;
 use nix::sys::socket::{Shutdown, shutdown};
 use serde::{Deserialize, Serialize};
+use wire::SizeState;
 use wire::mdt::WalkLevel;
 
 /// What is asked of a mount.
@@ -45,6 +46,11 @@ pub enum Question {
     /// A path of a FID.
     PathOf {
         /// The FID.
+        fid: u64,
+    },
+    /// What the MDT knows of a file's size.
+    SizeOnMdt {
+        /// Its FID.
         fid: u64,
     },
     /// Make everything durable.
@@ -76,6 +82,15 @@ pub enum Answer {
     Params(Vec<ParamValue>),
     /// To [`Question::PathOf`].
     Path(String),
+    /// To [`Question::SizeOnMdt`].
+    SizeOnMdt {
+        /// It is exact.
+        exact: bool,
+        /// Bytes.
+        size: u64,
+        /// Units of 512 bytes.
+        blocks: u64,
+    },
     /// To [`Question::PrefetchTree`].
     Tree {
         /// Directories fetched.
@@ -271,6 +286,7 @@ fn answer(question: Question, served: &Served) -> Answer {
         Question::ListParams => Answer::Params(list_params(&fsname, client.params())),
         Question::SetParam { name, value } => done(client.params().set(&name, value)),
         Question::PathOf { fid } => path_of(client, fid),
+        Question::SizeOnMdt { fid } => size_on_mdt(client, Fid(fid)),
         Question::Sync => {
             let synced = client::executor::block_on(async move { client.sync().await });
             done(synced.map_err(|error| error.to_string()))
@@ -305,6 +321,18 @@ fn prefetch_tree(client: client::Client, levels: Vec<WalkLevel>) -> Answer {
             directories: u64::from(part.directories),
             entries: part.entries,
             next: part.next,
+        },
+        Err(error) => Answer::Failed(error.to_string()),
+    }
+}
+
+fn size_on_mdt(client: client::Client, fid: Fid) -> Answer {
+    let known = async move { client.size_on_mdt(fid).await };
+    match client::executor::block_on(known) {
+        Ok(attr) => Answer::SizeOnMdt {
+            exact: attr.size_state == SizeState::Strict,
+            size: attr.size,
+            blocks: attr.blocks,
         },
         Err(error) => Answer::Failed(error.to_string()),
     }

@@ -22,6 +22,8 @@ pub struct MountWish {
     pub allow_other: bool,
     /// Nothing is written.
     pub read_only: bool,
+    /// Sizes of files that are written to elsewhere may be old.
+    pub lazy_size: bool,
     /// The kernel to act as if under.
     pub kernel: KernelLevel,
 }
@@ -44,8 +46,10 @@ impl Mounting {
     ) -> Result<Mounting, String> {
         let gate = Arc::new(Gate::default());
         let mounted = Mounted::join(config, gate.clone(), clock).map_err(|e| e.to_string())?;
+        let params = mounted.client().params();
+        params.set("lazy_size", u64::from(wish.lazy_size))?;
         if let Some(bytes) = memory::limit() {
-            fit(mounted.client().params(), bytes);
+            fit(params, bytes);
         }
         let files = FileSystem::new(gate.clone()).map_err(|error| error.to_string())?;
         files.serve(mounted.client().clone());

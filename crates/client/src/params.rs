@@ -53,6 +53,8 @@ params! {
         "Entries a walk that stats in order starts with; doubles on hits.";
     batch_max = 256, 1, 4096,
         "Requests in one message; 1: no batches.";
+    lazy_size = 0, 0, 1,
+        "1: who asks for the size of a file that is open for writing elsewhere is told the MDT's, as of when it was closed last (mount -o lazysize).";
     dirty_max = 256 << 20, 1 << 20, 1 << 40,
         "Bytes written and not yet sent; beyond, writers wait. At the start no more than an eighth of memory.";
     dirty_age_ms = 1000, 10, 60_000,

@@ -23,6 +23,9 @@ pub enum Fs {
     Path2fid(OfPath),
     /// A path of a file, from the mount point.
     Fid2path(Fid2path),
+    /// The size that the MDT knows of a file, and whether it is exact: it is, unless somebody has
+    /// the file open for writing or closed it within the last second or so.
+    Getsom(OfPath),
     /// Make everything that was done through the mount durable.
     Sync(OfPath),
     /// Fetch what will be needed soon, in few long requests: of directories all names and
@@ -59,6 +62,7 @@ impl Fs {
             Fs::Stat(of) => stat(&of),
             Fs::Path2fid(of) => path2fid(&of),
             Fs::Fid2path(of) => fid2path(&of),
+            Fs::Getsom(of) => getsom(&of),
             Fs::Sync(of) => sync(&of.path),
             Fs::Prefetch(what) => what.run(),
         }
@@ -165,6 +169,44 @@ fn path2fid(of: &OfPath) -> Result<(), String> {
         return say_json(&serde_json::json!({ "fid": fid }));
     }
     say(fid);
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct SizeOnMdt {
+    exact: bool,
+    bytes: u64,
+    bytes_stored: u64,
+}
+
+fn getsom(of: &OfPath) -> Result<(), String> {
+    let fid = metadata(&of.path)?.ino();
+    let answer = ask(&of.path, &Question::SizeOnMdt { fid })?;
+    let Answer::SizeOnMdt {
+        exact,
+        size,
+        blocks,
+    } = answer
+    else {
+        return Err("the mount answered something else".to_owned());
+    };
+    let known = SizeOnMdt {
+        exact,
+        bytes: size,
+        bytes_stored: blocks * 512,
+    };
+    if of.json {
+        return say_json(&known);
+    }
+    say(format!(
+        "bytes  {} ({} stored)\nexact  {}",
+        known.bytes,
+        known.bytes_stored,
+        match exact {
+            true => "yes",
+            false => "no: it is, or was just now, open for writing",
+        }
+    ));
     Ok(())
 }
 

@@ -37,6 +37,7 @@ pub struct MountVerb {
     key: Option<PathBuf>,
     /// Options, separated by commas: hard (default: calls wait for servers that are away), soft and
     /// timeout=SECONDS (they fail with EIO after 30 s, or that long), ro, allow_other,
+    /// lazysize (sizes of files that are open for writing elsewhere may be old, and cost less),
     /// kernel=5.14|6.1 (use no more of the kernel than these have).
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<MountOption>,
@@ -58,6 +59,7 @@ pub enum MountOption {
     Timeout(Duration),
     ReadOnly(bool),
     AllowOther,
+    LazySize,
     Kernel(KernelLevel),
     /// Every frame takes this much longer for a round trip: for measurements.
     Delay(Duration),
@@ -78,6 +80,7 @@ impl FromStr for MountOption {
             ("ro", "") => MountOption::ReadOnly(true),
             ("rw", "") => MountOption::ReadOnly(false),
             ("allow_other", "") => MountOption::AllowOther,
+            ("lazysize", "") => MountOption::LazySize,
             ("kernel", "5.14") => MountOption::Kernel(KernelLevel::Linux5_14),
             ("kernel", "6.1") => MountOption::Kernel(KernelLevel::Linux6_1),
             ("delay", time) => {
@@ -86,7 +89,7 @@ impl FromStr for MountOption {
             }
             _ => {
                 return Err(
-                    "there are hard, soft, timeout=SECONDS, ro, rw, allow_other, \
+                    "there are hard, soft, timeout=SECONDS, ro, rw, allow_other, lazysize, \
                             kernel=5.14 and kernel=6.1"
                         .to_owned(),
                 );
@@ -102,6 +105,7 @@ pub struct Options {
     pub delay: Option<Arc<Link>>,
     read_only: bool,
     allow_other: bool,
+    lazy_size: bool,
     kernel: KernelLevel,
 }
 
@@ -113,6 +117,7 @@ impl Options {
             delay: None,
             read_only: false,
             allow_other: nix::unistd::geteuid().is_root(),
+            lazy_size: false,
             kernel: KernelLevel::Running,
         };
         let (mut soft, mut timeout) = (false, Duration::from_secs(30));
@@ -123,6 +128,7 @@ impl Options {
                 MountOption::Timeout(time) => timeout = *time,
                 MountOption::ReadOnly(only) => options.read_only = *only,
                 MountOption::AllowOther => options.allow_other = true,
+                MountOption::LazySize => options.lazy_size = true,
                 MountOption::Kernel(level) => options.kernel = *level,
                 MountOption::Delay(time) => options.delay = Some(Link::new(*time, None)),
             }
@@ -139,6 +145,7 @@ impl Options {
             point,
             allow_other: self.allow_other,
             read_only: self.read_only,
+            lazy_size: self.lazy_size,
             kernel: self.kernel,
         }
     }

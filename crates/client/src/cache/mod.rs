@@ -397,6 +397,17 @@ impl State {
         (attr.size_state == SizeState::Strict).then_some(attr)
     }
 
+    /// The attributes with the size as the MDT has it, which may be old. Not for who has it open
+    /// here: what the kernel takes for the end of file is where reading ends.
+    pub fn known_lazily(&self, fid: Fid) -> Option<Attr> {
+        let inode = self.inodes.get(&fid)?;
+        let is_open = |file: &FileState| file.readers + file.writers > 0 || !file.is_idle();
+        match inode.file.as_deref().is_some_and(is_open) {
+            true => None,
+            false => inode.attr.clone(),
+        }
+    }
+
     /// What this client may say of the size: only what its locks let nobody else change.
     pub fn size_to_tell(&self, fid: Fid, committed: bool) -> Option<SizeUpdate> {
         let file = self.inodes.get(&fid)?.file.as_ref()?;

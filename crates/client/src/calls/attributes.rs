@@ -1,8 +1,8 @@
 //! Attributes: getattr, setattr, readlink, paths. SEMANTICS: op.stat, op.setattr
 
 use base::{Fid, FsError, LockHandle};
-use wire::FileKind;
 use wire::mdt::{Caller, Reply, Request, SetAttr};
+use wire::{Attr, FileKind};
 
 use crate::cache::inode::{Covered, Reached};
 use crate::cache::{apply_locally, drops_privileges};
@@ -176,6 +176,14 @@ impl Client {
         true
     }
 
+    /// What the MDT knows of a file, and how far its size can be trusted.
+    pub async fn size_on_mdt(&self, fid: Fid) -> Result<Attr, FsError> {
+        self.ask_attributes(fid).await?;
+        let state = self.lock();
+        let attr = state.known(fid).and_then(|inode| inode.attr.clone());
+        attr.ok_or(FsError::Stale)
+    }
+
     /// A symlink's target.
     pub async fn readlink(&self, fid: Fid) -> Result<Vec<u8>, FsError> {
         if let Some(target) = self.lock().inode(fid).target() {
@@ -200,7 +208,7 @@ impl Client {
 }
 
 /// Adds `change` to what is to be told later, as the values it led to.
-fn merge_change(told: &mut SetAttr, change: &SetAttr, attr: &wire::Attr) {
+fn merge_change(told: &mut SetAttr, change: &SetAttr, attr: &Attr) {
     use wire::mdt::SetTime::At;
     told.mode = change.mode.or(told.mode);
     if drops_privileges(change) {

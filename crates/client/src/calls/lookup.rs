@@ -213,8 +213,19 @@ impl Client {
                     stamp: state.stamp(),
                 });
             }
+            if let Some(attr) = state.known_lazily(fid).filter(|_| self.is_lazy()) {
+                return Ok(Stat {
+                    attr,
+                    valid: false,
+                    stamp: state.stamp(),
+                });
+            }
         }
         self.glimpse(fid).await
+    }
+
+    fn is_lazy(&self) -> bool {
+        self.0.params.lazy_size() != 0
     }
 }
 

@@ -12,6 +12,7 @@ use crate::client::Client;
 use crate::executor::spawn;
 use crate::io::file::{FileState, Revoking};
 use crate::kernel::Forget;
+use crate::statahead::reading::Wished;
 
 /// An open for reading.
 pub(crate) const READING: Access = Access {
@@ -53,6 +54,13 @@ impl Client {
                 let client = self.clone();
                 spawn(async move { client.close_after_forgetting(fid, under).await });
             }
+            for batch in self.take_sizes_to_learn() {
+                let client = self.clone();
+                spawn(async move {
+                    client.learn_sizes(batch).await;
+                    client.close_ready();
+                });
+            }
             let batch = self.take_closing(batch_max);
             if batch.is_empty() {
                 return;
@@ -68,6 +76,9 @@ impl Client {
             for (fid, under) in self.take_pages_to_forget() {
                 self.close_after_forgetting(fid, under).await;
             }
+            for batch in self.take_sizes_to_learn() {
+                self.learn_sizes(batch).await;
+            }
             let batch = self.take_closing(self.0.params.batch_max() as usize);
             if batch.is_empty() {
                 return;
@@ -76,21 +87,33 @@ impl Client {
         }
     }
 
+    /// Files to close whose size only the OST knows, since others have read them. One who tells it
+    /// with the Close makes it exact at the MDT, and later walks cheaper; a lock that keeps writers
+    /// out is tried for once, which disturbs nobody.
+    fn take_sizes_to_learn(&self) -> Vec<Wished> {
+        let mut state = self.lock();
+        let batch_max = self.0.params.batch_max() as usize;
+        let unknown = |fid: &Fid| {
+            let file = state.known(*fid).and_then(|inode| inode.file.as_deref());
+            file.is_some_and(|f| is_ready(f) && !f.size_asked && !has_pages(f))
+                && state.size_to_tell(*fid, true).is_none()
+        };
+        let fids: Vec<Fid> = state.closing.iter().copied().filter(unknown).collect();
+        let fids = &fids[..fids.len().min(batch_max)];
+        for fid in fids {
+            state.file(*fid).size_asked = true;
+        }
+        self.wish_for_sizes(&mut state, fids)
+    }
+
     fn take_closing(&self, batch_max: usize) -> Vec<Closing> {
         let mut state = self.lock();
-        let ready: Vec<Fid> = state
-            .closing
-            .iter()
-            .copied()
-            .filter(|fid| {
-                state.known(*fid).is_some_and(|i| {
-                    i.file
-                        .as_ref()
-                        .is_some_and(|f| is_ready(f) && !has_pages(f))
-                })
-            })
-            .take(batch_max)
-            .collect();
+        let is_due = |fid: &Fid| {
+            let file = state.known(*fid).and_then(|inode| inode.file.as_deref());
+            file.is_some_and(|f| is_ready(f) && !has_pages(f))
+        };
+        let due = state.closing.iter().copied().filter(is_due);
+        let ready: Vec<Fid> = due.take(batch_max).collect();
         ready
             .into_iter()
             .filter_map(|fid| prepare(&mut state, fid))
@@ -174,6 +197,7 @@ impl Client {
         let exclusive = {
             let file = state.file(fid);
             file.closing = false;
+            file.size_asked = false;
             file.write_open = None;
             file.lose_exclusive()
         };

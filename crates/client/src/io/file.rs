@@ -79,6 +79,8 @@ pub(crate) struct FileState {
     pub writing: u32,
     /// Its Close is on the way.
     pub closing: bool,
+    /// A lock under which the Close can tell the size was tried for.
+    pub size_asked: bool,
     /// What could not be written.
     pub failures: Failures,
     /// What was fetched of it ahead of its reader.

@@ -12,7 +12,7 @@
 
 mod batch;
 pub(crate) mod files;
-mod reading;
+pub(crate) mod reading;
 pub(crate) mod report;
 pub(crate) mod series;
 pub(crate) mod tree;

@@ -32,8 +32,11 @@ const SEARCH_MAX: u64 = 4096;
 /// Entries looked at in one go for files to ask for.
 const LOOK_MAX: usize = 4096;
 
+/// A request to one OST for many files.
+pub(crate) type Wished = (TargetIndex, Vec<Wanted>);
+
 /// A file that is asked for.
-struct Wanted {
+pub(crate) struct Wanted {
     fid: Fid,
     size: u64,
     asked: Generation,
@@ -128,13 +131,19 @@ impl Client {
         came.into_iter().sum()
     }
 
+    /// Locks on whole files to try for, and with them their sizes.
+    pub(crate) fn wish_for_sizes(&self, state: &mut State, fids: &[Fid]) -> Vec<Wished> {
+        self.batches(state, fids.iter().map(|fid| (*fid, 0)).collect())
+    }
+
+    /// Tries for them.
+    pub(crate) async fn learn_sizes(&self, (target, files): Wished) {
+        self.fetch_files(None, target, files).await;
+    }
+
     /// Files to ask for, in requests of a bounded size.
-    fn batches(
-        &self,
-        state: &mut State,
-        files: Vec<(Fid, u64)>,
-    ) -> Vec<(TargetIndex, Vec<Wanted>)> {
-        let mut batches: Vec<(TargetIndex, Vec<Wanted>)> = Vec::new();
+    fn batches(&self, state: &mut State, files: Vec<(Fid, u64)>) -> Vec<Wished> {
+        let mut batches: Vec<Wished> = Vec::new();
         for (fid, size) in files {
             let Some(target) = target_of(state, fid) else {
                 continue;
@@ -148,7 +157,7 @@ impl Client {
                 written: file.written,
                 _pin: Pin::new(self, fid),
             };
-            let fits = |(other, batch): &&mut (TargetIndex, Vec<Wanted>)| {
+            let fits = |(other, batch): &&mut Wished| {
                 let bytes: u64 = batch.iter().map(|wanted| wanted.size).sum();
                 let small = bytes + size <= BATCH_BYTES_MAX && batch.len() < BATCH_FILES_MAX;
                 *other == target && small
