@@ -28,9 +28,12 @@ pub use error::{BenchError, Result};
 pub use interrupt::StopFlag;
 pub use link::{Link, LinkConfig, LinkSettings, Namespace};
 pub use progress::{Event, Progress};
-pub use report::{Bound, Column, Line, Report, Sample, Verdict};
+pub use report::{
+    Bound, Column, Document, Figures, Line, Report, Sample, Section, Statahead, Verdict,
+};
 pub use scratch::remove_left_behind;
 pub use tree::SourceTree;
 pub use workload::{
-    Cold, FlatConfig, Step, StreamConfig, System, WalkConfig, flat, stream, upcalls, walk,
+    Cold, FlatConfig, Setting, Step, StreamConfig, System, Tunable, WalkConfig, flat, stream,
+    upcalls, walk,
 };

@@ -49,6 +49,7 @@ const GATES: &str = "xtask";
 /// Crates of others that only these crates of ours may use, tests excepted.
 const LIBRARIES: &[(&str, &[&str])] = &[
     ("clap", &["cli"]),
+    ("plotters", &["bench"]),
     ("redb", &["storage"]),
     ("rustix", &["model", "oss"]),
     ("syn", &[GATES]),

@@ -1,154 +1,138 @@
-//! A report as a grid of words, and the grid as text or Markdown.
+//! A table of measured cells.
 
-use super::{Column, Report, Sample};
+use serde::{Deserialize, Serialize};
 
-/// Rows of cells of equal number; the first row is the head, the first column says what each row
-/// is about.
-pub(super) struct Grid {
-    rows: Vec<Vec<String>>,
+use super::Sample;
+use super::grid::{Grid, digits};
+
+/// One place in a table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cell {
+    /// What a row or column is about.
+    Text(String),
+    /// How many.
+    Count(u64),
+    /// In the unit that the head names.
+    Number(f64),
+    /// It was stopped there: the whole is more than this.
+    MoreThan(f64),
+    /// It was not measured; the notes say why.
+    Missing,
 }
 
-impl Grid {
-    /// Of at least one row.
-    pub(super) fn new(rows: Vec<Vec<String>>) -> Grid {
-        Grid { rows }
-    }
-
-    /// Under each system: seconds; the ratio to the baseline; microseconds for each entry; requests.
-    /// The last three only where there are any.
-    pub(super) fn of(report: &Report) -> Grid {
-        let shown = |step: &&String| report.columns.iter().any(|column| mentions(column, step));
-        let steps: Vec<&String> = report.steps.iter().filter(shown).collect();
-        let mut rows = vec![vec!["step".to_string()]];
-        rows.extend(steps.iter().map(|step| vec![step.to_string()]));
-        let name = report.baseline.as_deref();
-        let baseline = report
-            .columns
-            .iter()
-            .find(|column| Some(column.name.as_str()) == name);
-        for column in &report.columns {
-            let results: Vec<Option<Sample>> =
-                steps.iter().map(|step| column.result(step)).collect();
-            let mut push = |head: String, cell: &dyn Fn(usize) -> String| {
-                rows[0].push(head);
-                for (number, row) in rows[1..].iter_mut().enumerate() {
-                    row.push(cell(number));
-                }
-            };
-            push(format!("{} s", column.name), &|row| seconds(results[row]));
-            if let Some(baseline) = baseline.filter(|baseline| baseline.name != column.name) {
-                push(format!("x {}", baseline.name), &|row| {
-                    ratio(results[row], baseline.result(steps[row]))
-                });
-            }
-            if results
-                .iter()
-                .flatten()
-                .any(|sample| sample.entries.is_some())
-            {
-                push("us each".into(), &|row| each(results[row]));
-            }
-            if results.iter().flatten().any(|sample| sample.rpcs.is_some()) {
-                push("RPCs".into(), &|row| requests(results[row]));
-            }
+impl Cell {
+    /// The time of a cell.
+    pub fn seconds(sample: Option<Sample>) -> Cell {
+        match sample {
+            Some(sample) if sample.capped => Cell::MoreThan(sample.seconds),
+            Some(sample) => Cell::Number(sample.seconds),
+            None => Cell::Missing,
         }
-        Grid { rows }
     }
 
-    /// Columns aligned by spaces.
-    pub(super) fn text(&self) -> String {
-        let widths = self.widths();
-        let line = |row: &Vec<String>| format!("{}\n", self.padded(row, &widths).join("  "));
-        self.rows.iter().map(line).collect()
+    /// A count of a run that came to its end; of one that was stopped it would say little.
+    pub fn count(sample: Option<Sample>, of: impl Fn(&Sample) -> Option<u64>) -> Cell {
+        let sample = sample.filter(|sample| !sample.capped);
+        sample
+            .and_then(|sample| of(&sample))
+            .map_or(Cell::Missing, Cell::Count)
     }
 
-    /// Columns between bars.
-    pub(super) fn markdown(&self) -> String {
-        let widths = self.widths();
-        let line = |row: &Vec<String>| format!("| {} |\n", self.padded(row, &widths).join(" | "));
-        let mut lines = self.rows.iter().map(line);
-        let head = lines.next().unwrap_or_default();
-        let rule = widths
-            .iter()
-            .enumerate()
-            .map(|(column, width)| match column {
-                0 => format!("|{}", "-".repeat(width + 2)),
-                _ => format!("|{}:", "-".repeat(width + 1)),
-            });
-        format!(
-            "{head}{}|\n{}",
-            rule.collect::<String>(),
-            lines.collect::<String>()
-        )
+    /// The CPU of a run that came to its end, in seconds.
+    pub fn cpu(sample: Option<Sample>) -> Cell {
+        let sample = sample.filter(|sample| !sample.capped);
+        sample
+            .and_then(|sample| sample.cpu)
+            .map_or(Cell::Missing, Cell::Number)
     }
 
-    fn widths(&self) -> Vec<usize> {
-        let mut widths = vec![0; self.rows[0].len()];
-        for row in &self.rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = cell.chars().count().max(*width);
-            }
+    fn words(&self) -> String {
+        match self {
+            Cell::Text(text) => text.clone(),
+            Cell::Count(count) => count.to_string(),
+            Cell::Number(number) => digits(*number),
+            Cell::MoreThan(number) => format!("> {}", digits(*number)),
+            Cell::Missing => "-".to_owned(),
         }
-        widths
-    }
-
-    /// The first column to the left, numbers to the right.
-    fn padded(&self, row: &[String], widths: &[usize]) -> Vec<String> {
-        let cells = row.iter().zip(widths).enumerate();
-        cells
-            .map(|(column, (cell, &width))| match column {
-                0 => format!("{cell:<width$}"),
-                _ => format!("{cell:>width$}"),
-            })
-            .collect()
     }
 }
 
-fn mentions(column: &Column, step: &str) -> bool {
-    column.steps.iter().any(|runs| runs.step == step)
-}
-
-fn seconds(sample: Option<Sample>) -> String {
-    let Some(sample) = sample else {
-        return "-".into();
-    };
-    let capped = if sample.capped { ">" } else { "" };
-    let part = if sample.part.is_some() { "*" } else { "" };
-    format!("{capped}{}{part}", digits(sample.seconds))
-}
-
-/// Three significant digits; no finer than a millisecond, which starting a program takes.
-fn digits(number: f64) -> String {
-    match number {
-        n if n < 1.0 => format!("{n:.3}"),
-        n if n < 10.0 => format!("{n:.2}"),
-        n if n < 100.0 => format!("{n:.1}"),
-        n => format!("{n:.0}"),
+impl From<&str> for Cell {
+    fn from(text: &str) -> Cell {
+        Cell::Text(text.to_owned())
     }
 }
 
-/// Only of like with like: both to the end, on the same tree.
-fn ratio(sample: Option<Sample>, baseline: Option<Sample>) -> String {
-    let (Some(sample), Some(baseline)) = (sample, baseline) else {
-        return "-".into();
-    };
-    let unlike = sample.part.is_some() || baseline.part.is_some() || baseline.capped;
-    if unlike || baseline.seconds <= 0.0 || sample.entries != baseline.entries {
-        return "-".into();
+/// Rows of as many cells as the head has; the first column says what a row is about.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// With units.
+    pub head: Vec<String>,
+    /// Each of the head's length.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+impl Table {
+    /// To be filled.
+    pub fn new<S: Into<String>>(
+        title: impl Into<String>,
+        head: impl IntoIterator<Item = S>,
+    ) -> Table {
+        Table {
+            title: title.into(),
+            head: head.into_iter().map(Into::into).collect(),
+            rows: Vec::new(),
+        }
     }
-    let more = if sample.capped { ">" } else { "" };
-    format!("{more}{:.2}", sample.seconds / baseline.seconds)
+
+    /// For a document.
+    pub fn markdown(&self) -> String {
+        let rows = self.rows.iter();
+        let rows = rows.map(|row| row.iter().map(Cell::words).collect());
+        Grid::new(std::iter::once(self.head.clone()).chain(rows).collect()).markdown()
+    }
+
+    /// Whether any cell was stopped at the limit.
+    pub(super) fn has_capped(&self) -> bool {
+        let mut cells = self.rows.iter().flatten();
+        cells.any(|cell| matches!(cell, Cell::MoreThan(_)))
+    }
 }
 
-fn each(sample: Option<Sample>) -> String {
-    let of = |sample: Sample| {
-        let entries = sample.entries.filter(|&entries| entries > 0)?;
-        Some(format!("{:.1}", sample.seconds * 1e6 / entries as f64))
-    };
-    sample.and_then(of).unwrap_or_else(|| "-".into())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn requests(sample: Option<Sample>) -> String {
-    let rpcs = sample.and_then(|sample| sample.rpcs);
-    rpcs.map_or_else(|| "-".into(), |rpcs| rpcs.to_string())
+    #[test]
+    fn a_capped_run_is_more_than_its_time_and_counts_nothing() {
+        let whole = Sample {
+            seconds: 2.0,
+            rpcs: Some(7),
+            ..Sample::default()
+        };
+        let capped = Sample {
+            capped: true,
+            seconds: 120.0,
+            ..whole
+        };
+        let mut table = Table::new("t", ["mode", "s", "RPCs"]);
+        for (name, sample) in [("on", Some(whole)), ("off", Some(capped)), ("none", None)] {
+            let rpcs = Cell::count(sample, |sample| sample.rpcs);
+            table
+                .rows
+                .push(vec![name.into(), Cell::seconds(sample), rpcs]);
+        }
+        let expected = "\
+| mode |     s | RPCs |
+|------|------:|-----:|
+| on   |  2.00 |    7 |
+| off  | > 120 |    - |
+| none |     - |    - |
+";
+        assert_eq!(table.markdown(), expected);
+        assert!(table.has_capped());
+    }
 }

@@ -5,11 +5,7 @@ use super::*;
 fn sample(seconds: f64) -> Sample {
     Sample {
         seconds,
-        rpcs: None,
-        capped: false,
-        part: None,
-        entries: None,
-        memory: None,
+        ..Sample::default()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::table::Grid;
+use super::grid::Grid;
 use super::{BenchError, Result, machine};
 
 /// What a number must be.

@@ -3,11 +3,11 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::System;
 use super::measured::{Measurement, Plan, measure};
+use super::{System, quiet};
 use crate::error::{BenchError, During, Result};
 use crate::interrupt::StopFlag;
 use crate::progress::{Event, Progress};
@@ -25,7 +25,7 @@ pub const UNLINK: &str = "unlink";
 pub const STEPS: [&str; 4] = [CREATE, LIST_COLD, LIST_WARM, UNLINK];
 
 /// More files than this in one directory is beyond every file system compared with.
-const FILES_MAX: u64 = 100_000_000;
+pub const FILES_MAX: u64 = 100_000_000;
 /// Files between two looks at the stop flag and the clock.
 const TURN: u64 = 64;
 
@@ -71,9 +71,7 @@ fn run(measurement: &mut Measurement, directory: &Path, files: u64) -> Result<()
         if step == LIST_COLD && !measurement.make_cold(step)? {
             continue;
         }
-        let mut list = Command::new("ls");
-        list.args(["-l"]).arg(directory).env("LC_ALL", "C");
-        list.stdin(Stdio::null()).stdout(Stdio::null());
+        let mut list = list(directory);
         if let Some(mut sample) = measurement.command(step, &mut list, &[0], &|| None)? {
             sample.entries = Some(made);
             measurement.keep(step, sample);
@@ -84,8 +82,15 @@ fn run(measurement: &mut Measurement, directory: &Path, files: u64) -> Result<()
     Ok(())
 }
 
+/// `ls -l` of a directory, for nobody to read.
+pub(super) fn list(directory: &Path) -> Command {
+    let mut list = quiet("ls");
+    list.arg("-l").arg(directory);
+    list
+}
+
 /// Does something for each file until the cap, and returns for how many it was done.
-fn each(
+pub(super) fn each(
     measurement: &mut Measurement,
     step: &str,
     files: u64,
@@ -114,9 +119,8 @@ fn each(
         seconds,
         rpcs: measurement.rpcs_since(before),
         capped,
-        part: None,
         entries: Some(done),
-        memory: None,
+        ..Sample::default()
     };
     measurement.keep(step, sample);
     Ok(done)

@@ -10,7 +10,7 @@ use crate::error::{BenchError, During, Result};
 use crate::interrupt::StopFlag;
 use crate::process::{Ending, time};
 use crate::progress::{Event, Progress};
-use crate::report::{Column, Sample};
+use crate::report::{Column, Sample, Statahead};
 
 /// How long removing a workload's files may take.
 const REMOVE_CAP: Duration = Duration::from_secs(600);
@@ -141,6 +141,7 @@ impl Measurement<'_, '_> {
         let program = command.get_program().to_string_lossy().into_owned();
         let before = self.system.rpcs_sent();
         let memory = self.system.client_memory();
+        let (cpu, statahead) = (self.system.client_cpu(), self.system.statahead());
         let progress = &mut *self.progress;
         let ran = time(command, self.cap, self.stop, &mut |elapsed| {
             progress(Event::Live(live_line(&name, step, elapsed, done())));
@@ -159,9 +160,10 @@ impl Measurement<'_, '_> {
             seconds: ran.elapsed.as_secs_f64(),
             rpcs,
             capped: ran.ending == Ending::Capped,
-            part: None,
-            entries: None,
             memory: self.memory_since(memory),
+            cpu: self.cpu_since(cpu),
+            statahead: self.statahead_since(statahead),
+            ..Sample::default()
         }))
     }
 
@@ -175,6 +177,16 @@ impl Measurement<'_, '_> {
     /// [`System::client_memory`].
     fn memory_since(&mut self, before: Option<u64>) -> Option<i64> {
         Some(self.system.client_memory()? as i64 - before? as i64)
+    }
+
+    /// How much CPU the client has used since an earlier answer of [`System::client_cpu`].
+    fn cpu_since(&mut self, before: Option<f64>) -> Option<f64> {
+        Some((self.system.client_cpu()? - before?).max(0.0))
+    }
+
+    /// What the client has fetched since an earlier answer of [`System::statahead`].
+    fn statahead_since(&mut self, before: Option<Statahead>) -> Option<Statahead> {
+        Some(self.system.statahead()?.since(&before?))
     }
 
     /// Keeps a sample and says it.

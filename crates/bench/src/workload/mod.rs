@@ -8,9 +8,11 @@ mod measured;
 pub mod stream;
 pub mod upcall;
 pub mod walk;
+pub mod xfast;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 pub use flat::{FlatConfig, flat};
 pub use stream::{StreamConfig, stream};
@@ -18,6 +20,7 @@ pub use upcall::upcalls;
 pub use walk::{Step, WalkConfig, walk};
 
 use crate::error::Result;
+use crate::report::Statahead;
 
 /// What [`System::make_cold`] did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +59,21 @@ pub trait System {
         None
     }
 
+    /// Seconds of CPU that the process of the client has used so far, if it has a process.
+    fn client_cpu(&mut self) -> Option<f64> {
+        None
+    }
+
+    /// What the client has fetched ahead so far, if it counts that.
+    fn statahead(&mut self) -> Option<Statahead> {
+        None
+    }
+
+    /// Its tunables, if it has any.
+    fn tunable(&mut self) -> Option<&mut dyn Tunable> {
+        None
+    }
+
     /// A local directory with the same files as [`root`](Self::root), if there is one: when unpacking
     /// a tree takes too long, the rest is put there, so that the other steps have the whole tree.
     fn back_door(&self) -> Option<PathBuf> {
@@ -66,4 +84,29 @@ pub trait System {
     fn is_throwaway(&self) -> bool {
         false
     }
+}
+
+/// A tunable's name and value.
+pub type Setting = (&'static str, u64);
+
+/// A system whose prefetch and whose way to its server can be changed while it is measured.
+pub trait Tunable {
+    /// Sets tunables at once, and again after each cold start. Those that were set by an earlier call
+    /// and are not named get their defaults back.
+    fn tune(&mut self, settings: &[Setting]) -> Result<()>;
+
+    /// The round trip between client and server, at the latest from the next cold start on.
+    fn set_round_trip(&mut self, rtt: Duration) -> Result<()>;
+
+    /// Where a second client of the same files is mounted, near the server. It is there until the
+    /// next cold start.
+    fn beside(&mut self) -> Result<PathBuf>;
+}
+
+/// A program in the plain locale, whose output nobody reads.
+fn quiet(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env("LC_ALL", "C");
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command
 }

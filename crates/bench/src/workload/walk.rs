@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::measured::{Measurement, Plan, measure};
-use super::{Cold, System};
+use super::{Cold, System, quiet};
 use crate::error::{During, Result};
 use crate::interrupt::StopFlag;
 use crate::process::{Ending, time};
@@ -174,7 +174,7 @@ struct Run {
 
 impl Run {
     fn all(&self, measurement: &mut Measurement, config: &WalkConfig) -> Result<()> {
-        let Some(part) = self.unpack(measurement, config)? else {
+        let Some(part) = unpack(measurement, &config.tree.tar, &self.directory)? else {
             for step in config.steps.iter().filter(|step| **step != Step::Unpack) {
                 measurement
                     .column
@@ -222,69 +222,6 @@ impl Run {
         Ok(true)
     }
 
-    /// None when it failed; else the part of the tree that is there, if it is not the whole.
-    fn unpack(
-        &self,
-        measurement: &mut Measurement,
-        config: &WalkConfig,
-    ) -> Result<Option<Option<f64>>> {
-        let tar = &config.tree.tar;
-        let doing = || format!("reading {}", tar.display());
-        let file = File::open(tar).during(doing)?;
-        let bytes = file.metadata().during(doing)?.len().max(1);
-        // tar reads the same open file, so that its position says how far tar has come.
-        let shared = RefCell::new(file.try_clone().during(doing)?);
-        let done = || {
-            let position = shared.borrow_mut().stream_position().ok()?;
-            Some((position as f64 / bytes as f64).min(1.0))
-        };
-        let mut command = quiet("tar");
-        command.args(["-x", "-f", "-", "-C"]).arg(&self.directory);
-        command.stdin(Stdio::from(file));
-        let label = Step::Unpack.label();
-        let sample = measurement.command(label, &mut command, &[0], &done)?;
-        let Some(mut sample) = sample else {
-            return Ok(None);
-        };
-        sample.part = sample.capped.then(done).flatten();
-        measurement.keep(label, sample);
-        if sample.capped && self.complete(measurement, tar)? {
-            return Ok(Some(None));
-        }
-        Ok(Some(sample.part))
-    }
-
-    /// Unpacks the tree again, beside the measured way. False where there is no other.
-    fn complete(&self, measurement: &mut Measurement, tar: &Path) -> Result<bool> {
-        let (Some(door), Some(name)) = (measurement.system.back_door(), self.directory.file_name())
-        else {
-            return Ok(false);
-        };
-        let name = Path::new(name);
-        let system = measurement.system.name().to_owned();
-        let mut command = quiet("tar");
-        command
-            .args(["-x", "-f"])
-            .arg(tar)
-            .arg("-C")
-            .arg(door.join(name));
-        let progress = &mut *measurement.progress;
-        let ran = time(
-            &mut command,
-            COMPLETE_CAP,
-            measurement.stop,
-            &mut |elapsed| {
-                let seconds = elapsed.as_secs();
-                progress(Event::Live(format!(
-                    "{system}: putting the rest of the tree there, not over the link: {seconds} s"
-                )));
-            },
-        )?;
-        let whole = ran.expect("tar", &[0])?.ending != Ending::Capped;
-        // What the client knew of the directories is no longer so.
-        Ok(whole && measurement.system.make_cold()? == Cold::Done)
-    }
-
     fn command(&self, step: Step, system: &dyn System) -> Command {
         let on_tree = |program: &str, arguments: &[&str]| {
             let mut command = quiet(program);
@@ -297,11 +234,7 @@ impl Run {
                 command.stdin(Stdio::null()).stdout(Stdio::null());
                 command
             }
-            Step::FindCold | Step::FindWarm => {
-                let mut command = on_tree("find", &[]);
-                command.args(["-uid", "0"]);
-                command
-            }
+            Step::FindCold | Step::FindWarm => find(&self.tree),
             Step::DuCold | Step::DuWarm => on_tree("du", &["-s"]),
             Step::ListCold | Step::ListWarm => on_tree("ls", &["-lR"]),
             Step::GrepCold | Step::GrepWarm => on_tree("grep", &["-r", ABSENT_WORD]),
@@ -315,10 +248,71 @@ impl Run {
     }
 }
 
-/// A program in the plain locale, whose output nobody reads.
-fn quiet(program: &str) -> Command {
-    let mut command = Command::new(program);
-    command.env("LC_ALL", "C");
-    command.stdin(Stdio::null()).stdout(Stdio::null());
+/// `find -uid 0`, which needs the attributes of everything, for nobody to read.
+pub(super) fn find(tree: &Path) -> Command {
+    let mut command = quiet("find");
+    command.arg(tree).args(["-uid", "0"]);
     command
+}
+
+/// Unpacks a tar file into a directory. None when it failed; else the part of the tree that is
+/// there, if it is not the whole.
+pub(super) fn unpack(
+    measurement: &mut Measurement,
+    tar: &Path,
+    directory: &Path,
+) -> Result<Option<Option<f64>>> {
+    let doing = || format!("reading {}", tar.display());
+    let file = File::open(tar).during(doing)?;
+    let bytes = file.metadata().during(doing)?.len().max(1);
+    // tar reads the same open file, so that its position says how far tar has come.
+    let shared = RefCell::new(file.try_clone().during(doing)?);
+    let done = || {
+        let position = shared.borrow_mut().stream_position().ok()?;
+        Some((position as f64 / bytes as f64).min(1.0))
+    };
+    let mut command = quiet("tar");
+    command.args(["-x", "-f", "-", "-C"]).arg(directory);
+    command.stdin(Stdio::from(file));
+    let label = Step::Unpack.label();
+    let sample = measurement.command(label, &mut command, &[0], &done)?;
+    let Some(mut sample) = sample else {
+        return Ok(None);
+    };
+    sample.part = sample.capped.then(done).flatten();
+    measurement.keep(label, sample);
+    if sample.capped && complete(measurement, tar, directory)? {
+        return Ok(Some(None));
+    }
+    Ok(Some(sample.part))
+}
+
+/// Unpacks the tree again, beside the measured way. False where there is no other.
+fn complete(measurement: &mut Measurement, tar: &Path, directory: &Path) -> Result<bool> {
+    let below = directory.strip_prefix(measurement.system.root());
+    let (Some(door), Ok(name)) = (measurement.system.back_door(), below) else {
+        return Ok(false);
+    };
+    let system = measurement.system.name().to_owned();
+    let mut command = quiet("tar");
+    command
+        .args(["-x", "-f"])
+        .arg(tar)
+        .arg("-C")
+        .arg(door.join(name));
+    let progress = &mut *measurement.progress;
+    let ran = time(
+        &mut command,
+        COMPLETE_CAP,
+        measurement.stop,
+        &mut |elapsed| {
+            let seconds = elapsed.as_secs();
+            progress(Event::Live(format!(
+                "{system}: putting the rest of the tree there, not over the link: {seconds} s"
+            )));
+        },
+    )?;
+    let whole = ran.expect("tar", &[0])?.ending != Ending::Capped;
+    // What the client knew of the directories is no longer so.
+    Ok(whole && measurement.system.make_cold()? == Cold::Done)
 }

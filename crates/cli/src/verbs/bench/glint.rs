@@ -5,11 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use bench::{BenchError, Cold, Link, Result, StopFlag, System};
+use bench::{
+    BenchError, Cold, Link, LinkSettings, Result, Setting, Statahead, StopFlag, System, Tunable,
+};
+use client::stats::Snapshot;
 use fuse::kernel::mount::{MountError, Unmount, unmount};
 
 use super::served::{Child, Served, Way};
-use crate::control::{Answer, Question, ask};
+use crate::control::{Answer, ParamValue, Question, ask};
 
 /// How long the last users of a mount may take to leave.
 const BUSY_PATIENCE: Duration = Duration::from_secs(20);
@@ -21,7 +24,7 @@ pub struct Flavour {
     /// The column's name.
     pub name: &'static str,
     /// Tunables set after each mount.
-    pub params: &'static [(&'static str, u64)],
+    pub params: &'static [Setting],
 }
 
 /// As it comes.
@@ -44,6 +47,8 @@ pub struct Glint<'l> {
     served: Served<'l>,
     point: PathBuf,
     flavour: &'static Flavour,
+    /// Set besides, since.
+    tuning: Vec<Setting>,
     way: Way,
     stop: StopFlag,
 }
@@ -64,10 +69,9 @@ impl<'l> Glint<'l> {
         rtt: Duration,
         stop: &StopFlag,
     ) -> Result<Glint<'l>> {
-        let way = if link.is_some() || rtt.is_zero() {
-            Way::Link
-        } else {
-            Way::Delay(rtt)
+        let way = match link {
+            Some(_) => Way::Link,
+            None => way_without_link(rtt),
         };
         let served = Served::start(dir, link, stop).map_err(|error| failed(error, stop))?;
         let mut glint = Glint {
@@ -76,6 +80,7 @@ impl<'l> Glint<'l> {
             beside: RefCell::new(Mount::prepare(dir.join("beside"))?),
             served,
             flavour,
+            tuning: Vec::new(),
             way,
             stop: stop.clone(),
         };
@@ -96,14 +101,86 @@ impl<'l> Glint<'l> {
     fn mount(&mut self) -> Result<()> {
         let child = self.start(&self.point, self.way)?;
         self.mount.get_mut().child = Some(child);
-        for (name, value) in self.flavour.params {
-            let question = Question::SetParam {
-                name: (*name).to_owned(),
-                value: *value,
-            };
-            ask(&self.point, &question).map_err(|error| failed(error, &self.stop))?;
+        let settings = self.flavour.params.iter().chain(&self.tuning);
+        settings.copied().try_for_each(|setting| self.set(setting))
+    }
+
+    fn set(&self, (name, value): Setting) -> Result<()> {
+        let name = name.to_owned();
+        let question = Question::SetParam { name, value };
+        let answer = ask(&self.point, &question);
+        answer
+            .map(|_| ())
+            .map_err(|error| failed(error, &self.stop))
+    }
+
+    /// What a tunable is unless somebody sets it.
+    fn unset(&self, name: &'static str) -> Result<Setting> {
+        let own = self.flavour.params.iter().find(|(own, _)| *own == name);
+        if let Some(own) = own {
+            return Ok(*own);
         }
-        Ok(())
+        let answer = ask(&self.point, &Question::ListParams);
+        let Answer::Params(params) = answer.map_err(|error| failed(error, &self.stop))? else {
+            return Err(failed(
+                "the mount answered something else".to_owned(),
+                &self.stop,
+            ));
+        };
+        let whole = |param: &&ParamValue| param.name.rsplit('.').next() == Some(name);
+        let param = params.iter().find(whole);
+        param
+            .map(|param| (name, param.default))
+            .ok_or_else(|| failed(format!("a mount has no {name}"), &self.stop))
+    }
+
+    /// The mount next to the server.
+    fn mount_beside(&self) -> Result<PathBuf> {
+        let mut beside = self.beside.borrow_mut();
+        if beside.child.is_none() {
+            beside.child = Some(self.start(&beside.point, Way::Beside)?);
+        }
+        Ok(beside.point.clone())
+    }
+}
+
+impl Tunable for Glint<'_> {
+    fn tune(&mut self, settings: &[Setting]) -> Result<()> {
+        let before = std::mem::replace(&mut self.tuning, settings.to_vec());
+        if self.mount.get_mut().child.is_none() {
+            return Ok(());
+        }
+        let named = |name: &str| settings.iter().any(|(other, _)| *other == name);
+        for (name, _) in before.into_iter().filter(|(name, _)| !named(name)) {
+            self.set(self.unset(name)?)?;
+        }
+        self.tuning
+            .iter()
+            .try_for_each(|setting| self.set(*setting))
+    }
+
+    fn set_round_trip(&mut self, rtt: Duration) -> Result<()> {
+        match self.served.link() {
+            Some(link) => link.set(LinkSettings {
+                rtt,
+                ..link.settings()
+            }),
+            None => {
+                self.way = way_without_link(rtt);
+                Ok(())
+            }
+        }
+    }
+
+    fn beside(&mut self) -> Result<PathBuf> {
+        self.mount_beside()
+    }
+}
+
+fn way_without_link(rtt: Duration) -> Way {
+    match rtt.is_zero() {
+        true => Way::Link,
+        false => Way::Delay(rtt),
     }
 }
 
@@ -150,15 +227,23 @@ impl System for Glint<'_> {
         self.mount.get_mut().child.as_ref()?.memory()
     }
 
+    fn client_cpu(&mut self) -> Option<f64> {
+        self.mount.get_mut().child.as_ref()?.cpu()
+    }
+
+    fn statahead(&mut self) -> Option<Statahead> {
+        stats_of(&self.point).map(|stats| statahead(&stats))
+    }
+
+    fn tunable(&mut self) -> Option<&mut dyn Tunable> {
+        Some(self)
+    }
+
     fn back_door(&self) -> Option<PathBuf> {
         // Two mounts at work in the same directories would keep leases off them for a while.
         self.end(&self.mount).ok()?;
-        let mut beside = self.beside.borrow_mut();
-        if beside.child.is_none() {
-            // Without it, the measurement goes on with the part of the tree that is there.
-            beside.child = Some(self.start(&beside.point, Way::Beside).ok()?);
-        }
-        Some(beside.point.clone())
+        // Without it, the measurement goes on with the part of the tree that is there.
+        self.mount_beside().ok()
     }
 
     fn is_throwaway(&self) -> bool {
@@ -168,9 +253,30 @@ impl System for Glint<'_> {
 
 /// Requests that a mount has sent.
 pub fn rpcs_sent(point: &Path) -> Option<u64> {
+    stats_of(point).map(|stats| stats.rpcs_sent)
+}
+
+fn stats_of(point: &Path) -> Option<Box<Snapshot>> {
     match ask(point, &Question::Stats) {
-        Ok(Answer::Stats(stats)) => Some(stats.rpcs_sent),
+        Ok(Answer::Stats(stats)) => Some(stats),
         _ => None,
+    }
+}
+
+fn statahead(stats: &Snapshot) -> Statahead {
+    let requests = |kind: &str| stats.requests.get(kind).copied().unwrap_or(0);
+    Statahead {
+        stats: requests("lookup") + requests("getattr"),
+        pages: requests("readpage"),
+        statahead_tree_walks: stats.statahead_tree_walks,
+        statahead_tree_total: stats.statahead_tree_total,
+        statahead_tree_hit: stats.statahead_tree_hit,
+        statahead_total: stats.statahead_total,
+        statahead_wrong: stats.statahead_wrong,
+        statahead_entries: stats.statahead_entries,
+        statahead_batches: stats.statahead_batches,
+        hit_total: stats.hit_total,
+        miss_total: stats.miss_total,
     }
 }
 

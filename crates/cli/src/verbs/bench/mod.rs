@@ -11,6 +11,7 @@ mod rivals;
 mod screen;
 mod served;
 mod walk;
+mod xfast;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,8 @@ pub enum Bench {
     Flat(flat::Flat),
     /// What the project promises, beside ext4 and tmpfs, and whether it is kept.
     Numbers(numbers::Numbers),
+    /// The tables and figures of the talk on Xfast, measured here.
+    Xfast(xfast::Xfast),
     /// A file system that does nothing, for `numbers`.
     #[command(hide = true)]
     Empty(empty::EmptyVerb),
@@ -42,6 +45,7 @@ impl Bench {
             Bench::Walk(verb) => verb.run(),
             Bench::Flat(verb) => verb.run(),
             Bench::Numbers(verb) => verb.run(),
+            Bench::Xfast(verb) => verb.run(),
             Bench::Empty(verb) => verb.run(),
             Bench::Link(verb) => return verb.run(),
         };

@@ -237,11 +237,8 @@ fn ask_often(system: &mut dyn System, runs: u32) -> Result<Column> {
     for _ in 0..runs {
         let sample = Sample {
             seconds: upcalls(&file, UPCALLS)? * f64::from(UPCALLS),
-            rpcs: None,
-            capped: false,
-            part: None,
             entries: Some(u64::from(UPCALLS)),
-            memory: None,
+            ..Sample::default()
         };
         column.add(UPCALL, sample);
     }

@@ -16,6 +16,8 @@ use crate::verbs::format::format;
 /// How long a process may take to be ready.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 const TURN: Duration = Duration::from_millis(20);
+/// What /proc counts CPU in, on every architecture that is in use.
+const TICKS_PER_SECOND: f64 = 100.0;
 
 /// A `glint` process with a log.
 pub struct Child {
@@ -83,6 +85,17 @@ impl Child {
             .find_map(|line| line.strip_prefix("VmRSS:"))?;
         let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
         Some(kibibytes * 1024)
+    }
+
+    /// Seconds of CPU that it has used so far.
+    pub fn cpu(&self) -> Option<f64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.running.id())).ok()?;
+        // The program's name may have spaces; the state that follows is field 3 (proc_pid_stat(5)).
+        let (_, fields) = stat.rsplit_once(") ")?;
+        let mut fields = fields.split(' ').skip(14 - 3);
+        let (user, system): (u64, u64) =
+            (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        Some((user + system) as f64 / TICKS_PER_SECOND)
     }
 
     /// What it has said so far.
@@ -168,6 +181,11 @@ impl<'l> Served<'l> {
             link,
             address: rest.trim().to_owned(),
         })
+    }
+
+    /// The link, if there is one.
+    pub fn link(&self) -> Option<&'l Link> {
+        self.link
     }
 
     /// A mount at `point`: through the link, or beside it.

@@ -1,0 +1,165 @@
+//! Figures as SVG, by `plotters` with its SVG backend alone: text stays text, so no font is needed
+//! here, and nothing of the system (docs/adr/0001-libraries.md). A bitmap would need fonts.
+//!
+//! A filled circle is a median; a triangle is where a run was stopped, and the truth is above it.
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use super::figure::{Figure, Point, Series};
+use super::spread::Spread;
+use crate::error::{BenchError, Result};
+
+/// Width and height in pixels.
+const SIZE: (u32, u32) = (820, 520);
+/// Colours that people with any kind of colour vision can tell apart (Okabe and Ito, 2008).
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 0, 0),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(0, 158, 115),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 114, 178),
+    RGBColor(204, 121, 167),
+];
+/// Of a marker, in pixels.
+const RADIUS: u32 = 4;
+/// Values written on an axis, at most.
+const LABELS_MAX: usize = 12;
+
+impl Figure {
+    /// As a picture. The same figure is the same text.
+    pub fn svg(&self) -> Result<String> {
+        let mut text = String::new();
+        let drawn = {
+            let root = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+            draw(self, &root).and_then(|()| root.present().map_err(|error| failed(self, error)))
+        };
+        drawn.map(|()| text)
+    }
+}
+
+type Area<'s> = DrawingArea<SVGBackend<'s>, Shift>;
+type Chart<'c, 's> = ChartContext<'c, SVGBackend<'s>, Cartesian2d<Spread, Spread>>;
+
+fn failed(figure: &Figure, error: impl std::fmt::Display) -> BenchError {
+    BenchError::Invalid(format!("drawing {}: {error}", figure.name))
+}
+
+fn draw(figure: &Figure, root: &Area) -> Result<()> {
+    let error = |error| failed(figure, error);
+    root.fill(&WHITE).map_err(error)?;
+    let x = Spread::of(&figure.x, figure.points().map(|point| point.x));
+    let y = Spread::of(&figure.y, figure.points().map(|point| point.y));
+    let mut chart = ChartBuilder::on(root)
+        .caption(&figure.title, ("sans-serif", 18))
+        .margin(12)
+        .x_label_area_size(44)
+        .y_label_area_size(64)
+        .build_cartesian_2d(x, y)
+        .map_err(error)?;
+    chart
+        .configure_mesh()
+        .x_desc(figure.x.caption())
+        .y_desc(figure.y.caption())
+        .x_labels(LABELS_MAX)
+        .y_labels(LABELS_MAX)
+        .light_line_style(TRANSPARENT)
+        .draw()
+        .map_err(error)?;
+    for (series, colour) in figure.series.iter().zip(COLOURS.iter().cycle()) {
+        let shown = series.points.iter().copied();
+        let shown: Vec<Point> = shown.filter(|point| figure.shows(point)).collect();
+        draw_series(&mut chart, series, &shown, *colour).map_err(error)?;
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK.mix(0.3))
+        .draw()
+        .map_err(error)
+}
+
+type Drawn = std::result::Result<(), DrawingAreaErrorKind<std::io::Error>>;
+
+fn draw_series(chart: &mut Chart, series: &Series, shown: &[Point], colour: RGBColor) -> Drawn {
+    let line = shown.iter().map(|point| (point.x, point.y));
+    chart
+        .draw_series(LineSeries::new(line, colour.stroke_width(2)))?
+        .label(&series.name)
+        .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+    let (stopped, whole): (Vec<&Point>, Vec<&Point>) =
+        shown.iter().partition(|point| point.at_least);
+    let circle = |point: &Point| Circle::new((point.x, point.y), RADIUS, colour.filled());
+    chart.draw_series(whole.into_iter().map(circle))?;
+    let triangle =
+        |point: &Point| TriangleMarker::new((point.x, point.y), 2 * RADIUS, colour.filled());
+    chart.draw_series(stopped.into_iter().map(triangle))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Axis;
+
+    fn figure() -> Figure {
+        let point = |x, y, at_least| Point { x, y, at_least };
+        let series = |name: &str, points| Series {
+            name: name.to_owned(),
+            points,
+        };
+        Figure {
+            name: "rtt".to_owned(),
+            title: "find <everything> & more".to_owned(),
+            x: Axis::logarithmic("round trip", "ms"),
+            y: Axis::linear("requests", ""),
+            series: vec![
+                series("off", vec![point(1.0, 5.0, false), point(10.0, 60.0, true)]),
+                series(
+                    "on",
+                    vec![
+                        point(1.0, 4.0, false),
+                        point(10.0, 8.0, false),
+                        point(0.0, 8.0, false),
+                    ],
+                ),
+            ],
+        }
+    }
+
+    #[test]
+    fn a_line_for_each_series_and_a_mark_for_each_point_that_has_a_place() {
+        let svg = figure().svg().unwrap();
+        let count = |part: &str| svg.matches(part).count();
+        assert_eq!(count("<circle"), 3, "{svg}");
+        assert_eq!(count("<polygon"), 1, "{svg}");
+        // One in the picture and one in the legend.
+        for colour in ["#000000", "#E69F00"] {
+            let lines = svg.lines().filter(|line| line.starts_with("<polyline"));
+            let mine = lines.filter(|line| line.contains(colour) && line.contains("\"2\""));
+            assert_eq!(mine.count(), 2, "{svg}");
+        }
+        for words in [
+            "find &lt;everything&gt; &amp; more",
+            "round trip (ms)",
+            "requests",
+            "off",
+            "on",
+        ] {
+            assert!(svg.contains(words), "{words}: {svg}");
+        }
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+        assert_eq!(svg, figure().svg().unwrap());
+    }
+
+    #[test]
+    fn nothing_measured_is_an_empty_picture() {
+        let empty = Figure {
+            series: Vec::new(),
+            ..figure()
+        };
+        assert!(!empty.svg().unwrap().contains("<circle"));
+    }
+}

@@ -1,0 +1,127 @@
+//! What experiments have in common: making a cell cold in its mode, measuring it, and reading it
+//! back from a column.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use super::Mode;
+use crate::error::{BenchError, During, Result};
+use crate::report::{Column, Point, Sample};
+use crate::workload::measured::Measurement;
+use crate::workload::{Setting, Tunable, flat};
+
+/// How long making the files of an experiment may take: it is not what is measured.
+const BUILD_CAP: Duration = Duration::from_secs(3600);
+
+/// The measurement of one experiment's cells.
+pub(super) struct Lab<'l, 'm, 'p> {
+    pub(super) measurement: &'l mut Measurement<'m, 'p>,
+    pub(super) runs: u32,
+}
+
+impl Lab<'_, '_, '_> {
+    pub(super) fn tunable(&mut self) -> Result<&mut dyn Tunable> {
+        let name = self.measurement.system.name().to_owned();
+        self.measurement.system.tunable().ok_or_else(|| {
+            BenchError::unavailable(format!("{name} cannot be tuned"), "measure Glint")
+        })
+    }
+
+    pub(super) fn tune(&mut self, settings: &[Setting]) -> Result<()> {
+        self.tunable()?.tune(settings)
+    }
+
+    /// Makes a directory of empty files, named by their numbers.
+    pub(super) fn make_files(
+        &mut self,
+        directory: PathBuf,
+        files: u64,
+        name: &dyn Fn(u64) -> String,
+    ) -> Result<PathBuf> {
+        fs::create_dir(&directory).during(|| format!("making {}", directory.display()))?;
+        let label = format!("making {files} files");
+        self.building(|measurement| {
+            flat::each(measurement, &label, files, &|number| {
+                fs::File::create_new(directory.join(name(number))).map(|_| ())
+            })
+        })?;
+        Ok(directory)
+    }
+
+    /// Does something without the cells' time limit.
+    pub(super) fn building<T>(
+        &mut self,
+        work: impl FnOnce(&mut crate::workload::measured::Measurement) -> Result<T>,
+    ) -> Result<T> {
+        let cap = std::mem::replace(&mut self.measurement.cap, BUILD_CAP);
+        let done = work(self.measurement);
+        self.measurement.cap = cap;
+        done
+    }
+
+    /// Nothing is cached, and the mode holds. False when that cannot be had, which is noted.
+    pub(super) fn start(&mut self, mode: Mode, label: &str) -> Result<bool> {
+        self.tune(&mode.settings())?;
+        self.measurement.make_cold(label)
+    }
+
+    /// Measures one run. False if the cell is done with: it failed, or was stopped at the limit.
+    pub(super) fn take(&mut self, label: &str, command: &mut Command) -> Result<bool> {
+        let sample = self.measurement.command(label, command, &[0], &|| None)?;
+        if let Some(sample) = sample {
+            self.measurement.keep(label, sample);
+        }
+        Ok(sample.is_some_and(|sample| !sample.capped))
+    }
+
+    /// A whole cell: each run with nothing cached.
+    pub(super) fn take_cold(
+        &mut self,
+        mode: Mode,
+        label: &str,
+        command: &dyn Fn() -> Command,
+    ) -> Result<()> {
+        for _ in 0..self.runs {
+            if !self.start(mode, label)? || !self.take(label, &mut command())? {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The point of a cell, if there is one; counts of a run that was stopped are none.
+pub(super) fn seconds_at(x: f64, column: &Column, label: &str) -> Option<Point> {
+    column.result(label).map(|sample| Point {
+        x,
+        y: sample.seconds,
+        at_least: sample.capped,
+    })
+}
+
+/// The same for requests.
+pub(super) fn requests_at(x: f64, column: &Column, label: &str) -> Option<Point> {
+    let sample = column.result(label).filter(|sample| !sample.capped)?;
+    sample.rpcs.map(|rpcs| Point {
+        x,
+        y: rpcs as f64,
+        at_least: false,
+    })
+}
+
+/// How many times faster the cell is than the baseline. Nothing, if the cell was stopped; at least
+/// that, if the baseline was.
+pub(super) fn speedup_at(
+    x: f64,
+    baseline: Option<Sample>,
+    sample: Option<Sample>,
+) -> Option<Point> {
+    let sample = sample.filter(|sample| !sample.capped && sample.seconds > 0.0)?;
+    baseline.map(|baseline| Point {
+        x,
+        y: baseline.seconds / sample.seconds,
+        at_least: baseline.capped,
+    })
+}

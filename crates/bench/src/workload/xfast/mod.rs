@@ -1,0 +1,89 @@
+//! The tables and figures of the talk on Xfast (Qian and Liu, Extreme File Attribute Stat
+//! Acceleration, 2023), measured here.
+//!
+//! An [`Experiment`] makes its files once, through the file system, and then measures cells: a
+//! [`Mode`] of prefetch, and what the experiment varies. Each cell is measured some times, each time
+//! with nothing cached, by the program that the talk uses (`ls -l`, `find -uid 0`); what is kept is
+//! the median. A run that comes to the time limit is stopped and shown as more than that, and the
+//! cell is not run again; the tables have no number that was not measured.
+//!
+//! | experiment | the talk's | varies |
+//! |---|---|---|
+//! | [`Listing`] | client-side caching, FLAT(1,1) | files in a directory; cold and warm; prefetch off and on |
+//! | [`Writers`] | statahead with write conflicts | programs that write in the directory through another mount |
+//! | [`Grid`] | impact of statahead_max and batch_max | both |
+//! | [`Trees`] | find using FLAT and DFS | modes, on several source trees |
+//! | [`RoundTrips`] | FLAT and DFS at latencies | round trips, and modes |
+//!
+//! Measuring fills a [`Column`], a label for each cell; drawing reads the cells of a column again and
+//! is pure. What one mode is called in all of them is in [`Mode`].
+
+mod appender;
+mod grid;
+mod lab;
+mod listing;
+mod mode;
+mod round_trips;
+mod sizes;
+mod trees;
+mod writers;
+
+use std::time::Duration;
+
+pub use grid::Grid;
+pub use listing::Listing;
+pub use mode::Mode;
+pub use round_trips::RoundTrips;
+pub use trees::Trees;
+pub use writers::Writers;
+
+use super::System;
+pub use super::flat::FILES_MAX;
+use super::measured::Plan;
+use crate::error::Result;
+use crate::interrupt::StopFlag;
+use crate::link::LinkSettings;
+use crate::progress::Progress;
+use crate::report::{Column, Section};
+
+/// How much is done for each cell.
+#[derive(Debug, Clone)]
+pub struct Effort {
+    /// How often it is measured.
+    pub runs: u32,
+    /// How long a run may take.
+    pub cap: Duration,
+    /// Set to end early.
+    pub stop: StopFlag,
+}
+
+impl Effort {
+    /// The files are made once for all cells.
+    fn plan(&self) -> Plan<'_> {
+        Plan {
+            runs: 1,
+            cap: self.cap,
+            stop: &self.stop,
+        }
+    }
+}
+
+/// One of the talk's.
+pub trait Experiment {
+    /// In one word.
+    fn name(&self) -> &'static str;
+
+    /// Between the mount and its server.
+    fn link(&self) -> LinkSettings {
+        LinkSettings::default()
+    }
+
+    /// Fills a column with every cell. The system must be [`Tunable`](super::Tunable).
+    fn measure(&self, system: &mut dyn System, progress: &mut Progress) -> Result<Column>;
+
+    /// Draws what was measured.
+    fn section(&self, runs: Column) -> Section;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! `find -uid 0` over several source trees: nothing ahead, one directory at a time, whole trees.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::lab::Lab;
+use super::{Effort, Experiment, Mode};
+use crate::error::{During, Result};
+use crate::progress::Progress;
+use crate::report::{Cell, Column, Sample, Section, Table};
+use crate::tree::SourceTree;
+use crate::workload::System;
+use crate::workload::measured::{Measurement, measure};
+use crate::workload::walk::{find, unpack};
+
+/// Copies of one tree.
+#[derive(Debug, Clone)]
+pub struct Trees {
+    /// The tree.
+    pub tree: SourceTree,
+    /// How many of it.
+    pub copies: u32,
+    /// For each cell.
+    pub effort: Effort,
+}
+
+fn label(mode: Mode) -> String {
+    format!("find -uid 0, {mode}")
+}
+
+/// One of a sample's counts.
+type Count = fn(&Sample) -> Option<u64>;
+
+/// What a row says of how the attributes came.
+const COUNTS: [(&str, Count); 5] = [
+    ("RPCs", |sample| sample.rpcs),
+    ("stats", |sample| Some(sample.statahead?.stats)),
+    ("pages", |sample| Some(sample.statahead?.pages)),
+    ("stretches", |sample| {
+        Some(sample.statahead?.statahead_tree_walks)
+    }),
+    ("directories in these", |sample| {
+        Some(sample.statahead?.statahead_tree_total)
+    }),
+];
+
+/// Unpacks copies of a tree below `directory`. None when it failed, or not all of it is there.
+pub(super) fn make_trees(
+    lab: &mut Lab,
+    tree: &SourceTree,
+    copies: u32,
+    directory: PathBuf,
+) -> Result<Option<PathBuf>> {
+    for copy in 0..copies {
+        let directory = directory.join(copy.to_string());
+        fs::create_dir_all(&directory).during(|| format!("making {}", directory.display()))?;
+        let there = lab.building(|measurement| unpack(measurement, &tree.tar, &directory))?;
+        if there != Some(None) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(directory))
+}
+
+impl Trees {
+    fn run(&self, measurement: &mut Measurement, directory: &Path) -> Result<()> {
+        let runs = self.effort.runs;
+        let mut lab = Lab { measurement, runs };
+        let source = directory.join("src");
+        let Some(source) = make_trees(&mut lab, &self.tree, self.copies, source)? else {
+            return Ok(());
+        };
+        for mode in Mode::OF_TREES {
+            lab.take_cold(mode, &label(mode), &|| find(&source))?;
+        }
+        Ok(())
+    }
+}
+
+impl Experiment for Trees {
+    fn name(&self) -> &'static str {
+        "trees"
+    }
+
+    fn measure(&self, system: &mut dyn System, progress: &mut Progress) -> Result<Column> {
+        measure(
+            system,
+            &self.effort.plan(),
+            progress,
+            &|measurement, dir| self.run(measurement, dir),
+        )
+    }
+
+    fn section(&self, runs: Column) -> Section {
+        let count = &self.tree.count;
+        let copies = u64::from(self.copies);
+        Section {
+            name: self.name().to_owned(),
+            title: format!(
+                "cold find -uid 0 over {copies} times {}: {} entries in {} directories",
+                self.tree.origin,
+                copies * count.entries(),
+                copies * count.directories
+            ),
+            tables: vec![table(&runs)],
+            figures: Vec::new(),
+            notes: vec![
+                "RPCs: request frames, a batch counted once; stats: requests for attributes of one \
+                 name, those of a batch each; pages: of one directory; stretches: of the tree, with \
+                 many directories in one answer"
+                    .to_owned(),
+                "what fetches ahead (the talk's threads) is one context for each directory in FLAT \
+                 mode, and one for the whole walk in SAS mode, with one stretch under way at a time"
+                    .to_owned(),
+                "CPU: of the mount's process".to_owned(),
+            ],
+            runs,
+        }
+    }
+}
+
+fn table(runs: &Column) -> Table {
+    let counts = COUNTS.iter().map(|(name, _)| *name);
+    let head = ["mode"]
+        .into_iter()
+        .chain(counts)
+        .chain(["CPU s", "time s"]);
+    let mut table = Table::new("Medians", head);
+    for mode in Mode::OF_TREES {
+        let result = runs.result(&label(mode));
+        let counts = COUNTS.iter().map(|(_, of)| Cell::count(result, of));
+        let mut row = vec![Cell::Text(mode.to_string())];
+        row.extend(counts);
+        row.push(Cell::cpu(result));
+        row.push(Cell::seconds(result));
+        table.rows.push(row);
+    }
+    table
+}
