@@ -111,6 +111,80 @@ fn a_walk_counts_requests_and_leaves_nothing() {
 }
 
 #[test]
+fn the_talk_is_redrawn_and_nothing_is_left() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let sizes = "--files 20,40 --directory 20 --writers 0,2 --tree 60 --trees 2 --rtts 0.1ms,2ms";
+    let words = format!("bench xfast {sizes} --runs 1 --work work --out out");
+    let words: Vec<&str> = words.split(' ').collect();
+    glint(dir.path(), &words).worked();
+    let json = fs::read_to_string(out.join("xfast.json")).unwrap();
+    let document: Value = serde_json::from_str(&json).unwrap();
+    let sections = document["sections"].as_array().unwrap();
+    let names = sections
+        .iter()
+        .map(|section| section["name"].as_str().unwrap());
+    assert!(
+        names.eq(["flat", "writers", "grid", "trees", "rtt"]),
+        "{document}"
+    );
+    for section in sections {
+        let tables = section["tables"].as_array().unwrap();
+        let cells = tables
+            .iter()
+            .flat_map(|table| table["rows"].as_array().unwrap());
+        let missing = |cell: &Value| cell == "missing" || cell["text"] == "WRONG";
+        for row in cells {
+            assert!(!row.as_array().unwrap().iter().any(missing), "{section}");
+        }
+        for figure in section["figures"].as_array().unwrap() {
+            let file = format!("{}.svg", figure["name"].as_str().unwrap());
+            let picture = fs::read_to_string(out.join(&file)).unwrap();
+            assert!(picture.contains("<circle"), "{file}: {picture}");
+        }
+    }
+    let cell = |section: usize, row: usize, column: usize| {
+        let row = &sections[section]["tables"][0]["rows"][row];
+        row[column]["count"].as_u64().unwrap()
+    };
+    // Listing 40 files: one request for each without prefetch, a few with it.
+    assert!(cell(0, 1, 3) > 40 && cell(0, 1, 6) < 10, "{document}");
+    // Trees: requests of the first mode and of the last.
+    assert!(
+        cell(3, 0, 1) > 100 && cell(3, 5, 1) < cell(3, 2, 1),
+        "{document}"
+    );
+    let markdown = fs::read_to_string(out.join("xfast.md")).unwrap();
+    assert!(markdown.contains("](rtt-time.svg)"), "{markdown}");
+    nothing_is_left(dir.path());
+}
+
+#[test]
+fn an_interrupted_xfast_keeps_what_it_has_and_cleans_up() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (work, out) = (dir.path().join("work"), dir.path().join("out"));
+    let words = "xfast --part flat,writers --files 10 --directory 2000 --writers 3 --runs 50";
+    let words = format!("{words} --out {}", out.display());
+    let mut xfast = started(&words, &work);
+    let beside = work.to_str().unwrap().to_owned();
+    eventually("writers write", || {
+        let shells = processes_with("/started.");
+        out.join("flat.svg").exists() && !shells.is_empty() && is_mounted(&beside)
+    });
+    kill(Pid::from_raw(xfast.id() as i32), Signal::SIGINT).unwrap();
+    assert_eq!(xfast.wait().unwrap().code(), Some(1));
+    let markdown = fs::read_to_string(out.join("xfast.md")).unwrap();
+    assert!(markdown.contains("## flat") && !markdown.contains("## writers"));
+    nothing_is_left(dir.path());
+}
+
+#[test]
 fn flat_measures_a_directory_that_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let named = dir.path().join("named");

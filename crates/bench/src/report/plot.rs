@@ -11,7 +11,12 @@ use super::spread::Spread;
 use crate::error::{BenchError, Result};
 
 /// Width and height in pixels.
-const SIZE: (u32, u32) = (820, 520);
+const SIZE: (u32, u32) = (1000, 520);
+/// Of these the legend's, beside the picture: inside, it would lie on points.
+const LEGEND_WIDTH: u32 = 220;
+/// From one line of the legend to the next, and from its top to the first.
+const LEGEND_LINE: i32 = 22;
+const LEGEND_TOP: i32 = 56;
 /// Colours that people with any kind of colour vision can tell apart (Okabe and Ito, 2008).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 0, 0),
@@ -49,9 +54,10 @@ fn failed(figure: &Figure, error: impl std::fmt::Display) -> BenchError {
 fn draw(figure: &Figure, root: &Area) -> Result<()> {
     let error = |error| failed(figure, error);
     root.fill(&WHITE).map_err(error)?;
+    let (picture, legend) = root.split_horizontally(SIZE.0 - LEGEND_WIDTH);
     let x = Spread::of(&figure.x, figure.points().map(|point| point.x));
     let y = Spread::of(&figure.y, figure.points().map(|point| point.y));
-    let mut chart = ChartBuilder::on(root)
+    let mut chart = ChartBuilder::on(&picture)
         .caption(&figure.title, ("sans-serif", 18))
         .margin(12)
         .x_label_area_size(44)
@@ -67,28 +73,23 @@ fn draw(figure: &Figure, root: &Area) -> Result<()> {
         .light_line_style(TRANSPARENT)
         .draw()
         .map_err(error)?;
-    for (series, colour) in figure.series.iter().zip(COLOURS.iter().cycle()) {
+    for (series, colour) in coloured(figure) {
         let shown = series.points.iter().copied();
         let shown: Vec<Point> = shown.filter(|point| figure.shows(point)).collect();
-        draw_series(&mut chart, series, &shown, *colour).map_err(error)?;
+        draw_series(&mut chart, &shown, colour).map_err(error)?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3))
-        .draw()
-        .map_err(error)
+    draw_legend(figure, &legend).map_err(error)
+}
+
+fn coloured(figure: &Figure) -> impl Iterator<Item = (&Series, RGBColor)> {
+    figure.series.iter().zip(COLOURS.iter().copied().cycle())
 }
 
 type Drawn = std::result::Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-fn draw_series(chart: &mut Chart, series: &Series, shown: &[Point], colour: RGBColor) -> Drawn {
+fn draw_series(chart: &mut Chart, shown: &[Point], colour: RGBColor) -> Drawn {
     let line = shown.iter().map(|point| (point.x, point.y));
-    chart
-        .draw_series(LineSeries::new(line, colour.stroke_width(2)))?
-        .label(&series.name)
-        .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+    chart.draw_series(LineSeries::new(line, colour.stroke_width(2)))?;
     let (stopped, whole): (Vec<&Point>, Vec<&Point>) =
         shown.iter().partition(|point| point.at_least);
     let circle = |point: &Point| Circle::new((point.x, point.y), RADIUS, colour.filled());
@@ -96,6 +97,23 @@ fn draw_series(chart: &mut Chart, series: &Series, shown: &[Point], colour: RGBC
     let triangle =
         |point: &Point| TriangleMarker::new((point.x, point.y), 2 * RADIUS, colour.filled());
     chart.draw_series(stopped.into_iter().map(triangle))?;
+    Ok(())
+}
+
+/// A line for each series, and one for what triangles mean, if there are any.
+fn draw_legend(figure: &Figure, area: &Area) -> Drawn {
+    let lines = (0..).map(|line| LEGEND_TOP + line * LEGEND_LINE);
+    let words = |text: String, y: i32| Text::new(text, (36, y - 7), ("sans-serif", 14));
+    for ((series, colour), y) in coloured(figure).zip(lines) {
+        area.draw(&PathElement::new([(6, y), (30, y)], colour.stroke_width(2)))?;
+        area.draw(&words(series.name.clone(), y))?;
+    }
+    if figure.points().any(|point| point.at_least) {
+        let y = LEGEND_TOP + figure.series.len() as i32 * LEGEND_LINE;
+        let grey = BLACK.mix(0.5);
+        area.draw(&TriangleMarker::new((18, y), 2 * RADIUS, grey.filled()))?;
+        area.draw(&words("stopped, the truth is above".to_owned(), y))?;
+    }
     Ok(())
 }
 
@@ -134,7 +152,9 @@ mod tests {
         let svg = figure().svg().unwrap();
         let count = |part: &str| svg.matches(part).count();
         assert_eq!(count("<circle"), 3, "{svg}");
-        assert_eq!(count("<polygon"), 1, "{svg}");
+        // And one in the legend.
+        assert_eq!(count("<polygon"), 2, "{svg}");
+        assert!(svg.contains("stopped, the truth is above"), "{svg}");
         // One in the picture and one in the legend.
         for colour in ["#000000", "#E69F00"] {
             let lines = svg.lines().filter(|line| line.starts_with("<polyline"));
