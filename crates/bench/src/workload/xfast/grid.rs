@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::lab::{Lab, seconds_at};
+use super::lab::{Lab, conduct, seconds_at};
 use super::mode::Window;
 use super::{Effort, Experiment, Mode};
 use crate::error::Result;
@@ -16,7 +16,6 @@ use crate::link::LinkSettings;
 use crate::progress::Progress;
 use crate::report::{Axis, Cell, Column, Figure, Section, Series, Table};
 use crate::workload::flat::list;
-use crate::workload::measured::{Measurement, measure};
 use crate::workload::{System, quiet};
 
 /// Values of `statahead_max`. The least a mount takes as its first window is 8.
@@ -54,9 +53,7 @@ fn unknown(statahead_max: u64) -> String {
 }
 
 impl Grid {
-    fn run(&self, measurement: &mut Measurement, directory: &Path) -> Result<()> {
-        let runs = self.effort.runs;
-        let mut lab = Lab { measurement, runs };
+    fn run(&self, lab: &mut Lab, directory: &Path) -> Result<()> {
         lab.tunable()?.set_round_trip(Duration::ZERO)?;
         let directory = directory.join("grid");
         let name = |number| format!("file{number:08}");
@@ -67,7 +64,7 @@ impl Grid {
             lab.take_cold(mode, &unknown(window), &|| list(&directory))?;
         }
         for window in pairs() {
-            take_known(&mut lab, window, &directory)?;
+            take_known(lab, window, &directory)?;
         }
         Ok(())
     }
@@ -116,12 +113,9 @@ impl Experiment for Grid {
     }
 
     fn measure(&self, system: &mut dyn System, progress: &mut Progress) -> Result<Column> {
-        measure(
-            system,
-            &self.effort.plan(),
-            progress,
-            &|measurement, dir| self.run(measurement, dir),
-        )
+        conduct(system, &self.effort, progress, &|lab, dir| {
+            self.run(lab, dir)
+        })
     }
 
     fn section(&self, runs: Column) -> Section {

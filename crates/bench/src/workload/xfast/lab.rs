@@ -2,18 +2,49 @@
 //! back from a column.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::Mode;
+use super::{Effort, Mode};
 use crate::error::{BenchError, During, Result};
+use crate::progress::{Event, Progress};
 use crate::report::{Column, Point, Sample};
-use crate::workload::measured::Measurement;
-use crate::workload::{Setting, Tunable, flat};
+use crate::workload::measured::{Measurement, Plan, measure};
+use crate::workload::{Setting, System, Tunable, flat};
 
 /// How long making the files of an experiment may take: it is not what is measured.
 const BUILD_CAP: Duration = Duration::from_secs(3600);
+
+/// Where a column says why it ends early.
+pub(super) const REST: &str = "the rest was not measured";
+
+/// Measures an experiment. An error that is no interrupt ends it, and what was measured until then is
+/// kept.
+pub(super) fn conduct(
+    system: &mut dyn System,
+    effort: &Effort,
+    progress: &mut Progress,
+    run: &dyn Fn(&mut Lab<'_, '_, '_>, &Path) -> Result<()>,
+) -> Result<Column> {
+    let plan = Plan {
+        // The files are made once for all cells.
+        runs: 1,
+        cap: effort.cap,
+        stop: &effort.stop,
+    };
+    measure(system, &plan, progress, &|measurement, directory| {
+        let runs = effort.runs;
+        let mut lab = Lab { measurement, runs };
+        let done = run(&mut lab, directory);
+        effort.stop.check()?;
+        if let Err(error) = done {
+            (measurement.progress)(Event::Line(format!("{REST}: {error}")));
+            measurement.column.skip(REST, error.to_string());
+        }
+        Ok(())
+    })
+}
 
 /// The measurement of one experiment's cells.
 pub(super) struct Lab<'l, 'm, 'p> {
@@ -42,18 +73,23 @@ impl Lab<'_, '_, '_> {
     ) -> Result<PathBuf> {
         fs::create_dir(&directory).during(|| format!("making {}", directory.display()))?;
         let label = format!("making {files} files");
-        self.building(|measurement| {
+        let made = self.building(|measurement| {
             flat::each(measurement, &label, files, &|number| {
                 fs::File::create_new(directory.join(name(number))).map(|_| ())
             })
         })?;
-        Ok(directory)
+        match made == files {
+            true => Ok(directory),
+            false => Err(BenchError::Invalid(format!(
+                "only {made} of {files} files could be made within {BUILD_CAP:?}"
+            ))),
+        }
     }
 
     /// Does something without the cells' time limit.
     pub(super) fn building<T>(
         &mut self,
-        work: impl FnOnce(&mut crate::workload::measured::Measurement) -> Result<T>,
+        work: impl FnOnce(&mut Measurement) -> Result<T>,
     ) -> Result<T> {
         let cap = std::mem::replace(&mut self.measurement.cap, BUILD_CAP);
         let done = work(self.measurement);

@@ -2,14 +2,13 @@
 
 use std::path::Path;
 
-use super::lab::{Lab, seconds_at};
+use super::lab::{Lab, conduct, seconds_at};
 use super::{Effort, Experiment, Mode};
 use crate::error::Result;
 use crate::progress::Progress;
 use crate::report::{Axis, Cell, Column, Figure, Point, Section, Series, Table};
 use crate::workload::System;
 use crate::workload::flat::list;
-use crate::workload::measured::{Measurement, measure};
 
 const MODES: [Mode; 2] = [Mode::Off, Mode::Sas(None)];
 
@@ -36,15 +35,13 @@ fn label(files: u64, mode: Mode, cache: Cache) -> String {
 }
 
 impl Listing {
-    fn run(&self, measurement: &mut Measurement, directory: &Path) -> Result<()> {
-        let runs = self.effort.runs;
-        let mut lab = Lab { measurement, runs };
+    fn run(&self, lab: &mut Lab, directory: &Path) -> Result<()> {
         for &files in &self.files {
             let directory = directory.join(files.to_string());
             let name = |number| format!("file{number:08}");
             let directory = lab.make_files(directory, files, &name)?;
             for mode in MODES {
-                list_both(&mut lab, &directory, files, mode)?;
+                list_both(lab, &directory, files, mode)?;
             }
         }
         Ok(())
@@ -72,12 +69,9 @@ impl Experiment for Listing {
     }
 
     fn measure(&self, system: &mut dyn System, progress: &mut Progress) -> Result<Column> {
-        measure(
-            system,
-            &self.effort.plan(),
-            progress,
-            &|measurement, dir| self.run(measurement, dir),
-        )
+        conduct(system, &self.effort, progress, &|lab, dir| {
+            self.run(lab, dir)
+        })
     }
 
     fn section(&self, runs: Column) -> Section {

@@ -39,7 +39,6 @@ pub use writers::Writers;
 
 use super::System;
 pub use super::flat::FILES_MAX;
-use super::measured::Plan;
 use crate::error::Result;
 use crate::interrupt::StopFlag;
 use crate::link::LinkSettings;
@@ -57,17 +56,6 @@ pub struct Effort {
     pub stop: StopFlag,
 }
 
-impl Effort {
-    /// The files are made once for all cells.
-    fn plan(&self) -> Plan<'_> {
-        Plan {
-            runs: 1,
-            cap: self.cap,
-            stop: &self.stop,
-        }
-    }
-}
-
 /// One of the talk's.
 pub trait Experiment {
     /// In one word.
@@ -78,7 +66,8 @@ pub trait Experiment {
         LinkSettings::default()
     }
 
-    /// Fills a column with every cell. The system must be [`Tunable`](super::Tunable).
+    /// Fills a column with every cell. The system must be [`Tunable`](super::Tunable). What goes wrong
+    /// is noted in the column; only an interrupt ends it without one.
     fn measure(&self, system: &mut dyn System, progress: &mut Progress) -> Result<Column>;
 
     /// Draws what was measured.

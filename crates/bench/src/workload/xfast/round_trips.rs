@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::lab::{Lab, requests_at, seconds_at, speedup_at};
+use super::lab::{Lab, conduct, requests_at, seconds_at, speedup_at};
 use super::trees::make_trees;
 use super::{Effort, Experiment, Mode};
 use crate::error::Result;
@@ -12,7 +12,6 @@ use crate::progress::Progress;
 use crate::report::{Axis, Cell, Column, Figure, Point, Sample, Section, Series, Table};
 use crate::tree::SourceTree;
 use crate::workload::System;
-use crate::workload::measured::{Measurement, measure};
 use crate::workload::walk::find;
 
 /// One tree, far away.
@@ -37,16 +36,14 @@ fn milliseconds(rtt: Duration) -> f64 {
 }
 
 impl RoundTrips {
-    fn run(&self, measurement: &mut Measurement, directory: &Path) -> Result<()> {
-        let runs = self.effort.runs;
-        let mut lab = Lab { measurement, runs };
+    fn run(&self, lab: &mut Lab, directory: &Path) -> Result<()> {
         // The files are made from near.
         lab.tunable()?.set_round_trip(Duration::ZERO)?;
         if !lab.measurement.make_cold("making the tree")? {
             return Ok(());
         }
         let source = directory.join("src");
-        let Some(source) = make_trees(&mut lab, &self.tree, 1, source)? else {
+        let Some(source) = make_trees(lab, &self.tree, 1, source)? else {
             return Ok(());
         };
         for &rtt in &self.rtts {
@@ -57,6 +54,17 @@ impl RoundTrips {
         }
         // Whatever is left to do is done from near again.
         lab.tunable()?.set_round_trip(Duration::ZERO)
+    }
+
+    fn link_note(&self) -> String {
+        let bandwidth = match self.bandwidth {
+            Some(bits) => format!("{} Mbit/s", bits as f64 / 1e6),
+            None => "no limit".to_owned(),
+        };
+        format!(
+            "the link has {bandwidth}, where the measurement may make one (as root); elsewhere a \
+             transport delays each frame"
+        )
     }
 
     fn table(&self, title: &str, runs: &Column, cell: impl Fn(Option<Sample>) -> Cell) -> Table {
@@ -136,12 +144,9 @@ impl Experiment for RoundTrips {
     }
 
     fn measure(&self, system: &mut dyn System, progress: &mut Progress) -> Result<Column> {
-        measure(
-            system,
-            &self.effort.plan(),
-            progress,
-            &|measurement, dir| self.run(measurement, dir),
-        )
+        conduct(system, &self.effort, progress, &|lab, dir| {
+            self.run(lab, dir)
+        })
     }
 
     fn section(&self, runs: Column) -> Section {
@@ -160,7 +165,10 @@ impl Experiment for RoundTrips {
                 self.table("Request frames", &runs, requests),
             ],
             figures: self.figures(&runs),
-            notes: vec!["off: statahead_max is 0, the talk's baseline".to_owned()],
+            notes: vec![
+                "off: statahead_max is 0, the talk's baseline".to_owned(),
+                self.link_note(),
+            ],
             runs,
         }
     }

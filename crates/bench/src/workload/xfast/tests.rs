@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::lab::Lab;
+use super::lab::{REST, conduct};
 use super::*;
 use crate::error::BenchError;
 use crate::progress::silent;
 use crate::report::{Cell, Figure, Point, Sample, Statahead, StepRuns, Table};
 use crate::tree::{SourceTree, TreeCount};
-use crate::workload::measured::measure;
 use crate::workload::{Cold, Setting, Tunable, quiet};
 
 fn effort(runs: u32, cap: Duration) -> Effort {
@@ -312,9 +311,7 @@ fn each_run_is_tuned_and_then_cold() {
 /// The runs of a cell that would be run three times, a twentieth of a second each at most.
 fn cell(system: &mut Tuned, command: &[&str]) -> StepRuns {
     let effort = effort(3, Duration::from_millis(50));
-    let column = measure(system, &effort.plan(), &mut silent, &|measurement, _| {
-        let runs = effort.runs;
-        let mut lab = Lab { measurement, runs };
+    let column = conduct(system, &effort, &mut silent, &|lab, _| {
         lab.take_cold(Mode::Off, "cell", &|| {
             let mut program = quiet(command[0]);
             program.args(&command[1..]);
@@ -355,13 +352,30 @@ fn writers_leave_right_sizes_and_no_new_files() {
 }
 
 #[test]
-fn what_cannot_be_tuned_is_refused() {
+fn what_goes_wrong_is_noted_after_what_was_measured() {
     let directory = tempfile::tempdir().unwrap();
     let mut system = crate::local::Directory::new("plain", directory.path());
     let listing = Listing {
         files: vec![1],
         effort: usual(),
     };
-    let error = listing.measure(&mut system, &mut silent).unwrap_err();
-    assert!(matches!(error, BenchError::Unavailable { .. }), "{error}");
+    let column = listing.measure(&mut system, &mut silent).unwrap();
+    let steps: Vec<&str> = column.steps.iter().map(|runs| runs.step.as_str()).collect();
+    assert_eq!(steps, ["making 1 files", REST]);
+    let why = column.steps[1].skipped.as_ref().unwrap();
+    assert!(why.contains("plain cannot be tuned"), "{why}");
+}
+
+#[test]
+fn an_interrupt_ends_it_without_a_column() {
+    let stop = StopFlag::new();
+    let effort = Effort {
+        stop: stop.clone(),
+        ..usual()
+    };
+    let ended = conduct(&mut Tuned::new(), &effort, &mut silent, &|lab, _| {
+        stop.set();
+        lab.start(Mode::Off, "cell").map(|_| ())
+    });
+    assert!(matches!(ended, Err(BenchError::Interrupted)), "{ended:?}");
 }

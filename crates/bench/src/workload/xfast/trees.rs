@@ -3,14 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::lab::Lab;
+use super::lab::{Lab, conduct};
 use super::{Effort, Experiment, Mode};
 use crate::error::{During, Result};
 use crate::progress::Progress;
 use crate::report::{Cell, Column, Sample, Section, Table};
 use crate::tree::SourceTree;
 use crate::workload::System;
-use crate::workload::measured::{Measurement, measure};
 use crate::workload::walk::{find, unpack};
 
 /// Copies of one tree.
@@ -63,11 +62,9 @@ pub(super) fn make_trees(
 }
 
 impl Trees {
-    fn run(&self, measurement: &mut Measurement, directory: &Path) -> Result<()> {
-        let runs = self.effort.runs;
-        let mut lab = Lab { measurement, runs };
+    fn run(&self, lab: &mut Lab, directory: &Path) -> Result<()> {
         let source = directory.join("src");
-        let Some(source) = make_trees(&mut lab, &self.tree, self.copies, source)? else {
+        let Some(source) = make_trees(lab, &self.tree, self.copies, source)? else {
             return Ok(());
         };
         for mode in Mode::OF_TREES {
@@ -83,12 +80,9 @@ impl Experiment for Trees {
     }
 
     fn measure(&self, system: &mut dyn System, progress: &mut Progress) -> Result<Column> {
-        measure(
-            system,
-            &self.effort.plan(),
-            progress,
-            &|measurement, dir| self.run(measurement, dir),
-        )
+        conduct(system, &self.effort, progress, &|lab, dir| {
+            self.run(lab, dir)
+        })
     }
 
     fn section(&self, runs: Column) -> Section {

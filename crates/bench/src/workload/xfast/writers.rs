@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::appender::{Appenders, Work, name};
-use super::lab::{Lab, requests_at, seconds_at};
+use super::lab::{Lab, conduct, requests_at, seconds_at};
 use super::sizes::{Sizes, parse_find, parse_ls, wrong_afterwards, wrong_meanwhile};
 use super::{Effort, Experiment, Mode};
 use crate::error::{BenchError, During, Result};
@@ -15,7 +15,6 @@ use crate::process::time;
 use crate::progress::{Event, Progress};
 use crate::report::{Axis, Cell, Column, Figure, Point, Sample, Section, Series, Table};
 use crate::workload::flat::list;
-use crate::workload::measured::{Measurement, measure};
 use crate::workload::{System, quiet};
 
 const MODES: [Mode; 2] = [Mode::Off, Mode::Sas(None)];
@@ -56,9 +55,7 @@ struct Scene {
 }
 
 impl Writers {
-    fn run(&self, measurement: &mut Measurement, directory: &Path) -> Result<()> {
-        let runs = self.effort.runs;
-        let mut lab = Lab { measurement, runs };
+    fn run(&self, lab: &mut Lab, directory: &Path) -> Result<()> {
         let directory = lab.make_files(directory.join("busy"), self.files, &name)?;
         let mut scene = Scene {
             directory,
@@ -67,8 +64,8 @@ impl Writers {
         };
         for &writers in &self.writers {
             for mode in MODES {
-                for _ in 0..runs {
-                    if !scene.measure(&mut lab, writers, mode)? {
+                for _ in 0..lab.runs {
+                    if !scene.measure(lab, writers, mode)? {
                         break;
                     }
                 }
@@ -180,12 +177,9 @@ impl Experiment for Writers {
     }
 
     fn measure(&self, system: &mut dyn System, progress: &mut Progress) -> Result<Column> {
-        measure(
-            system,
-            &self.effort.plan(),
-            progress,
-            &|measurement, dir| self.run(measurement, dir),
-        )
+        conduct(system, &self.effort, progress, &|lab, dir| {
+            self.run(lab, dir)
+        })
     }
 
     fn section(&self, runs: Column) -> Section {

@@ -135,7 +135,7 @@ impl Xfast {
 
     fn measure(&self, stop: &StopFlag, progress: &mut Progress) -> Result<Document> {
         let title = format!(
-            "Xfast: the talk's tables and figures, medians of {}",
+            "Xfast: the talk's tables and figures (times: medians of {}; requests: the most of any run)",
             self.runs
         );
         let mut document = Document::new("xfast", title);
