@@ -33,6 +33,8 @@ pub struct Statahead {
     pub statahead_tree_total: u64,
     /// Of these then read.
     pub statahead_tree_hit: u64,
+    /// Walks of trees that were followed.
+    pub tree_walks_followed: u64,
     /// Directories walked with statahead.
     pub statahead_total: u64,
     /// Walks given up because guesses were wrong.
@@ -58,6 +60,7 @@ impl Statahead {
             statahead_tree_walks: less(self.statahead_tree_walks, before.statahead_tree_walks),
             statahead_tree_total: less(self.statahead_tree_total, before.statahead_tree_total),
             statahead_tree_hit: less(self.statahead_tree_hit, before.statahead_tree_hit),
+            tree_walks_followed: less(self.tree_walks_followed, before.tree_walks_followed),
             statahead_total: less(self.statahead_total, before.statahead_total),
             statahead_wrong: less(self.statahead_wrong, before.statahead_wrong),
             statahead_entries: less(self.statahead_entries, before.statahead_entries),

@@ -230,6 +230,7 @@ fn trees_are_counted_by_how_their_attributes_came() {
             Count(1),
             Count(0),
             Count(0),
+            Count(0),
             Number(0.5),
             Number(1.5)
         ]

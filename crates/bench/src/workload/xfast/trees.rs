@@ -31,10 +31,13 @@ fn label(mode: Mode) -> String {
 type Count = fn(&Sample) -> Option<u64>;
 
 /// What a row says of how the attributes came.
-const COUNTS: [(&str, Count); 5] = [
+const COUNTS: [(&str, Count); 6] = [
     ("RPCs", |sample| sample.rpcs),
     ("stats", |sample| Some(sample.statahead?.stats)),
     ("pages", |sample| Some(sample.statahead?.pages)),
+    ("tree walks", |sample| {
+        Some(sample.statahead?.tree_walks_followed)
+    }),
     ("stretches", |sample| {
         Some(sample.statahead?.statahead_tree_walks)
     }),
@@ -103,8 +106,9 @@ impl Experiment for Trees {
                  name, those of a batch each; pages: of one directory; stretches: of the tree, with \
                  many directories in one answer"
                     .to_owned(),
-                "what fetches ahead (the talk's threads) is one context for each directory in FLAT \
-                 mode, and one for the whole walk in SAS mode, with one stretch under way at a time"
+                "what fetches ahead (the talk's threads): in FLAT mode a context for each directory, \
+                 which ends when that is closed; in SAS mode one for each tree walk, with one stretch \
+                 under way at a time"
                     .to_owned(),
                 "CPU: of the mount's process".to_owned(),
             ],

@@ -9,6 +9,7 @@ use bench::{
     BenchError, Cold, Link, LinkSettings, Result, Setting, Statahead, StopFlag, System, Tunable,
 };
 use client::stats::Snapshot;
+use client::{Pattern, WalkReport};
 use fuse::kernel::mount::{MountError, Unmount, unmount};
 
 use super::served::{Child, Served, Way};
@@ -232,7 +233,8 @@ impl System for Glint<'_> {
     }
 
     fn statahead(&mut self) -> Option<Statahead> {
-        stats_of(&self.point).map(|stats| statahead(&stats))
+        let stats = stats_of(&self.point)?;
+        Some(statahead(&stats, tree_walks(&self.point)?))
     }
 
     fn tunable(&mut self) -> Option<&mut dyn Tunable> {
@@ -263,7 +265,16 @@ fn stats_of(point: &Path) -> Option<Box<Snapshot>> {
     }
 }
 
-fn statahead(stats: &Snapshot) -> Statahead {
+/// Walks of trees that it follows, or did half a minute ago.
+fn tree_walks(point: &Path) -> Option<u64> {
+    let Ok(Answer::Walks(walks)) = ask(point, &Question::Walks) else {
+        return None;
+    };
+    let of_tree = |walk: &&WalkReport| matches!(walk.pattern, Pattern::Dfs | Pattern::DfsName);
+    Some(walks.iter().filter(of_tree).count() as u64)
+}
+
+fn statahead(stats: &Snapshot, tree_walks_followed: u64) -> Statahead {
     let requests = |kind: &str| stats.requests.get(kind).copied().unwrap_or(0);
     Statahead {
         stats: requests("lookup") + requests("getattr"),
@@ -271,6 +282,7 @@ fn statahead(stats: &Snapshot) -> Statahead {
         statahead_tree_walks: stats.statahead_tree_walks,
         statahead_tree_total: stats.statahead_tree_total,
         statahead_tree_hit: stats.statahead_tree_hit,
+        tree_walks_followed,
         statahead_total: stats.statahead_total,
         statahead_wrong: stats.statahead_wrong,
         statahead_entries: stats.statahead_entries,
