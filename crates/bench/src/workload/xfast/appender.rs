@@ -16,6 +16,7 @@ use super::sizes::Sizes;
 use crate::error::{BenchError, During, Result};
 use crate::interrupt::StopFlag;
 use crate::process::Running;
+use crate::scratch::own_directory;
 
 /// Names have this and their number, so that all are equally long.
 const FIRST: u64 = 100_000_000;
@@ -29,11 +30,12 @@ const CREATED_MAX: u64 = 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 const TURN: Duration = Duration::from_millis(5);
 
-/// Everything is built into the shell, so that a turn starts no process.
+/// Everything is built into the shell, so that a turn starts no process. It ends with whoever started
+/// it, also if that is killed.
 const SCRIPT: &str = r#"
 number=$1 writers=$2 files=$3 first=$4 every=$5 creating=$6 line=$7 signals=$8
 turn=0
-while [ ! -e "$signals/end" ]; do
+while [ ! -e "$signals/end" ] && [ -e "/proc/$PPID" ]; do
     if [ $((turn % every)) -eq 0 ] && [ "$turn" -lt "$creating" ]; then
         file=new$number.$turn
     else
@@ -99,7 +101,7 @@ pub(super) struct Appenders {
 impl Appenders {
     /// Starts them, and waits until each has written something.
     pub(super) fn start(work: Work, directory: &Path, stop: &StopFlag) -> Result<Appenders> {
-        let signals = tempfile::tempdir().during(|| "making a directory for writers")?;
+        let signals = own_directory(&std::env::temp_dir())?;
         let mut appenders = Appenders {
             running: Vec::new(),
             signals,
