@@ -594,7 +594,6 @@ operations! { Request:
     Lookup = "lookup",
     LookupParent = "lookup_parent",
     ReadDir = "readpage",
-    Walk = "walk",
     ReadLink = "readlink",
     Create = "create",
     Link = "link",
@@ -611,4 +610,5 @@ operations! { Request:
     Sync = "sync",
     StatFs = "statfs",
     PathOf = "fid2path",
+    Walk = "walk",
 }

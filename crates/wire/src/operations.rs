@@ -18,3 +18,7 @@ macro_rules! operations {
 }
 
 pub(crate) use operations;
+
+#[cfg(test)]
+#[path = "operations_tests.rs"]
+mod tests;
