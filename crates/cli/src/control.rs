@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -216,11 +216,12 @@ impl ControlServer {
         })
     }
 
-    /// It is found at `path` too, which is in the same directory.
+    /// It is found at `path` too, which is in the same directory. A second name of the socket itself:
+    /// when the process is killed it leads nowhere, whoever listens at the first name then.
     pub fn also_at(&mut self, path: PathBuf) -> Result<(), String> {
-        let name = self.path.file_name().ok_or("a socket has a name")?;
         let _ = std::fs::remove_file(&path);
-        symlink(name, &path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let linked = std::fs::hard_link(&self.path, &path);
+        linked.map_err(|error| format!("{}: {error}", path.display()))?;
         self.links.push(path);
         Ok(())
     }
@@ -229,15 +230,11 @@ impl ControlServer {
 impl Drop for ControlServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        for link in &self.links {
-            let ours = std::fs::read_link(link).ok();
-            if ours.as_deref() == self.path.file_name().map(Path::new) {
-                let _ = std::fs::remove_file(link);
-            }
-        }
         // The device number may be another mount's by now, and the path with it.
-        if identity(&self.path) == self.identity {
-            let _ = std::fs::remove_file(&self.path);
+        for path in self.links.iter().chain([&self.path]) {
+            if identity(path) == self.identity {
+                let _ = std::fs::remove_file(path);
+            }
         }
         // On Linux, shutting a listening socket down wakes whoever waits in accept.
         let woken = shutdown(self.listener.as_raw_fd(), Shutdown::Both);

@@ -18,7 +18,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
-use base::limits::{HELD_BYTES_MAX, RULES_MAX, RULE_CLASSES_MAX};
+use base::limits::{HELD_BYTES_MAX, RULE_CLASSES_MAX, RULES_MAX};
 use base::{ClientId, Tick};
 
 use crate::server::PeerInfo;
@@ -329,12 +329,7 @@ impl<F> Scheduler<F> {
         Ok(())
     }
 
-    fn stop(
-        &mut self,
-        now: Tick,
-        name: &str,
-        out: &mut Vec<Cleared<F>>,
-    ) -> Result<(), RuleError> {
+    fn stop(&mut self, now: Tick, name: &str, out: &mut Vec<Cleared<F>>) -> Result<(), RuleError> {
         let place = self.find(name)?;
         let number = self.rules[place].number;
         let mut freed = Vec::new();
@@ -351,7 +346,10 @@ impl<F> Scheduler<F> {
     }
 
     fn find(&self, name: &str) -> Result<usize, RuleError> {
-        let place = self.rules.iter().position(|active| active.rule.name == name);
+        let place = self
+            .rules
+            .iter()
+            .position(|active| active.rule.name == name);
         place.ok_or_else(|| {
             let names: Vec<&str> = self.rules.iter().map(|a| a.rule.name.as_str()).collect();
             RuleError::new(match names.is_empty() {

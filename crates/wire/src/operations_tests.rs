@@ -216,7 +216,10 @@ fn of_ost() -> Vec<ost::Request> {
 }
 
 /// The names in the order of their numbers, which are the first bytes of their messages.
-fn numbered<R: serde::Serialize>(all: &[R], name: impl Fn(&R) -> &'static str) -> Vec<&'static str> {
+fn numbered<R: serde::Serialize>(
+    all: &[R],
+    name: impl Fn(&R) -> &'static str,
+) -> Vec<&'static str> {
     let mut named: Vec<(u8, &str)> = all
         .iter()
         .map(|request| (crate::encode(request)[0], name(request)))
@@ -236,7 +239,10 @@ fn what_gives_back_is_urgent_and_nothing_else() {
     assert_eq!(rest, ["close", "cancel", "convert"]);
 
     assert_eq!(numbered(&of_ost(), ost::Request::name), ost::Request::NAMES);
-    let urgent: Vec<_> = of_ost().into_iter().filter(ost::Request::is_urgent).collect();
+    let urgent: Vec<_> = of_ost()
+        .into_iter()
+        .filter(ost::Request::is_urgent)
+        .collect();
     assert_eq!(urgent[0], write(NO_LOCK));
     let rest: Vec<&str> = urgent[1..].iter().map(ost::Request::name).collect();
     assert_eq!(rest, ["ldlm_cancel"]);

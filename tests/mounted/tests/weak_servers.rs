@@ -3,8 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -31,7 +32,9 @@ fn mount_without_prefetch(cluster: &mut Cluster) -> usize {
 
 fn set(mount: &Path, assignment: &str) {
     let mut param = Command::new(glint());
-    param.args(["param", "set", assignment, "--mount"]).arg(mount);
+    param
+        .args(["param", "set", assignment, "--mount"])
+        .arg(mount);
     assert!(param.output().unwrap().status.success());
 }
 
@@ -39,8 +42,8 @@ fn set(mount: &Path, assignment: &str) {
 fn counted(cluster: &Cluster, target: &str, count: &str) -> u64 {
     let lines = cluster.server_param(&format!("{target}.nrs_tbf_stats"));
     let words = lines[0].split(' ');
-    let found = words.filter_map(|word| word.split_once('='));
-    let (_, value) = found.filter(|(name, _)| *name == count).next().unwrap();
+    let mut found = words.filter_map(|word| word.split_once('='));
+    let (_, value) = found.find(|(name, _)| *name == count).unwrap();
     value.parse().unwrap()
 }
 
@@ -121,7 +124,13 @@ fn what_others_wait_for_is_never_held() {
             file.write_all_at(b"mine", 0).unwrap();
             file
         });
-        opened.collect()
+        let made = (0..20).map(|number| {
+            let mut file = File::create(dir.join(format!("made{number}"))).unwrap();
+            file.write_all(b"made").unwrap();
+            file.sync_all().unwrap();
+            file
+        });
+        opened.chain(made).collect()
     });
     for target in [MDT, OST] {
         let rule = format!("start weak client={uuid} rate=1 burst=1");
@@ -139,7 +148,12 @@ fn what_others_wait_for_is_never_held() {
         fs::write(theirs.join("added"), "theirs").unwrap();
         fs::remove_file(theirs.join("file9")).unwrap();
         fs::create_dir(theirs.join("below")).unwrap();
-        assert_eq!(fs::read_dir(&theirs).unwrap().count(), 41);
+        for number in 0..20 {
+            // Whoever made a file holds all of it, as long as it is open there.
+            let made = theirs.join(format!("made{number}"));
+            fs::set_permissions(made, Permissions::from_mode(0o600)).unwrap();
+        }
+        assert_eq!(fs::read_dir(&theirs).unwrap().count(), 61);
     });
     assert!(others < Duration::from_secs(10), "{others:?}");
     drop(open);

@@ -37,9 +37,9 @@ impl ServedTargets {
             let (report, clients) = (scheduling.report(), scheduling.clients());
             let rules = report.iter().map(|report| report.rule.clone()).collect();
             let stats = report.iter().map(counted).collect();
-            let clients = clients.into_iter().map(|(client, peer)| {
-                format!("{client} {} {}", peer.uuid, peer.address)
-            });
+            let clients = clients
+                .into_iter()
+                .map(|(client, peer)| format!("{client} {} {}", peer.uuid, peer.address));
             [
                 self.param(*name, RULES, rules, RULES_HELP),
                 self.param(*name, STATS, stats, STATS_HELP),

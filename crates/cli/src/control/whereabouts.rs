@@ -1,11 +1,13 @@
 //! Where control sockets are, and whose.
 
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use fuse::kernel::Mount;
 use fuse::kernel::mount::{DeviceNumber, mounts, resolve};
 use nix::unistd::{Uid, geteuid};
+
+use super::identity;
 
 /// What the names of servers' sockets begin with.
 const SERVER: &str = "serve-";
@@ -86,7 +88,8 @@ impl Endpoint {
 
     /// The process that serves the targets in `dir`.
     pub fn of_dir(dir: &Path) -> Result<Endpoint, String> {
-        let found = std::fs::metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let found =
+            std::fs::metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let user = Uid::from_raw(found.uid());
         let socket = own_or_of(user, |dir| socket_in_dir_of(dir, &found));
         let name = format!("the server of {}", dir.display());
@@ -101,26 +104,26 @@ impl Endpoint {
     }
 
     /// Every mount of this machine, and every server of this user. A process that both serves and
-    /// mounts is there once.
+    /// mounts, or serves several directories, is there once.
     pub fn all() -> Result<Vec<Endpoint>, String> {
         let points = mount_points()?;
         let mut all: Vec<Endpoint> = points
             .iter()
             .map(|point| Endpoint::of_mount(point))
             .collect::<Result<_, _>>()?;
+        let mut seen: Vec<_> = all.iter().map(|mount| identity(&mount.socket)).collect();
         let listed = std::fs::read_dir(directory_of(geteuid()));
         for entry in listed.into_iter().flatten().flatten() {
-            let ours = entry.file_name().to_string_lossy().starts_with(SERVER);
-            // What is a link is a mount's or another server's.
-            if ours && entry.file_type().is_ok_and(|kind| kind.is_socket()) {
-                let socket = entry.path();
-                let name = format!("the server at {}", socket.display());
-                all.push(Endpoint { name, socket });
+            let is_server = entry.file_name().to_string_lossy().starts_with(SERVER);
+            let (socket, found) = (entry.path(), identity(&entry.path()));
+            let name = format!("the server at {}", socket.display());
+            let server = Endpoint { name, socket };
+            // Of a server that was killed the socket stays.
+            if is_server && !seen.contains(&found) && server.is_there() {
+                seen.push(found);
+                all.push(server);
             }
         }
-        // Of a server that was killed the socket stays.
-        let servers = all.split_off(points.len());
-        all.extend(servers.into_iter().filter(Endpoint::is_there));
         Ok(all)
     }
 }

@@ -146,7 +146,13 @@ fn number(value: &str) -> Result<u64, String> {
 
 fn set(endpoints: &[Endpoint], assignment: &Assignment) -> Result<(), String> {
     let value = &assignment.value;
-    for (endpoint, ParamValue { name, value: now, .. }) in matching(endpoints, &assignment.pattern)? {
+    for (
+        endpoint,
+        ParamValue {
+            name, value: now, ..
+        },
+    ) in matching(endpoints, &assignment.pattern)?
+    {
         let question = match now {
             Setting::Number(_) => Question::SetParam {
                 name: name.rsplit('.').next().unwrap_or_default().to_owned(),

@@ -67,8 +67,9 @@ impl Bucket {
         let missing = i128::from(tokens) * TOKEN - self.level;
         let rate = i128::from(self.limit.rate);
         let nanos = (missing.max(0) + rate - 1) / rate;
-        self.at
-            .after(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+        self.at.after(Duration::from_nanos(
+            u64::try_from(nanos).unwrap_or(u64::MAX),
+        ))
     }
 
     /// As good as new: to forget it changes nothing.

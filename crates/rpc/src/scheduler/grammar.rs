@@ -91,9 +91,13 @@ pub(super) fn parse(text: &str, vocabulary: &Vocabulary) -> Result<Command, Rule
     let mut words = words(text)?.into_iter();
     let example = example(vocabulary);
     let verb = words.next();
-    let verb = verb.ok_or_else(|| RuleError::at(1, format!("a rule is missing; as in: {example}")))?;
+    let verb =
+        verb.ok_or_else(|| RuleError::at(1, format!("a rule is missing; as in: {example}")))?;
     if !["start", "change", "stop"].contains(&verb.text) {
-        let what = format!("{:?} is none of start, change, stop; as in: {example}", verb.text);
+        let what = format!(
+            "{:?} is none of start, change, stop; as in: {example}",
+            verb.text
+        );
         return Err(RuleError::at(verb.column, what));
     }
     let end = text.chars().count() + 1;
@@ -144,7 +148,10 @@ fn words(text: &str) -> Result<Vec<Word<'_>>, RuleError> {
         }
     }
     if let Some(column) = brace {
-        return Err(RuleError::at(column, "this brace is never closed; add a '}'"));
+        return Err(RuleError::at(
+            column,
+            "this brace is never closed; add a '}'",
+        ));
     }
     if let Some((column, from)) = began {
         let text = &text[from..];
@@ -202,7 +209,10 @@ impl Fields {
                 RuleError::at(word.column, what)
             })?;
             if fields.given.iter().any(|(given, _)| *given == field) {
-                return Err(RuleError::at(word.column, format!("{field}= a second time")));
+                return Err(RuleError::at(
+                    word.column,
+                    format!("{field}= a second time"),
+                ));
             }
             fields.given.push((field, word.column));
             let value = Word {
@@ -320,7 +330,10 @@ fn operation(word: Word<'_>, vocabulary: &Vocabulary) -> Result<&'static str, Ru
     let found = known.copied().find(|name| *name == word.text);
     found.ok_or_else(|| {
         let all = vocabulary.operations.join(", ");
-        let what = format!("no operation here is called {:?}; there are {all}", word.text);
+        let what = format!(
+            "no operation here is called {:?}; there are {all}",
+            word.text
+        );
         RuleError::at(word.column, what)
     })
 }

@@ -174,7 +174,8 @@ fn under_random_steps_every_frame_goes_when_the_oracle_says() {
         }
         let mut now = at(0);
         // Of each bucket those that wait: number, and when they go.
-        let mut waiting: Vec<VecDeque<(u64, u64)>> = names.iter().map(|_| VecDeque::new()).collect();
+        let mut waiting: Vec<VecDeque<(u64, u64)>> =
+            names.iter().map(|_| VecDeque::new()).collect();
         for frame in 0..400 {
             let step = Duration::from_nanos(some_up_to(&mut rng, 35));
             now = match (rng.below(3), rig.scheduler.next_due()) {
@@ -255,7 +256,10 @@ fn whatever_is_done_every_frame_goes_once() {
             };
             // Those that fail change nothing.
             let done = match rng.below(20) {
-                0 => rig.command(now, &format!("start {name} {opcode} rate={rate} burst={burst}")),
+                0 => rig.command(
+                    now,
+                    &format!("start {name} {opcode} rate={rate} burst={burst}"),
+                ),
                 1 => rig.command(now, &format!("change {name} rate={rate}")),
                 2 => rig.command(now, &format!("stop {name}")),
                 _ => Ok(vec![]),
@@ -275,7 +279,10 @@ fn whatever_is_done_every_frame_goes_once() {
             let operations: Vec<&'static str> = (0..count).map(|_| some(&mut rng)).collect();
             let operations = match rng.below(3) {
                 0 => operations,
-                _ => operations.into_iter().filter(|name| *name != "cancel").collect(),
+                _ => operations
+                    .into_iter()
+                    .filter(|name| *name != "cancel")
+                    .collect(),
             };
             if rig.comes(now, client, frame, &operations) {
                 gone.push(frame);
@@ -300,7 +307,10 @@ fn a_frame_costs_what_its_requests_cost() {
     let mut rig = Rig::new(&["start slow opcode=getattr rate=10 burst=4"]);
     assert!(rig.comes(at(0), 1, 1, &["getattr"; 4]), "the burst");
     assert!(!rig.comes(at(0), 1, 2, &["getattr"; 64]), "6.4 s of tokens");
-    assert!(rig.comes(at(0), 1, 3, &["lookup"; 64]), "no rule is about it");
+    assert!(
+        rig.comes(at(0), 1, 3, &["lookup"; 64]),
+        "no rule is about it"
+    );
     assert!(!rig.comes(at(0), 2, 4, &["lookup", "getattr", "lookup"]));
     assert!(rig.poll(seconds(6.3999)).is_empty());
     assert_eq!(rig.poll(seconds(6.4)), [2]);
@@ -326,9 +336,15 @@ fn no_token_is_lost_when_somebody_waits_and_nobody_looks() {
 
 #[test]
 fn a_frame_is_paid_from_one_bucket_after_the_other() {
-    let rules = ["start a opcode=getattr rate=1 burst=1", "start b opcode=lookup rate=1 burst=1"];
+    let rules = [
+        "start a opcode=getattr rate=1 burst=1",
+        "start b opcode=lookup rate=1 burst=1",
+    ];
     let mut rig = Rig::new(&rules);
-    assert!(rig.comes(at(0), 1, 0, &["getattr", "lookup"]), "each has one");
+    assert!(
+        rig.comes(at(0), 1, 0, &["getattr", "lookup"]),
+        "each has one"
+    );
     assert!(!rig.comes(at(0), 1, 1, &["getattr", "lookup", "getattr"]));
     assert!(!rig.comes(at(0), 1, 2, &["lookup"]), "the bucket is empty");
     // The first comes to the second bucket behind the other frame, which has the token of then.
@@ -345,7 +361,10 @@ fn what_is_urgent_goes_with_its_frame_and_the_rest_is_owed() {
     assert!(rig.comes(at(0), 1, 2, &["cancel"]), "costs nothing");
     assert!(rig.comes(at(0), 1, 3, &["getattr", "cancel", "getattr"]));
     assert_eq!(rig.report("slow").owed, 2);
-    assert!(rig.poll(seconds(2.9)).is_empty(), "what is owed is paid first");
+    assert!(
+        rig.poll(seconds(2.9)).is_empty(),
+        "what is owed is paid first"
+    );
     assert_eq!(rig.poll(seconds(3.0)), [1]);
 }
 
@@ -369,7 +388,11 @@ fn nobody_waits_for_longer_than_is_allowed() {
     let mut rig = Rig::that_holds_for(Duration::from_secs(20), &["start slow rate=1 burst=1"]);
     assert!(!rig.comes(at(0), 1, 1, &["getattr"; 100]));
     assert!(!rig.comes(seconds(5.0), 1, 2, &["getattr"; 3]));
-    assert_eq!(rig.poll(seconds(20.0)), [1, 2], "the tokens saved for it pay the next");
+    assert_eq!(
+        rig.poll(seconds(20.0)),
+        [1, 2],
+        "the tokens saved for it pay the next"
+    );
     assert_eq!(rig.report("slow").overdue, 100);
     assert_eq!(rig.report("slow").waiting, 0);
     assert_eq!(rig.scheduler.next_due(), None);
@@ -417,7 +440,10 @@ fn a_long_answer_is_owed_when_it_is_known() {
     assert_eq!(rig.poll(seconds(4.0)), [1]);
     rig.command(seconds(4.0), "stop slow").expect("is there");
     rig.scheduler.owe(seconds(4.0), class, 1);
-    assert!(!rig.scheduler.has_rules(), "an answer may come after the rule");
+    assert!(
+        !rig.scheduler.has_rules(),
+        "an answer may come after the rule"
+    );
 }
 
 #[test]
@@ -441,15 +467,23 @@ fn the_newest_rule_that_fits_counts() {
         rig.comes_as(at(0), client, 10 + client, &[others], false);
     }
     let requests = |name| rig.report(name).requests;
-    assert_eq!((requests("made"), requests("one"), requests("two")), (1, 1, 2));
+    assert_eq!(
+        (requests("made"), requests("one"), requests("two")),
+        (1, 1, 2)
+    );
     let names: Vec<String> = rig.scheduler.report().into_iter().map(|r| r.name).collect();
-    assert_eq!(names, ["made", "two", "one"], "the newest is looked at first");
+    assert_eq!(
+        names,
+        ["made", "two", "one"],
+        "the newest is looked at first"
+    );
 }
 
 #[test]
 fn each_client_and_each_caller_may_have_a_bucket() {
     let mut rig = Rig::new(&["start a opcode=getattr each=client rate=1 burst=1"]);
-    rig.command(at(0), "start b opcode=create each=uid rate=1 burst=1").expect("a rule");
+    rig.command(at(0), "start b opcode=create each=uid rate=1 burst=1")
+        .expect("a rule");
     for client in 1..=3 {
         assert!(rig.comes(at(0), client, client, &["getattr"]));
         assert!(!rig.comes(at(0), client, 10 + client, &["getattr"]));
@@ -462,7 +496,10 @@ fn each_client_and_each_caller_may_have_a_bucket() {
     assert!(rig.comes_as(at(0), 1, 21, &[create(Some(500))], false));
     assert!(!rig.comes_as(at(0), 2, 22, &[create(Some(500))], false));
     assert!(rig.comes_as(at(0), 2, 23, &[create(Some(501))], false));
-    assert!(rig.comes_as(at(0), 2, 24, &[create(None); 9], false), "nobody's");
+    assert!(
+        rig.comes_as(at(0), 2, 24, &[create(None); 9], false),
+        "nobody's"
+    );
     let mut went = rig.poll(seconds(1.0));
     went.sort_unstable();
     assert_eq!(went, [11, 12, 13, 22]);

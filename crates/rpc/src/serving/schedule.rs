@@ -48,7 +48,11 @@ impl<M: Machine> State<M> {
         }
         let (session, batch) = (arrived.responder.session().clone(), &arrived.batch);
         let natures: Vec<Nature> = batch.messages.iter().map(M::nature).collect();
-        let bodies: usize = batch.messages.iter().map(|message| message.body.len()).sum();
+        let bodies: usize = batch
+            .messages
+            .iter()
+            .map(|message| message.body.len())
+            .sum();
         let offer = Offer {
             client: session.client(),
             peer: session.peer(),
