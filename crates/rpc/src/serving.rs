@@ -288,7 +288,6 @@ impl<M: Machine> Serving<M> {
         let mut out = Vec::new();
         act(&mut state, self.moment(), &mut out);
         self.emit(&mut state, out);
-        self.set_timer(&state);
         drop(state);
         self.empty_inbox();
     }
@@ -330,6 +329,7 @@ impl<M: Machine> Serving<M> {
             self.release_called_back(state, &mut more);
             out = more;
         }
+        self.set_timer(state);
     }
 
     fn apply(

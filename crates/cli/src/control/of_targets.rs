@@ -12,7 +12,8 @@ use super::{Answer, Answering, ParamValue, Question, Setting};
 const RULES: &str = "nrs_tbf_rule";
 const RULES_HELP: &str = "Rules by which requests wait, the newest is looked at first: 'start NAME \
     [opcode={NAME,...}] [client={ADDRESS|UUID|NUMBER,...}] [uid={UID,...}] [each=client|uid] \
-    rate=N [burst=N]', 'change NAME rate=N', 'stop NAME'. N: requests a second.";
+    rate=N [burst=N]', 'change NAME rate=N', 'stop NAME'. rate: requests a second; \
+    burst: how many may go at once after a pause (3).";
 /// What became of requests.
 const STATS: &str = "nrs_tbf_stats";
 const STATS_HELP: &str = "Of each rule: requests it was about, of these held, waiting now, overdue \

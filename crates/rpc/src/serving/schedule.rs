@@ -13,6 +13,9 @@ use crate::threads::lock;
 /// The thread that lets frames go is not woken more often than that. No token is lost by it.
 const GRANULE: Duration = Duration::from_micros(100);
 
+/// What a request takes while it waits, beside its bytes.
+const REQUEST_BYTES: usize = 256;
+
 /// The rules by which requests to a target wait, set and seen while it serves.
 pub trait Scheduling: Send + Sync {
     /// Carries out `start …`, `change …` or `stop …`: see [`crate::scheduler`].
@@ -57,7 +60,7 @@ impl<M: Machine> State<M> {
             client: session.client(),
             peer: session.peer(),
             natures: &natures,
-            bytes: bodies + batch.bulk.len(),
+            bytes: bodies + batch.bulk.len() + REQUEST_BYTES * natures.len(),
             awaited: self.machine.is_awaited(session.client()),
             frame: arrived,
         };
