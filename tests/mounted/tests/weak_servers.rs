@@ -7,10 +7,9 @@ use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use mounted::{Cluster, PATIENCE, glint, run};
+use mounted::{Cluster, PATIENCE, run};
 
 const MDT: &str = "mdt.glint-MDT0";
 const OST: &str = "ost.glint-OST0";
@@ -26,16 +25,8 @@ fn make_files(dir: &Path, count: usize) {
 /// A mount that asks for each file alone: its number.
 fn mount_without_prefetch(cluster: &mut Cluster) -> usize {
     let number = cluster.mount();
-    set(cluster.root(number), "llite.*.statahead_max=0");
+    cluster.set_param(number, "statahead_max", 0);
     number
-}
-
-fn set(mount: &Path, assignment: &str) {
-    let mut param = Command::new(glint());
-    param
-        .args(["param", "set", assignment, "--mount"])
-        .arg(mount);
-    assert!(param.output().unwrap().status.success());
 }
 
 /// A count of a rule, from the line that tells all of them.
@@ -114,7 +105,7 @@ fn what_others_wait_for_is_never_held() {
     let (dir, theirs) = (cluster.root(weak).join("dir"), cluster.mount());
     let theirs = cluster.root(theirs).join("dir");
     // It holds the directory's lease and locks on bytes, and keeps what it wrote.
-    set(cluster.root(weak), "llite.*.dirty_age_ms=60000");
+    cluster.set_param(weak, "dirty_age_ms", 60_000);
     let open: Vec<File> = cluster.timed("holding much", || {
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 40);
         let names = (0..40).map(|number| dir.join(format!("file{number}")));
@@ -137,7 +128,7 @@ fn what_others_wait_for_is_never_held() {
         cluster.rule(target, &rule);
     }
     // Of what it sends now the server has tokens for one write a second.
-    set(cluster.root(weak), "llite.*.dirty_age_ms=10");
+    cluster.set_param(weak, "dirty_age_ms", 10);
     let began = Instant::now();
     while counted(&cluster, OST, "waiting") == 0 {
         assert!(began.elapsed() < PATIENCE, "it writes nothing");
