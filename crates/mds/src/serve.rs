@@ -344,3 +344,47 @@ fn reply_message(result: Result<Reply, FsError>) -> ReplyMessage {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use base::{Fid, LockHandle};
+    use wire::mdt::{Caller, SetAttr};
+
+    use super::*;
+
+    #[test]
+    fn an_answer_costs_a_token_for_each_chunk_it_begins() {
+        let extra = |bytes| {
+            Mds::extra_cost(&ReplyMessage {
+                status: 0,
+                body: vec![0; bytes],
+            })
+        };
+        assert_eq!((extra(0), extra(1), extra(64 << 10)), (0, 0, 0));
+        assert_eq!((extra((64 << 10) + 1), extra(4 << 20)), (1, 63));
+    }
+
+    #[test]
+    fn a_scheduler_knows_what_is_asked_and_by_whom() {
+        let request = |under| Request::SetAttr {
+            fid: Fid(1),
+            dir: Fid(1),
+            change: SetAttr::default(),
+            caller: Caller { uid: 500, gid: 7 },
+            under,
+        };
+        let message = |opcode, under| Message {
+            opcode,
+            body: wire::encode(&request(LockHandle(under))),
+        };
+        let plain = Nature {
+            operation: "setattr",
+            uid: Some(500),
+            urgent: false,
+        };
+        assert_eq!(Mds::nature(&message(opcode::MDT, 0)), plain);
+        assert!(Mds::nature(&message(opcode::MDT, 9)).urgent);
+        let strange = Mds::nature(&message(opcode::OST, 0));
+        assert_eq!(strange, Nature::NONSENSE, "refused at once");
+    }
+}

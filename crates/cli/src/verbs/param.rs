@@ -7,21 +7,19 @@ use clap::{Args, Subcommand};
 use crate::control::{Answer, Endpoint, ParamValue, Question, Setting};
 use crate::output::{say, say_json};
 
-/// Tunables of mounts and servers, by Lustre's names where it has them. A server forgets them when
-/// it ends.
-///
-/// A server can be made slower: 'mdt.*.nrs_tbf_rule' and 'ost.*.nrs_tbf_rule' hold rules by which
-/// requests wait for tokens. For example
-///
-///   glint param set 'mdt.*.nrs_tbf_rule=start slow opcode={getattr,lookup} rate=1000'
-///
-///   glint param set 'mdt.*.nrs_tbf_rule=change slow rate=100'
-///
-///   glint param get 'mdt.*.nrs_tbf_*'
-///
-///   glint param set 'mdt.*.nrs_tbf_rule=stop slow'
+/// What stands below the options.
+const EXAMPLES: &str = "\
+A server can be made slower, until it ends: 'mdt.*.nrs_tbf_rule' and 'ost.*.nrs_tbf_rule' are the
+rules by which requests wait. For example
+
+  glint param set 'mdt.*.nrs_tbf_rule=start slow opcode={getattr,lookup} rate=1000'
+  glint param set 'mdt.*.nrs_tbf_rule=change slow rate=100'
+  glint param get 'mdt.*.nrs_tbf_*'
+  glint param set 'mdt.*.nrs_tbf_rule=stop slow'";
+
+/// Tunables of mounts and servers, by Lustre's names where it has them.
 #[derive(Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = EXAMPLES)]
 pub struct Param {
     #[command(subcommand)]
     what: What,
