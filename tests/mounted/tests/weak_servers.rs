@@ -38,6 +38,19 @@ fn counted(cluster: &Cluster, target: &str, count: &str) -> u64 {
     value.parse().unwrap()
 }
 
+/// The UUID of the only mount, once it is there and those before are gone.
+fn only_client(cluster: &Cluster) -> String {
+    let began = Instant::now();
+    loop {
+        let clients = cluster.server_param(&format!("{MDT}.exports"));
+        let uuids: Vec<&str> = clients.iter().filter_map(|c| c.split(' ').nth(1)).collect();
+        if let [uuid] = uuids[..] {
+            return uuid.to_owned();
+        }
+        assert!(began.elapsed() < PATIENCE, "{clients:?}");
+    }
+}
+
 /// How long `work` takes.
 fn time(cluster: &Cluster, what: &str, work: impl FnOnce()) -> Duration {
     let began = Instant::now();
@@ -100,8 +113,7 @@ fn what_others_wait_for_is_never_held() {
     });
     cluster.unmount(0);
     let weak = cluster.mount();
-    let clients = cluster.server_param(&format!("{MDT}.exports"));
-    let uuid = clients[0].split(' ').nth(1).unwrap().to_owned();
+    let uuid = only_client(&cluster);
     let (dir, theirs) = (cluster.root(weak).join("dir"), cluster.mount());
     let theirs = cluster.root(theirs).join("dir");
     // It holds the directory's lease and locks on bytes, and keeps what it wrote.
