@@ -64,6 +64,15 @@ pub const CLIENTS_MAX: usize = 1 << 17;
 /// How long a client may be gone before its session ends.
 pub const SESSION_GRACE: Duration = Duration::from_secs(150);
 
+/// Rules by which requests to one target wait. Beyond: refused.
+pub const RULES_MAX: usize = 64;
+/// Buckets of all rules of one target. Beyond: the clients, or callers, that come then share one.
+pub const RULE_CLASSES_MAX: usize = 1 << 16;
+/// Bytes of requests that wait for tokens at one target. Beyond: they go at once, and owe them.
+pub const HELD_BYTES_MAX: usize = 256 << 20;
+/// A request waits for tokens for at most this part of the time after which a client is evicted.
+pub const HELD_SHARE: u32 = 5;
+
 /// Locks one client may hold or await on one target. Beyond: it is told to cancel its oldest.
 pub const LOCKS_PER_CLIENT_MAX: usize = 1 << 20;
 /// Idle locks a client keeps. Beyond: the oldest are cancelled.

@@ -11,7 +11,9 @@ use fuse::kernel::{KernelLevel, Mount, Session, SessionConfig, mount};
 use fuse::translate::FileSystem;
 use fuse::translate::gate::Gate;
 
-use crate::control::{ControlServer, Served};
+use crate::control::of_mount::ServedMount;
+use crate::control::of_targets::ServedTargets;
+use crate::control::{ControlServer, path_for_dir, path_for_mount};
 use crate::memory;
 
 /// Where to mount, and how.
@@ -38,10 +40,11 @@ pub struct Mounting {
 }
 
 impl Mounting {
-    /// Joins the file system and mounts it.
+    /// Joins the file system and mounts it. `beside`: what this process serves, and from where.
     pub fn start(
         config: &MountConfig,
         wish: &MountWish,
+        beside: Option<(ServedTargets, &Path)>,
         clock: Arc<dyn Clock>,
     ) -> Result<Mounting, String> {
         let gate = Arc::new(Gate::default());
@@ -73,13 +76,16 @@ impl Mounting {
             tracing::debug!("read-ahead of the kernel stays as it is: {error}");
         }
         let mounted = Arc::new(std::sync::Mutex::new(mounted));
-        let control = ControlServer::start(
-            &mount,
-            Served {
-                mounted: mounted.clone(),
-                files,
-            },
-        )?;
+        let (targets, dir) = beside.unzip();
+        let served = ServedMount {
+            mounted: mounted.clone(),
+            files,
+            targets,
+        };
+        let mut control = ControlServer::start(path_for_mount(&mount)?, served)?;
+        if let Some(dir) = dir {
+            control.also_at(path_for_dir(dir)?)?;
+        }
         Ok(Mounting {
             mounted,
             mount,

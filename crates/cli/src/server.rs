@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{Clock, TargetIndex, TargetKind, TargetName, Transno};
+use rpc::serving::Scheduling;
 use rpc::{Address, Key, LastCommitted, MemPort, ServedTarget, Server, ServerConfig, Service};
 use storage::{KvOptions, Target, TargetDir};
 use wire::mgs::{Config, TargetInfo};
 
+use crate::control::of_targets::ServedTargets;
 use crate::mgs::{self, Mgs};
 use crate::port_holder::why_not_started;
 use crate::registration::{self, Registration};
@@ -39,6 +41,7 @@ pub struct Serving {
     addresses: Vec<Address>,
     port: Arc<MemPort>,
     config: Config,
+    schedulings: Vec<(TargetName, Arc<dyn Scheduling>)>,
 }
 
 /// One target, opened and not yet served.
@@ -53,6 +56,7 @@ struct Opening {
     mgs: Option<Arc<Mgs>>,
     mdts: Vec<mds::serve::MdtServer>,
     osts: Vec<oss::serve::OstServer>,
+    schedulings: Vec<(TargetName, Arc<dyn Scheduling>)>,
 }
 
 impl Serving {
@@ -83,6 +87,7 @@ impl Serving {
             mgs,
             mdts,
             osts,
+            schedulings,
             ..
         } = opening;
         let (infos, served): (Vec<_>, Vec<_>) = targets
@@ -123,6 +128,7 @@ impl Serving {
             addresses,
             port,
             config: found,
+            schedulings,
         })
     }
 
@@ -152,6 +158,14 @@ impl Serving {
     /// The file system.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// The targets, for questions about them.
+    pub fn targets(&self) -> ServedTargets {
+        ServedTargets {
+            fsname: self.config.fsname.clone(),
+            targets: self.schedulings.clone(),
+        }
     }
 
     /// Why a target no longer serves, if one does not.
@@ -185,6 +199,7 @@ impl Opening {
             mgs: None,
             mdts: Vec::new(),
             osts: Vec::new(),
+            schedulings: Vec::new(),
         }
     }
 
@@ -230,6 +245,7 @@ impl Opening {
                 let server = mds::serve::MdtServer::start(kv, rules, committed.clone(), clock)
                     .map_err(at)?;
                 let service = server.service();
+                self.schedulings.push((name, server.scheduling()));
                 self.mdts.push(server);
                 service
             }
@@ -246,6 +262,7 @@ impl Opening {
                     oss::serve::OstServer::start(oss, syncer, committed.clone(), clock.clone())
                         .map_err(|error| format!("{name}: {error}"))?;
                 let service = server.service();
+                self.schedulings.push((name, server.scheduling()));
                 self.osts.push(server);
                 service
             }

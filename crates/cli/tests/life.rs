@@ -222,6 +222,106 @@ fn a_server_and_a_mount_apart() {
 }
 
 #[test]
+fn rules_of_a_server_are_set_and_seen_while_it_runs() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    glint(dir.path(), &["format", "D", "--role", "mgs,mdt"]).worked();
+    glint(
+        dir.path(),
+        &["format", "E", "--role", "ost3", "--join", "D"],
+    )
+    .worked();
+    let mut server = Staying::start(dir.path(), &["serve", "D", "E", "--listen", "127.0.0.1:0"]);
+    let param = |words: &[&str]| glint(dir.path(), &[&["param", "--dir", "E"], words].concat());
+    let set = |value: &str| param(&["set", value]);
+    let rule = "start slow opcode={getattr,lookup} rate=1017";
+    let ran = set(&format!("mdt.*.nrs_tbf_rule={rule}"));
+    assert_eq!(
+        ran.worked(),
+        format!("mdt.glint-MDT0.nrs_tbf_rule={rule}\n")
+    );
+    set("*.nrs_tbf_rule=start all each=client rate=9 burst=7").worked();
+    let told = "\
+        mdt.glint-MDT0.nrs_tbf_rule=start all each=client rate=9 burst=7\n\
+        mdt.glint-MDT0.nrs_tbf_rule=start slow opcode={getattr,lookup} rate=1017 burst=3\n\
+        ost.glint-OST3.nrs_tbf_rule=start all each=client rate=9 burst=7\n";
+    assert_eq!(param(&["get", "*.nrs_tbf_rule"]).worked(), told);
+    // Whichever of its directories is named, and where none is.
+    let words = ["param", "get", "*.nrs_tbf_rule", "--dir", "D"];
+    assert_eq!(glint(dir.path(), &words).worked(), told);
+    eventually("it is found where none is named, and once", || {
+        // Mounts of other tests may end while they are asked.
+        let everywhere = glint(dir.path(), &["param", "get", "*.nrs_tbf_rule"]);
+        everywhere
+            .out
+            .matches(&format!("={rule} burst=3\n"))
+            .count()
+            == 1
+    });
+    let stats = param(&["get", "mdt.*.nrs_tbf_stats"]);
+    let first = "stats=all requests=0 held=0 waiting=0 overdue=0 owed=0";
+    assert!(stats.worked().contains(first), "{stats:?}");
+    let listed = param(&["list", "--json"]);
+    let listed: serde_json::Value = serde_json::from_str(listed.worked()).unwrap();
+    assert!(
+        listed[0]["value"]
+            .as_str()
+            .unwrap()
+            .contains("\nstart slow")
+    );
+
+    let wrong = set("mdt.*.nrs_tbf_rule=start more opcode={getatr} rate=1");
+    wrong.failed_saying(&["mdt.glint-MDT0.nrs_tbf_rule: character 20", "getattr"]);
+    set("ost.*.nrs_tbf_rule=stop slow").failed_saying(&["there is no rule slow; there are all"]);
+    set("ost.*.nrs_tbf_stats=0").failed_saying(&["can only be read"]);
+    param(&["get", "mdt.*.nrs"]).failed_saying(&["no parameter matches mdt.*.nrs"]);
+    set("*.nrs_tbf_rule=stop all").worked();
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.ended(), Some(0), "{}", server.said());
+    param(&["list"]).failed_saying(&["nobody serves E", "glint serve"]);
+    let mut server = Staying::start(dir.path(), &["serve", "D", "E", "--listen", "127.0.0.1:0"]);
+    assert_eq!(
+        param(&["get", "mdt.*.nrs_tbf_rule"]).worked(),
+        "mdt.glint-MDT0.nrs_tbf_rule=\n",
+        "rules end with the server"
+    );
+    // Of a server that was killed nothing is asked.
+    server.signal(Signal::SIGKILL);
+    server.ended();
+    param(&["list"]).failed_saying(&["nobody serves E"]);
+}
+
+#[test]
+fn one_process_answers_for_its_mount_and_its_targets() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let up = Staying::start(dir.path(), &UP);
+    let rule = "mdt.*.nrs_tbf_rule=start slow rate=1000";
+    glint(dir.path(), &["param", "set", rule, "--mount", "mnt"]).worked();
+    let all = glint(dir.path(), &["param", "get", "*", "--dir", "D"]);
+    let said = all.worked();
+    assert!(said.contains("llite.glint.statahead_max=8192"), "{said}");
+    assert!(said.contains("MDT0.nrs_tbf_rule=start slow rate=1000 burst=3"));
+    eventually("both its mount and its MDT are clients of its OST", || {
+        let clients = ["param", "get", "ost.*.exports", "--dir", "D"];
+        let clients = glint(dir.path(), &clients);
+        clients.worked().matches(" mem:here\n").count() == 2
+    });
+    fs::write(dir.path().join("mnt/file"), "words").unwrap();
+    let stats = ["param", "get", "mdt.*.nrs_tbf_stats", "--dir", "D"];
+    let stats = glint(dir.path(), &stats);
+    assert!(!stats.worked().contains("requests=0"), "{stats:?}");
+    glint(dir.path(), &["down", "mnt"]).worked();
+    drop(up);
+    let gone = glint(dir.path(), &["param", "list", "--dir", "D"]);
+    gone.failed_saying(&["nobody serves D"]);
+}
+
+#[test]
 fn several_server_processes_make_one_file_system() {
     if needs_root() {
         return;

@@ -5,10 +5,12 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use base::{ClientId, Clock, FsError, TargetIndex, Transno};
 use layout::ObjectId;
-use rpc::serving::{Arrival, Effect, Machine, Moment, Serving};
+use rpc::scheduler::{Nature, Vocabulary};
+use rpc::serving::{Arrival, Effect, Machine, Moment, Scheduling, Serving};
 use rpc::{
     Batch, LastCommitted, Message, Peer, PeerInfo, ReplyBatch, ReplyMessage, Service, Urgency,
 };
@@ -19,6 +21,7 @@ use wire::{opcode, ost};
 use crate::core::Mds;
 use crate::event::{Call, Output};
 use crate::ops::Rules;
+use crate::walks::CHUNK_BYTES;
 
 /// A served target. [`MdtServer::stop`] makes everything durable.
 pub struct MdtServer {
@@ -93,6 +96,11 @@ impl MdtServer {
     /// What to hand to [`rpc::ServedTarget`].
     pub fn service(&self) -> Arc<dyn Service> {
         self.serving.service()
+    }
+
+    /// The rules by which its requests wait.
+    pub fn scheduling(&self) -> Arc<dyn Scheduling> {
+        self.serving.clone()
     }
 
     /// The OSTs of the file system, and how to reach each.
@@ -183,6 +191,36 @@ impl Machine for Mds {
     type Answer = ReplyMessage;
     type Event = Event;
     type Chore = Chore;
+
+    const VOCABULARY: Vocabulary = Vocabulary {
+        operations: Request::NAMES,
+        uids: true,
+    };
+
+    fn nature(message: &Message) -> Nature {
+        match wire::decode::<Request>(&message.body) {
+            Ok(request) if message.opcode == opcode::MDT => Nature {
+                operation: request.name(),
+                uid: request.caller().map(|caller| caller.uid),
+                urgent: request.is_urgent(),
+            },
+            _ => Nature::NONSENSE,
+        }
+    }
+
+    /// A long answer is as much work as the short ones that would say the same.
+    fn extra_cost(answer: &ReplyMessage) -> u64 {
+        (answer.body.len().saturating_sub(1) / CHUNK_BYTES) as u64
+    }
+
+    /// What gives a lock of the MDT back is urgent by itself.
+    fn is_awaited(&self, _: ClientId) -> bool {
+        false
+    }
+
+    fn callback_deadline(&self) -> Duration {
+        self.rules.callback_deadline
+    }
 
     fn committed(&self) -> Transno {
         self.last_committed()
@@ -304,5 +342,49 @@ fn reply_message(result: Result<Reply, FsError>) -> ReplyMessage {
             status: wire::status_of(Err(error)),
             body: Vec::new(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::{Fid, LockHandle};
+    use wire::mdt::{Caller, SetAttr};
+
+    use super::*;
+
+    #[test]
+    fn an_answer_costs_a_token_for_each_chunk_it_begins() {
+        let extra = |bytes| {
+            Mds::extra_cost(&ReplyMessage {
+                status: 0,
+                body: vec![0; bytes],
+            })
+        };
+        assert_eq!((extra(0), extra(1), extra(64 << 10)), (0, 0, 0));
+        assert_eq!((extra((64 << 10) + 1), extra(4 << 20)), (1, 63));
+    }
+
+    #[test]
+    fn a_scheduler_knows_what_is_asked_and_by_whom() {
+        let request = |under| Request::SetAttr {
+            fid: Fid(1),
+            dir: Fid(1),
+            change: SetAttr::default(),
+            caller: Caller { uid: 500, gid: 7 },
+            under,
+        };
+        let message = |opcode, under| Message {
+            opcode,
+            body: wire::encode(&request(LockHandle(under))),
+        };
+        let plain = Nature {
+            operation: "setattr",
+            uid: Some(500),
+            urgent: false,
+        };
+        assert_eq!(Mds::nature(&message(opcode::MDT, 0)), plain);
+        assert!(Mds::nature(&message(opcode::MDT, 9)).urgent);
+        let strange = Mds::nature(&message(opcode::OST, 0));
+        assert_eq!(strange, Nature::NONSENSE, "refused at once");
     }
 }

@@ -29,7 +29,7 @@ use crate::txn::Txn;
 use chains::{Ask, Chain, Chains};
 
 /// Bytes of pages made before others have their turn.
-const CHUNK_BYTES: usize = 64 << 10;
+pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 /// What entering a directory counts for, beside its entries: one that is empty costs too.
 const DIRECTORY_BYTES: usize = 256;
 /// Entries looked at in one go for subdirectories, and what that counts for.

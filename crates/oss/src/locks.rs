@@ -1,6 +1,7 @@
 //! Extent locks: the lock table of `dlm`, in the words of this crate.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use base::{ByteRange, ClientId, Fid, FsError, LockHandle, Tick, Xid};
 use dlm::{
@@ -29,6 +30,16 @@ impl Locks {
             step: Vec::new(),
             events: VecDeque::new(),
         }
+    }
+
+    /// Somebody waits for this client to give back a lock.
+    pub fn is_called_back(&self, client: ClientId) -> bool {
+        self.table.is_called_back(client)
+    }
+
+    /// How long a client may take to give a lock back.
+    pub fn callback_deadline(&self) -> Duration {
+        self.table.limits().callback_deadline
     }
 
     /// What the table wants done next.

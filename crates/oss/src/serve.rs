@@ -12,11 +12,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use base::limits::BULK_BYTES_MAX;
 use base::{ClientId, Clock, FsError, Transno};
 use layout::ObjectId;
-use rpc::serving::{Arrival, Effect, Machine, Moment, Serving};
+use rpc::scheduler::{Nature, Vocabulary};
+use rpc::serving::{Arrival, Effect, Machine, Moment, Scheduling, Serving};
 use rpc::{LastCommitted, Message, PeerInfo, ReplyBatch, Service};
 use storage::StorageError;
 use wire::opcode;
@@ -134,6 +136,11 @@ impl OstServer {
         self.serving.service()
     }
 
+    /// The rules by which its requests wait.
+    pub fn scheduling(&self) -> Arc<dyn Scheduling> {
+        self.serving.clone()
+    }
+
     /// Why the target no longer serves, if it does not.
     pub fn stopped(&self) -> Option<String> {
         self.serving.stopped()
@@ -235,6 +242,36 @@ impl Machine for Oss {
     type Answer = Result<Answer, FsError>;
     type Event = Event;
     type Chore = Chore;
+
+    const VOCABULARY: Vocabulary = Vocabulary {
+        operations: Request::NAMES,
+        uids: false,
+    };
+
+    fn nature(message: &Message) -> Nature {
+        match wire::decode::<Request>(&message.body) {
+            Ok(request) if message.opcode == opcode::OST => Nature {
+                operation: request.name(),
+                uid: None,
+                urgent: request.is_urgent(),
+            },
+            _ => Nature::NONSENSE,
+        }
+    }
+
+    /// A request is one, however many bytes it moves.
+    fn extra_cost(_: &Result<Answer, FsError>) -> u64 {
+        0
+    }
+
+    /// Who gives a lock back writes first what it covers, and his reads under it end first.
+    fn is_awaited(&self, client: ClientId) -> bool {
+        self.locks.is_called_back(client)
+    }
+
+    fn callback_deadline(&self) -> Duration {
+        self.locks.callback_deadline()
+    }
 
     fn committed(&self) -> Transno {
         Oss::committed(self)

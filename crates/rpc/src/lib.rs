@@ -20,6 +20,7 @@ mod oneshot;
 mod peer;
 pub mod replier;
 pub mod requester;
+pub mod scheduler;
 mod server;
 pub mod server_session;
 pub mod serving;

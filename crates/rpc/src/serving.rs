@@ -6,6 +6,7 @@
 //! perhaps by the very thread that they come on, wait in an inbox, which its holder empties.
 
 mod frames;
+mod schedule;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -14,13 +15,17 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use base::limits::HELD_SHARE;
 use base::{ClientId, Clock, Disrupted, Tick, Timestamp, Transno, Xid};
 use wire::handshake::Refusal;
 
 use crate::batch::{Batch, Message, ReplyBatch};
+use crate::scheduler::{Nature, Scheduler, Vocabulary};
 use crate::server::{Connected, LastCommitted, PeerInfo, Responder, Service};
 use crate::threads::{self, lock, wait_until};
-use frames::Frames;
+use frames::{Complete, Frames};
+pub use schedule::Scheduling;
+use schedule::{Arrived, Timer};
 
 /// How often the machine is told what time it is.
 const TICK: Duration = Duration::from_millis(100);
@@ -97,6 +102,17 @@ pub trait Machine: Send + Sized + 'static {
     /// What takes its time, and is done outside.
     type Chore;
 
+    /// What rules about its requests may speak of.
+    const VOCABULARY: Vocabulary;
+
+    /// What a scheduler must know of a request.
+    fn nature(message: &Message) -> Nature;
+    /// What an answer costs beyond the token that its request has paid.
+    fn extra_cost(answer: &Self::Answer) -> u64;
+    /// Others wait for the client to give back what any of its requests may take part in.
+    fn is_awaited(&self, client: ClientId) -> bool;
+    /// After how long a client is evicted that does not give back what others wait for.
+    fn callback_deadline(&self) -> Duration;
     /// Every change up to here is durable.
     fn committed(&self) -> Transno;
     /// A client's session begins.
@@ -137,7 +153,7 @@ pub struct Serving<M: Machine> {
     do_chore: DoChore<M>,
     last_committed: Arc<LastCommitted>,
     clock: Arc<dyn Clock>,
-    ending: Mutex<bool>,
+    timer: Mutex<Timer>,
     wake: Condvar,
     ticker: Mutex<Option<JoinHandle<()>>>,
     /// For answers that may come when all is over.
@@ -148,6 +164,9 @@ struct State<M: Machine> {
     machine: M,
     sessions: HashMap<ClientId, Arc<Connected>>,
     frames: Frames<M::Answer>,
+    scheduler: Scheduler<Arrived>,
+    /// Clients with frames in the scheduler that were called back just now.
+    called_back: Vec<ClientId>,
     stopped: Option<String>,
 }
 
@@ -168,11 +187,14 @@ impl<M: Machine> Serving<M> {
         do_chore: DoChore<M>,
     ) -> io::Result<Arc<Serving<M>>> {
         last_committed.set(machine.committed());
+        let hold_max = machine.callback_deadline() / HELD_SHARE;
         let serving = Arc::new_cyclic(|myself| Serving {
             state: Mutex::new(State {
                 machine,
                 sessions: HashMap::new(),
                 frames: Frames::default(),
+                scheduler: Scheduler::new(hold_max),
+                called_back: Vec::new(),
                 stopped: None,
             }),
             waiting: AtomicUsize::new(0),
@@ -180,7 +202,7 @@ impl<M: Machine> Serving<M> {
             do_chore,
             last_committed,
             clock,
-            ending: Mutex::default(),
+            timer: Mutex::default(),
             wake: Condvar::new(),
             ticker: Mutex::default(),
             myself: myself.clone(),
@@ -203,7 +225,7 @@ impl<M: Machine> Serving<M> {
 
     /// Ends the thread.
     pub fn stop(&self) {
-        *lock(&self.ending) = true;
+        lock(&self.timer).ending = true;
         self.wake.notify_all();
         if let Some(thread) = lock(&self.ticker).take() {
             threads::join(thread);
@@ -227,6 +249,9 @@ impl<M: Machine> Serving<M> {
         let mut state = lock(&self.state);
         tell(&mut state.machine);
         let frame = state.frames.answer(tag, answer, Transno(0));
+        if let Some(frame) = &frame {
+            self.charge(&mut state, frame);
+        }
         drop(state);
         self.empty_inbox();
         if let Some(frame) = frame {
@@ -301,8 +326,10 @@ impl<M: Machine> Serving<M> {
             for output in out {
                 self.apply(state, M::effect(output), &mut more);
             }
+            self.release_called_back(state, &mut more);
             out = more;
         }
+        self.set_timer(state);
     }
 
     fn apply(
@@ -318,6 +345,7 @@ impl<M: Machine> Serving<M> {
                 transno,
             } => {
                 if let Some(frame) = state.frames.answer(tag, answer, transno) {
+                    self.charge(state, &frame);
                     frame.send::<M>();
                 }
             }
@@ -325,7 +353,12 @@ impl<M: Machine> Serving<M> {
                 client,
                 id,
                 message,
-            } => self.call_back(state, client, id, message),
+            } => {
+                if state.scheduler.holds_of(client) {
+                    state.called_back.push(client);
+                }
+                self.call_back(state, client, id, message);
+            }
             Effect::Evict { client } => {
                 tracing::warn!(%client, "evicted: a callback was not answered in time");
                 if let Some(session) = state.sessions.remove(&client) {
@@ -358,34 +391,47 @@ impl<M: Machine> Serving<M> {
 
     fn end_client(&self, state: &mut State<M>, client: ClientId, out: &mut Vec<M::Output>) {
         state.frames.forget(client);
+        for arrived in state.scheduler.forget(self.clock.tick(), client) {
+            arrived.responder.reply(ReplyBatch::default());
+        }
         state.machine.evict(self.moment(), client, out);
     }
 
     fn run_ticks(&self) {
-        let mut ending = lock(&self.ending);
-        while !*ending {
-            drop(wait_until(&self.wake, ending, Some(Instant::now() + TICK)));
-            self.with(|machine, moment, out| machine.tick(moment, out));
-            ending = lock(&self.ending);
+        let mut next_tick = Instant::now() + TICK;
+        let mut timer = lock(&self.timer);
+        while !timer.ending {
+            let now = Instant::now();
+            let until = timer.due.map_or(next_tick, |due| due.min(next_tick));
+            if now < until {
+                timer = wait_until(&self.wake, timer, Some(until));
+                continue;
+            }
+            timer.due = None;
+            drop(timer);
+            self.with_state(|state, moment, out| {
+                if now >= next_tick {
+                    state.machine.tick(moment, out);
+                }
+                state.run_due(moment, out);
+            });
+            if now >= next_tick {
+                next_tick = Instant::now() + TICK;
+            }
+            timer = lock(&self.timer);
         }
     }
 
-    fn run_batch(&self, client: ClientId, batch: &Batch, responder: Responder) {
+    fn run_batch(&self, client: ClientId, batch: Batch, responder: Responder) {
         self.with_state(|state, moment, out| {
             if batch.messages.is_empty() || !state.sessions.contains_key(&client) {
                 // It went while its request was on the way; nothing may come into being for it.
                 return responder.reply(ReplyBatch::default());
             }
-            let (slot, xid) = (responder.slot(), responder.xid());
-            let first_tag = state.frames.begin(responder, batch.messages.len());
-            let arrival = Arrival {
-                client,
-                slot,
-                xid,
-                first_tag,
-                batch,
-            };
-            state.machine.requests(moment, arrival, out);
+            let arrived = Arrived { responder, batch };
+            if let Some(cleared) = state.schedule(moment.now, arrived) {
+                state.run(moment, cleared, out);
+            }
         });
     }
 }
@@ -409,7 +455,7 @@ impl<M: Machine> Service for Served<M> {
         batch: Batch,
         responder: Responder,
     ) {
-        self.0.run_batch(session.client(), &batch, responder);
+        self.0.run_batch(session.client(), batch, responder);
     }
 
     fn disconnected(&self, client: ClientId) {

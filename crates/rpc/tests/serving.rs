@@ -2,9 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
+use base::limits::CALLBACK_DEADLINE;
 use base::{BootEpoch, ClientId, Disrupted, SystemClock, TargetName, Transno};
-use rpc::serving::{Arrival, Effect, Machine, Moment, Serving};
+use rpc::scheduler::{Nature, RuleReport, Vocabulary};
+use rpc::serving::{Arrival, Effect, Machine, Moment, Scheduling, Serving};
 use rpc::{
     Address, Batch, CallbackResponder, ClientHandler, ClientUuid, LastCommitted, MemPort, Message,
     Peer, PeerConfig, PeerInfo, Policy, ReplyBatch, ReplyMessage, ServedTarget, Server,
@@ -21,6 +24,9 @@ const ASK: u16 = 3;
 const EVICT: u16 = 4;
 /// Is done outside, and answered then.
 const CHORE: u16 = 5;
+
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 type Told = Effect<Vec<u8>, u64>;
 
@@ -56,6 +62,37 @@ impl Machine for Toy {
     type Answer = Vec<u8>;
     type Event = Event;
     type Chore = u64;
+
+    const VOCABULARY: Vocabulary = Vocabulary {
+        operations: &["echo", "park", "ask", "cancel"],
+        uids: false,
+    };
+
+    fn nature(message: &Message) -> Nature {
+        let operation = match message.opcode {
+            ECHO => "echo",
+            PARK => "park",
+            ASK => "ask",
+            _ => "cancel",
+        };
+        Nature {
+            operation,
+            uid: None,
+            urgent: operation == "cancel",
+        }
+    }
+
+    fn extra_cost(answer: &Vec<u8>) -> u64 {
+        answer.len() as u64 / 10
+    }
+
+    fn is_awaited(&self, _: ClientId) -> bool {
+        !self.asked.is_empty()
+    }
+
+    fn callback_deadline(&self) -> Duration {
+        CALLBACK_DEADLINE
+    }
 
     fn committed(&self) -> Transno {
         Transno(self.changes)
@@ -185,6 +222,23 @@ impl Rig {
         }
     }
 
+    /// The report of the only rule, once `ready` says so.
+    fn report(&self, ready: impl Fn(&RuleReport) -> bool) -> RuleReport {
+        let began = Instant::now();
+        loop {
+            let report = self.serving.report().pop().expect("there is a rule");
+            if ready(&report) {
+                return report;
+            }
+            assert!(began.elapsed() < PATIENCE, "{report:?}");
+            std::thread::yield_now();
+        }
+    }
+
+    fn rule(&self, command: &str) {
+        self.serving.command(command).expect("is a rule");
+    }
+
     fn call(&self, requests: &[(u16, &str)]) -> rpc::CallFuture {
         let messages = requests.iter().map(|(opcode, body)| Message {
             opcode: *opcode,
@@ -248,4 +302,88 @@ fn a_client_found_dead_loses_its_session_and_the_machine_hears_of_it() {
     // A new session begins; the old one's requests are not answered in it.
     let again = rig.call(&[(ECHO, "e")]).wait().expect("answered");
     assert_eq!(bodies(&again), ["e"]);
+}
+
+#[test]
+fn a_frame_waits_for_its_tokens_and_keeps_nobody_else_waiting() {
+    let rig = Rig::new("serving-rule");
+    rig.rule("start slow opcode=echo rate=1 burst=1");
+    let first = rig.call(&[(ECHO, "a")]).wait().expect("answered");
+    assert_eq!(bodies(&first), ["a"]);
+    let (began, held) = (Instant::now(), rig.call(&[(ECHO, "b")]));
+    assert_eq!(rig.report(|report| report.waiting == 1).held, 1);
+    let chore = rig.call(&[(CHORE, "")]).wait().expect("answered");
+    assert_eq!(bodies(&chore), ["done"], "no rule is about it");
+    let mixed = rig.call(&[(ECHO, "c"), (CHORE, "")]).wait();
+    assert_eq!(bodies(&mixed.expect("answered")), ["c", "done"]);
+    assert_eq!(rig.report(|_| true).waiting, 1, "the other waits yet");
+    rig.rule("change slow rate=1000000");
+    assert_eq!(bodies(&held.wait().expect("answered")), ["b"]);
+    assert!(began.elapsed() < PATIENCE);
+    let report = rig.report(|report| report.waiting == 0);
+    assert_eq!((report.requests, report.owed), (3, 1));
+}
+
+#[test]
+fn a_frame_comes_out_when_its_tokens_are_there() {
+    let rig = Rig::new("serving-timer");
+    rig.rule("start slow opcode=echo rate=100 burst=1");
+    let began = Instant::now();
+    for number in 0..31 {
+        let number = number.to_string();
+        let reply = rig.call(&[(ECHO, &number)]).wait().expect("answered");
+        assert_eq!(bodies(&reply), [number]);
+    }
+    assert!(began.elapsed() >= Duration::from_millis(300), "30 tokens");
+    let frame: Vec<(u16, &str)> = (0..64).map(|_| (ECHO, "x")).collect();
+    let began = Instant::now();
+    let reply = rig.call(&frame).wait().expect("answered");
+    assert_eq!(reply.replies.len(), 64);
+    assert!(began.elapsed() >= Duration::from_millis(620), "63 tokens");
+    // An answer of 100 bytes costs eleven.
+    let began = Instant::now();
+    for _ in 0..3 {
+        let long = rig.call(&[(ECHO, &"x".repeat(100))]);
+        long.wait().expect("answered");
+    }
+    assert!(began.elapsed() >= Duration::from_millis(220), "22 tokens");
+    rig.rule("stop slow");
+    assert!(rig.serving.report().is_empty());
+}
+
+#[test]
+fn who_is_called_back_gets_what_it_has_waiting() {
+    let rig = Rig::new("serving-called");
+    rig.rule("start slow opcode={echo,park} rate=1 burst=1");
+    let parked = rig.call(&[(PARK, "a")]);
+    rig.report(|report| report.requests == 1);
+    let held = rig.call(&[(ECHO, "b")]);
+    rig.report(|report| report.waiting == 1);
+    // Its answer is waited for from the moment that it is asked.
+    let asked = rig.call(&[(ASK, "abc")]);
+    assert_eq!(bodies(&held.wait().expect("answered")), ["b"]);
+    assert_eq!(bodies(&asked.wait().expect("answered")), ["cba"]);
+    assert_eq!(rig.report(|report| report.waiting == 0).owed, 1);
+    rig.serving.hear(Event::Release);
+    assert_eq!(bodies(&parked.wait().expect("answered")), ["a"]);
+}
+
+#[test]
+fn what_a_client_has_waiting_goes_with_it() {
+    let rig = Rig::new("serving-forget");
+    rig.rule("start slow opcode=echo rate=1 burst=1");
+    rig.call(&[(ECHO, "a")]).wait().expect("answered");
+    let held = rig.call(&[(ECHO, "b")]);
+    rig.report(|report| report.waiting == 1);
+    rig.call(&[(EVICT, "")]).wait().expect_err("evicted");
+    assert_eq!(held.wait().err(), Some(Disrupted::Evicted));
+    assert_eq!(rig.report(|_| true).waiting, 0);
+    rig.rule("stop slow");
+    let again = rig.call(&[(ECHO, "c")]).wait().expect("answered");
+    assert_eq!(bodies(&again), ["c"]);
+    let clients = rig.serving.clients();
+    assert_eq!(clients.len(), 1);
+    assert_eq!(clients[0].1.address, "mem:serving-forget");
+    let error = rig.serving.command("stop slow").expect_err("it is gone");
+    assert_eq!(error.to_string(), "there is no rule slow; there are none");
 }

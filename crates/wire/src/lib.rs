@@ -9,6 +9,7 @@ pub mod handshake;
 pub mod mdt;
 pub mod mgs;
 pub mod opcode;
+mod operations;
 pub mod ost;
 
 pub use attr::{Attr, Cover, DirState, FileKind, Grant, Node, SizeState};

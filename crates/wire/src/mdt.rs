@@ -4,6 +4,7 @@ use base::{Fid, LockHandle, Name, SequenceRange, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::attr::{DirState, FileKind, Grant, Node};
+use crate::operations::operations;
 
 /// Who asks: the kernel's view of the calling process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -563,31 +564,51 @@ impl Request {
         )
     }
 
-    /// The operation's name, for counters and logs (Lustre's word where it has one).
-    pub fn name(&self) -> &'static str {
+    /// Gives back what others may wait for, or tells again, after a restart, what the target had
+    /// known. No rule holds it: who waits for it would wait for longer, and who is held would be
+    /// evicted.
+    pub fn is_urgent(&self) -> bool {
         match self {
-            Request::AllocSequences => "seq_alloc",
-            Request::GetAttr { .. } => "getattr",
-            Request::Lookup { .. } => "lookup",
-            Request::LookupParent { .. } => "lookup_parent",
-            Request::ReadDir { .. } => "readpage",
-            Request::Walk { .. } => "walk",
-            Request::ReadLink { .. } => "readlink",
-            Request::Create { .. } => "create",
-            Request::Link { .. } => "link",
-            Request::Unlink { .. } => "unlink",
-            Request::Rename { .. } => "rename",
-            Request::SetAttr { .. } => "setattr",
-            Request::Open { .. } => "open",
-            Request::Close { .. } => "close",
-            Request::GetXattrs { .. } => "getxattr",
-            Request::SetXattr { .. } => "setxattr",
-            Request::RemoveXattr { .. } => "removexattr",
-            Request::Cancel { .. } => "cancel",
-            Request::Convert { .. } => "convert",
-            Request::Sync => "sync",
-            Request::StatFs => "statfs",
-            Request::PathOf { .. } => "fid2path",
+            Request::Cancel { .. } | Request::Convert { .. } | Request::Close { .. } => true,
+            Request::SetAttr { under, .. } => *under != LockHandle(0),
+            Request::Open { again, .. } => *again,
+            _ => false,
         }
     }
+
+    /// Who asks, where the request says so.
+    pub fn caller(&self) -> Option<Caller> {
+        match self {
+            Request::Create { caller, .. }
+            | Request::Unlink { caller, .. }
+            | Request::Rename { caller, .. }
+            | Request::SetAttr { caller, .. } => Some(*caller),
+            _ => None,
+        }
+    }
+}
+
+operations! { Request:
+    AllocSequences = "seq_alloc",
+    GetAttr = "getattr",
+    Lookup = "lookup",
+    LookupParent = "lookup_parent",
+    ReadDir = "readpage",
+    ReadLink = "readlink",
+    Create = "create",
+    Link = "link",
+    Unlink = "unlink",
+    Rename = "rename",
+    SetAttr = "setattr",
+    Open = "open",
+    Close = "close",
+    GetXattrs = "getxattr",
+    SetXattr = "setxattr",
+    RemoveXattr = "removexattr",
+    Cancel = "cancel",
+    Convert = "convert",
+    Sync = "sync",
+    StatFs = "statfs",
+    PathOf = "fid2path",
+    Walk = "walk",
 }

@@ -5,6 +5,7 @@ use layout::ObjectId;
 use serde::{Deserialize, Serialize};
 
 use crate::mdt::{Space, WriteTicket};
+use crate::operations::operations;
 
 /// What a write names in a lock's place that is made under the MDT's exclusive lock on a new file: the
 /// right of who opened the file first, refused once an object was changed under a later open.
@@ -253,21 +254,29 @@ impl Request {
         )
     }
 
-    /// The operation's name, for counters and logs (Lustre's word where it has one).
-    pub fn name(&self) -> &'static str {
+    /// Gives back what others may wait for, or writes again, after a restart, what the target had
+    /// known. No rule holds it: who waits for it would wait for longer, and who is held would be
+    /// evicted.
+    pub fn is_urgent(&self) -> bool {
         match self {
-            Request::Enqueue { .. } => "ldlm_extent_enqueue",
-            Request::Read { .. } => "ost_read",
-            Request::Write { .. } => "ost_write",
-            Request::Append { .. } => "ost_append",
-            Request::Truncate { .. } => "ost_punch",
-            Request::Allocate { .. } => "ost_fallocate",
-            Request::Glimpse { .. } => "ldlm_glimpse_enqueue",
-            Request::Seek { .. } => "ost_seek",
-            Request::Sync => "ost_sync",
-            Request::Destroy { .. } => "ost_destroy",
-            Request::Cancel { .. } => "ldlm_cancel",
-            Request::StatFs => "ost_statfs",
+            Request::Cancel { .. } => true,
+            Request::Write { under, .. } => *under == LockHandle(0),
+            _ => false,
         }
     }
+}
+
+operations! { Request:
+    Enqueue = "ldlm_extent_enqueue",
+    Read = "ost_read",
+    Write = "ost_write",
+    Append = "ost_append",
+    Truncate = "ost_punch",
+    Allocate = "ost_fallocate",
+    Glimpse = "ldlm_glimpse_enqueue",
+    Seek = "ost_seek",
+    Sync = "ost_sync",
+    Destroy = "ost_destroy",
+    Cancel = "ldlm_cancel",
+    StatFs = "ost_statfs",
 }

@@ -329,6 +329,28 @@ impl Cluster {
         wrong.reduce(|all, more| all + &more)
     }
 
+    /// Carries out `command` about the rules by which requests to the target `target` wait, as in
+    /// `mdt.glint-MDT0`.
+    pub fn rule(&self, target: &str, command: &str) {
+        self.param(&["set", &format!("{target}.nrs_tbf_rule={command}")]);
+    }
+
+    /// The servers' tunable `name`, line by line.
+    pub fn server_param(&self, name: &str) -> Vec<String> {
+        let (said, prefix) = (self.param(&["get", name]), format!("{name}="));
+        let lines = said.lines().filter_map(|line| line.strip_prefix(&prefix));
+        lines.map(str::to_owned).collect()
+    }
+
+    fn param(&self, words: &[&str]) -> String {
+        let mut param = Command::new(glint());
+        param.args(["param", "--dir"]).arg(&self.targets[0]);
+        let output = param.args(words).output().expect("glint runs");
+        let wrong = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {wrong}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     /// Counters of mount `number`.
     pub fn stats(&self, number: usize) -> serde_json::Value {
         self.told(number, &["stats", "--json"])

@@ -36,7 +36,7 @@ pub enum Verb {
     Status(status::Status),
     /// Counters of a mount.
     Stats(stats::Stats),
-    /// Tunables of a mount.
+    /// Tunables of mounts and servers.
     Param(param::Param),
     /// Questions about a mounted file system and its files.
     #[command(subcommand)]

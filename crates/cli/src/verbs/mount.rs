@@ -190,7 +190,8 @@ impl MountVerb {
             policy: options.policy,
         };
         let wish = options.wish(self.point);
-        let mut mounting = Mounting::start(&config, &wish, Arc::new(SystemClock::default()))?;
+        let clock = Arc::new(SystemClock::default());
+        let mut mounting = Mounting::start(&config, &wish, None, clock)?;
         daemon::ready(&format!("mounted at {}", mounting.point().display()));
         loop {
             stop.wait(|| mounting.has_ended());

@@ -1,20 +1,35 @@
 //! `glint param`
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::control::{Answer, ParamValue, Question, ask, mount_points};
+use crate::control::{Answer, Endpoint, ParamValue, Question, Setting};
 use crate::output::{say, say_json};
 
-/// Tunables of mounts, by Lustre's names where it has them.
+/// What stands below the options.
+const EXAMPLES: &str = "\
+A server can be made slower, until it ends: 'mdt.*.nrs_tbf_rule' and 'ost.*.nrs_tbf_rule' are the
+rules by which requests wait. For example
+
+  glint param set 'mdt.*.nrs_tbf_rule=start slow opcode={getattr,lookup} rate=1000'
+  glint param set 'mdt.*.nrs_tbf_rule=change slow rate=100'
+  glint param get 'mdt.*.nrs_tbf_*'
+  glint param set 'mdt.*.nrs_tbf_rule=stop slow'";
+
+/// Tunables of mounts and servers, by Lustre's names where it has them.
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Param {
     #[command(subcommand)]
     what: What,
-    /// The mount to ask; all mounts of this machine if not given.
+    /// The mount to ask; `glint up` answers for what it serves, too. Without this and --dir all
+    /// mounts of this machine and all servers of this user.
     #[arg(long, global = true)]
     mount: Option<PathBuf>,
+    /// Ask the server of this directory.
+    #[arg(long, global = true, conflicts_with = "mount")]
+    dir: Option<PathBuf>,
     /// As JSON.
     #[arg(long, global = true)]
     json: bool,
@@ -37,46 +52,65 @@ enum What {
     },
 }
 
+/// A tunable, and whose it is.
+type Found<'e> = (&'e Endpoint, ParamValue);
+
 impl Param {
     /// Does it.
     pub fn run(self) -> Result<(), String> {
-        let points = match &self.mount {
-            Some(point) => vec![point.clone()],
-            None => mount_points()?,
+        let endpoints = match (&self.mount, &self.dir) {
+            (Some(point), _) => vec![Endpoint::of_mount(point)?],
+            (None, Some(dir)) => vec![Endpoint::of_dir(dir)?],
+            (None, None) => Endpoint::all()?,
         };
-        if points.is_empty() {
-            return Err("there is no Glint mount on this machine".to_owned());
+        if endpoints.is_empty() {
+            return Err("there is no Glint mount and no server on this machine".to_owned());
         }
-        for point in points {
-            match &self.what {
-                What::List => self.show(&point, "*", true)?,
-                What::Get { pattern } => self.show(&point, pattern, false)?,
-                What::Set { assignment } => set(&point, assignment)?,
-            }
+        match &self.what {
+            What::List => self.show(matching(&endpoints, "*")?, true),
+            What::Get { pattern } => self.show(matching(&endpoints, pattern)?, false),
+            What::Set { assignment } => set(&endpoints, assignment),
         }
-        Ok(())
     }
 
-    fn show(&self, point: &Path, pattern: &str, help: bool) -> Result<(), String> {
-        let matching = matching(point, pattern)?;
+    fn show(&self, found: Vec<Found<'_>>, help: bool) -> Result<(), String> {
         if self.json {
-            return say_json(&matching);
+            let params: Vec<ParamValue> = found.into_iter().map(|(_, param)| param).collect();
+            return say_json(&params);
         }
-        for param in matching {
-            say(format!("{}={}", param.name, param.value));
+        for (_, param) in found {
+            say_value(&param);
             if help {
-                say(format!("    {} (default {})", param.help, param.default));
+                say(match &param.default {
+                    Setting::Number(default) => format!("    {} (default {default})", param.help),
+                    Setting::Text(_) => format!("    {}", param.help),
+                });
             }
         }
         Ok(())
     }
 }
 
-fn matching(point: &Path, pattern: &str) -> Result<Vec<ParamValue>, String> {
-    let Answer::Params(all) = ask(point, &Question::ListParams)? else {
-        return Err("the mount answered something else".to_owned());
-    };
-    let found: Vec<_> = all.into_iter().filter(|p| fits(pattern, &p.name)).collect();
+/// Of several lines each with the name: what is found is also told by `grep`.
+fn say_value(param: &ParamValue) {
+    let value = param.value.to_string();
+    if value.is_empty() {
+        say(format!("{}=", param.name));
+    }
+    for line in value.lines() {
+        say(format!("{}={line}", param.name));
+    }
+}
+
+fn matching<'e>(endpoints: &'e [Endpoint], pattern: &str) -> Result<Vec<Found<'e>>, String> {
+    let mut found = Vec::new();
+    for endpoint in endpoints {
+        let Answer::Params(all) = endpoint.ask(&Question::ListParams)? else {
+            return Err(format!("{} answered something else", endpoint.name));
+        };
+        let ours = all.into_iter().filter(|param| fits(pattern, &param.name));
+        found.extend(ours.map(|param| (endpoint, param)));
+    }
     match found.is_empty() {
         true => Err(format!(
             "no parameter matches {pattern}; 'glint param list' shows all"
@@ -89,23 +123,46 @@ fn matching(point: &Path, pattern: &str) -> Result<Vec<ParamValue>, String> {
 #[derive(Debug, Clone)]
 struct Assignment {
     pattern: String,
-    value: u64,
+    value: String,
 }
 
 fn parse_assignment(text: &str) -> Result<Assignment, String> {
     let (pattern, value) = text.split_once('=').ok_or("expected PATTERN=VALUE")?;
-    let number = value.parse();
-    let value = number.map_err(|_| format!("{value:?} is not a number"))?;
-    let pattern = pattern.to_owned();
-    Ok(Assignment { pattern, value })
+    if pattern.starts_with("llite.") {
+        number(value)?;
+    }
+    Ok(Assignment {
+        pattern: pattern.to_owned(),
+        value: value.to_owned(),
+    })
 }
 
-fn set(point: &Path, assignment: &Assignment) -> Result<(), String> {
-    let (pattern, value) = (&assignment.pattern, assignment.value);
-    for param in matching(point, pattern)? {
-        let name = param.name.rsplit('.').next().unwrap_or_default().to_owned();
-        ask(point, &Question::SetParam { name, value })?;
-        say(format!("{}={value}", param.name));
+fn number(value: &str) -> Result<u64, String> {
+    let number = value.parse();
+    number.map_err(|_| format!("{value:?} is not a number"))
+}
+
+fn set(endpoints: &[Endpoint], assignment: &Assignment) -> Result<(), String> {
+    let value = &assignment.value;
+    for (
+        endpoint,
+        ParamValue {
+            name, value: now, ..
+        },
+    ) in matching(endpoints, &assignment.pattern)?
+    {
+        let question = match now {
+            Setting::Number(_) => Question::SetParam {
+                name: name.rsplit('.').next().unwrap_or_default().to_owned(),
+                value: number(value)?,
+            },
+            Setting::Text(_) => Question::SetRule {
+                name: name.clone(),
+                command: value.clone(),
+            },
+        };
+        endpoint.ask(&question)?;
+        say(format!("{name}={value}"));
     }
     Ok(())
 }
@@ -130,6 +187,7 @@ mod tests {
     #[test]
     fn patterns_match_as_a_shell_would() {
         assert!(fits("llite.*.statahead_max", "llite.glint.statahead_max"));
+        assert!(fits("mdt.*.nrs_tbf_*", "mdt.glint-MDT0.nrs_tbf_rule"));
         assert!(fits("*", "anything") && fits("*max", "statahead_max"));
         assert!(!fits("llite.*.batch", "llite.glint.batch_max"));
     }

@@ -9,6 +9,7 @@ use base::limits::CALLBACK_DEADLINE;
 use clap::Args;
 use rpc::Address;
 
+use crate::control::{ControlServer, path_for_dir};
 use crate::daemon::{self, Daemon};
 use crate::foreground::Stop;
 use crate::memory;
@@ -68,6 +69,11 @@ impl Serve {
             timeout: Duration::from_secs(self.timeout),
         };
         let mut serving = Serving::start(&config, Arc::new(SystemClock::default()))?;
+        let control = answer_questions(&config.dirs, &serving);
+        let _control = control.unwrap_or_else(|reason| {
+            tracing::warn!("goes on, but `glint param --dir` does not reach it: {reason}");
+            None
+        });
         let addresses: Vec<String> = serving.addresses().iter().map(Address::to_string).collect();
         daemon::ready(&format!(
             "serving {} at {}",
@@ -82,6 +88,19 @@ impl Serve {
             None => Ok(()),
         }
     }
+}
+
+/// A process answers for all its targets, whichever of its directories is named.
+fn answer_questions(dirs: &[PathBuf], serving: &Serving) -> Result<Option<ControlServer>, String> {
+    let mut control: Option<ControlServer> = None;
+    for dir in dirs {
+        let path = path_for_dir(dir)?;
+        match &mut control {
+            Some(control) => control.also_at(path)?,
+            None => control = Some(ControlServer::start(path, serving.targets())?),
+        }
+    }
+    Ok(control)
 }
 
 /// A daemon leaves the directory it was started in.

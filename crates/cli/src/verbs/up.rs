@@ -61,7 +61,7 @@ impl Up {
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let config = ServeConfig {
-            dirs: vec![dir],
+            dirs: vec![dir.clone()],
             listen: self.listen,
             insecure: self.insecure,
             mgs: Vec::new(),
@@ -77,7 +77,8 @@ impl Up {
             insecure: false,
             policy: options.policy,
         };
-        let mut mounting = Mounting::start(&config, &options.wish(self.mount), clock)?;
+        let (wish, beside) = (options.wish(self.mount), (serving.targets(), &*dir));
+        let mut mounting = Mounting::start(&config, &wish, Some(beside), clock)?;
         let (dir, point) = (self.dir.display(), mounting.point().display().to_string());
         daemon::ready(&format!("{dir} mounted at {point}"));
         loop {

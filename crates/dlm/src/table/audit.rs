@@ -296,6 +296,12 @@ impl LockTable {
         for (handle, blocking) in &self.blocking {
             note(handle, blocking.due)?;
         }
+        for (client, owner) in &self.clients {
+            let theirs = self.blocking.values().filter(|b| b.client == *client);
+            ensure(theirs.count() == owner.called_back, || {
+                format!("{client}: {} called back", owner.called_back)
+            })?;
+        }
         for (handle, glimpse) in &self.glimpses {
             note(handle, glimpse.due)?;
         }

@@ -53,6 +53,8 @@ impl Deadlines {
 
 /// A blocking callback that has not been answered in full.
 pub(super) struct Blocking {
+    /// Who was called.
+    pub client: ClientId,
     pub due: DueKey,
     /// Inode bits wanted so far.
     pub bits: Bits,
@@ -79,11 +81,13 @@ impl LockTable {
     pub(super) fn call_back(&mut self, slot: u32, mode: Mode, cover: Cover) -> bool {
         let lock = self.locks.at(slot).lock;
         let (now, deadline) = (self.now, self.limits.callback_deadline);
-        let deadlines = &mut self.deadlines;
+        let (deadlines, clients) = (&mut self.deadlines, &mut self.clients);
         let mut first = false;
         let blocking = self.blocking.entry(lock.handle).or_insert_with(|| {
             first = true;
+            clients.entry(lock.client).or_default().called_back += 1;
             Blocking {
+                client: lock.client,
                 due: deadlines.add(now.after(deadline), lock.client),
                 bits: Bits::NONE,
                 modes: ModeSet::default(),
@@ -123,6 +127,7 @@ impl LockTable {
     pub(super) fn forget_callbacks(&mut self, handle: LockHandle) {
         if let Some(blocking) = self.blocking.remove(&handle) {
             self.deadlines.remove(blocking.due);
+            self.callback_answered(blocking.client);
             for (op, _) in blocking.revokers {
                 self.op_answered(op);
             }
@@ -172,6 +177,7 @@ impl LockTable {
             blocking.due = self.deadlines.add(at, lock.client);
         } else {
             self.blocking.remove(&lock.handle);
+            self.callback_answered(lock.client);
         }
         for (op, _) in answered {
             self.op_answered(op);

@@ -14,6 +14,8 @@ pub(super) struct Client {
     pub locks: List,
     /// Its waiting requests.
     pub waiting: usize,
+    /// Its locks that somebody waits for it to give back.
+    pub called_back: usize,
     /// It was reported for eviction.
     pub eviction_due: bool,
     /// It was asked to cancel idle locks, and has not done so yet.
@@ -21,6 +23,19 @@ pub(super) struct Client {
 }
 
 impl LockTable {
+    /// Somebody waits for this client to give back a lock, or a part of one.
+    pub fn is_called_back(&self, client: ClientId) -> bool {
+        let owner = self.clients.get(&client);
+        owner.is_some_and(|owner| owner.called_back > 0)
+    }
+
+    /// The callback about one of its locks is answered.
+    pub(super) fn callback_answered(&mut self, client: ClientId) {
+        if let Some(owner) = self.clients.get_mut(&client) {
+            owner.called_back -= 1;
+        }
+    }
+
     /// The client may have one more lock. Says `ShrinkYourLocks` when it nears its bound.
     pub(super) fn has_room_for_lock(&mut self, client: ClientId) -> bool {
         let max = self.limits.locks_per_client;

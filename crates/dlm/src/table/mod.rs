@@ -111,6 +111,11 @@ impl LockTable {
         Some(&self.locks.at(slot).lock)
     }
 
+    /// Its bounds.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// The version that everything read from the server now carries. It only grows.
     pub fn version(&self) -> u64 {
         self.version

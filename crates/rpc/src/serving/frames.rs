@@ -7,6 +7,7 @@ use base::{ClientId, Transno};
 
 use super::Machine;
 use crate::batch::ReplyBatch;
+use crate::scheduler::Classes;
 use crate::server::Responder;
 
 /// Bits of a tag below the frame's number: the request's place in the frame.
@@ -19,6 +20,7 @@ struct Pending<A> {
     answers: Vec<Option<A>>,
     missing: usize,
     transno: Transno,
+    classes: Classes,
 }
 
 /// A frame whose answers are all there.
@@ -28,6 +30,8 @@ pub(super) struct Complete<A> {
     pub answers: Vec<A>,
     /// The last change that one of them made; zero: none.
     pub transno: Transno,
+    /// Whom they may be charged to.
+    pub classes: Classes,
 }
 
 /// The frames under way. Each of their requests has a tag of its own.
@@ -56,15 +60,16 @@ impl<A> Default for Frames<A> {
 }
 
 impl<A> Frames<A> {
-    /// A frame of `count` requests came, at least one: the tag of the first; those of the others
-    /// follow it.
-    pub(super) fn begin(&mut self, responder: Responder, count: usize) -> u64 {
+    /// A frame of `count` requests came, at least one, which may be charged to `classes`: the tag
+    /// of the first; those of the others follow it.
+    pub(super) fn begin(&mut self, responder: Responder, count: usize, classes: Classes) -> u64 {
         self.last += 1;
         let pending = Pending {
             responder,
             answers: std::iter::repeat_with(|| None).take(count).collect(),
             missing: count,
             transno: Transno(0),
+            classes,
         };
         self.pending.insert(self.last, pending);
         self.last << PLACE_BITS
@@ -90,6 +95,7 @@ impl<A> Frames<A> {
             responder: pending.responder,
             answers: pending.answers.into_iter().flatten().collect(),
             transno: pending.transno,
+            classes: pending.classes,
         })
     }
 

@@ -1,0 +1,125 @@
+//! What a mount answers: for its client, and for the targets that its process serves beside.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base::Fid;
+use client::{Mounted, params};
+use fuse::translate::FileSystem;
+use wire::SizeState;
+use wire::mdt::WalkLevel;
+
+use super::of_targets::ServedTargets;
+use super::{Answer, Answering, ParamValue, Question, Setting, Status};
+
+/// What questions to a mount are about.
+pub struct ServedMount {
+    /// The file system.
+    pub mounted: Arc<Mutex<Mounted>>,
+    /// The calls under way.
+    pub files: Arc<FileSystem>,
+    /// Targets served by this very process.
+    pub targets: Option<ServedTargets>,
+}
+
+impl Answering for ServedMount {
+    fn answer(&self, question: Question) -> Answer {
+        answer(question, self)
+    }
+}
+
+fn answer(question: Question, served: &ServedMount) -> Answer {
+    let (client, fsname) = {
+        let mounted = served
+            .mounted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        (mounted.client().clone(), mounted.config().fsname.clone())
+    };
+    let done = |result: Result<(), String>| match result {
+        Ok(()) => Answer::Done,
+        Err(reason) => Answer::Failed(reason),
+    };
+    match question {
+        Question::Status => Answer::Status(Status {
+            fsname,
+            pid: std::process::id(),
+            targets: client.targets().into_iter().collect(),
+            sizes: client.sizes(),
+            parked: served.files.parked(),
+        }),
+        Question::Stats => Answer::Stats(Box::new(client.stats())),
+        Question::Walks => Answer::Walks(client.walks()),
+        Question::Clear => {
+            client.counters().clear();
+            Answer::Done
+        }
+        Question::ListParams => {
+            let mut all = list_params(&fsname, client.params());
+            all.extend(served.targets.iter().flat_map(ServedTargets::params));
+            Answer::Params(all)
+        }
+        Question::SetParam { name, value } => done(client.params().set(&name, value)),
+        question @ Question::SetRule { .. } => match &served.targets {
+            Some(targets) => targets.answer(question),
+            None => Answer::Failed("this mount serves no target".to_owned()),
+        },
+        Question::PathOf { fid } => path_of(client, fid),
+        Question::SizeOnMdt { fid } => size_on_mdt(client, Fid(fid)),
+        Question::Sync => {
+            let synced = client::executor::block_on(async move { client.sync().await });
+            done(synced.map_err(|error| error.to_string()))
+        }
+        Question::PrefetchTree { levels } => prefetch_tree(client, levels),
+        Question::PrefetchFiles { fids } => {
+            let fids: Vec<Fid> = fids.into_iter().map(Fid).collect();
+            let fetch = async move { client.prefetch_files(&fids).await };
+            Answer::Files(client::executor::block_on(fetch))
+        }
+        Question::DropCaches => {
+            client.drop_caches();
+            Answer::Done
+        }
+    }
+}
+
+fn list_params(fsname: &str, values: &params::Params) -> Vec<ParamValue> {
+    let value = |param: &params::Param| ParamValue {
+        name: format!("llite.{fsname}.{}", param.name),
+        value: Setting::Number(values.get(param.name).unwrap_or_default()),
+        default: Setting::Number(param.default_value()),
+        help: param.help.to_owned(),
+    };
+    params::ALL.iter().map(value).collect()
+}
+
+fn prefetch_tree(client: client::Client, levels: Vec<WalkLevel>) -> Answer {
+    let part = client::executor::block_on(async move { client.prefetch_tree(levels).await });
+    match part {
+        Ok(part) => Answer::Tree {
+            directories: u64::from(part.directories),
+            entries: part.entries,
+            next: part.next,
+        },
+        Err(error) => Answer::Failed(error.to_string()),
+    }
+}
+
+fn size_on_mdt(client: client::Client, fid: Fid) -> Answer {
+    let known = async move { client.size_on_mdt(fid).await };
+    match client::executor::block_on(known) {
+        Ok(attr) => Answer::SizeOnMdt {
+            exact: attr.size_state == SizeState::Strict,
+            size: attr.size,
+            blocks: attr.blocks,
+        },
+        Err(error) => Answer::Failed(error.to_string()),
+    }
+}
+
+fn path_of(client: client::Client, fid: u64) -> Answer {
+    let found = client::executor::block_on(async move { client.path_of(Fid(fid)).await });
+    match found {
+        Ok(path) => Answer::Path(String::from_utf8_lossy(&path).into_owned()),
+        Err(error) => Answer::Failed(error.to_string()),
+    }
+}

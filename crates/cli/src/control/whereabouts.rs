@@ -1,0 +1,188 @@
+//! Where control sockets are, and whose.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use fuse::kernel::Mount;
+use fuse::kernel::mount::{DeviceNumber, mounts, resolve};
+use nix::unistd::{Uid, geteuid};
+
+use super::identity;
+
+/// What the names of servers' sockets begin with.
+const SERVER: &str = "serve-";
+
+/// Somebody to ask.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// Who it is, for people.
+    pub name: String,
+    pub(super) socket: PathBuf,
+}
+
+/// Where the sockets of a user's processes are: one per mount, named by its device number, and one per
+/// directory that is served, named by where it is stored.
+fn directory_of(user: Uid) -> PathBuf {
+    match user.is_root() {
+        true => PathBuf::from("/run/glint"),
+        false => std::env::temp_dir().join(format!("glint-{user}")),
+    }
+}
+
+/// This user's directory for sockets and logs; made if it is not there, and open to nobody else.
+pub fn directory() -> Result<PathBuf, String> {
+    let user = geteuid();
+    let path = directory_of(user);
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    std::fs::create_dir_all(&path).map_err(failed)?;
+    let found = std::fs::symlink_metadata(&path).map_err(failed)?;
+    if !found.is_dir() || found.uid() != user.as_raw() {
+        return Err(format!(
+            "{} belongs to another user; remove it",
+            path.display()
+        ));
+    }
+    let owner_only = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(&path, owner_only).map_err(failed)?;
+    Ok(path)
+}
+
+fn socket_in(directory: &Path, major: u32, minor: u32) -> PathBuf {
+    directory.join(format!("{major}:{minor}.sock"))
+}
+
+fn socket_in_dir_of(directory: &Path, stored: &std::fs::Metadata) -> PathBuf {
+    directory.join(format!("{SERVER}{:x}-{}.sock", stored.dev(), stored.ino()))
+}
+
+/// Where this process answers for what it mounts.
+pub fn path_for_mount(mount: &Mount) -> Result<PathBuf, String> {
+    let number = mount.number().ok_or("the mount is gone already")?;
+    Ok(socket_in(&directory()?, number.major, number.minor))
+}
+
+/// Where this process answers for the targets of `dir`.
+pub fn path_for_dir(dir: &Path) -> Result<PathBuf, String> {
+    let found = std::fs::metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    Ok(socket_in_dir_of(&directory()?, &found))
+}
+
+/// The socket of this user's, or, for root, of whose it is: root asks anybody.
+fn own_or_of(user: Uid, socket: impl Fn(&Path) -> PathBuf) -> PathBuf {
+    let own = socket(&directory_of(geteuid()));
+    match own.exists() || !geteuid().is_root() {
+        true => own,
+        false => socket(&directory_of(user)),
+    }
+}
+
+impl Endpoint {
+    /// The mount at (or above) `path`.
+    pub fn of_mount(path: &Path) -> Result<Endpoint, String> {
+        let ours = mount_of(path)?;
+        let (user, number) = (Uid::from_raw(ours.user), ours.number);
+        let socket = own_or_of(user, |dir| socket_in(dir, number.major, number.minor));
+        let name = format!("the mount at {}", path.display());
+        Ok(Endpoint { name, socket })
+    }
+
+    /// The process that serves the targets in `dir`.
+    pub fn of_dir(dir: &Path) -> Result<Endpoint, String> {
+        let found =
+            std::fs::metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let user = Uid::from_raw(found.uid());
+        let socket = own_or_of(user, |dir| socket_in_dir_of(dir, &found));
+        let name = format!("the server of {}", dir.display());
+        let endpoint = Endpoint { name, socket };
+        match endpoint.is_there() {
+            true => Ok(endpoint),
+            false => Err(format!(
+                "nobody serves {} on this machine, or not as this user; start it with glint serve",
+                dir.display()
+            )),
+        }
+    }
+
+    /// Every mount of this machine, and every server of this user. A process that both serves and
+    /// mounts, or serves several directories, is there once.
+    pub fn all() -> Result<Vec<Endpoint>, String> {
+        let points = mount_points()?;
+        let mut all: Vec<Endpoint> = points
+            .iter()
+            .map(|point| Endpoint::of_mount(point))
+            .collect::<Result<_, _>>()?;
+        let mut seen: Vec<_> = all.iter().map(|mount| identity(&mount.socket)).collect();
+        let listed = std::fs::read_dir(directory_of(geteuid()));
+        for entry in listed.into_iter().flatten().flatten() {
+            let is_server = entry.file_name().to_string_lossy().starts_with(SERVER);
+            let (socket, found) = (entry.path(), identity(&entry.path()));
+            let name = format!("the server at {}", socket.display());
+            let server = Endpoint { name, socket };
+            // Of a server that was killed the socket stays.
+            if is_server && !seen.contains(&found) && server.is_there() {
+                seen.push(found);
+                all.push(server);
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The Glint mount that a path is on.
+pub struct OnMount {
+    /// Where it is mounted.
+    pub point: PathBuf,
+    /// The path, seen from there.
+    pub inside: PathBuf,
+    number: DeviceNumber,
+    user: u32,
+}
+
+/// Which mount a path is on.
+pub fn mount_of(path: &Path) -> Result<OnMount, String> {
+    let resolved = resolve(path).map_err(|error| error.to_string())?;
+    let all = mounts().map_err(|error| error.to_string())?;
+    let ours = all
+        .into_iter()
+        .filter(|mount| resolved.starts_with(&mount.point))
+        .max_by_key(|mount| mount.point.as_os_str().len())
+        .filter(|mount| mount.kind == "fuse.glint")
+        .ok_or_else(|| format!("{} is not on a Glint mount", path.display()))?;
+    let inside = resolved
+        .strip_prefix(&ours.point)
+        .unwrap_or(&resolved)
+        .to_owned();
+    Ok(OnMount {
+        user: user_of(&ours.point),
+        point: ours.point,
+        inside,
+        number: ours.number,
+    })
+}
+
+/// The user who mounted there, from the mount's options.
+fn user_of(point: &Path) -> u32 {
+    let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mut lines = table.lines().filter(|line| {
+        line.split(' ')
+            .nth(1)
+            .is_some_and(|listed| Path::new(listed) == point)
+    });
+    let user = lines
+        .next_back()
+        .and_then(|line| line.split("user_id=").nth(1));
+    let digits = user.and_then(|text| text.split(|c: char| !c.is_ascii_digit()).next());
+    digits
+        .and_then(|digits| digits.parse().ok())
+        .unwrap_or_default()
+}
+
+/// Every Glint mount on this machine.
+pub fn mount_points() -> Result<Vec<PathBuf>, String> {
+    let all = mounts().map_err(|error| error.to_string())?;
+    Ok(all
+        .into_iter()
+        .filter(|m| m.kind == "fuse.glint")
+        .map(|m| m.point)
+        .collect())
+}
