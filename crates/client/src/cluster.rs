@@ -129,7 +129,7 @@ impl Cluster {
         let batch = Batch { messages, bulk };
         let peer = self.ost_peer(target)?;
         let answer = match moves_data {
-            true => peer.call_bulk(batch),
+            true => peer.call_any_bulk(batch),
             false => call(peer, batch, urgency),
         };
         answer.await.map_err(disrupted)
