@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base::{Disrupted, Transno, VirtualClock};
-use rpc::{Batch, ClientUuid, Message, PeerConfig, PeerState, Policy, RefusalReason, ReplyBatch, Urgency};
+use rpc::{
+    Batch, ClientUuid, Message, PeerConfig, PeerState, Policy, RefusalReason, ReplyBatch, Urgency,
+};
 use support::*;
 use wire::frame::Bulk;
 use wire::handshake::Lane;

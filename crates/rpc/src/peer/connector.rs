@@ -147,7 +147,11 @@ impl Connector {
             return due(Lane::Control).then_some(Lane::Control);
         }
         let lanes = usize::from(self.inner.config.lanes);
-        let lanes = if self.is_far { lanes } else { lanes.min(LANES_NEAR) };
+        let lanes = if self.is_far {
+            lanes
+        } else {
+            lanes.min(LANES_NEAR)
+        };
         let mut bulk = Lane::ALL.into_iter().take(lanes).skip(1);
         bulk.find(|lane| due(*lane))
     }
