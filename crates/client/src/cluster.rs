@@ -115,10 +115,9 @@ impl Cluster {
             stats.sent(request.name());
             tracing::trace!(?target, ?request, "asks the OST");
         }
-        let moves_data = !bulk.is_empty()
-            || requests
-                .iter()
-                .any(|request| matches!(request, ost::Request::Read { .. }));
+        let writes = !bulk.is_empty();
+        let is_read = |request: &ost::Request| matches!(request, ost::Request::Read { .. });
+        let reads = requests.iter().any(is_read);
         let messages = requests
             .iter()
             .map(|request| Message {
@@ -128,9 +127,12 @@ impl Cluster {
             .collect();
         let batch = Batch { messages, bulk };
         let peer = self.ost_peer(target)?;
-        let answer = match moves_data {
-            true => peer.call_bulk(batch),
-            false => call(peer, batch, urgency),
+        let answer = match (writes, reads) {
+            (true, _) => peer.call_any_bulk(batch),
+            // A reader waits for the first of what it asks for: answers that come side by side over
+            // connections which all start slowly are later than those that follow each other.
+            (false, true) => peer.call_bulk(batch),
+            (false, false) => call(peer, batch, urgency),
         };
         answer.await.map_err(disrupted)
     }

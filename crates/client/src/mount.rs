@@ -11,6 +11,7 @@ use rpc::{
     Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Key, Message, Peer, PeerConfig,
     Policy,
 };
+use wire::handshake::Lane;
 use wire::{mgs, opcode};
 
 use crate::cache::State;
@@ -200,7 +201,7 @@ impl Mounted {
             let (holder, lanes) = match target.name.kind {
                 TargetKind::Mgs => continue,
                 TargetKind::Mdt => (Holder::Mdt, 2),
-                TargetKind::Ost => (Holder::Ost(target.name.index), 2),
+                TargetKind::Ost => (Holder::Ost(target.name.index), Lane::COUNT as u8),
             };
             let addresses = reachable(config, target)?;
             let handler = Arc::new(Handler {

@@ -53,7 +53,8 @@ pub struct PeerConfig {
     pub insecure: bool,
     /// What a call does when the target is away.
     pub policy: Policy,
-    /// Connections: 1, or 2 with one for bulk data.
+    /// Connections: 1, or 2 with one for bulk data, or up to [`Lane::COUNT`] with more for bulk data
+    /// where the target is far away.
     pub lanes: u8,
 }
 
@@ -103,14 +104,14 @@ struct Inner {
     /// Something happened that the connector, or whoever closes, waits for.
     news: Condvar,
     /// Held while frames are taken from the session and written, per lane: keeps their order.
-    order: [Mutex<()>; 2],
+    order: [Mutex<()>; Lane::COUNT],
     /// Of the control lane.
     attendance: Arc<Attendance>,
 }
 
 struct State {
     session: Session<Token>,
-    lanes: [Option<Arc<Connection>>; 2],
+    lanes: [Option<Arc<Connection>>; Lane::COUNT],
     standing: PeerState,
     waiting: Waiting,
     /// Calls of a session that the server has ended, to fail once the handler knows.
@@ -146,7 +147,7 @@ impl Peer {
             counters: Arc::default(),
             state: Mutex::new(State {
                 session: Session::default(),
-                lanes: [None, None],
+                lanes: Default::default(),
                 standing: PeerState::WaitingSince(now),
                 waiting: Waiting::new(now),
                 condemned: None,
@@ -183,6 +184,12 @@ impl Peer {
     /// The same over the bulk lane. It must not wait for a lock at the server.
     pub fn call_bulk(&self, batch: Batch) -> CallFuture {
         self.future(batch, Lane::Bulk, Urgency::Urgent)
+    }
+
+    /// The same over the bulk lane that has least to do: in no order with other calls.
+    pub fn call_any_bulk(&self, batch: Batch) -> CallFuture {
+        let lane = self.inner.idlest_bulk_lane();
+        self.future(batch, lane, Urgency::Urgent)
     }
 
     /// Like [`Peer::call`], but hands the answer to `then` on the peer's reader thread, in order
@@ -240,6 +247,11 @@ impl Peer {
     /// Calls without an answer yet.
     pub fn outstanding(&self) -> usize {
         lock(&self.inner.state).session.outstanding()
+    }
+
+    /// Connections that stand.
+    pub fn connections(&self) -> usize {
+        lock(&self.inner.state).lanes.iter().flatten().count()
     }
 
     /// What was sent and received.
@@ -350,6 +362,14 @@ impl Inner {
             .session
             .submit(call)
             .map_err(|token| (token, Disrupted::Timeout))
+    }
+
+    fn idlest_bulk_lane(&self) -> Lane {
+        let state = lock(&self.state);
+        let bulk = Lane::ALL.into_iter().skip(1);
+        let connected = bulk.filter(|lane| state.lanes[lane.index()].is_some());
+        let idlest = connected.min_by_key(|lane| state.session.load(*lane));
+        idlest.unwrap_or(Lane::Bulk)
     }
 
     /// Writes what may go out over `lane` now.

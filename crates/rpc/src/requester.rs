@@ -92,7 +92,7 @@ pub struct Requester<T> {
     free: BTreeSet<u16>,
     granted: u16,
     slots_max: u16,
-    lanes: [LaneQueue<T>; 2],
+    lanes: [LaneQueue<T>; Lane::COUNT],
     unsent: usize,
     unsent_max: usize,
 }
@@ -156,8 +156,8 @@ impl<T> Requester<T> {
         let in_flight: u16 = self.lanes.iter().map(|lane| lane.in_flight).sum();
         let ordinary = in_flight < self.ordinary_max();
         // Bulk requests are few and large: they never take more than half of the slots.
-        let bulk =
-            lane == Lane::Control || self.lanes[lane.index()].in_flight < (self.granted / 2).max(1);
+        let bulk_in_flight = in_flight - self.lanes[Lane::Control.index()].in_flight;
+        let bulk = lane == Lane::Control || bulk_in_flight < (self.granted / 2).max(1);
         let queue = &mut self.lanes[lane.index()];
         let call = if in_flight < self.granted && bulk && !queue.urgent.is_empty() {
             queue.urgent.pop_front()
@@ -173,6 +173,12 @@ impl<T> Requester<T> {
     /// Ordinary requests leave an eighth of the slots to urgent ones.
     fn ordinary_max(&self) -> u16 {
         self.granted - self.granted / 8
+    }
+
+    /// Requests that are to go, or went, over `lane` and are not answered.
+    pub fn load(&self, lane: Lane) -> usize {
+        let queue = &self.lanes[lane.index()];
+        queue.urgent.len() + queue.ordinary.len() + usize::from(queue.in_flight)
     }
 
     /// The lowest free slot. There is one: fewer requests are under way than slots granted.

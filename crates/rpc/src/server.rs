@@ -403,7 +403,7 @@ impl Shared {
         let counters = session.target().counters.clone();
         let reading = match lane {
             Lane::Control => Reading::Awake,
-            Lane::Bulk => Reading::Asleep,
+            _ => Reading::Asleep,
         };
         let connection = Connection::new(transport.clone(), reading, counters, self.clock.tick());
         if session.attach(lane, &connection) {

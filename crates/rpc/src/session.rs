@@ -146,6 +146,11 @@ impl<T> Session<T> {
         self.requests.lane_up(lane);
     }
 
+    /// Requests that are to go, or went, over `lane` and are not answered.
+    pub fn load(&self, lane: Lane) -> usize {
+        self.requests.load(lane)
+    }
+
     /// `lane` lost its connection.
     pub fn lane_down(&mut self, lane: Lane) {
         self.requests.lane_down(lane);

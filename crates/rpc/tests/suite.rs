@@ -8,9 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base::{Disrupted, Transno, VirtualClock};
-use rpc::{Batch, ClientUuid, Message, PeerState, Policy, RefusalReason, ReplyBatch, Urgency};
+use rpc::{
+    Batch, ClientUuid, Message, PeerConfig, PeerState, Policy, RefusalReason, ReplyBatch, Urgency,
+};
 use support::*;
 use wire::frame::Bulk;
+use wire::handshake::Lane;
 
 macro_rules! over_every_transport {
     ($($name:ident)*) => {
@@ -29,6 +32,7 @@ macro_rules! over_every_transport {
 over_every_transport! {
     a_batch_comes_back_in_order
     bulk_data_goes_both_ways_on_both_lanes
+    data_goes_over_more_lanes_where_the_target_is_far_away
     a_parked_request_keeps_nobody_waiting
     more_calls_than_slots
     a_callback_comes_after_the_reply_before_it
@@ -88,6 +92,37 @@ fn bulk_data_goes_both_ways_on_both_lanes(mut place: Place) {
         assert_eq!(reply.replies[0].body, b"data");
         assert!(reply.bulk.joined() == bytes);
     }
+}
+
+fn data_goes_over_more_lanes_where_the_target_is_far_away(mut place: Place) {
+    let (_server, _) = place.serve(1);
+    place.link = rpc::Link::new(Duration::from_millis(30), None);
+    let lanes = Lane::COUNT as u8;
+    let (peer, _) = place.peer_with(PeerConfig {
+        lanes,
+        ..place.config()
+    });
+    let is_far = matches!(place.over, Over::DelayedTcp | Over::DelayedMem);
+    let expected = if is_far { Lane::COUNT } else { 2 };
+    until("its lanes", || peer.connections() == expected);
+    for round in 0..4u8 {
+        let echo = |n: u8| {
+            peer.call_any_bulk(Batch {
+                bulk: vec![n; 100_000].into(),
+                ..Batch::of(ECHO, Vec::new())
+            })
+        };
+        let calls: Vec<_> = (0..12).map(echo).collect();
+        if round % 2 == 1 {
+            peer.disconnect();
+        }
+        for (n, call) in (0..).zip(calls) {
+            assert!(call.wait().unwrap().bulk.joined() == vec![n; 100_000]);
+        }
+        until("its lanes again", || peer.connections() == expected);
+    }
+    peer.close();
+    assert_eq!(peer.connections(), 0);
 }
 
 fn a_parked_request_keeps_nobody_waiting(mut place: Place) {

@@ -83,15 +83,29 @@ pub struct Nonce(pub [u8; 32]);
 pub enum Lane {
     /// Requests, replies, callbacks.
     Control,
-    /// Requests with much file data, and their replies.
+    /// Requests with much file data, walks of trees, and their replies.
     Bulk,
+    /// More for file data, where one connection's window would be the limit.
+    Bulk2,
+    /// See [`Lane::Bulk2`].
+    Bulk3,
+    /// See [`Lane::Bulk2`].
+    Bulk4,
 }
 
 impl Lane {
-    /// Both, the one that makes the session first.
-    pub const ALL: [Lane; 2] = [Lane::Control, Lane::Bulk];
+    /// How many there may be.
+    pub const COUNT: usize = 5;
+    /// All, the one that makes the session first.
+    pub const ALL: [Lane; Lane::COUNT] = [
+        Lane::Control,
+        Lane::Bulk,
+        Lane::Bulk2,
+        Lane::Bulk3,
+        Lane::Bulk4,
+    ];
 
-    /// Zero for control, one for bulk.
+    /// Its place in [`Lane::ALL`].
     pub fn index(self) -> usize {
         self as usize
     }
@@ -102,6 +116,9 @@ impl fmt::Display for Lane {
         f.write_str(match self {
             Lane::Control => "control",
             Lane::Bulk => "bulk",
+            Lane::Bulk2 => "bulk2",
+            Lane::Bulk3 => "bulk3",
+            Lane::Bulk4 => "bulk4",
         })
     }
 }

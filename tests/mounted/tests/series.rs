@@ -79,7 +79,9 @@ fn two_processes_go_through_their_own_names_of_one_directory() {
         });
     });
     assert!(sent < FILES / 4, "{sent} requests");
-    assert_eq!(counted(&cluster, cold, "statahead_fname_total"), 2);
+    // While one of them has just begun the other's names may be taken for its own.
+    let series = counted(&cluster, cold, "statahead_fname_total");
+    assert!((2..=4).contains(&series), "{series} series");
 }
 
 #[test]

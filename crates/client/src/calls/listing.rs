@@ -69,6 +69,9 @@ impl Client {
         let (hits, misses) = dir.statahead.score();
         self.0.stats.hit_total.fetch_add(hits, Ordering::Relaxed);
         self.0.stats.miss_total.fetch_add(misses, Ordering::Relaxed);
+        if dir.statahead.has_fetched() {
+            bump(&self.0.stats.statahead_total);
+        }
         let ended = state.file(dir.fid).reader_gone();
         state.drop_if_idle(dir.fid);
         drop(state);

@@ -96,6 +96,11 @@ impl Statahead {
         (self.hits, self.misses)
     }
 
+    /// Something was fetched ahead.
+    pub fn has_fetched(&self) -> bool {
+        self.fetched > 0
+    }
+
     /// Guesses were wrong too often.
     pub fn is_wrong(&self) -> bool {
         self.wrong
@@ -184,7 +189,7 @@ impl Statahead {
         if self.closed || self.wrong || window_max == 0 || self.run < RUN_MIN {
             return 0;
         }
-        self.window = self.window.clamp(window_min, window_max);
+        self.window = self.window.clamp(window_min.min(window_max), window_max);
         self.window
     }
 
@@ -277,6 +282,13 @@ mod tests {
         assert_eq!(walk.miss(20, 8, 64), 8);
         (3..9).for_each(|n| walk.hit(n * 10, 64));
         assert_eq!(walk.miss(100, 8, 64), 64);
+    }
+
+    #[test]
+    fn a_window_that_may_not_be_as_large_as_it_begins_is_smaller() {
+        let mut walk = Statahead::new();
+        walk.miss(10, 8, 4);
+        assert_eq!(walk.miss(20, 8, 4), 4);
     }
 
     #[test]

@@ -23,6 +23,12 @@ const BACKOFF_LONGEST: Duration = Duration::from_secs(2);
 /// The wait after a refusal, which only a person can mend.
 const BACKOFF_REFUSED: Duration = Duration::from_secs(30);
 
+/// A handshake that takes longer is with a target so far away that what one connection may have
+/// under way can be less than the network could take.
+const FAR: Duration = Duration::from_millis(10);
+/// Lanes to a target that is nearer.
+const LANES_NEAR: usize = 2;
+
 /// A connection that is welcome.
 type Greeted = (Arc<dyn Transport>, Welcome);
 
@@ -35,7 +41,9 @@ pub(super) struct Connector {
     broken: Option<String>,
     backoff: Duration,
     /// When each lane may be tried again.
-    retry_at: [Option<Instant>; 2],
+    retry_at: [Option<Instant>; Lane::COUNT],
+    /// The target is, or was once, far away: what was given to its lanes must find them again.
+    is_far: bool,
 }
 
 impl Connector {
@@ -46,7 +54,8 @@ impl Connector {
             refusal: None,
             broken: None,
             backoff: BACKOFF_FIRST,
-            retry_at: [None, None],
+            retry_at: [None; Lane::COUNT],
+            is_far: false,
         }
     }
 
@@ -56,7 +65,7 @@ impl Connector {
             self.look_at_the_clock();
             match self.lane_to_connect() {
                 Some(Lane::Control) => self.connect_control(),
-                Some(Lane::Bulk) => self.connect_bulk(),
+                Some(bulk) => self.connect_bulk(bulk),
                 None => self.wait(),
             }
         }
@@ -132,12 +141,19 @@ impl Connector {
             state.lanes[lane.index()].is_none() && at.is_none_or(|at| at <= Instant::now())
         };
         if state.closing || state.condemned.is_some() {
-            None
-        } else if state.lanes[0].is_none() {
-            due(Lane::Control).then_some(Lane::Control)
-        } else {
-            (self.inner.config.lanes > 1 && due(Lane::Bulk)).then_some(Lane::Bulk)
+            return None;
         }
+        if state.lanes[0].is_none() {
+            return due(Lane::Control).then_some(Lane::Control);
+        }
+        let lanes = usize::from(self.inner.config.lanes);
+        let lanes = if self.is_far {
+            lanes
+        } else {
+            lanes.min(LANES_NEAR)
+        };
+        let mut bulk = Lane::ALL.into_iter().take(lanes).skip(1);
+        bulk.find(|lane| due(*lane))
     }
 
     fn wait(&self) {
@@ -157,13 +173,16 @@ impl Connector {
     }
 
     fn connect_control(&mut self) {
+        let begun = Instant::now();
         match self.greet(Lane::Control) {
             Ok(greeted) => {
                 self.refusal = None;
                 self.broken = None;
                 self.backoff = BACKOFF_FIRST;
                 // A server that welcomes us and hangs up at once must not keep us spinning.
-                self.retry_at = [Some(Instant::now() + BACKOFF_FIRST), None];
+                self.retry_at = [None; Lane::COUNT];
+                self.retry_at[0] = Some(Instant::now() + BACKOFF_FIRST);
+                self.is_far |= begun.elapsed() >= FAR;
                 self.begin(greeted);
             }
             Err(error) => self.on_failure(error),
@@ -281,17 +300,17 @@ impl Connector {
         let before = state.session.last_committed();
         let begun = state.session.begin(&welcome);
         let committed = state.session.last_committed();
-        let bulk = match begun {
-            Begun::Resumed => None,
-            _ => state.lanes[1].take(),
-        };
-        if bulk.is_some() {
-            state.session.lane_down(Lane::Bulk);
+        let mut old = Vec::new();
+        if !matches!(begun, Begun::Resumed) {
+            for lane in Lane::ALL.into_iter().skip(1) {
+                if let Some(bulk) = state.lanes[lane.index()].take() {
+                    state.session.lane_down(lane);
+                    old.push(bulk);
+                }
+            }
         }
         drop(state);
-        if let Some(bulk) = bulk {
-            bulk.close();
-        }
+        old.iter().for_each(|bulk| bulk.close());
         match begun {
             Begun::First | Begun::Resumed => {}
             Begun::NewEpoch { old, new } => {
@@ -307,15 +326,15 @@ impl Connector {
         self.install(Lane::Control, transport);
     }
 
-    fn connect_bulk(&mut self) {
-        match self.greet(Lane::Bulk) {
-            Ok((transport, _)) => self.install(Lane::Bulk, transport),
+    fn connect_bulk(&mut self, lane: Lane) {
+        match self.greet(lane) {
+            Ok((transport, _)) => self.install(lane, transport),
             Err(error) => {
                 let target = self.inner.config.target;
-                tracing::debug!(%target, %error, "no bulk lane yet");
+                tracing::debug!(%target, %lane, %error, "no bulk lane yet");
             }
         }
-        self.retry_at[1] = Some(Instant::now() + TICK);
+        self.retry_at[lane.index()] = Some(Instant::now() + TICK);
     }
 
     /// Lets calls flow over the new connection: those unanswered first.
@@ -324,7 +343,7 @@ impl Connector {
         let counters = inner.counters.clone();
         let reading = match lane {
             Lane::Control => Reading::Attended(inner.attendance.clone()),
-            Lane::Bulk => Reading::Asleep,
+            _ => Reading::Asleep,
         };
         let connection = Connection::new(transport, reading, counters, inner.clock.tick());
         let mut state = lock(&inner.state);
@@ -370,7 +389,7 @@ impl Connector {
         let target = inner.config.target;
         let letter = match lane {
             Lane::Control => 'c',
-            Lane::Bulk => 'b',
+            _ => 'b',
         };
         threads::spawn(format!("rpc-{target}-{letter}r"), move || {
             let writer = format!("rpc-{target}-{letter}w");

@@ -75,7 +75,7 @@ impl Shared {
         };
         let admitted = match hello.lane {
             Lane::Control => self.admit_control(target, hello, info)?,
-            Lane::Bulk => target.admit_bulk(hello)?,
+            _ => target.admit_bulk(hello)?,
         };
         let session = admitted.session;
         let welcome = Welcome {

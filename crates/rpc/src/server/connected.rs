@@ -42,7 +42,7 @@ pub struct Connected {
 
 struct State {
     session: ServerSession<OnReply>,
-    lanes: [Option<Arc<Connection>>; 2],
+    lanes: [Option<Arc<Connection>>; Lane::COUNT],
     /// Since when the control lane is gone.
     gone_since: Option<Tick>,
     ended: bool,
@@ -62,7 +62,7 @@ impl Connected {
             info,
             state: Mutex::new(State {
                 session,
-                lanes: [None, None],
+                lanes: Default::default(),
                 gone_since: Some(now),
                 ended: false,
             }),
@@ -205,7 +205,7 @@ impl Connected {
             return false;
         }
         *current = None;
-        if lane == Lane::Bulk {
+        if lane != Lane::Control {
             return false;
         }
         state.session.lost();

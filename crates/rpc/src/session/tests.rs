@@ -643,7 +643,7 @@ fn live(seed: u64, restarts: bool) {
     for _ in 0..400 {
         match rng.below(if restarts { 21 } else { 20 }) {
             0..4 => {
-                let lane = Lane::ALL[rng.below(2) as usize];
+                let lane = Lane::ALL[rng.below(Lane::COUNT as u64) as usize];
                 let urgency = [Urgency::Ordinary, Urgency::Urgent][rng.below(2) as usize];
                 world.call(calls, lane, urgency);
                 calls += 1;

@@ -13,7 +13,7 @@ use client::{Pattern, WalkReport};
 use fuse::kernel::mount::{MountError, Unmount, unmount};
 
 use super::served::{Child, Served, Way};
-use crate::control::{Answer, ParamValue, Question, ask};
+use crate::control::{self, Answer, ParamValue, Question, ask};
 
 /// How long the last users of a mount may take to leave.
 const BUSY_PATIENCE: Duration = Duration::from_secs(20);
@@ -129,9 +129,13 @@ impl<'l> Glint<'l> {
             ));
         };
         let whole = |param: &&ParamValue| param.name.rsplit('.').next() == Some(name);
-        let param = params.iter().find(whole);
-        param
-            .map(|param| (name, param.default))
+        let default = params.iter().find(whole).map(|param| &param.default);
+        let number = |value: &control::Setting| match value {
+            control::Setting::Number(number) => Some((name, *number)),
+            control::Setting::Text(_) => None,
+        };
+        default
+            .and_then(number)
             .ok_or_else(|| failed(format!("a mount has no {name}"), &self.stop))
     }
 
