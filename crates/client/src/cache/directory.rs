@@ -153,24 +153,43 @@ impl Directory {
 
     /// An operation of this client made a name, or the list has told of it.
     pub fn insert(&mut self, cookie: u64, entry: Listed) {
-        self.absent.remove(&entry.name);
-        if self.has_at(cookie, &entry.name) {
-            self.entries.insert(cookie, entry);
-            return;
+        if !self.absent.is_empty() {
+            self.absent.remove(&entry.name);
         }
-        self.remove(&entry.name);
-        if let Some(other) = self.entries.get(&cookie) {
-            let gone = other.name.clone();
-            self.remove(&gone);
+        if !self.placeless.is_empty() {
+            self.placeless.remove(&entry.name);
+        }
+        let hash = self.hasher.hash_one(&entry.name);
+        match self.find(hash, &entry.name) {
+            Some(place) if place == cookie => {
+                self.entries.insert(cookie, entry);
+                return;
+            }
+            Some(place) => drop(self.remove_at(hash, place)),
+            None => {}
         }
         if self.by_name.len() == self.by_name.capacity() {
             self.grow();
         }
-        let hash = self.hasher.hash_one(&entry.name);
-        self.entries.insert(cookie, entry);
+        if let Some(other) = self.entries.insert(cookie, entry) {
+            let hash = self.hasher.hash_one(&other.name);
+            self.forget_place(hash, cookie);
+        }
         let (entries, hasher) = (&self.entries, &self.hasher);
         let rehash = |cookie: &u64| hasher.hash_one(&entries[cookie].name);
         self.by_name.insert_unique(hash, cookie, rehash);
+    }
+
+    /// Takes away the entry at `cookie`, whose name hashes to `hash`.
+    fn remove_at(&mut self, hash: u64, cookie: u64) -> Option<Listed> {
+        self.forget_place(hash, cookie);
+        self.entries.remove(&cookie)
+    }
+
+    fn forget_place(&mut self, hash: u64, cookie: u64) {
+        if let Ok(place) = self.by_name.find_entry(hash, |place| *place == cookie) {
+            place.remove();
+        }
     }
 
     /// Makes room for as many names again. In the order of the list: in that of the table finding
@@ -203,11 +222,9 @@ impl Directory {
         if let Some(fid) = self.placeless.remove(name) {
             return Some(Named { fid, cookie: 0 });
         }
-        let entries = &self.entries;
-        let is_it = |cookie: &u64| entries[cookie].name == *name;
         let hash = self.hasher.hash_one(name);
-        let (cookie, _) = self.by_name.find_entry(hash, is_it).ok()?.remove();
-        let fid = self.entries.remove(&cookie)?.fid;
+        let cookie = self.find(hash, name)?;
+        let fid = self.remove_at(hash, cookie)?.fid;
         Some(Named { fid, cookie })
     }
 

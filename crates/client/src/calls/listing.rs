@@ -95,7 +95,12 @@ impl Client {
                     if first {
                         bump(&self.0.stats.readdir_hit);
                     }
+                    let taken = match state.handles.dir(handle) {
+                        Some(dir) => dir.statahead.taken(cookie, page.entries.len()),
+                        None => 0,
+                    };
                     let stretch = self.step_through(&mut state, fid);
+                    let stretch = stretch.or_else(|| self.step_within(&mut state, fid, taken));
                     let more = self.read_on(&mut state, handle, fid, &page);
                     drop(state);
                     self.start_stretch(stretch);

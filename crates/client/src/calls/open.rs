@@ -222,6 +222,7 @@ impl Client {
         let file = state.file(fid);
         if access.write {
             file.write_open = Some(WriteOpen { handle, ticket });
+            file.size_asked = false;
             file.waiters.wake_all();
         }
         Ok(handle)

@@ -67,6 +67,8 @@ pub(crate) struct Statahead {
     /// In all: pages and batches, and entries in them.
     requests: u64,
     fetched: u64,
+    /// Entries read in a row from the start.
+    taken: u64,
 }
 
 impl std::fmt::Debug for Statahead {
@@ -135,6 +137,13 @@ impl Statahead {
             return None;
         }
         Some(self.page_wanted(covered, window, 0))
+    }
+
+    /// The reader took `count` entries after `cookie`: how many since it began.
+    pub fn taken(&mut self, cookie: u64, count: usize) -> u64 {
+        let before = if cookie == 0 { 0 } else { self.taken };
+        self.taken = before + count as u64;
+        self.taken
     }
 
     /// A page came, or will not come.

@@ -231,6 +231,21 @@ impl Trees {
         Some(walk.ask(0))
     }
 
+    /// A reader is in the middle of `dir`, whose rest a walk brings; `left` entries of it are at hand
+    /// and not read. What to ask for meanwhile.
+    pub fn within(&mut self, dir: Fid, left: u64, ahead_max: u64, now: Tick) -> Option<Stretch> {
+        let walk = self.walks.iter_mut().find(|walk| walk.lists(dir))?;
+        walk.seen = now;
+        let (more, unread) = (walk.larger(), left * ENTRY_BYTES);
+        let enough = walk.in_flight > 0 || unread > u64::from(walk.bytes);
+        let too_much = unread + u64::from(more) > ahead_max * ENTRY_BYTES;
+        if enough || too_much || walk.wrong >= WRONG_MAX {
+            return None;
+        }
+        walk.bytes = more;
+        Some(walk.ask(0))
+    }
+
     /// A stretch came.
     pub fn came(&mut self, stretch: &Stretch, came: TreePart) {
         let Some(walk) = self.walk(stretch.walk) else {
@@ -264,12 +279,7 @@ impl Trees {
 
     /// A walk brings the rest of this directory's list.
     pub fn lists(&self, dir: Fid) -> bool {
-        let lists = |walk: &Walk| {
-            walk.next
-                .last()
-                .is_some_and(|level| level.dir == dir && !level.listed)
-        };
-        self.walks.iter().any(lists)
+        self.walks.iter().any(|walk| walk.lists(dir))
     }
 
     pub fn reports(&self) -> impl Iterator<Item = WalkReport> {
@@ -354,6 +364,11 @@ impl Walk {
     fn in_flight_max(&self) -> u32 {
         let thirds = 3 * self.read / self.came.max(1);
         (1 + thirds).min(IN_FLIGHT_MAX)
+    }
+
+    fn lists(&self, dir: Fid) -> bool {
+        let innermost = self.next.last();
+        innermost.is_some_and(|level| level.dir == dir && !level.listed)
     }
 
     /// The walk has the directory still before it.

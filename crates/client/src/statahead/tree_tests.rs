@@ -194,6 +194,20 @@ fn the_rest_of_a_long_directory_comes_with_the_walk() {
 }
 
 #[test]
+fn while_a_long_directory_is_read_its_rest_is_asked_for() {
+    let (mut trees, walk) = begun(1);
+    let stretch = read(&mut trees, walk, 2).remove(0);
+    let rest = vec![level(ROOT, 20, true), level(child(2), 777, false)];
+    trees.came(&stretch, part(1, 1500, rest.clone()));
+    let within = |trees: &mut Trees, left| trees.within(child(2), left, PLENTY, NOW);
+    assert_eq!(within(&mut trees, 2000), None, "enough is at hand");
+    let more = within(&mut trees, 1000).expect("soon needed");
+    assert_eq!((more.levels, more.bytes), (rest, 1 << 20));
+    assert_eq!(within(&mut trees, 100), None, "it is on its way");
+    assert_eq!(trees.within(child(1), 0, PLENTY, NOW), None);
+}
+
+#[test]
 fn a_walk_is_forgotten_with_its_walker() {
     let (mut trees, walk) = begun(4);
     let later = NOW.after(IDLE);

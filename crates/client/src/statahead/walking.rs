@@ -42,6 +42,16 @@ impl Client {
         state.trees.read(walk, entries, self.ahead_max(), now)
     }
 
+    /// A reader of `dir` has taken `taken` entries from its start. What to fetch meanwhile.
+    pub(crate) fn step_within(&self, state: &mut State, dir: Fid, taken: u64) -> Option<Stretch> {
+        if !state.trees.lists(dir) {
+            return None;
+        }
+        let directory = state.known(dir)?.directory.as_ref()?;
+        let (left, now) = (directory.listed().saturating_sub(taken), state.locks.now);
+        state.trees.within(dir, left, self.ahead_max(), now)
+    }
+
     fn ahead_max(&self) -> u64 {
         match self.0.params.statahead_max() {
             0 => 0,
