@@ -6,8 +6,9 @@ use storage::{ObjectStore, SpaceStat};
 
 use crate::failure::Outcome;
 
-/// Bytes given out between two looks at the disk, which others fill, too.
-const ALLOWANCE_BYTES_MAX: u64 = 4 << 20;
+/// Bytes given out between two looks at the disk, which others fill, too: less than what records
+/// have set aside and give up when it is full, so that data does not take that.
+const ALLOWANCE_BYTES_MAX: u64 = 256 << 10;
 
 /// What may be written before the disk is looked at again.
 #[derive(Debug, Default)]
