@@ -142,11 +142,14 @@ impl Client {
         if was_listed || !is_listed {
             return None;
         }
-        // Of its later pages the first may have been read already.
+        let mut state = self.lock();
+        let directory = state.inode(dir).directory();
         if from == 0 {
-            self.lock().inode(dir).directory().ahead = walk;
+            directory.ahead = walk;
         }
-        Some(count)
+        // Where the first page is being read already, the others are no longer ahead.
+        let is_ahead = walk.is_none() || directory.ahead.is_some();
+        Some(if is_ahead { count } else { 0 })
     }
 
     /// Fetches a stretch ahead of the walker.
