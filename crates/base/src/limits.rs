@@ -38,6 +38,15 @@ pub const WALK_BYTES_MAX: usize = 4 << 20;
 pub const WALK_DEPTH_MAX: usize = 128;
 /// Requests for stretches of trees that one client has under way. Beyond: refused, try again.
 pub const WALKS_PER_CLIENT_MAX: usize = 8;
+/// Hints of programs, about names that they will ask for, that a mount follows at once. Beyond: the
+/// one used longest ago ends.
+pub const ADVICE_MAX: usize = 64;
+/// Memory for the names of one such hint. Beyond: refused, try again.
+pub const ADVISED_LIST_BYTES_MAX: usize = 2 << 20;
+/// Names in a range that a program advises. Beyond: refused, `Invalid`.
+pub const ADVISED_RANGE_MAX: u64 = 1 << 30;
+/// Trees that hints of programs fetch at once. Beyond: refused, try again.
+pub const ADVISED_TREES_MAX: usize = 2;
 /// Entries in one directory page.
 pub const PAGE_ENTRIES_MAX: usize = 8192;
 /// Request frames of one client a server holds at once (its slots). Beyond: the client waits.

@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill, killpg};
+use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
 
 use crate::error::{BenchError, During, Result};
@@ -19,6 +20,27 @@ const TURN: Duration = Duration::from_millis(100);
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 /// How much of a program's complaints is kept.
 const COMPLAINT_BYTES: u64 = 2048;
+
+/// A running process, to look at what it uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessId(pub u32);
+
+impl ProcessId {
+    /// Bytes of memory that it has now.
+    pub fn memory(self) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0)).ok()?;
+        let mut lines = status.lines();
+        let line = lines.find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+        Some(kibibytes * 1024)
+    }
+
+    /// Seconds of CPU that all its threads have used so far, in the kernel too.
+    pub fn cpu(self) -> Option<f64> {
+        let clock = clock_getcpuclockid(Pid::from_raw(self.0 as i32)).ok()?;
+        Some(Duration::from(clock.now().ok()?).as_secs_f64())
+    }
+}
 
 /// A running child, alone or with its process group. Killed on drop.
 #[derive(Debug)]
@@ -281,6 +303,18 @@ mod tests {
 
     fn timed(script: &str, cap: Duration, stop: &StopFlag) -> Result<Timed> {
         time(&mut shell(script), cap, stop, &mut |_| {})
+    }
+
+    #[test]
+    fn what_a_process_uses_is_told_while_it_runs() {
+        let myself = ProcessId(std::process::id());
+        let before = myself.cpu().unwrap();
+        while myself.cpu().unwrap() < before + 0.001 {
+            std::hint::black_box(vec![1; 4096]);
+        }
+        assert!(myself.memory().unwrap() > 1 << 20);
+        let none = ProcessId(1 << 23);
+        assert_eq!((none.cpu(), none.memory()), (None, None));
     }
 
     #[test]

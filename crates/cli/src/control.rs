@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use client::{WalkReport, stats::Snapshot};
+use client::{NameRange, WalkReport, stats::Snapshot};
 use nix::sys::socket::{Shutdown, shutdown};
 use serde::{Deserialize, Serialize};
 use wire::mdt::WalkLevel;
@@ -75,6 +75,13 @@ pub enum Question {
         /// Their FIDs.
         fids: Vec<u64>,
     },
+    /// Fetch the attributes of numbered names, at most [`client::RANGE_PART_MAX`].
+    PrefetchRange {
+        /// The FID of their directory.
+        dir: u64,
+        /// The names.
+        range: NameRange,
+    },
     /// Drop idle locks and what they cover, as a fresh mount.
     DropCaches,
 }
@@ -110,7 +117,8 @@ pub enum Answer {
         /// Where the tree goes on; empty at its end.
         next: Vec<WalkLevel>,
     },
-    /// To [`Question::PrefetchFiles`]: how many were fetched.
+    /// To [`Question::PrefetchFiles`], how many were fetched; to [`Question::PrefetchRange`], how many
+    /// there are.
     Files(u64),
     /// Done.
     Done,

@@ -122,12 +122,19 @@ impl Mounting {
     }
 }
 
-/// Takes an eighth of `memory` for cached bytes; and no more than that for unwritten ones.
+/// About what a file's name and attributes take in memory.
+const ENTRY_BYTES: u64 = 400;
+
+/// Takes an eighth of `memory` for cached bytes; and no more than that for unwritten ones, and for
+/// names and attributes.
 fn fit(params: &Params, memory: u64) {
     let share = memory / 8;
     // Out of bounds only on machines too small to serve anything.
     let _ = params.set("cache_bytes_max", share);
     if share < params.dirty_max() {
         let _ = params.set("dirty_max", share);
+    }
+    if share / ENTRY_BYTES < params.cache_entries_max() {
+        let _ = params.set("cache_entries_max", share / ENTRY_BYTES);
     }
 }

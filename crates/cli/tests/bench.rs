@@ -82,7 +82,7 @@ fn numbers_measure_every_promise_and_leave_nothing() {
     let words = "numbers --tree 60 --files 100 --mebibytes 8 --runs 1";
     let verdict = measured(dir.path(), words);
     let lines = verdict["lines"].as_array().unwrap();
-    assert_eq!(lines.len(), 18, "{verdict}");
+    assert_eq!(lines.len(), 19, "{verdict}");
     for line in lines {
         assert!(line["value"].is_number(), "{line}");
         let reference = &line["reference"];
@@ -117,7 +117,8 @@ fn the_talk_is_redrawn_and_nothing_is_left() {
     }
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
-    let sizes = "--files 20,40 --directory 20 --writers 0,2 --tree 60 --trees 2 --rtts 0.1ms,2ms";
+    let sizes = "--files 20,40 --directory 20 --writers 0,2 --tree 60 --trees 2 --rtts 0.1ms,2ms \
+        --pairs 2 --calls 40";
     let words = format!("bench xfast {sizes} --runs 1 --work work --out out");
     let words: Vec<&str> = words.split(' ').collect();
     glint(dir.path(), &words).worked();
@@ -128,7 +129,7 @@ fn the_talk_is_redrawn_and_nothing_is_left() {
         .iter()
         .map(|section| section["name"].as_str().unwrap());
     assert!(
-        names.eq(["flat", "writers", "grid", "trees", "rtt"]),
+        names.eq(["flat", "writers", "grid", "trees", "rtt", "harmless"]),
         "{document}"
     );
     for section in sections {

@@ -116,9 +116,11 @@ impl Client {
         let mut forget = Going::default();
         let readers = {
             let mut state = self.lock();
+            let is_read = state.handles.dir_open_on(dir).is_some();
             let directory = state.withdraw_from(dir);
             if bits.contains(Bits::LIST) {
                 directory.forget_list();
+                directory.restless |= is_read;
                 state.inode(dir).covered = Covered::No;
                 let range = base::ByteRange::ALL;
                 forget.forget(Forget::Pages { fid: dir, range });

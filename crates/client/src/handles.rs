@@ -32,6 +32,10 @@ pub(crate) struct FileHandle {
 pub(crate) struct DirHandle {
     pub fid: Fid,
     pub statahead: Statahead,
+    /// The last entry it was told of.
+    pub at: u64,
+    /// A program that has it open said that it will need all below, and that is being fetched.
+    pub fetches_tree: bool,
 }
 
 /// All of them.
@@ -100,10 +104,35 @@ impl Handles {
         Some(handle)
     }
 
+    /// All below the directory is being fetched.
+    pub fn fetches_tree(&self, id: HandleId) -> bool {
+        self.dirs.get(&id).is_some_and(|open| open.fetches_tree)
+    }
+
+    /// That begins, unless it is so for `most` directories already.
+    pub fn begin_tree(&mut self, id: HandleId, most: usize) -> bool {
+        let fetching = self.dirs.values().filter(|open| open.fetches_tree).count();
+        let open = self.dirs.get_mut(&id).filter(|_| fetching < most);
+        open.map(|open| open.fetches_tree = true).is_some()
+    }
+
+    /// That ends.
+    pub fn end_tree(&mut self, id: HandleId) {
+        if let Some(open) = self.dirs.get_mut(&id) {
+            open.fetches_tree = false;
+        }
+    }
+
     /// What is fetched ahead of those who read directories.
     pub fn walks(&self) -> impl Iterator<Item = WalkReport> {
         let dirs = self.dirs.values();
         dirs.map(|open| open.statahead.report(open.fid))
+    }
+
+    /// The places of those who read the directory.
+    pub fn readers(&self, fid: Fid) -> impl Iterator<Item = u64> {
+        let dirs = self.dirs.values().filter(move |dir| dir.fid == fid);
+        dirs.map(|dir| dir.at)
     }
 
     /// A handle open on the directory.

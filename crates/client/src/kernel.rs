@@ -47,6 +47,10 @@ pub trait KernelCache: Send + Sync {
     /// The same for a name. That waits for the directory's lock in the kernel, which a call may hold
     /// that waits for us: where it takes long, `late` is told.
     fn forget_name(&self, what: ForgetName, late: Sender<()>, done: Sender<()>);
+
+    /// The kernel shall drop what it has of these files, all of it true, as far as nobody uses them.
+    /// A kernel that cannot be asked drops them when it needs the memory.
+    fn let_go(&self, files: Vec<Fid>);
 }
 
 /// No kernel above: tools and tests that speak to the client directly.
@@ -61,4 +65,6 @@ impl KernelCache for NoKernel {
     fn forget_name(&self, _what: ForgetName, _late: Sender<()>, done: Sender<()>) {
         done.send(());
     }
+
+    fn let_go(&self, _files: Vec<Fid>) {}
 }

@@ -19,6 +19,7 @@ mod mount;
 pub mod params;
 mod recovery;
 mod sequence;
+mod stalls;
 mod statahead;
 pub mod stats;
 
@@ -29,5 +30,6 @@ pub use handles::HandleId;
 pub use io::read::ReadData;
 pub use io::write::WriteWish;
 pub use mount::{MountConfig, MountError, Mounted};
+pub use statahead::advice::{Advice, Heard, NameRange, RANGE_PART_MAX};
 pub use statahead::report::{Pattern, WalkReport};
 pub use statahead::tree::TreePart;

@@ -333,15 +333,12 @@ impl Client {
     pub fn tick(&self) {
         let now = self.0.clock.tick();
         {
-            let (bytes, entries) = (
-                self.0.params.cache_bytes_max(),
-                self.0.params.cache_entries_max(),
-            );
             let mut state = self.lock();
             state.locks.tick(now);
-            state.shrink(bytes, entries as usize);
+            let bytes = self.0.params.cache_bytes_max();
             state.handles.share_readahead(bytes / 2);
         }
+        self.shrink_cache();
         crate::io::pages::give_back_some();
         self.flush_aged();
         self.close_ready();

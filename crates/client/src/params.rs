@@ -49,6 +49,8 @@ params! {
         "Bytes of small files fetched ahead of whoever reads them in order; 0: one request for each.";
     statahead_fname_max = 256, 0, 4096,
         "Names fetched ahead of who asks for numbered ones in order, without a listing; 0: none.";
+    statahead_agl = 1, 0, 1,
+        "1: sizes that only OSTs know are fetched ahead of who stats in listing order, many in one message, where no writer holds them; 0: one request for each.";
     statahead_min = 8, 2, 8192,
         "Entries a walk that stats in order starts with; doubles on hits.";
     batch_max = 256, 1, 4096,
@@ -62,7 +64,7 @@ params! {
     cache_bytes_max = 1 << 30, 1 << 20, 1 << 44,
         "Bytes of file data kept in memory; set to an eighth of it (or of the cgroup's limit) at the start.";
     cache_entries_max = 4_000_000, 1000, 1 << 32,
-        "Files whose attributes are kept; beyond, the least recently used are dropped.";
+        "Files whose attributes are kept, beside 260,000 around each reader of a long directory; beyond, what readers have passed goes, then what was of no use for longest. At the start no more than fit in an eighth of memory.";
 }
 
 impl Params {

@@ -16,6 +16,7 @@ use crate::executor::{oneshot, spawn};
 use crate::forgetting::Going;
 use crate::kernel::Forget;
 use crate::locks::Holder;
+use crate::statahead::sizes::Sized;
 use crate::stats::bump;
 
 /// Why everything is void.
@@ -40,6 +41,7 @@ impl Client {
             state.withdraw();
             state.locks.step(holder, CacheInput::NewEpoch);
             if holder == Holder::Mdt {
+                state.void_answers();
                 state.pins.clear();
             }
             for fid in state.fids() {
@@ -199,7 +201,8 @@ fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &
     let Some(file) = state.file_known(fid) else {
         return;
     };
-    if file.kernel_pages {
+    let told = std::mem::take(&mut file.sized) != Sized::No;
+    if file.kernel_pages || told {
         forget.forget(Forget::Pages {
             fid,
             range: ByteRange::ALL,

@@ -58,6 +58,9 @@ counters! {
     readdir,
     /// Of these answered from the cache.
     readdir_hit,
+    /// Times a walk stood still: lookups, attribute questions and listings that had to wait for a
+    /// server, or for what was on its way.
+    walk_stalls,
     /// Opens.
     open,
     /// Of these without asking the MDT.
@@ -100,6 +103,10 @@ counters! {
     miss_total,
     /// statahead: series of numbered names that were fetched ahead.
     statahead_fname_total,
+    /// statahead: hints of programs that something was fetched for.
+    statahead_advise_total,
+    /// statahead: names fetched for such hints and then asked for.
+    statahead_advise_hit,
     /// statahead: requests for stretches of trees.
     statahead_tree_walks,
     /// statahead: directories fetched ahead of walks of trees.
@@ -110,6 +117,12 @@ counters! {
     statahead_files_total,
     /// statahead: of these then read.
     statahead_files_hit,
+    /// statahead: files whose sizes were asked for ahead (AGL).
+    statahead_agl_total,
+    /// statahead: of these then wanted.
+    statahead_agl_hit,
+    /// statahead: of these not told, since somebody writes to them.
+    statahead_agl_refused,
     /// Server restarts and evictions seen.
     recoveries,
 }

@@ -2,7 +2,8 @@
 //!
 //! `million make FILE [N]` makes N files (default 2,000,000), in directories of 400, in a store in
 //! FILE, and is gone without a word to the store, as if killed. `million open FILE` opens that store
-//! and lists a directory in a hundred. Both say how long it took, and how much anonymous memory the
+//! and lists a directory in a hundred. `million fill FILE N` makes N files in one new directory of a
+//! store that there is, the `mdt0/db` of a server that does not run. All say how long it took, and how much anonymous memory the
 //! process has then.
 
 mod bare;
@@ -45,6 +46,17 @@ fn make(path: &str, count: u32) {
     std::process::abort();
 }
 
+fn fill(path: &str, count: u32) {
+    let mut bench = Bench::start(FileDisk::open(path).expect("the file"), false);
+    let started = Instant::now();
+    let dir = bench.create(Fid::ROOT, count, FileKind::Directory);
+    (0..count).for_each(|n| {
+        bench.create(dir, n, FileKind::Regular);
+    });
+    bench.call(Request::Sync);
+    report(&format!("filled {}", name(count)), started);
+}
+
 fn open(path: &str) {
     let started = Instant::now();
     let mut bench = Bench::start(FileDisk::open(path).expect("the file"), false);
@@ -77,7 +89,8 @@ fn main() {
     match words[..] {
         ["make", path] => make(path, 2_000_000),
         ["make", path, count] => make(path, count.parse().expect("a number")),
+        ["fill", path, count] => fill(path, count.parse().expect("a number")),
         ["open", path] => open(path),
-        _ => eprintln!("usage: million make FILE [N] | million open FILE"),
+        _ => eprintln!("usage: million make FILE [N] | million open FILE | million fill FILE N"),
     }
 }

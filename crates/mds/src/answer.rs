@@ -193,6 +193,7 @@ impl Mds {
             client: call.client,
             op,
             home,
+            grace: self.grace_until.is_some(),
             giving_up: match request {
                 Request::Close { under, .. } => *under,
                 _ => LockHandle::default(),

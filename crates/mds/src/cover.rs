@@ -3,7 +3,7 @@
 use base::{ClientId, Fid, LockHandle, Name};
 use dlm::{Bits, Grant, OpId};
 use wire::mdt::{Lease, OpenHandle, Page, Reply, Request};
-use wire::{Attr, Cover, DirState, FileKind, Node};
+use wire::{Attr, Cover, DirState, FileKind, Node, SizeState};
 
 use crate::hash::NameHasher;
 use crate::locks::{Locks, Wish};
@@ -55,6 +55,8 @@ pub struct Coverer<'a> {
     pub home: Option<Fid>,
     /// The lock that the request gives up, or zero.
     pub giving_up: LockHandle,
+    /// Clients may still tell of files they had open before a restart.
+    pub grace: bool,
 }
 
 impl Coverer<'_> {
@@ -190,12 +192,17 @@ impl Coverer<'_> {
             }
         }
         for entry in entries {
-            let busy = self.opens.has_other_writer(entry.fid, self.client)
-                || self.locks.is_others(entry.fid, self.client);
-            match &mut entry.node {
-                Some(_) if busy => entry.node = None,
-                Some(node) => self.child(node, leased),
-                None => {}
+            // Its holder alone knows what it is like. After a restart nobody here knows who writes
+            // what: whoever wants a size asks for that one, and takes no lock for later.
+            let unknown = |node: &Node| {
+                let held = self.locks.is_others(node.fid, self.client);
+                held || (self.grace && node.attr.size_state == SizeState::Ask)
+            };
+            if entry.node.as_ref().is_some_and(unknown) {
+                entry.node = None;
+            }
+            if let Some(node) = &mut entry.node {
+                self.child(node, leased);
             }
         }
         dir.version = self.locks.version();

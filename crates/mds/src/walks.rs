@@ -1,5 +1,9 @@
-//! `op.walk`: walks of trees, each answered with the directories that a depth-first reader comes to
-//! next (ADR 8).
+//! `op.walk`: walks of trees, each answered with the directories that a reader comes to next who goes
+//! depth first, or breadth first (ADR 8).
+//!
+//! Breadth first is one depth after the other: down to it directories are entered without being
+//! listed, there they are listed without being entered, and then it begins again one deeper. So the
+//! stack of directories says where a walk is, however wide the tree.
 //!
 //! A walk runs a chunk at a time, and others' requests come between. It waits for nothing: what
 //! cannot be covered at once is left out, and the reader asks for it itself. One request may follow
@@ -13,7 +17,7 @@ use std::ops::ControlFlow;
 use base::limits::{PAGE_ENTRIES_MAX, WALK_BYTES_MAX, WALK_DEPTH_MAX, WALKS_PER_CLIENT_MAX};
 use base::{ClientId, Fid, FsError, Name, Tick, Timestamp};
 use storage::KeyRange;
-use wire::mdt::{Lease, Page, Reply, Request, WalkLevel, WalkOrder};
+use wire::mdt::{DirEntry, Lease, Page, Reply, Request, WalkLevel, WalkOrder};
 use wire::{Cover, FileKind};
 
 use crate::core::{Mds, reply};
@@ -21,20 +25,22 @@ use crate::event::{Call, Output};
 use crate::keys::{self, Spot, Table};
 use crate::ops::getattr::target;
 use crate::ops::readdir::{ReadDir, entry_bytes};
-use crate::records::Dirent;
+use crate::records::{Dirent, Inode};
 use crate::sharing::shown;
 use crate::store::{Failure, Store, missing};
 use crate::txn::Txn;
 
-use chains::{Ask, Chain, Chains};
+use chains::{Ask, Chain, Chains, Cursor};
 
 /// Bytes of pages made before others have their turn.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 /// What entering a directory counts for, beside its entries: one that is empty costs too.
 const DIRECTORY_BYTES: usize = 256;
-/// Entries looked at in one go for subdirectories, and what that counts for.
+/// Entries looked at in one go for subdirectories, and what each counts for.
 const LOOK_MAX: usize = 256;
-const LOOK_BYTES: usize = 16 << 10;
+const LOOK_BYTES: usize = 64;
+/// How much of that a breadth-first walk does for one answer: a depth may be far, and empty.
+const LOOKS_BYTES_MAX: usize = 4 << 20;
 /// Subdirectories of one directory that are remembered. Beyond: none of it is entered.
 const MET_MAX: usize = 1 << 16;
 
@@ -56,6 +62,8 @@ struct Walk {
     pages: Vec<(u64, Page)>,
     targets: Vec<(Fid, Vec<u8>)>,
     bytes_left: usize,
+    /// What may still be spent on directories that are not listed.
+    looks_left: usize,
 }
 
 #[derive(Debug)]
@@ -84,7 +92,7 @@ impl Level {
             at,
             met: VecDeque::new(),
             seen: match (at.listed, order) {
-                (true, WalkOrder::Cookie) => at.cookie,
+                (true, WalkOrder::Cookie | WalkOrder::Breadth { .. }) => at.cookie,
                 // Those before by name may be behind by cookie.
                 _ => 0,
             },
@@ -109,16 +117,63 @@ impl Level {
 }
 
 impl Walk {
-    fn new(ask: Ask, levels: &[WalkLevel]) -> Walk {
+    fn new(ask: Ask, cursor: &Cursor) -> Walk {
+        let levels = cursor.levels.iter();
         Walk {
             call: ask.call,
             chain: ask.chain,
-            order: ask.order,
-            levels: levels.iter().map(|at| Level::new(*at, ask.order)).collect(),
+            order: cursor.order,
+            levels: levels.map(|at| Level::new(*at, cursor.order)).collect(),
             pages: Vec::new(),
             targets: Vec::new(),
             bytes_left: (ask.bytes_max as usize).min(WALK_BYTES_MAX),
+            looks_left: match cursor.order {
+                WalkOrder::Breadth { .. } => LOOKS_BYTES_MAX,
+                // They do not list those alone that they begin in.
+                WalkOrder::Cookie | WalkOrder::Name => usize::MAX,
+            },
         }
+    }
+
+    /// What is below the innermost directory comes later.
+    fn is_lowest(&self) -> bool {
+        matches!(self.order, WalkOrder::Breadth { depth, .. } if self.levels.len() > depth.into())
+    }
+
+    /// What is in the innermost directory is only gone through.
+    fn passes(&self) -> bool {
+        matches!(self.order, WalkOrder::Breadth { depth, .. } if self.levels.len() < depth.into())
+    }
+
+    fn enter(&mut self, dir: Fid) {
+        let at = WalkLevel {
+            dir,
+            cookie: 0,
+            listed: self.passes(),
+        };
+        if self.levels.len() < WALK_DEPTH_MAX {
+            self.levels.push(Level::new(at, self.order));
+        }
+    }
+
+    /// The innermost directory is done with.
+    fn leave(&mut self) {
+        let (order, last) = (&mut self.order, WALK_DEPTH_MAX as u8 - 1);
+        let (WalkOrder::Breadth { depth, deeper }, [root]) = (order, &mut self.levels[..]) else {
+            self.levels.pop();
+            return;
+        };
+        if !*deeper || *depth >= last {
+            self.levels.clear();
+            return;
+        }
+        (*depth, *deeper) = (*depth + 1, false);
+        let at = WalkLevel {
+            dir: root.at.dir,
+            cookie: 0,
+            listed: true,
+        };
+        *root = Level::new(at, self.order);
     }
 }
 
@@ -167,42 +222,40 @@ impl Mds {
         let ask = Ask {
             call,
             chain: chain(*walk),
-            order: *order,
             bytes_max: *bytes_max,
+        };
+        let from = Cursor {
+            levels: levels.clone(),
+            order: *order,
         };
         if *instead_of != 0 {
             self.cut_short(chain(*instead_of), out);
         }
-        if let Err(refused) = self.begin_walk(ask, levels, out) {
+        if let Err(refused) = self.begin_walk(ask, from, out) {
             reply(out, call, Err(refused));
         }
     }
 
-    fn begin_walk(
-        &mut self,
-        ask: Ask,
-        levels: &[WalkLevel],
-        out: &mut Vec<Output>,
-    ) -> Result<(), FsError> {
-        let beyond = |level: &WalkLevel| level.cookie >= 1 << 63;
-        let nowhere = levels.is_empty() && ask.chain.walk == 0;
-        if nowhere || levels.len() > WALK_DEPTH_MAX || levels.iter().any(beyond) {
+    fn begin_walk(&mut self, ask: Ask, from: Cursor, out: &mut Vec<Output>) -> Result<(), FsError> {
+        let follows = from.levels.is_empty();
+        if (follows && ask.chain.walk == 0) || !from.is_sound() {
             return Err(FsError::Invalid);
         }
         if self.walks.count(ask.call.client) >= WALKS_PER_CLIENT_MAX {
             return Err(FsError::TryAgain);
         }
-        if levels.is_empty() && self.walks.is_running(ask.chain) {
+        if follows && self.walks.is_running(ask.chain) {
             self.walks.chains.follow(ask);
             return Ok(());
         }
-        let walk = match levels.is_empty() {
-            false => Walk::new(ask, levels),
+        let from = match follows {
+            false => from,
             true => {
                 let end = self.walks.chains.end_of(ask.chain);
-                Walk::new(ask, &end.ok_or(FsError::TryAgain)?)
+                end.ok_or(FsError::TryAgain)?
             }
         };
+        let walk = Walk::new(ask, &from);
         let alone = self.walks.running.is_empty();
         self.walk_on(walk, out);
         if alone && !self.walks.running.is_empty() {
@@ -240,12 +293,14 @@ impl Mds {
         let Walk {
             call,
             chain,
+            order,
             levels,
             pages,
             targets,
             ..
         } = walk;
-        let next: Vec<WalkLevel> = levels.into_iter().map(|level| level.at).collect();
+        let levels = levels.into_iter().map(|level| level.at).collect();
+        let next = Cursor { levels, order };
         let follower = match chain.walk {
             0 => None,
             _ => self.walks.chains.ended(chain, &next),
@@ -256,7 +311,8 @@ impl Mds {
         let walked = Reply::Walked {
             pages,
             targets,
-            next,
+            next: next.levels,
+            order,
         };
         reply(out, call, Ok(walked));
     }
@@ -283,13 +339,17 @@ impl Mds {
             if made >= CHUNK_BYTES {
                 return Ok(ControlFlow::Continue(()));
             }
-            let listed = level.at.listed;
-            made += match listed {
-                true => self.enter(walk)?,
-                false => self.list(walk)?,
+            let (cost, is_enough) = match level.at.listed {
+                true => {
+                    let cost = self.enter(walk)?;
+                    walk.looks_left = walk.looks_left.saturating_sub(cost);
+                    (cost, walk.looks_left == 0)
+                }
+                // Also where what was listed is left out: an answer costs no more than it may bring.
+                false => (self.list(walk)?, walk.bytes_left == 0),
             };
-            // Also where what was listed is left out: an answer costs no more than it may bring.
-            if walk.bytes_left == 0 && !listed {
+            made += cost;
+            if is_enough {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -298,6 +358,7 @@ impl Mds {
 
     /// Lists on in the innermost directory. What that cost, as bytes of pages.
     fn list(&mut self, walk: &mut Walk) -> Result<usize, Failure> {
+        let lowest = walk.is_lowest();
         let Some(level) = walk.levels.last_mut() else {
             return Ok(0);
         };
@@ -311,10 +372,16 @@ impl Mds {
             }
             Err(broken) => return Err(broken),
         };
-        for entry in &page.entries {
-            if entry.kind == FileKind::Directory && level.seen == from {
-                level.meet(entry.cookie, &entry.name, entry.fid);
+        let is_directory = |entry: &&DirEntry| entry.kind == FileKind::Directory;
+        let subdirectories = || page.entries.iter().filter(is_directory);
+        match &mut walk.order {
+            WalkOrder::Breadth { deeper, .. } if lowest => {
+                *deeper |= subdirectories().next().is_some();
             }
+            _ if level.seen == from => {
+                subdirectories().for_each(|entry| level.meet(entry.cookie, &entry.name, entry.fid));
+            }
+            _ => {}
         }
         let last = page.entries.last().map_or(from, |entry| entry.cookie);
         if level.seen == from {
@@ -352,36 +419,24 @@ impl Mds {
 
     /// Enters the next subdirectory of the innermost directory, or leaves it. What that cost.
     fn enter(&self, walk: &mut Walk) -> Result<usize, Failure> {
-        let (order, deepest) = (walk.order, walk.levels.len() >= WALK_DEPTH_MAX);
+        let (order, lowest) = (walk.order, walk.is_lowest());
         let Some(level) = walk.levels.last_mut() else {
             return Ok(0);
         };
-        let enough = order == WalkOrder::Cookie && !level.met.is_empty();
-        if level.seen != ALL && !enough {
-            look_on(&self.store, level)?;
-            if level.met.len() > MET_MAX {
-                // Whoever comes there asks for it.
-                level.met.clear();
-                level.seen = ALL;
-            }
-            if level.seen == ALL && order == WalkOrder::Name {
-                level.sort();
-            }
-            return Ok(LOOK_BYTES);
+        let enough = order != WalkOrder::Name && !level.met.is_empty();
+        if level.seen != ALL && !enough && !lowest {
+            return look_on(&self.store, level, order);
         }
-        let Some(next) = level.met.pop_front() else {
-            walk.levels.pop();
+        let next = level.met.pop_front();
+        let Some(next) = next.filter(|_| !lowest) else {
+            walk.leave();
             return Ok(0);
         };
         level.at.cookie = next.cookie;
-        let at = WalkLevel {
-            dir: next.dir,
-            cookie: 0,
-            listed: false,
-        };
-        if !deepest {
-            walk.levels.push(Level::new(at, order));
+        if walk.passes() && !has_subdirectories(&self.store, next.dir)? {
+            return Ok(DIRECTORY_BYTES);
         }
+        walk.enter(next.dir);
         Ok(0)
     }
 
@@ -428,8 +483,9 @@ fn carries_locks(page: &Page) -> bool {
     page.lease != Lease::None || nodes.any(|node| matches!(node.cover, Cover::Own(_)))
 }
 
-/// Looks for more subdirectories in a directory that was listed in an answer before.
-fn look_on(store: &Store, level: &mut Level) -> Result<(), Failure> {
+/// Looks for more subdirectories in a directory that was listed in an answer before, or is not to
+/// be. What that cost.
+fn look_on(store: &Store, level: &mut Level, order: WalkOrder) -> Result<usize, Failure> {
     let dir = level.at.dir;
     let first = Spot {
         dir,
@@ -450,5 +506,22 @@ fn look_on(store: &Store, level: &mut Level) -> Result<(), Failure> {
         Ok(ControlFlow::Break(()))
     })?;
     level.seen = seen;
-    Ok(())
+    if level.met.len() > MET_MAX {
+        // Whoever comes there asks for it.
+        level.met.clear();
+        level.seen = ALL;
+    }
+    match order {
+        WalkOrder::Name if level.seen == ALL => level.sort(),
+        // An answer may end here.
+        WalkOrder::Breadth { .. } if level.met.is_empty() && seen != ALL => level.at.cookie = seen,
+        _ => {}
+    }
+    Ok(DIRECTORY_BYTES + looked * LOOK_BYTES)
+}
+
+/// False where the directory is gone, too.
+fn has_subdirectories(store: &Store, dir: Fid) -> Result<bool, Failure> {
+    let inode: Option<Inode> = store.get(Table::Inodes, &keys::fid(dir))?;
+    Ok(inode.is_some_and(|inode| inode.nlink > 2))
 }

@@ -9,6 +9,7 @@
 mod durability;
 mod failure;
 pub mod fsck;
+mod grace;
 mod locks;
 mod objects;
 mod ops;

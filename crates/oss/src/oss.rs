@@ -14,6 +14,7 @@ use wire::ost::{CallbackReply, Reply, Request};
 
 use crate::durability::{Durability, SyncTicket};
 use crate::failure::{Failure, Outcome};
+use crate::grace::Grace;
 use crate::locks::{Locks, Wish};
 use crate::objects::{Change, Objects};
 use crate::ops::{Allocate, Append, Read, Seek, Truncate, Write, allocate, glimpse, seek};
@@ -101,6 +102,7 @@ pub struct Oss {
     /// The highest number that modifications of this life may have.
     reserved: Transno,
     last_ageing: Tick,
+    pub(crate) grace: Grace,
     /// Bytes being read outside, of each client that reads.
     pub(crate) reading: BTreeMap<ClientId, usize>,
     stopped: bool,
@@ -125,6 +127,7 @@ impl Oss {
             glimpses: BTreeMap::new(),
             callbacks: 0,
             last_ageing: Tick::default(),
+            grace: Grace::at_start(before.reserved == Transno(0)),
             reading: BTreeMap::new(),
             stopped: false,
         })
@@ -238,6 +241,7 @@ impl Oss {
     /// Time has passed. Call at least ten times a second.
     pub fn tick(&mut self, now: Tick, wall: Timestamp, out: &mut Outbox) {
         self.locks.tell(now, Input::Tick);
+        self.grace.tick(now);
         if !self.stopped && now.since(self.last_ageing).as_secs() >= 1 {
             self.last_ageing = now;
             if let Err(failure) = self.objects.age_tombstones(wall) {

@@ -101,7 +101,7 @@ pub const ERRORS: [FsError; 28] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mdt::Request;
+    use crate::mdt::{Request, WalkOrder};
     use base::{Fid, TargetIndex};
     use layout::{Layout, Stripes};
     use proptest::prelude::*;
@@ -141,6 +141,23 @@ mod tests {
         assert_eq!(decode(&bytes).as_ref(), Ok(&layout));
         let no_power_of_two = [1, 0, 1, 1];
         assert!(decode::<Layout>(&no_power_of_two).is_err());
+    }
+
+    #[test]
+    fn the_orders_of_walks_have_these_bytes() {
+        let (depth, deeper) = (127, true);
+        let orders = [
+            (WalkOrder::Cookie, &[0][..]),
+            (WalkOrder::Name, &[1]),
+            (WalkOrder::Breadth { depth, deeper }, &[2, 127, 1]),
+        ];
+        for (order, bytes) in orders {
+            assert_eq!(encode(&order), bytes);
+            assert_eq!(decode(bytes), Ok(order));
+        }
+        for bytes in [&[3][..], &[2, 127], &[2, 127, 2]] {
+            assert!(decode::<WalkOrder>(bytes).is_err());
+        }
     }
 
     proptest! {

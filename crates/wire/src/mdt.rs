@@ -294,7 +294,7 @@ pub enum Request {
         /// The file.
         fid: Fid,
     },
-    /// Directories below each other, as a depth-first walk reads them -> [`Reply::Walked`]. Each is
+    /// Directories below each other, as a walker in this order reads them -> [`Reply::Walked`]. Each is
     /// listed whole, in cookie order, before its first subdirectory is entered.
     Walk {
         /// The client's name for the walk; zero: it has none, and nothing follows.
@@ -303,7 +303,7 @@ pub enum Request {
         /// the answer before in the walk of this name ends, be it on its way yet; `TryAgain` where
         /// that is not known.
         levels: Vec<WalkLevel>,
-        /// In which order subdirectories are entered.
+        /// In which order subdirectories are entered. Where `levels` is empty the walk keeps its own.
         order: WalkOrder,
         /// Bytes of reply at most, but for the first page.
         bytes_max: u32,
@@ -360,6 +360,17 @@ pub enum WalkOrder {
     Cookie,
     /// By the bytes of their names: ls, rsync.
     Name,
+    /// Those nearer to the walk's first directory before those farther from it: bfs, and whoever has
+    /// a queue. One depth is gone through after the other, each from that first directory on; so
+    /// what comes below a directory is in the order of its parents, and then as it is listed.
+    Breadth {
+        /// Of the directories that are listed now; the walk's first one is at zero. Less than
+        /// `base::limits::WALK_DEPTH_MAX`.
+        depth: u8,
+        /// At this depth a directory was listed that has others below it: the next one is gone
+        /// through too.
+        deeper: bool,
+    },
 }
 
 /// The lease that comes with an answer about a directory.
@@ -480,8 +491,10 @@ pub enum Reply {
         pages: Vec<(u64, Page)>,
         /// Of the symlinks among them; a target never changes.
         targets: Vec<(Fid, Vec<u8>)>,
-        /// Where the walk goes on; empty at its end.
+        /// Where the walk goes on; empty at its end. There may be no pages and still more to come.
         next: Vec<WalkLevel>,
+        /// In which order: that which was asked for, at its depth by now.
+        order: WalkOrder,
     },
 }
 

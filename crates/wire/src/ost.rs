@@ -71,7 +71,9 @@ pub enum Request {
         offset: u64,
         /// How many bytes at most.
         len: u32,
-        /// A PR (or PW) lock over the whole object is wanted with it; zero: one is held.
+        /// A PR (or PW) lock over the whole object is wanted with it, if it is free; zero: one is
+        /// held. With it no bytes need be wanted: then it is a guess ahead of need, which is refused
+        /// in the first minute after a restart.
         lock_mode: u8,
         /// The held lock, or zero.
         under: LockHandle,

@@ -356,6 +356,12 @@ impl Cluster {
         self.told(number, &["stats", "--json"])
     }
 
+    /// Files that mount `number` knows something of.
+    pub fn files_known(&self, number: usize) -> u64 {
+        let told = self.told(number, &["status", "--json"]);
+        told[0]["sizes"][0].as_u64().expect("a number of files")
+    }
+
     /// What mount `number` has fetched ahead, walk by walk.
     pub fn walks(&self, number: usize) -> Vec<serde_json::Value> {
         let told = self.told(number, &["stats", "--walks", "--json"]);

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use base::limits::{FILE_BYTES_MAX, LINKS_MAX};
-use mounted::Cluster;
+use mounted::{Cluster, run};
 use rustix::fs::XattrFlags;
 
 fn errno<T>(result: io::Result<T>) -> Option<i32> {
@@ -153,6 +153,42 @@ fn thousands_of_files_are_open_at_once() {
         drop(files);
         assert_eq!(fs::read_dir(root).unwrap().count(), 0);
     });
+}
+
+#[test]
+#[ignore = "soak: 500,000 files take a while"]
+fn soak_a_directory_may_be_longer_than_the_cache() {
+    const FILES: u64 = 500_000;
+    const KEPT: u64 = 20_000;
+    // Around each reader more is kept, so that programs find what they read just before.
+    const MOST: u64 = FILES * 3 / 5 + KEPT;
+    let mut cluster = Cluster::with_mounts(1);
+    cluster.timed_for(Duration::from_secs(600), "files", || {
+        let dir = cluster.root(0).join("dir");
+        fs::create_dir(&dir).unwrap();
+        for number in 0..FILES {
+            let path = dir.join(format!("file{number}"));
+            let kind = rustix::fs::FileType::RegularFile;
+            rustix::fs::mknodat(rustix::fs::CWD, path, kind, 0o644.into(), 0).unwrap();
+        }
+    });
+    cluster.unmount(0);
+    let cold = cluster.mount();
+    cluster.set_param(cold, "cache_entries_max", KEPT);
+    let root = cluster.root(cold);
+    for walk in [
+        "find dir -type f -uid 0 | wc -l",
+        "ls -fl dir | grep -c file",
+    ] {
+        let script = format!("test $({walk}) = {FILES}");
+        let watch = cluster.watch(Duration::from_secs(300), walk);
+        let count = cluster.requests(cold, walk, || run(root, &script));
+        drop(watch);
+        assert!(count <= FILES / 2000, "{walk}: {count} requests");
+        let known = cluster.files_known(cold);
+        println!("{walk}: {known} files known");
+        assert!(known <= MOST, "{walk}: {known} files known");
+    }
 }
 
 #[test]

@@ -77,6 +77,24 @@ fn a_cold_walk_costs_requests_by_its_size_and_not_by_its_directories() {
 }
 
 #[test]
+fn a_cold_walk_stands_still_a_few_times_and_a_warm_one_never() {
+    let (cluster, cold) = with_tree();
+    let root = cluster.root(cold);
+    let stalls = || cluster.stats(cold)["walk_stalls"].as_u64().unwrap();
+    let walk = |what: &str| {
+        let before = stalls();
+        cluster.timed(what, || run(root, "find . -uid 1"));
+        stalls() - before
+    };
+    let first = walk("a cold walk");
+    println!("{first} stalls");
+    assert!((1..=8).contains(&first), "{first} stalls");
+    assert_eq!(walk("a warm walk"), 0);
+    let other = cluster.stats(cold);
+    assert!(other["requests"]["walk"].as_u64().unwrap() >= 1);
+}
+
+#[test]
 fn of_each_walk_it_is_told_what_was_fetched_and_used() {
     let (cluster, cold) = with_tree();
     let root = cluster.root(cold);
@@ -97,7 +115,8 @@ fn of_each_walk_it_is_told_what_was_fetched_and_used() {
         (number("used"), number("bytes_unused")),
         (DIRECTORIES - 1, 0)
     );
-    assert!(number("requests") <= 4);
+    // Three bring it all; two may be on their way by then, for the end is not known before it comes.
+    assert!(number("requests") <= 5);
 }
 
 #[test]

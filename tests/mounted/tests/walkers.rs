@@ -24,11 +24,25 @@ for top in 1 2 3 4 5 6; do for dir in $(seq 20); do
 done; done
 ";
 
+/// Four levels of directories.
+const MAKE_DEEP: &str = "
+mkdir tree && cd tree
+for a in $(seq 6); do for b in $(seq 6); do for c in $(seq 6); do for d in $(seq 5); do
+  mkdir -p a$a/b$b/c$c/d$d
+  for file in 1 2 3 4; do : > a$a/b$b/c$c/d$d/file$file; done
+done; done; : > a$a/b$b/file; done; done
+";
+const DEEP_DIRS: u64 = 1 + 6 + 6 * 6 + 6 * 6 * 6 * (1 + 5);
+
 /// A cluster with the tree, durable, and with a local copy of it.
 fn with_tree(more: &str) -> Cluster {
+    with_made(&format!("{MAKE}{more}"))
+}
+
+fn with_made(make: &str) -> Cluster {
     let mut cluster = Cluster::with_mounts(1);
     let local = cluster.local();
-    run(&local, &format!("{MAKE}{more}"));
+    run(&local, make);
     let root = cluster.root(0).to_owned();
     cluster.timed("a copy", || {
         run(&local, &format!("cp -a tree {}", root.display()))
@@ -83,6 +97,31 @@ walk(\".\")' | sort",
 }
 
 #[test]
+fn who_goes_level_by_level_asks_for_long_stretches_too() {
+    let mut cluster = with_made(MAKE_DEEP);
+    let walker = "python3 -c 'import collections, os
+queue, found = collections.deque([\".\"]), []
+while queue:
+    for entry in os.scandir(queue.popleft()):
+        if entry.is_dir(): queue.append(entry.path)
+        found.append((entry.path, entry.stat(follow_symlinks=False).st_mtime_ns))
+print(*sorted(found), sep=\"\\n\")'";
+    as_on_the_local_disk(&mut cluster, walker, DEEP_DIRS / 60);
+    let mount = cluster.mount();
+    let root = cluster.root(mount).join("tree");
+    cluster.timed("a walk", || said(&root, walker));
+    let walks = cluster.walks(mount);
+    println!("{walks:?}");
+    let by_level = walks.iter().find(|walk| walk["pattern"] == "bfs");
+    let walk = by_level.expect("it was seen how it goes");
+    let number = |key: &str| walk[key].as_u64().unwrap();
+    assert!(number("used") >= DEEP_DIRS * 9 / 10, "{walk}");
+    assert_eq!(walk["ended"], false);
+    // Who goes down first is followed as ever.
+    as_on_the_local_disk(&mut cluster, "find . | sort", DEEP_DIRS / 60);
+}
+
+#[test]
 fn who_reads_the_files_too_asks_for_many_at_a_time() {
     let mut cluster = with_tree("");
     let walkers = [
@@ -99,9 +138,79 @@ fn who_reads_the_files_too_asks_for_many_at_a_time() {
     }
 }
 
+/// Files between the directories, too, and in all of them some kilobytes.
+const FILL: &str = "
+python3 -c 'import os, random
+rng = random.Random(1)
+for at, dirs, files in os.walk(\".\"):
+    if dirs: files += [f\"{kind}{n}\" for n in range(9) for kind in (\"Cargo\", \"e\", \"zoo\")]
+    for name in files:
+        with open(os.path.join(at, name), \"wb\") as file: file.write(rng.randbytes(rng.randrange(1000, 8000)))'
+";
+
+/// A program in Python that reads the files of a tree in some way.
+fn python(walk: &str) -> String {
+    let read = "
+def read(at, names):
+    for name in names: print(os.path.join(at, name), hashlib.md5(open(os.path.join(at, name), \"rb\").read()).hexdigest())";
+    format!("python3 -c 'import os, hashlib{read}\n{walk}' | sort")
+}
+
+/// What is in the files of a copy that `copy` makes in `$to`.
+fn copied(copy: &str) -> String {
+    format!("to=$(mktemp -d); {copy}; cd $to; find . -type f | sort | xargs md5sum; cd; rm -r $to")
+}
+
+#[test]
+fn who_reads_the_files_in_another_order_gets_many_at_a_time_too() {
+    let mut cluster = with_tree(FILL);
+    let walkers = [
+        "grep -rc . . | sort".to_owned(),
+        "find . -type f | LC_ALL=C sort | xargs cat | md5sum".to_owned(),
+        python("for at, dirs, files in os.walk(\".\"): read(at, files)"),
+        python("for at, dirs, files in sorted(os.walk(\".\")): read(at, sorted(files))"),
+        python(
+            "def walk(at):
+    for entry in sorted(os.scandir(at), key=lambda entry: entry.name):
+        if entry.is_dir(): walk(entry.path)
+        else: read(at, [entry.name])
+walk(\".\")",
+        ),
+        copied("rsync -a ./ $to"),
+    ];
+    for walker in walkers {
+        as_on_the_local_disk(&mut cluster, &walker, FILES / 40);
+    }
+    // Directories by inode number are in no order in which the MDT walks.
+    let copy = copied("cp -r . $to");
+    as_on_the_local_disk(&mut cluster, &copy, 2 * DIRS + FILES / 40);
+}
+
+/// As `rg --threads 1 --sort path` does.
+#[test]
+fn who_reads_one_file_after_another_by_path_gets_many_at_a_time() {
+    let mut cluster = with_tree(FILL);
+    let local = cluster.local().join("tree");
+    let mount = cluster.mount();
+    let root = cluster.root(mount).join("tree");
+    let read = |root: &Path| -> Vec<Vec<u8>> {
+        let mut walker = WalkBuilder::new(root);
+        walker.standard_filters(false);
+        walker.sort_by_file_path(|one, other| one.cmp(other));
+        let paths = walker.build().map(|entry| entry.unwrap().into_path());
+        paths
+            .filter(|path| path.is_file())
+            .map(|path| fs::read(path).unwrap())
+            .collect()
+    };
+    let expected = read(&local);
+    let sent = cluster.requests(mount, "by path", || assert!(read(&root) == expected));
+    assert!(sent <= FILES / 40, "{sent} requests");
+}
+
 /// It asks for the files of its index by name, and reads directories afterwards.
 #[test]
-fn git_sees_that_nothing_has_changed_for_less_than_a_request_a_file() {
+fn git_sees_that_nothing_has_changed_for_about_a_request_a_directory() {
     let commit = "
 git init -q . && git config user.name me && git config user.email me@example.org
 git add . && git commit -q -m all && cd ..";
@@ -109,10 +218,11 @@ git add . && git commit -q -m all && cd ..";
     // Its index has the inode numbers of the local disk: the first time it reads the files.
     let mount = cluster.mount();
     let root = cluster.root(mount).join("tree");
-    cluster.timed("git", || run(&root, "git status --porcelain"));
+    let first = cluster.requests(mount, "git", || run(&root, "git status --porcelain"));
+    assert!(first <= DIRS * 2 + FILES / 40, "{first} requests");
     cluster.unmount(mount);
     let status = "git status --porcelain; echo done";
-    as_on_the_local_disk(&mut cluster, status, DIRS + FILES * 2 / 3);
+    as_on_the_local_disk(&mut cluster, status, DIRS / 2 + FILES / 20);
 }
 
 #[test]

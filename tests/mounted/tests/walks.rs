@@ -42,6 +42,36 @@ fn walk(listing: &mut ReadDir, count: usize) -> Vec<String> {
     next.collect()
 }
 
+fn names(listing: ReadDir) -> Vec<String> {
+    let names = listing.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.collect()
+}
+
+/// What is known of the list ends where nothing is left of it.
+#[test]
+fn a_listing_goes_on_behind_what_was_removed_in_front_of_it() {
+    let (mut cluster, cold) = with_directory();
+    let order = cluster.timed("listing", || {
+        names(fs::read_dir(cluster.root(cold).join("dir")).unwrap())
+    });
+    cluster.unmount(cold);
+    let cold = cluster.mount();
+    // So that a page comes when it is needed and not before: its end is met.
+    cluster.set_param(cold, "statahead_max", 0);
+    let dir = cluster.root(cold).join("dir");
+    let (removed, left) = order.split_at(FILES / 2);
+    cluster.timed("removing what is next", || {
+        let mut listing = fs::read_dir(&dir).unwrap();
+        assert!(listing.next().is_some());
+        for name in removed {
+            fs::remove_file(dir.join(name)).unwrap();
+        }
+        let rest: BTreeSet<String> = names(listing).into_iter().collect();
+        let missing = left.iter().filter(|name| !rest.contains(*name)).count();
+        assert_eq!(missing, 0, "of {} files", left.len());
+    });
+}
+
 #[test]
 fn a_listing_closed_in_the_middle_ends_what_it_fetches() {
     let (cluster, cold) = with_directory();

@@ -27,6 +27,8 @@ pub struct Statahead {
     pub stats: u64,
     /// Requests for a page of a directory.
     pub pages: u64,
+    /// Times a walk had to wait for the network: what it needed was not at hand.
+    pub walk_stalls: u64,
     /// Requests for a stretch of a tree: many directories in one answer.
     pub statahead_tree_walks: u64,
     /// Directories that came in these.
@@ -57,6 +59,7 @@ impl Statahead {
         Statahead {
             stats: less(self.stats, before.stats),
             pages: less(self.pages, before.pages),
+            walk_stalls: less(self.walk_stalls, before.walk_stalls),
             statahead_tree_walks: less(self.statahead_tree_walks, before.statahead_tree_walks),
             statahead_tree_total: less(self.statahead_tree_total, before.statahead_tree_total),
             statahead_tree_hit: less(self.statahead_tree_hit, before.statahead_tree_hit),
@@ -88,8 +91,21 @@ pub struct Sample {
     pub memory: Option<i64>,
     /// Seconds of CPU that the client's process used meanwhile.
     pub cpu: Option<f64>,
+    /// The same of the servers' process.
+    pub server_cpu: Option<f64>,
+    /// The most memory that the client's process was seen to have meanwhile, in bytes.
+    pub memory_peak: Option<u64>,
+    /// The same of the servers' process.
+    pub server_memory_peak: Option<u64>,
     /// What the client fetched ahead meanwhile.
     pub statahead: Option<Statahead>,
+}
+
+impl Sample {
+    /// Seconds of CPU that client and servers used.
+    pub fn all_cpu(&self) -> Option<f64> {
+        Some(self.cpu? + self.server_cpu?)
+    }
 }
 
 /// The runs of one step on one system.
@@ -163,6 +179,12 @@ impl Column {
             seconds: f64::midpoint(below.seconds, middle.seconds),
             ..middle
         })
+    }
+
+    /// Every run of a step.
+    pub fn samples(&self, step: &str) -> &[Sample] {
+        let runs = self.steps.iter().find(|runs| runs.step == step);
+        runs.map_or(&[], |runs| &runs.samples)
     }
 
     fn runs(&mut self, step: &str) -> &mut StepRuns {

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Cold, System};
 use crate::error::{BenchError, During, Result};
 use crate::interrupt::StopFlag;
-use crate::process::{Ending, time};
+use crate::process::{Ending, ProcessId, time};
 use crate::progress::{Event, Progress};
 use crate::report::{Column, Sample, Statahead};
 
@@ -101,6 +101,91 @@ pub(super) fn measure(
     Ok(measurement.column)
 }
 
+/// Whether there is more to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    Again,
+    Done,
+}
+
+/// How things stood before a step, and the most memory since.
+struct Before {
+    rpcs: Option<u64>,
+    statahead: Option<Statahead>,
+    client: Use,
+    server: Use,
+}
+
+/// What a process had used.
+struct Use {
+    process: Option<ProcessId>,
+    cpu: Option<f64>,
+    memory: Option<u64>,
+    peak: Option<u64>,
+}
+
+impl Use {
+    fn of(process: Option<ProcessId>) -> Use {
+        let memory = process.and_then(ProcessId::memory);
+        Use {
+            process,
+            cpu: process.and_then(ProcessId::cpu),
+            memory,
+            peak: memory,
+        }
+    }
+
+    fn look(&mut self) {
+        self.peak = self.peak.max(self.process.and_then(ProcessId::memory));
+    }
+
+    /// CPU since; none if the process is another one now.
+    fn cpu_since(&self, now: &Use) -> Option<f64> {
+        let same = self.process == now.process;
+        Some((now.cpu.filter(|_| same)? - self.cpu?).max(0.0))
+    }
+}
+
+impl Before {
+    fn of(system: &mut dyn System) -> Before {
+        let statahead = system.statahead();
+        let (client, server) = (system.client_process(), system.server_process());
+        Before {
+            rpcs: system.rpcs_sent(),
+            statahead,
+            client: Use::of(client),
+            server: Use::of(server),
+        }
+    }
+
+    /// To be called now and then.
+    fn look(&mut self) {
+        self.client.look();
+        self.server.look();
+    }
+
+    /// What was added; the time is not known here.
+    fn since(mut self, system: &mut dyn System) -> Sample {
+        self.look();
+        // Before the question for counters, which costs some too.
+        let (client, server) = (system.client_process(), system.server_process());
+        let (client, server) = (Use::of(client), Use::of(server));
+        let rpcs = |after: u64| Some(after.saturating_sub(self.rpcs?));
+        let memory = |after: u64| Some(after as i64 - self.client.memory? as i64);
+        let statahead = |after: Statahead| Some(after.since(&self.statahead?));
+        Sample {
+            rpcs: system.rpcs_sent().and_then(rpcs),
+            memory: client.memory.and_then(memory),
+            cpu: self.client.cpu_since(&client),
+            server_cpu: self.server.cpu_since(&server),
+            memory_peak: self.client.peak,
+            server_memory_peak: self.server.peak,
+            statahead: system.statahead().and_then(statahead),
+            ..Sample::default()
+        }
+    }
+}
+
 /// Runs the steps of one system's column.
 pub(super) struct Measurement<'a, 'p> {
     pub(super) system: &'a mut dyn System,
@@ -139,11 +224,10 @@ impl Measurement<'_, '_> {
     ) -> Result<Option<Sample>> {
         let name = self.system.name().to_string();
         let program = command.get_program().to_string_lossy().into_owned();
-        let before = self.system.rpcs_sent();
-        let memory = self.system.client_memory();
-        let (cpu, statahead) = (self.system.client_cpu(), self.system.statahead());
+        let mut before = Before::of(self.system);
         let progress = &mut *self.progress;
         let ran = time(command, self.cap, self.stop, &mut |elapsed| {
+            before.look();
             progress(Event::Live(live_line(&name, step, elapsed, done())));
         });
         let ran = match ran.and_then(|ran| ran.expect(&program, codes)) {
@@ -155,38 +239,46 @@ impl Measurement<'_, '_> {
                 return Ok(None);
             }
         };
-        let rpcs = self.rpcs_since(before);
         Ok(Some(Sample {
             seconds: ran.elapsed.as_secs_f64(),
-            rpcs,
             capped: ran.ending == Ending::Capped,
-            memory: self.memory_since(memory),
-            cpu: self.cpu_since(cpu),
-            statahead: self.statahead_since(statahead),
-            ..Sample::default()
+            ..before.since(self.system)
         }))
+    }
+
+    /// The same for work that is done here, in turns until it says that it is done.
+    pub(super) fn turns(
+        &mut self,
+        step: &str,
+        work: &mut dyn FnMut() -> Result<Turn>,
+    ) -> Result<Sample> {
+        let mut before = Before::of(self.system);
+        let start = Instant::now();
+        let mut shown = start;
+        let (mut turn, mut capped) = (Turn::Again, false);
+        while turn == Turn::Again && !capped {
+            turn = work()?;
+            self.stop.check()?;
+            capped = turn == Turn::Again && start.elapsed() >= self.cap;
+            if shown.elapsed() >= Duration::from_millis(100) {
+                shown = Instant::now();
+                before.look();
+                let line = live_line(self.system.name(), step, start.elapsed(), None);
+                (self.progress)(Event::Live(line));
+            }
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        Ok(Sample {
+            seconds,
+            capped,
+            ..before.since(self.system)
+        })
     }
 
     /// Requests sent since an earlier answer of [`System::rpcs_sent`].
     pub(super) fn rpcs_since(&mut self, before: Option<u64>) -> Option<u64> {
         let after = self.system.rpcs_sent()?;
         Some(after.saturating_sub(before?))
-    }
-
-    /// How much more memory the client has than at an earlier answer of
-    /// [`System::client_memory`].
-    fn memory_since(&mut self, before: Option<u64>) -> Option<i64> {
-        Some(self.system.client_memory()? as i64 - before? as i64)
-    }
-
-    /// How much CPU the client has used since an earlier answer of [`System::client_cpu`].
-    fn cpu_since(&mut self, before: Option<f64>) -> Option<f64> {
-        Some((self.system.client_cpu()? - before?).max(0.0))
-    }
-
-    /// What the client has fetched since an earlier answer of [`System::statahead`].
-    fn statahead_since(&mut self, before: Option<Statahead>) -> Option<Statahead> {
-        Some(self.system.statahead()?.since(&before?))
     }
 
     /// Keeps a sample and says it.

@@ -20,6 +20,7 @@ pub use upcall::upcalls;
 pub use walk::{Step, WalkConfig, walk};
 
 use crate::error::Result;
+use crate::process::ProcessId;
 use crate::report::Statahead;
 
 /// What [`System::make_cold`] did.
@@ -54,13 +55,13 @@ pub trait System {
         None
     }
 
-    /// Bytes of memory that the process of the client has now, if it has a process.
-    fn client_memory(&mut self) -> Option<u64> {
+    /// The process of the client, if it has one.
+    fn client_process(&mut self) -> Option<ProcessId> {
         None
     }
 
-    /// Seconds of CPU that the process of the client has used so far, if it has a process.
-    fn client_cpu(&mut self) -> Option<f64> {
+    /// The process of the servers, if there is one of them.
+    fn server_process(&mut self) -> Option<ProcessId> {
         None
     }
 

@@ -75,6 +75,13 @@ fn answer(question: Question, served: &ServedMount) -> Answer {
             let fetch = async move { client.prefetch_files(&fids).await };
             Answer::Files(client::executor::block_on(fetch))
         }
+        Question::PrefetchRange { dir, range } => {
+            let fetch = async move { client.prefetch_range(Fid(dir), &range).await };
+            match client::executor::block_on(fetch) {
+                Ok(count) => Answer::Files(count),
+                Err(error) => Answer::Failed(error.to_string()),
+            }
+        }
         Question::DropCaches => {
             client.drop_caches();
             Answer::Done

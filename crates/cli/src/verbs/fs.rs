@@ -29,7 +29,7 @@ pub enum Fs {
     /// Make everything that was done through the mount durable.
     Sync(OfPath),
     /// Fetch what will be needed soon, in few long requests: of directories all names and
-    /// attributes below, of files up to 16 MiB the bytes.
+    /// attributes below, or those of numbered names in them; of files up to 16 MiB the bytes.
     Prefetch(Prefetch),
 }
 

@@ -5,6 +5,7 @@ mod format;
 mod fs;
 mod fsck;
 mod mount;
+mod numbered;
 mod param;
 mod prefetch;
 mod serve;

@@ -9,11 +9,13 @@ use std::path::{Path, PathBuf};
 
 use base::Fid;
 use clap::Args;
+use client::{NameRange, RANGE_PART_MAX};
 use serde::Serialize;
 use wire::mdt::WalkLevel;
 
 use crate::control::{Answer, Question, ask};
 use crate::output::{say, say_json};
+use crate::verbs::numbered;
 
 /// Files of one question.
 const FILES_MAX: usize = 1024;
@@ -24,6 +26,15 @@ pub struct Prefetch {
     /// Files and directories of one Glint mount; `-`: read from standard input, one a line.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
+    /// Of each PATH, which is a directory, only the names and attributes of these files: PATTERN
+    /// with the numbers FIRST to LAST. PATTERN has one %d, or one like %04d for numbers with zeros
+    /// in front; %% is a percent sign. For example --range 'shot%04d.exr' 1 240
+    #[arg(long, num_args = 3, value_names = ["PATTERN", "FIRST", "LAST"])]
+    range: Option<Vec<OsString>>,
+    /// Of the range only each N-th name.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "range")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    step: u64,
     /// As JSON.
     #[arg(long)]
     json: bool,
@@ -40,12 +51,23 @@ struct Came {
 impl Prefetch {
     /// Does it. What cannot be fetched is said, and does not end it.
     pub fn run(self) -> Result<(), String> {
+        let range = match &self.range {
+            Some(words) => Some(numbered::range(words, self.step)?),
+            None => None,
+        };
         let (mut came, mut all) = (Came::default(), true);
         let mut files: Vec<(PathBuf, u64)> = Vec::new();
         for path in self.paths()? {
             let done = match symlink_metadata(&path) {
                 Err(error) => Err(format!("{}: {error}", path.display())),
-                Ok(found) if found.is_dir() => came.tree(&path, Fid(found.ino())),
+                Ok(found) if found.is_dir() => match &range {
+                    Some(range) => came.range(&path, found.ino(), range),
+                    None => came.tree(&path, Fid(found.ino())),
+                },
+                Ok(_) if range.is_some() => Err(format!(
+                    "{}: not a directory; --range is of the names in one",
+                    path.display()
+                )),
                 Ok(found) => {
                     files.push((path, found.ino()));
                     match files.len() < FILES_MAX {
@@ -111,6 +133,24 @@ impl Came {
         }
         if stderr().is_terminal() {
             eprintln!();
+        }
+        Ok(())
+    }
+
+    /// The names of a range, part by part: a mount answers one question at a time.
+    fn range(&mut self, path: &Path, dir: u64, range: &NameRange) -> Result<(), String> {
+        let span = RANGE_PART_MAX.saturating_mul(range.step);
+        for first in (range.first..=range.last).step_by(span as usize) {
+            let end = first.saturating_add(span - range.step);
+            let part = NameRange {
+                first,
+                last: range.last.min(end),
+                ..range.clone()
+            };
+            match ask(path, &Question::PrefetchRange { dir, range: part })? {
+                Answer::Files(count) => self.entries += count,
+                other => return Err(format!("the mount answered something else: {other:?}")),
+            }
         }
         Ok(())
     }

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
-use std::ops::Bound;
+use std::ops::{Bound, RangeInclusive};
 
 use base::{Fid, Name};
 use hashbrown::HashTable;
 
-use wire::FileKind;
-use wire::mdt::WalkOrder;
+use wire::mdt::{DirEntry, WalkOrder};
+use wire::{Attr, FileKind, SizeState};
 
+use crate::cache::known::{END, Known};
 use crate::statahead::tree::WalkId;
 
 /// Absent names remembered per directory; beyond, all are forgotten.
@@ -42,8 +43,10 @@ pub(crate) struct Directory {
     /// Names that only lookups have told of.
     placeless: HashMap<Name, Fid>,
     absent: HashSet<Name>,
-    /// No entry of the directory is missing from `entries` whose cookie is at most this.
-    covered: u64,
+    /// Between which cookies no entry is missing from `entries`.
+    known: Known,
+    /// How far a sweep for what readers have passed has come, where it was not done.
+    pub swept: u64,
     /// The state's stamp when something was withdrawn last: a reply asked for before may be older
     /// than that withdrawal, so it is used once and teaches nothing (hazard 26).
     pub withdrawn: u64,
@@ -53,12 +56,15 @@ pub(crate) struct Directory {
     pub child_epoch: u64,
     /// Counts losses of the list.
     pub list_epoch: u64,
+    /// The list was lost while it was being read, and not read in one go since: what is fetched ahead
+    /// of its reader would be lost again.
+    pub restless: bool,
+    /// Files whose size the MDT did not know when it listed them, though nobody had them to itself:
+    /// their OSTs know it. By cookie.
+    sizeless: BTreeMap<u64, Fid>,
     /// The list epoch of all pages the kernel may hold; `None` when mixed or none.
     pub kernel_pages: Option<u64>,
 }
-
-/// The value of `covered` for a listing that holds all entries.
-const COMPLETE: u64 = u64::MAX;
 
 impl Directory {
     /// What `name` leads to, if known.
@@ -96,6 +102,11 @@ impl Directory {
         self.absent.contains(name)
     }
 
+    /// The entry at that place, if known.
+    pub fn at(&self, cookie: u64) -> Option<&Listed> {
+        self.entries.get(&cookie)
+    }
+
     /// Entries whose place is known.
     pub fn listed(&self) -> u64 {
         self.entries.len() as u64
@@ -117,7 +128,7 @@ impl Directory {
 
     /// The whole list is known.
     pub fn is_complete(&self) -> bool {
-        self.covered == COMPLETE
+        self.known.is_complete()
     }
 
     /// A reply told of a name without its place.
@@ -212,9 +223,40 @@ impl Directory {
             last = cookie;
             self.insert(cookie, entry);
         }
-        if from <= self.covered {
-            self.covered = self.covered.max(if end { COMPLETE } else { last });
+        self.known.learn(from, if end { END } else { last });
+    }
+
+    /// Takes these entries away, which are in the list's order: nothing is known of them any more.
+    pub fn forget_entries(&mut self, cookies: &[u64]) {
+        let (Some(first), Some(last)) = (cookies.first(), cookies.last()) else {
+            return;
+        };
+        for cookie in cookies {
+            self.sizeless.remove(cookie);
+            if let Some(entry) = self.entries.get(cookie) {
+                let hash = self.hasher.hash_one(&entry.name);
+                self.remove_at(hash, *cookie);
+            }
         }
+        let before = self.entries.range(..first).next_back();
+        self.known
+            .forget(before.map_or(0, |(cookie, _)| *cookie), *last);
+        // Who reads the kernel's pages would ask for each file alone.
+        self.kernel_pages = None;
+    }
+
+    /// The cookies `count` entries before and behind `cookie`; those at the ends if there are fewer.
+    pub fn around(&self, cookie: u64, count: usize) -> RangeInclusive<u64> {
+        let first = self.entries.range(..=cookie).rev().nth(count);
+        let last = self.entries.range(cookie..).nth(count);
+        first.map_or(0, |(cookie, _)| *cookie)..=last.map_or(END, |(cookie, _)| *cookie)
+    }
+
+    /// Entries known after `cookie`, whatever is missing between them.
+    pub fn placed_after(&self, cookie: u64) -> impl Iterator<Item = (u64, &Listed)> {
+        let range = (Bound::Excluded(cookie), Bound::Unbounded);
+        let entries = self.entries.range(range);
+        entries.map(|(cookie, entry)| (*cookie, entry))
     }
 
     /// The name is gone or leads elsewhere.
@@ -260,9 +302,31 @@ impl Directory {
         self.mark_absent(name);
     }
 
+    /// Notes whose sizes the MDT does not know, of a page that became part of the list.
+    pub fn note_sizes(&mut self, page: &[DirEntry]) {
+        for entry in page {
+            let node = entry.node.as_ref().filter(|node| is_sizeless(&node.attr));
+            match node {
+                Some(node) => drop(self.sizeless.insert(entry.cookie, node.fid)),
+                None if self.sizeless.is_empty() => {}
+                None => drop(self.sizeless.remove(&entry.cookie)),
+            }
+        }
+    }
+
+    /// Files listed after `cookie` whose size the MDT did not know then.
+    pub fn sizeless_after(&self, cookie: u64) -> impl Iterator<Item = (u64, Fid)> {
+        let range = (Bound::Excluded(cookie), Bound::Unbounded);
+        let files = self.sizeless.range(range).map(|(at, fid)| (*at, *fid));
+        // Another file may have that place by now.
+        let is_there = |(at, fid): &(u64, Fid)| self.entries.get(at).is_some_and(|e| e.fid == *fid);
+        files.filter(is_there)
+    }
+
     /// The list is valid no more; single names still are.
     pub fn forget_list(&mut self) {
-        self.covered = 0;
+        self.known.forget_all();
+        self.sizeless.clear();
         self.list_epoch += 1;
     }
 
@@ -289,10 +353,10 @@ impl Directory {
         placed.chain(self.placeless.iter().map(named))
     }
 
-    /// The entries after `cookie` as far as the list is known without a gap, and whether the end
-    /// of the directory is among what is known.
+    /// The entries after `cookie` as far as the list is known without a gap, and whether the whole
+    /// list is.
     pub fn after(&self, cookie: u64) -> (impl Iterator<Item = (u64, &Listed)>, bool) {
-        let last = self.covered.max(cookie);
+        let last = self.known.until(cookie);
         let range = (Bound::Excluded(cookie), Bound::Included(last));
         (
             self.entries
@@ -304,13 +368,17 @@ impl Directory {
 
     /// The entry after `cookie` is known, or it is known that there is none.
     pub fn knows_after(&self, cookie: u64) -> bool {
-        self.covered > cookie
+        self.known.until(cookie) > cookie
     }
 
-    /// The last cookie up to which the list is known.
-    pub fn covered(&self) -> u64 {
-        self.covered
+    /// How far the list is known from `cookie` on.
+    pub fn known_until(&self, cookie: u64) -> u64 {
+        self.known.until(cookie)
     }
+}
+
+fn is_sizeless(attr: &Attr) -> bool {
+    attr.kind == FileKind::Regular && attr.size_state == SizeState::Ask
 }
 
 #[cfg(test)]
@@ -400,6 +468,26 @@ mod tests {
             }
         }
         assert_eq!(dir.names().count(), 666);
+    }
+
+    #[test]
+    fn passed_entries_go_and_the_list_goes_on_behind_them() {
+        let mut dir = Directory::default();
+        let page = (1..=9).map(|n| (n * 10, listed(&format!("f{n}"), n)));
+        dir.extend(0, page, true);
+        dir.kernel_pages = Some(dir.list_epoch);
+        assert_eq!(dir.around(50, 2), 30..=70);
+        assert_eq!(dir.around(20, 7), 0..=90);
+        dir.forget_entries(&[10, 20, 40]);
+        let after = |dir: &Directory, cookie| dir.after(cookie).0.map(|(c, _)| c).next();
+        assert_eq!([0, 10, 30].map(|cookie| after(&dir, cookie)), [None; 3]);
+        assert_eq!(after(&dir, 40), Some(50));
+        assert!(dir.get(&name("f2")).is_none() && !dir.is_absent(&name("f2")));
+        assert!(dir.get(&name("f3")).is_some(), "some need it still");
+        assert!(!dir.is_complete() && dir.kernel_pages.is_none());
+        let page = (1..=4).map(|n| (n * 10, listed(&format!("f{n}"), n)));
+        dir.extend(0, page, false);
+        assert!(dir.is_complete() && dir.names().count() == 9);
     }
 
     #[test]

@@ -12,6 +12,8 @@ use crate::io::file::FileState;
 pub(crate) enum Covered {
     /// Nothing.
     No,
+    /// Nothing, and the MDT would give nothing when it told them: others write to the file.
+    Refused,
     /// CHILD of the lease on the directory it was seen in last, as long as its count is this.
     Parent { child_epoch: u64 },
     /// A lock on the file itself.
@@ -110,6 +112,12 @@ impl Inode {
     pub fn is_idle(&self) -> bool {
         let referred = self.lookups > 0 || self.has_stale_names() || self.is_losing_names();
         !referred && self.file.is_none()
+    }
+
+    /// Nothing in it would be missed if the kernel let it go.
+    pub fn is_only_in_kernel(&self) -> bool {
+        let told = self.has_stale_names() || self.is_losing_names();
+        self.lookups > 0 && !told && self.file.is_none()
     }
 
     /// A directory it was seen in last; NONE if nowhere.

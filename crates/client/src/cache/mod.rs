@@ -3,8 +3,10 @@
 //! Statahead and write-behind are policies over it; none has a cache of its own. All of it is one
 //! state under one lock that is held for microseconds and never across a wait.
 
+mod bound;
 pub(crate) mod directory;
 pub(crate) mod inode;
+pub(crate) mod known;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -25,6 +27,8 @@ use crate::io::file::FileState;
 use crate::locks::Locks;
 use crate::statahead::files::Files;
 use crate::statahead::series::AllSeries;
+use crate::statahead::sizes::{Sized, Sizes};
+use crate::statahead::sorted::Sorted;
 use crate::statahead::tree::Trees;
 
 /// The bits that cover the attributes of a directory on its own lock.
@@ -71,8 +75,18 @@ pub(crate) struct State {
     pub files: Files,
     /// Numbered names that are asked for in order.
     pub series: AllSeries,
+    /// Directories with long lists.
+    long: BTreeSet<Fid>,
+    /// Not before there are more files than this are all of them looked at for what may go.
+    crowded_at: usize,
+    /// Walkers who want sizes that only OSTs know.
+    pub sizes: Sizes,
+    /// Directories that are gone through by name.
+    pub sorted: Sorted,
     /// The newest stamp of a withdrawal from a directory that is not known any more.
     dropped_withdrawn: u64,
+    /// The stamp when the MDT's present life began for this client.
+    voided: u64,
     /// Grows whenever something cached is withdrawn: an answer prepared before is used once.
     stamp: Arc<AtomicU64>,
 }
@@ -97,7 +111,12 @@ impl State {
             trees: Trees::default(),
             files: Files::default(),
             series: AllSeries::default(),
+            long: BTreeSet::new(),
+            crowded_at: 0,
+            sizes: Sizes::default(),
+            sorted: Sorted::default(),
             dropped_withdrawn: 0,
+            voided: 0,
             stamp,
         }
     }
@@ -147,31 +166,6 @@ impl State {
         result
     }
 
-    /// Keeps within `bytes` of file data and `entries` files, as far as what is unsent, open or
-    /// known to the kernel allows.
-    pub fn shrink(&mut self, bytes: u64, entries: usize) {
-        if self.cached_bytes > bytes {
-            let with_data = self.inodes.iter().filter(|(_, inode)| inode.file.is_some());
-            let fids: Vec<Fid> = with_data.map(|(fid, _)| *fid).collect();
-            for fid in fids {
-                let surplus = self.cached_bytes.saturating_sub(bytes);
-                if surplus == 0 {
-                    break;
-                }
-                self.with_pages(fid, |file| file.pages.evict_clean(surplus));
-            }
-        }
-        if self.inodes.len() > entries {
-            let surplus = self.inodes.len() - entries;
-            let locks = &self.locks;
-            let idle = self.inodes.iter().filter(|(fid, inode)| {
-                inode.is_idle() && !locks.holds_any(**fid) && !locks.has_extents(**fid)
-            });
-            let fids: Vec<Fid> = idle.map(|(fid, _)| *fid).take(surplus).collect();
-            fids.into_iter().for_each(|fid| self.drop_inode(fid));
-        }
-    }
-
     /// Every file known.
     pub fn fids(&self) -> Vec<Fid> {
         self.inodes.keys().copied().collect()
@@ -193,7 +187,7 @@ impl State {
         }
         // Attributes of a file the kernel has dropped are kept while a lease still covers them:
         // they are what the next lookup wants. A directory goes with its own lock.
-        let covered = inode.covered != Covered::No;
+        let covered = !matches!(inode.covered, Covered::No | Covered::Refused);
         if inode.is_idle() && !covered && !self.locks.holds_any(fid) {
             self.drop_inode(fid);
         }
@@ -201,6 +195,9 @@ impl State {
 
     fn drop_inode(&mut self, fid: Fid) {
         let directory = self.inodes.remove(&fid).and_then(|inode| inode.directory);
+        if directory.is_some() {
+            self.long.remove(&fid);
+        }
         let withdrawn = directory.map_or(0, |directory| directory.withdrawn);
         self.dropped_withdrawn = self.dropped_withdrawn.max(withdrawn);
     }
@@ -227,13 +224,24 @@ impl State {
             return false;
         }
         match inode.covered {
-            Covered::No => false,
+            Covered::No | Covered::Refused => false,
             Covered::Own => self.locks.holds(fid, own_bits(attr.kind)),
             Covered::Parent { child_epoch } => {
                 let dir = inode.dir();
                 self.locks.holds(dir, Bits::CHILD) && self.child_epoch(dir) == Some(child_epoch)
             }
         }
+    }
+
+    /// The attributes of `fid` with its size are valid now, and stay so until somebody is told. A size
+    /// fetched ahead may be that of a lock which is being given back: it is right, but the kernel
+    /// has been told to forget it already.
+    pub fn stat_valid(&self, fid: Fid) -> bool {
+        let file = self.inodes.get(&fid).and_then(|inode| inode.file.as_ref());
+        let stays = file.is_none_or(|file| {
+            file.sized == Sized::No || file.exclusive.is_some() || self.locks.holds_to_eof(fid)
+        });
+        stays && self.attr_valid(fid)
     }
 
     /// A call of this client may be removing the file.
@@ -277,19 +285,31 @@ impl State {
         withdrawn.max(self.dropped_withdrawn) <= mark.asked
     }
 
+    /// The MDT has restarted, or given up on this client: what it was asked before is void, and so
+    /// are the locks that came with it, also where nothing was known of a directory.
+    pub fn void_answers(&mut self) {
+        self.withdraw();
+        self.voided = self.stamp();
+        self.dropped_withdrawn = self.voided;
+    }
+
+    fn is_of_this_life(&self, mark: Mark) -> bool {
+        mark.asked >= self.voided
+    }
+
     /// The lease that came with an answer covers `bits` of the directory.
     pub fn take_lease(&mut self, lease: &Lease, bits: Bits, mark: Mark) -> bool {
         let Lease::Held(grant) = lease else {
             return false;
         };
-        let held = grant.fid == mark.dir && self.take_grant(grant);
+        let held = grant.fid == mark.dir && self.is_of_this_life(mark) && self.take_grant(grant);
         held && self.is_current(mark) && self.locks.holds(mark.dir, bits)
     }
 
     /// Attributes came in an answer about a child of the mark's directory.
     pub fn take_node(&mut self, node: &Node, mark: Mark) {
         let dir = mark.dir;
-        let owned = self.take_cover(node);
+        let owned = self.is_of_this_life(mark) && self.take_cover(node);
         let child_epoch = match node.cover {
             Cover::Parent
                 if dir != node.fid
@@ -320,6 +340,7 @@ impl State {
         inode.covered = match (owned, child_epoch) {
             (true, _) => Covered::Own,
             (false, Some(child_epoch)) => Covered::Parent { child_epoch },
+            (false, None) if node.cover == Cover::None => Covered::Refused,
             (false, None) => Covered::No,
         };
         if !node.attr.has_xattrs {

@@ -7,6 +7,7 @@ use wire::{Attr, FileKind};
 use crate::cache::inode::{Covered, Reached};
 use crate::cache::{apply_locally, drops_privileges};
 use crate::client::{Client, Stat, unexpected};
+use crate::stalls;
 use crate::stats::bump;
 
 /// The request that tells the MDT of what was changed here, for nobody in particular: under the EX
@@ -25,6 +26,10 @@ impl Client {
     /// A file's attributes.
     pub async fn getattr(&self, fid: Fid) -> Result<Stat, FsError> {
         bump(&self.0.stats.getattr);
+        stalls::counted(&self.0.stats.walk_stalls, self.attributes(fid)).await
+    }
+
+    async fn attributes(&self, fid: Fid) -> Result<Stat, FsError> {
         let valid = self.lock().attr_valid(fid);
         match valid {
             true => bump(&self.0.stats.getattr_hit),

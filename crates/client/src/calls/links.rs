@@ -37,7 +37,7 @@ impl Client {
         else {
             return Err(unexpected(&reply));
         };
-        let name_valid = {
+        let named_at = {
             let mut state = self.lock();
             let current = state.take_dir(&dir_now, mark);
             state.take_node(&node, mark);
@@ -47,9 +47,10 @@ impl Client {
                 kind: node.attr.kind,
             };
             state.inode(dir).directory().made(cookie, listed, current);
-            current && state.locks.holds(dir, Bits::NAMES)
+            let name_valid = current && state.locks.holds(dir, Bits::NAMES);
+            name_valid.then(|| state.stamp())
         };
-        self.entry(fid, name_valid).await
+        self.entry(fid, named_at).await
     }
 
     /// Removes a name; of a directory if `directory`, else of anything but one.

@@ -9,9 +9,11 @@ use wire::FileKind;
 use wire::mdt::{DirEntry, Page, Reply, Request};
 
 use crate::cache::directory::Listed;
+use crate::cache::known::END;
 use crate::cache::{DIR_ATTR, Mark, State};
 use crate::client::{Client, Entry, unexpected};
 use crate::handles::{DirHandle, HandleId};
+use crate::stalls;
 use crate::statahead::tree::Step;
 use crate::statahead::{Fetch, Statahead};
 use crate::stats::bump;
@@ -56,7 +58,13 @@ impl Client {
         }
         state.file(fid).readers += 1;
         let statahead = Statahead::new();
-        (state.handles.add_dir(DirHandle { fid, statahead }), keep)
+        let open = DirHandle {
+            fid,
+            statahead,
+            at: 0,
+            fetches_tree: false,
+        };
+        (state.handles.add_dir(open), keep)
     }
 
     /// Closes it; whatever was being fetched ahead for it ends here.
@@ -66,6 +74,7 @@ impl Client {
             return;
         };
         dir.statahead.close();
+        state.series.close(handle);
         let (hits, misses) = dir.statahead.score();
         self.0.stats.hit_total.fetch_add(hits, Ordering::Relaxed);
         self.0.stats.miss_total.fetch_add(misses, Ordering::Relaxed);
@@ -86,6 +95,16 @@ impl Client {
         entries_max: usize,
     ) -> Result<DirPage, FsError> {
         bump(&self.0.stats.readdir);
+        let page = self.next_page(handle, cookie, entries_max);
+        stalls::counted(&self.0.stats.walk_stalls, page).await
+    }
+
+    async fn next_page(
+        &self,
+        handle: HandleId,
+        cookie: u64,
+        entries_max: usize,
+    ) -> Result<DirPage, FsError> {
         let (mut first, mut steps) = (true, 0);
         loop {
             let step = {
@@ -95,12 +114,15 @@ impl Client {
                     if first {
                         bump(&self.0.stats.readdir_hit);
                     }
-                    let taken = match state.handles.dir(handle) {
-                        Some(dir) => dir.statahead.taken(cookie, page.entries.len()),
-                        None => 0,
-                    };
+                    state.locks.used(fid);
+                    if let (Some(open), Some(last)) =
+                        (state.handles.dir(handle), page.entries.last())
+                    {
+                        open.at = last.cookie;
+                    }
+                    self.sizes_listed(&mut state, fid, &page);
                     let stretch = self.step_through(&mut state, fid);
-                    let stretch = stretch.or_else(|| self.step_within(&mut state, fid, taken));
+                    let stretch = stretch.or_else(|| self.step_within(&mut state, fid, &page));
                     let more = self.read_on(&mut state, handle, fid, &page);
                     drop(state);
                     self.start_stretch(stretch);
@@ -196,7 +218,10 @@ impl Client {
         let listed = entries.iter().map(|entry| (entry.cookie, listed(entry)));
         let directory = state.inode(mark.dir).directory();
         directory.extend(from, listed, *end);
-        directory.knows_after(from)
+        directory.note_sizes(entries);
+        let is_known = directory.knows_after(from);
+        state.has_grown(mark.dir);
+        is_known
     }
 
     /// The end of the directory.
@@ -236,10 +261,15 @@ impl Client {
             return None;
         }
         let window = self.0.params.statahead_max() as u32;
-        let directory = state.inode(fid).directory();
-        let (covered, complete) = (directory.covered(), directory.is_complete());
         let last = page.entries.last()?.cookie;
+        let directory = state.inode(fid).directory();
+        let covered = directory.known_until(last);
+        let complete = covered == END;
         let left = directory.after(last).0.take(window as usize + 1).count();
+        directory.restless &= !complete || left > 0;
+        if directory.restless {
+            return None;
+        }
         let dir = state.handles.dir(handle)?;
         let fetch = dir
             .statahead
@@ -270,7 +300,7 @@ impl Client {
     }
 }
 
-fn page_request(dir: Fid, fetch: &Fetch) -> Request {
+pub(crate) fn page_request(dir: Fid, fetch: &Fetch) -> Request {
     Request::ReadDir {
         dir,
         cookie: fetch.cookie,
@@ -308,6 +338,10 @@ fn from_cache(state: &mut State, fid: Fid, cookie: u64, entries_max: usize) -> O
             entry: covered_entry(state, listed.fid, stamp),
         })
         .collect();
+    // What was known to follow was removed since: more may come behind it.
+    if entries.is_empty() && directory.known_until(cookie) != END {
+        return None;
+    }
     // Whether the kernel may keep what it makes of this is decided when the directory is opened.
     let directory = state.inode(fid).directory();
     let epoch = directory.list_epoch;
@@ -320,7 +354,7 @@ fn from_cache(state: &mut State, fid: Fid, cookie: u64, entries_max: usize) -> O
 }
 
 fn covered_entry(state: &State, fid: Fid, stamp: u64) -> Option<Entry> {
-    if !state.attr_valid(fid) {
+    if !state.stat_valid(fid) {
         return None;
     }
     let attr = state.seen(fid)?;

@@ -11,6 +11,7 @@ use crate::cache::inode::Inode;
 use crate::cache::{Mark, State};
 use crate::client::{Client, Entry, Stat, unexpected};
 use crate::io::close::READING;
+use crate::stalls;
 use crate::stats::bump;
 
 /// How often a name is looked up that leads to another file each time.
@@ -19,7 +20,7 @@ const PIN_TRIES: u32 = 16;
 const PIN_AGE: Duration = Duration::from_secs(1);
 
 /// What the cache says of a name.
-enum Cached {
+pub(crate) enum Cached {
     /// It leads there.
     Leads(Fid),
     /// There is no such name.
@@ -32,27 +33,44 @@ impl Client {
     /// What `name` leads to. The kernel is counted to hold one more reference of it.
     pub async fn lookup(&self, dir: Fid, name: &Name) -> Result<Entry, FsError> {
         bump(&self.0.stats.lookup);
-        let cached = cached(&self.lock(), dir, name);
+        stalls::counted(&self.0.stats.walk_stalls, self.resolve(dir, name)).await
+    }
+
+    async fn resolve(&self, dir: Fid, name: &Name) -> Result<Entry, FsError> {
+        let (cached, stamp) = {
+            let state = self.lock();
+            (cached(&state, dir, name), state.stamp())
+        };
         match cached {
             Cached::Leads(fid) => {
                 bump(&self.0.stats.lookup_hit);
                 self.lock().locks.used(dir);
                 self.statahead_hit(dir, name);
-                return self.entry(fid, true).await;
+                return self.entry(fid, Some(stamp)).await;
             }
             Cached::Absent => {
                 bump(&self.0.stats.lookup_hit);
+                self.statahead_absent(dir, name);
                 return Err(FsError::NotFound);
             }
             Cached::Unknown => {}
         }
         let fid = match self.statahead_miss(dir, name).await {
             Some(found) => found?,
-            None => self.ask_name(dir, name).await?,
+            None => {
+                let found = self.ask_name(dir, name).await;
+                self.answered_alone(dir, name, &found);
+                let found = found?;
+                self.statahead_alone(dir, found);
+                found
+            }
         };
-        let name_valid =
-            matches!(cached_name(&self.lock(), dir, name), Some(known) if known == fid);
-        self.entry(fid, name_valid).await
+        let named_at = {
+            let state = self.lock();
+            let leads_there = cached_name(&state, dir, name) == Some(fid);
+            leads_there.then(|| state.stamp())
+        };
+        self.entry(fid, named_at).await
     }
 
     /// The same for a call that was led astray once and cannot be again: the file is kept open for a
@@ -129,6 +147,10 @@ impl Client {
             }
             return Err(FsError::NotFound);
         };
+        if covered {
+            // What covers the children is counted there.
+            state.inode(mark.dir).directory();
+        }
         state.take_node(&node, mark);
         if covered {
             state.inode(mark.dir).directory().learn(name, node.fid);
@@ -145,7 +167,7 @@ impl Client {
         {
             self.ask_attributes(fid).await?;
         }
-        self.entry(fid, false).await
+        self.entry(fid, None).await
     }
 
     /// The directory in which `dir` was seen last, for `..` in listings.
@@ -158,7 +180,7 @@ impl Client {
     pub async fn lookup_parent(&self, dir: Fid) -> Result<Entry, FsError> {
         let known = self.lock().known(dir).map_or(Fid::NONE, Inode::dir);
         if dir == Fid::ROOT {
-            return self.entry(Fid::ROOT, false).await;
+            return self.entry(Fid::ROOT, None).await;
         }
         let fid = match self.0.mdt(Request::LookupParent { dir }).await {
             Ok(Reply::Node(node)) => {
@@ -171,11 +193,12 @@ impl Client {
             Err(FsError::TryAgain) if known != Fid::NONE => known,
             Err(error) => return Err(error),
         };
-        self.entry(fid, false).await
+        self.entry(fid, None).await
     }
 
-    /// The answer about `fid`, with one more reference for the kernel.
-    pub(crate) async fn entry(&self, fid: Fid, name_valid: bool) -> Result<Entry, FsError> {
+    /// The answer about `fid`, with one more reference for the kernel. `named_at`: the stamp when a
+    /// lease was seen to cover the name, which may have gone since.
+    pub(crate) async fn entry(&self, fid: Fid, named_at: Option<u64>) -> Result<Entry, FsError> {
         // Counted first: what nobody refers to may be dropped at any moment.
         self.lock().inode(fid).lookups += 1;
         let stat = match self.stat(fid).await {
@@ -189,42 +212,54 @@ impl Client {
             fid,
             attr: stat.attr,
             attr_valid: stat.valid,
-            name_valid,
-            stamp: stat.stamp,
+            name_valid: named_at.is_some(),
+            stamp: named_at.unwrap_or(stat.stamp).min(stat.stamp),
         })
     }
 
     /// The attributes just told, with the size from whoever knows it.
     pub(crate) async fn stat(&self, fid: Fid) -> Result<Stat, FsError> {
-        let unknown = self
-            .lock()
-            .known(fid)
-            .is_none_or(|inode| inode.attr.is_none());
-        if unknown {
-            self.ask_attributes(fid).await?;
-        }
-        {
-            let state = self.lock();
-            let valid = state.attr_valid(fid);
-            if let Some(attr) = state.seen(fid) {
-                return Ok(Stat {
-                    attr,
-                    valid,
-                    stamp: state.stamp(),
-                });
+        let mut may_wait = true;
+        loop {
+            let unknown = self
+                .lock()
+                .known(fid)
+                .is_none_or(|inode| inode.attr.is_none());
+            if unknown {
+                self.ask_attributes(fid).await?;
             }
-            if let Some(attr) = state.known_lazily(fid).filter(|_| self.is_lazy()) {
-                return Ok(Stat {
-                    attr,
-                    valid: false,
-                    stamp: state.stamp(),
-                });
-            }
+            let on_its_way = {
+                let mut state = self.lock();
+                if let Some(stat) = self.stat_here(&mut state, fid) {
+                    return Ok(stat);
+                }
+                self.size_missed(&mut state, fid).filter(|_| may_wait)
+            };
+            let Some(on_its_way) = on_its_way else {
+                return self.glimpse(fid).await;
+            };
+            on_its_way.await;
+            may_wait = false;
         }
-        self.glimpse(fid).await
     }
 
-    fn is_lazy(&self) -> bool {
+    /// The attributes, where nobody needs to be asked for the size.
+    fn stat_here(&self, state: &mut State, fid: Fid) -> Option<Stat> {
+        let (valid, stamp) = (state.stat_valid(fid), state.stamp());
+        let (attr, valid) = match state.seen(fid) {
+            Some(attr) => {
+                self.size_used(state, fid);
+                (attr, valid)
+            }
+            None => {
+                let lazily = state.known_lazily(fid).filter(|_| self.is_lazy());
+                (lazily?, false)
+            }
+        };
+        Some(Stat { attr, valid, stamp })
+    }
+
+    pub(crate) fn is_lazy(&self) -> bool {
         self.0.params.lazy_size() != 0
     }
 }
@@ -242,7 +277,8 @@ pub(crate) fn cached_name(state: &State, dir: Fid, name: &Name) -> Option<Fid> {
         .map(|named| named.fid)
 }
 
-fn cached(state: &State, dir: Fid, name: &Name) -> Cached {
+/// What the cache says of `name`.
+pub(crate) fn cached(state: &State, dir: Fid, name: &Name) -> Cached {
     if !state.locks.holds(dir, Bits::NAMES) {
         return Cached::Unknown;
     }

@@ -14,8 +14,8 @@ use crate::stats::bump;
 impl Client {
     /// Makes a file of any kind, not opened.
     pub async fn make(&self, place: Place, new: NewNode) -> Result<Entry, FsError> {
-        let (fid, name_valid) = self.create_node(&place, new, None).await?;
-        self.entry(fid, name_valid).await
+        let (fid, named_at) = self.create_node(&place, new, None).await?;
+        self.entry(fid, named_at).await
     }
 
     /// Makes a regular file and opens it.
@@ -32,7 +32,7 @@ impl Client {
             rdev: 0,
             target: Vec::new(),
         };
-        let (fid, name_valid) = self.create_node(&place, new, Some(access)).await?;
+        let (fid, named_at) = self.create_node(&place, new, Some(access)).await?;
         let handle = {
             let mut state = self.lock();
             let file = state.file(fid);
@@ -51,7 +51,7 @@ impl Client {
                 told,
             })
         };
-        Ok((self.entry(fid, name_valid).await?, handle))
+        Ok((self.entry(fid, named_at).await?, handle))
     }
 
     async fn create_node(
@@ -59,7 +59,7 @@ impl Client {
         place: &Place,
         new: NewNode,
         open: Option<Access>,
-    ) -> Result<(Fid, bool), FsError> {
+    ) -> Result<(Fid, Option<u64>), FsError> {
         bump(&self.0.stats.create);
         let Place { dir, name, caller } = place.clone();
         let fid = self.0.mint().await?;
@@ -122,6 +122,6 @@ impl Client {
         let listed = Listed { name, fid, kind };
         state.inode(dir).directory().made(cookie, listed, current);
         let name_valid = current && state.locks.holds(dir, dlm::Bits::NAMES);
-        Ok((fid, name_valid))
+        Ok((fid, name_valid.then(|| state.stamp())))
     }
 }

@@ -2,8 +2,8 @@
 
 pub(crate) mod attributes;
 mod links;
-mod listing;
-mod lookup;
+pub(crate) mod listing;
+pub(crate) mod lookup;
 mod make;
 pub(crate) mod open;
 mod space;

@@ -93,11 +93,7 @@ impl Client {
     fn take_sizes_to_learn(&self) -> Vec<Wished> {
         let mut state = self.lock();
         let batch_max = self.0.params.batch_max() as usize;
-        let unknown = |fid: &Fid| {
-            let file = state.known(*fid).and_then(|inode| inode.file.as_deref());
-            file.is_some_and(|f| is_ready(f) && !f.size_asked && !has_pages(f))
-                && state.size_to_tell(*fid, true).is_none()
-        };
+        let unknown = |fid: &Fid| is_due(&state, *fid) && !knows_what_to_tell(&state, *fid);
         let fids: Vec<Fid> = state.closing.iter().copied().filter(unknown).collect();
         let fids = &fids[..fids.len().min(batch_max)];
         for fid in fids {
@@ -108,11 +104,8 @@ impl Client {
 
     fn take_closing(&self, batch_max: usize) -> Vec<Closing> {
         let mut state = self.lock();
-        let is_due = |fid: &Fid| {
-            let file = state.known(*fid).and_then(|inode| inode.file.as_deref());
-            file.is_some_and(|f| is_ready(f) && !has_pages(f))
-        };
-        let due = state.closing.iter().copied().filter(is_due);
+        let due = |fid: &Fid| is_due(&state, *fid) && knows_what_to_tell(&state, *fid);
+        let due = state.closing.iter().copied().filter(due);
         let ready: Vec<Fid> = due.take(batch_max).collect();
         ready
             .into_iter()
@@ -284,6 +277,18 @@ impl Client {
             false => self.tell_old_changes(fid, changed).await,
         }
     }
+}
+
+/// It can be closed.
+fn is_due(state: &State, fid: Fid) -> bool {
+    let file = state.known(fid).and_then(|inode| inode.file.as_deref());
+    file.is_some_and(|file| is_ready(file) && !has_pages(file))
+}
+
+/// Its size is known here, or was asked for in vain.
+fn knows_what_to_tell(state: &State, fid: Fid) -> bool {
+    let file = state.known(fid).and_then(|inode| inode.file.as_deref());
+    file.is_some_and(|file| file.size_asked) || state.size_to_tell(fid, true).is_some()
 }
 
 /// No writer, nothing unsent, nothing at the OST that a power cut would take.

@@ -9,6 +9,7 @@ use crate::io::asking::Asking;
 use crate::io::failures::Failures;
 use crate::io::pages::PageCache;
 use crate::statahead::files::Ahead;
+use crate::statahead::sizes::Sized;
 
 /// The one write-open of this client at the MDT, shared by all local handles.
 #[derive(Debug, Clone, Copy)]
@@ -85,6 +86,9 @@ pub(crate) struct FileState {
     pub failures: Failures,
     /// What was fetched of it ahead of its reader.
     pub ahead: Ahead,
+    /// Whether its size was asked for ahead of who wants it: then the kernel may have been told it
+    /// under an extent lock.
+    pub sized: Sized,
     /// Who waits for any of the above to change.
     pub waiters: WaitList,
 }

@@ -10,6 +10,7 @@ use crate::client::Client;
 use crate::io::file::{FileState, Revoking};
 use crate::kernel::Forget;
 use crate::locks::Holder;
+use crate::statahead::sizes::Sized;
 
 impl Client {
     /// An extent lock is wanted back.
@@ -56,7 +57,8 @@ impl Client {
                 let mut state = self.lock();
                 let file = state.file(fid);
                 file.refilled = false;
-                file.kernel_pages || file.writers > 0 || file.readers > 0
+                let told = file.kernel_pages || file.sized != Sized::No;
+                told || file.writers > 0 || file.readers > 0
             };
             if had {
                 self.0.forget(Forget::Pages { fid, range }).await;

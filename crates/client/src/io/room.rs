@@ -49,7 +49,7 @@ impl Client {
     fn free_memory(&self) -> bool {
         let max = self.0.params.cache_bytes_max();
         let mut state = self.lock();
-        state.shrink(max - max / 8, usize::MAX);
+        state.shrink_bytes(max - max / 8);
         state.cached_bytes <= max
     }
 }

@@ -8,7 +8,9 @@ use rpc::Urgency;
 use wire::mdt::{Reply, Request};
 
 use super::series::Guess;
+use crate::cache::inode::Covered;
 use crate::cache::{Mark, State};
+use crate::calls::lookup::{Cached, cached};
 use crate::client::Client;
 use crate::executor::{Oneshot, spawn};
 use crate::handles::HandleId;
@@ -34,14 +36,25 @@ impl Client {
     pub(crate) fn statahead_hit(&self, dir: Fid, name: &Name) {
         let window_max = self.0.params.statahead_max() as u32;
         let mut state = self.lock();
-        let Some(handle) = state.handles.dir_open_on(dir) else {
-            return self.series_hit(&mut state, dir, name);
+        let Some(handle) = walk_of(&state, dir, name) else {
+            let stretch = self.sorted_hit(&mut state, dir);
+            self.series_hit(&mut state, dir, name);
+            drop(state);
+            return self.start_stretch(stretch);
         };
         let Some(cookie) = cookie_of(&state, dir, name) else {
             return;
         };
         if let Some(open) = state.handles.dir(handle) {
             open.statahead.hit(cookie, window_max);
+        }
+    }
+
+    /// A name is known not to exist: a hint of a program that names it goes on.
+    pub(crate) fn statahead_absent(&self, dir: Fid, name: &Name) {
+        let mut state = self.lock();
+        if state.series.is_advised(dir, name) {
+            self.series_hit(&mut state, dir, name);
         }
     }
 
@@ -54,7 +67,14 @@ impl Client {
         if foresight.hit {
             bump(&self.0.stats.hit_total);
         }
-        if let Some(guess) = foresight.guess {
+        if foresight.hit && foresight.is_advised {
+            bump(&self.0.stats.statahead_advise_hit);
+        }
+        self.start_guess(state, dir, foresight.guess);
+    }
+
+    pub(crate) fn start_guess(&self, state: &mut State, dir: Fid, guess: Option<Guess>) {
+        if let Some(guess) = guess {
             let (client, mark) = (self.clone(), state.mark(dir));
             spawn(async move { drop(client.run_guess(guess, mark).await) });
         }
@@ -66,10 +86,26 @@ impl Client {
         dir: Fid,
         name: &Name,
     ) -> Option<Result<Fid, FsError>> {
-        let walk = self.lock().handles.dir_open_on(dir);
+        let walk = walk_of(&self.lock(), dir, name);
         match walk {
             Some(walk) => self.walk_miss(walk, dir, name).await,
-            None => self.series_miss(dir, name).await,
+            None => match self.list_instead(dir, name).await {
+                Some(found) => Some(found),
+                None => self.series_miss(dir, name).await,
+            },
+        }
+    }
+
+    /// A name that leads to `fid` was asked for alone.
+    pub(crate) fn statahead_alone(&self, dir: Fid, fid: Fid) {
+        let mut state = self.lock();
+        if !is_refused(&state, fid) {
+            return;
+        }
+        if let Some(handle) = state.handles.dir_open_on(dir)
+            && let Some(open) = state.handles.dir(handle)
+        {
+            open.statahead.refused();
         }
     }
 
@@ -90,16 +126,20 @@ impl Client {
         match ahead {
             Ahead::Wait(wait) => {
                 wait.await;
-                let found = self.found_in_cache(dir, name)?;
+                let found = match cached(&self.lock(), dir, name) {
+                    Cached::Leads(fid) => Ok(fid),
+                    Cached::Absent => Err(FsError::NotFound),
+                    Cached::Unknown => return None,
+                };
                 self.series_hit(&mut self.lock(), dir, name);
-                Some(Ok(found))
+                Some(found)
             }
             Ahead::Ask(guess, mark) => self.run_guess(guess, mark).await.into_iter().next(),
         }
     }
 
     /// Names fetched ahead of who asks for numbered ones: at first and at most.
-    fn series_window(&self) -> (u32, u32) {
+    pub(crate) fn series_window(&self) -> (u32, u32) {
         let params = &self.0.params;
         let max = params.statahead_fname_max().min(params.statahead_max());
         let max = match params.batch_max() {
@@ -109,17 +149,35 @@ impl Client {
         (params.statahead_min() as u32, max as u32)
     }
 
-    /// What each name of the guess leads to.
+    /// What each name of the guess that is not at hand leads to.
     async fn run_guess(&self, guess: Guess, mark: Mark) -> Vec<Result<Fid, FsError>> {
         if guess.is_first {
             bump(&self.0.stats.statahead_fname_total);
         }
-        let found = self.ask_names(mark, &guess.names).await;
-        let exist = found.iter().filter(|found| found.is_ok()).count();
-        if self.lock().series.came(&guess, exist) {
+        let unknown = self.not_at_hand(mark.dir, &guess.names, guess.is_needed);
+        let found = match unknown.is_empty() {
+            true => Vec::new(),
+            false => self.ask_names(mark, &unknown).await,
+        };
+        let mut state = self.lock();
+        // What others write to has to be asked for anew each time.
+        let kept = found.iter().flatten().filter(|fid| state.attr_valid(**fid));
+        let at_hand = guess.names.len() - unknown.len();
+        let useful = at_hand + kept.count();
+        if state.series.came(&guess, useful) {
             bump(&self.0.stats.statahead_wrong);
         }
+        drop(state);
         found
+    }
+
+    /// Those of the names that nothing is known of; the first in any case if that is `needed`.
+    pub(crate) fn not_at_hand(&self, dir: Fid, names: &[Name], needed: bool) -> Vec<Name> {
+        let state = self.lock();
+        let unknown = |name: &Name| matches!(cached(&state, dir, name), Cached::Unknown);
+        let (first, others) = names.split_at(usize::from(needed));
+        let others = others.iter().filter(|name| unknown(name));
+        first.iter().chain(others).cloned().collect()
     }
 
     fn found_in_cache(&self, dir: Fid, name: &Name) -> Option<Fid> {
@@ -161,7 +219,7 @@ impl Client {
         let directory = state.known(dir)?.directory.as_ref()?;
         let ahead = directory.after(cookie.saturating_sub(1)).0;
         let names: Vec<Name> = ahead
-            .filter(|(_, entry)| !state.attr_valid(entry.fid))
+            .filter(|(_, entry)| entry.name == *name || is_worth_asking(&state, entry.fid))
             .map(|(_, entry)| entry.name.clone())
             .take(window.min(batch_max))
             .collect();
@@ -196,7 +254,7 @@ impl Client {
     }
 
     /// What each of the names leads to, asked in one message.
-    async fn ask_names(&self, mark: Mark, names: &[Name]) -> Vec<Result<Fid, FsError>> {
+    pub(crate) async fn ask_names(&self, mark: Mark, names: &[Name]) -> Vec<Result<Fid, FsError>> {
         let shared = &self.0;
         bump(&shared.stats.statahead_batches);
         let counter = &shared.stats.statahead_entries;
@@ -217,6 +275,25 @@ impl Client {
             Ok(replies) => names.iter().zip(replies).map(take).collect(),
             Err(error) => vec![Err(error); names.len()],
         }
+    }
+}
+
+/// It is not at hand, and may be kept when it comes.
+fn is_worth_asking(state: &State, fid: Fid) -> bool {
+    !is_refused(state, fid) && !state.attr_valid(fid)
+}
+
+/// Others write to the file: it has to be asked for when it is wanted, each time.
+fn is_refused(state: &State, fid: Fid) -> bool {
+    let inode = state.known(fid);
+    inode.is_some_and(|inode| inode.covered == Covered::Refused)
+}
+
+/// The walk that a question about `name` belongs to.
+fn walk_of(state: &State, dir: Fid, name: &Name) -> Option<HandleId> {
+    match state.series.is_advised(dir, name) {
+        true => None,
+        false => state.handles.dir_open_on(dir),
     }
 }
 

@@ -1,9 +1,11 @@
-//! Statahead over bytes: small files that are read in the order of their directories' lists come
-//! before they are asked for, many in one request (ADR 8).
+//! Statahead over bytes: small files that are read in an order of their directories come before they
+//! are asked for, many in one request (ADR 8).
 //!
-//! A stream begins at the second file in order. What is ahead of its reader is bounded in bytes and
-//! doubles while it is read; where the reader turns elsewhere before it has read most of what came,
-//! three times in a row, it ends.
+//! A stream begins at the second file in order, and follows the order by which that comes soonest
+//! after the first. What is ahead of its reader is bounded in bytes and doubles while it is read.
+//! Where the reader turns elsewhere, the stream takes on the order that this shows: the key by which
+//! the file is the next one, and subdirectories after the files where one was passed over. Where a
+//! turn shows no other order and most of what came had not been read, three times in a row, it ends.
 //!
 //! Pure: told of what is read and what came, says how much to ask for.
 
@@ -12,6 +14,7 @@ use std::time::Duration;
 
 use base::{Fid, Tick};
 
+use super::order::{Cursor, Descent, Gaps, Key, Order};
 use super::report::{Pattern, WalkReport};
 
 /// Streams remembered. Beyond: the one that was begun first is forgotten.
@@ -22,6 +25,10 @@ const RECENT_MAX: usize = 16;
 const AHEAD_BYTES_FIRST: u64 = 256 << 10;
 /// Turns in a row after which most of what came had not been read, before a stream ends for good.
 const WRONG_MAX: u8 = 3;
+/// Turns in a row that show another order, before they count as others do.
+const ORDERS_MAX: u8 = 4;
+/// Files in a row that were in no order, before a large directory is not looked through for one.
+const ASTRAY_MAX: u32 = 16;
 /// After so long without its reader a stream is forgotten.
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -55,7 +62,24 @@ pub(crate) struct Spot {
 pub(crate) struct Files {
     last: u64,
     streams: VecDeque<Stream>,
-    recent: VecDeque<Spot>,
+    recent: VecDeque<Recent>,
+}
+
+/// The file of a directory that was read last, of those that were not at hand.
+#[derive(Debug, Clone, Copy)]
+struct Recent {
+    spot: Spot,
+    /// How many in a row were in no order.
+    astray: u32,
+}
+
+/// What is to be asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub bytes: u64,
+    /// From here on: directories below each other, outermost first. To be given back.
+    pub at: Vec<Cursor>,
+    pub order: Order,
 }
 
 #[derive(Debug)]
@@ -64,7 +88,10 @@ struct Stream {
     /// The outermost directory where it was begun.
     root: Fid,
     /// Up to where files were asked for: directories below each other, outermost first.
-    at: Vec<Spot>,
+    at: Vec<Cursor>,
+    order: Order,
+    /// Turns in a row that showed another order.
+    orders: u8,
     bytes_max: u64,
     /// Bytes asked for and not read.
     ahead: u64,
@@ -88,46 +115,66 @@ struct Total {
 }
 
 impl Files {
-    /// The file of `dir` that was read last.
+    /// The file of `dir` that was read last, of those that were not at hand.
     pub fn recent(&self, dir: Fid) -> Option<Spot> {
-        self.recent.iter().find(|spot| spot.dir == dir).copied()
+        self.recent_in(dir).map(|recent| recent.spot)
     }
 
-    /// The file at `spot` is read.
-    pub fn note(&mut self, spot: Spot) {
-        self.recent.retain(|known| known.dir != spot.dir);
+    /// A large directory is still worth being looked through for an order.
+    pub fn may_be_in_order(&self, dir: Fid) -> bool {
+        let recent = self.recent_in(dir);
+        recent.is_none_or(|recent| recent.astray < ASTRAY_MAX)
+    }
+
+    fn recent_in(&self, dir: Fid) -> Option<&Recent> {
+        self.recent.iter().find(|recent| recent.spot.dir == dir)
+    }
+
+    /// The file at `spot` is read, and was not at hand.
+    pub fn note(&mut self, spot: Spot, in_order: bool) {
+        let before = self.recent_in(spot.dir).map_or(0, |recent| recent.astray);
+        let astray = match in_order {
+            true => 0,
+            false => before.saturating_add(1),
+        };
+        self.recent.retain(|known| known.spot.dir != spot.dir);
         if self.recent.len() >= RECENT_MAX {
             self.recent.pop_front();
         }
-        self.recent.push_back(spot);
+        self.recent.push_back(Recent { spot, astray });
     }
 
-    /// A file was read soon after the one before it in the list, and was not at hand; `at` is where
-    /// it is. The stream that begins there.
-    pub fn turn(&mut self, at: Vec<Spot>, now: Tick) -> Option<StreamId> {
+    /// The stream that could go no further because a directory at or above `path` was not known.
+    pub fn waits_within(&self, path: &[Spot]) -> Option<StreamId> {
+        let waits = |stream: &&Stream| match stream.at.last() {
+            Some(next) => next.cookie == 0 && path.iter().any(|spot| spot.dir == next.dir),
+            None => false,
+        };
+        Some(self.streams.iter().rfind(waits)?.id)
+    }
+
+    /// A file was read soon after the one before it in its directory, as `gaps` tell, and was not at
+    /// hand; `path` is where it is. The stream that begins there.
+    pub fn turn(&mut self, path: &[Spot], gaps: &Gaps, now: Tick) -> Option<StreamId> {
         self.streams.retain(|stream| now.since(stream.seen) < IDLE);
-        let here = at.last()?.dir;
-        let has = |stream: &&mut Stream| stream.at.iter().any(|spot| spot.dir == here);
-        if let Some(stream) = self.streams.iter_mut().find(has) {
-            if stream.wrong >= WRONG_MAX {
-                stream.seen = now;
-                return None;
-            }
-            stream.wrong = match 2 * stream.read >= stream.asked {
-                true => 0,
-                false => stream.wrong + 1,
-            };
-            stream.begin(at, now);
-            return (stream.wrong < WRONG_MAX).then_some(stream.id);
+        if let Some(stream) = self.streams.iter_mut().find(|one| one.is_about(path)) {
+            return stream.turn(path, gaps, now);
         }
+        let root = path.first()?.dir;
+        let of_same = |one: &&Stream| path.iter().any(|spot| spot.dir == one.root);
+        let nearby = self.streams.iter().rfind(of_same);
+        let mut order = nearby.map_or_else(Order::default, |stream| stream.order);
+        order.key = gaps.key(order.key)?;
         self.last += 1;
         if self.streams.len() >= STREAMS_MAX {
             self.streams.pop_front();
         }
         let mut stream = Stream {
             id: StreamId(self.last),
-            root: at.first()?.dir,
+            root,
             at: Vec::new(),
+            order,
+            orders: 0,
             bytes_max: 0,
             ahead: 0,
             asked: 0,
@@ -136,7 +183,7 @@ impl Files {
             seen: now,
             total: Total::default(),
         };
-        stream.begin(at, now);
+        stream.begin(path, now);
         self.streams.push_back(stream);
         Some(StreamId(self.last))
     }
@@ -152,8 +199,8 @@ impl Files {
         }
     }
 
-    /// How many bytes to ask for, and from where on; only where less than half of what may be is ahead.
-    pub fn room(&mut self, id: StreamId, ahead_max: u64) -> Option<(u64, Vec<Spot>)> {
+    /// What to ask for; only where less than half of what may be is ahead. Tell [`Files::asked`].
+    pub fn room(&mut self, id: StreamId, ahead_max: u64) -> Option<Room> {
         let stream = self.stream(id)?;
         let bytes_max = stream.bytes_max.min(ahead_max);
         if stream.ahead * 2 > bytes_max || stream.wrong >= WRONG_MAX || stream.at.is_empty() {
@@ -163,11 +210,15 @@ impl Files {
             stream.bytes_max = (bytes_max * 2).min(ahead_max);
         }
         let room = stream.bytes_max.min(ahead_max).saturating_sub(stream.ahead);
-        (room > 0).then(|| (room, stream.at.clone()))
+        (room > 0).then(|| Room {
+            bytes: room,
+            at: std::mem::take(&mut stream.at),
+            order: stream.order,
+        })
     }
 
     /// So much was asked for, up to there.
-    pub fn asked(&mut self, id: StreamId, files: u32, bytes: u64, at: Vec<Spot>) {
+    pub fn asked(&mut self, id: StreamId, files: u32, bytes: u64, at: Vec<Cursor>) {
         if let Some(stream) = self.stream(id) {
             stream.asked += files;
             stream.total.asks += 1;
@@ -198,8 +249,58 @@ impl Files {
 }
 
 impl Stream {
-    fn begin(&mut self, at: Vec<Spot>, now: Tick) {
-        self.at = at;
+    /// It is in the directory of the file at `path`, or below it, or reads that above it.
+    fn is_about(&self, path: &[Spot]) -> bool {
+        let (here, parent) = innermost(path);
+        let (is_in, reads) = (self.passes(here), self.reads(parent));
+        here.is_some() && (is_in || (parent.is_some() && reads))
+    }
+
+    fn passes(&self, dir: Option<Fid>) -> bool {
+        self.at.iter().any(|cursor| Some(cursor.dir) == dir)
+    }
+
+    fn reads(&self, dir: Option<Fid>) -> bool {
+        self.at.last().map(|cursor| cursor.dir) == dir
+    }
+
+    fn turn(&mut self, path: &[Spot], gaps: &Gaps, now: Tick) -> Option<StreamId> {
+        if self.wrong >= WRONG_MAX {
+            self.seen = now;
+            return None;
+        }
+        let order = self.order_shown(path, gaps);
+        let is_other = order != self.order && self.orders < ORDERS_MAX;
+        match (2 * self.read >= self.asked, is_other) {
+            (true, _) => (self.wrong, self.orders) = (0, 0),
+            (false, true) => self.orders += 1,
+            (false, false) => self.wrong += 1,
+        }
+        self.order = order;
+        self.begin(path, now);
+        (self.wrong < WRONG_MAX).then_some(self.id)
+    }
+
+    /// The order that its reader follows, who is at `path` and not where the stream is.
+    fn order_shown(&self, path: &[Spot], gaps: &Gaps) -> Order {
+        let (here, parent) = innermost(path);
+        let key = gaps.key(self.order.key).unwrap_or(self.order.key);
+        let descent = match key == self.order.key {
+            // By another key the subdirectories are others, too.
+            false => self.order.descent,
+            true if self.reads(here) => self.order.descent,
+            // The reader has passed over a subdirectory in which the stream is.
+            true if self.passes(here) => Descent::AfterFiles,
+            // The reader has gone below before all files were read.
+            true if self.reads(parent) => Descent::InPlace,
+            true => self.order.descent,
+        };
+        Order { key, descent }
+    }
+
+    fn begin(&mut self, path: &[Spot], now: Tick) {
+        let cursor = |spot: &Spot| Cursor::new(spot.dir, spot.cookie);
+        self.at = path.iter().map(cursor).collect();
         self.bytes_max = AHEAD_BYTES_FIRST >> self.wrong;
         (self.ahead, self.asked, self.read) = (0, 0, 0);
         self.seen = now;
@@ -209,7 +310,11 @@ impl Stream {
     fn report(&self) -> WalkReport {
         let total = &self.total;
         WalkReport {
-            pattern: Pattern::Files,
+            pattern: match self.order.key {
+                Key::Cookie => Pattern::Files,
+                Key::Name => Pattern::FilesName,
+                Key::Inode => Pattern::FilesInode,
+            },
             dir: self.root,
             requests: total.asks,
             fetched: total.files,
@@ -223,64 +328,12 @@ impl Stream {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const DIR: Fid = Fid(7 << 24 | 1);
-    const NOW: Tick = Tick(0);
-    const PLENTY: u64 = 16 << 20;
-
-    fn spot(cookie: u64) -> Spot {
-        Spot { dir: DIR, cookie }
-    }
-
-    #[test]
-    fn what_is_ahead_doubles_while_it_is_read_up_to_the_bound() {
-        let mut files = Files::default();
-        let stream = files.turn(vec![spot(10)], NOW).expect("begun");
-        let mut sizes = Vec::new();
-        for n in 0..9 {
-            let (room, at) = files.room(stream, PLENTY).expect("room");
-            sizes.push(room);
-            files.asked(stream, 4, room, at);
-            assert_eq!(files.room(stream, PLENTY), None, "enough is ahead");
-            (0..4).for_each(|_| files.read(stream, room / 4, NOW));
-            assert_eq!(files.recent(DIR), (n > 0).then(|| spot(n)));
-            files.note(spot(n + 1));
-        }
-        assert_eq!(sizes[..3], [256 << 10, 512 << 10, 1 << 20]);
-        assert_eq!(sizes[8], PLENTY);
-    }
-
-    #[test]
-    fn who_turns_without_reading_what_came_gets_less_and_then_nothing() {
-        let mut files = Files::default();
-        let mut sizes = Vec::new();
-        for n in 0..9 {
-            let Some(stream) = files.turn(vec![spot(n)], NOW) else {
-                continue;
-            };
-            let (room, at) = files.room(stream, PLENTY).expect("room");
-            sizes.push(room);
-            files.asked(stream, 10, room, at);
-        }
-        assert_eq!(sizes, [256 << 10, 128 << 10, 64 << 10]);
-    }
-
-    #[test]
-    fn what_is_refused_is_not_waited_for_and_a_reader_that_is_gone_is_forgotten() {
-        let mut files = Files::default();
-        let stream = files.turn(vec![spot(1)], NOW).expect("begun");
-        files.asked(stream, 1, PLENTY, vec![spot(2)]);
-        assert_eq!(files.room(stream, PLENTY), None);
-        files.refused(stream, PLENTY);
-        assert!(files.room(stream, PLENTY).is_some());
-        let other = Spot {
-            dir: Fid(8 << 24),
-            cookie: 1,
-        };
-        files.turn(vec![other], NOW.after(IDLE));
-        assert_eq!(files.room(stream, PLENTY), None);
-    }
+/// The directory of the file at `path`, and the one above that.
+fn innermost(path: &[Spot]) -> (Option<Fid>, Option<Fid>) {
+    let mut dirs = path.iter().rev().map(|spot| spot.dir);
+    (dirs.next(), dirs.next())
 }
+
+#[cfg(test)]
+#[path = "files_tests.rs"]
+mod tests;

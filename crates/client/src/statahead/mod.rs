@@ -5,16 +5,26 @@
 //! at hand, has those of the next names fetched in one batch, in a window that doubles on hits and
 //! halves on misses, and that stops for good when guesses keep being wrong.
 //!
-//! Trees of directories are [`tree`]'s affair, the bytes of small files that of [`files`].
+//! Trees of directories are [`tree`]'s affair, the bytes of small files that of [`files`], sizes that
+//! only OSTs know that of [`sizes`], names asked for without a listing that of [`series`] and
+//! [`sorted`]; what programs say they will need, [`advice`]'s.
 //!
 //! Pure: one state per open directory, ended with it. What is fetched goes to the one cache, and
 //! is used only as long as a lock covers it there.
 
+pub(crate) mod advice;
 mod batch;
+mod by_name;
 pub(crate) mod files;
+mod gait;
+mod names;
+pub(crate) mod order;
 pub(crate) mod reading;
 pub(crate) mod report;
 pub(crate) mod series;
+pub(crate) mod sizes;
+mod sizing;
+pub(crate) mod sorted;
 pub(crate) mod tree;
 pub(crate) mod walking;
 
@@ -67,8 +77,6 @@ pub(crate) struct Statahead {
     /// In all: pages and batches, and entries in them.
     requests: u64,
     fetched: u64,
-    /// Entries read in a row from the start.
-    taken: u64,
 }
 
 impl std::fmt::Debug for Statahead {
@@ -139,13 +147,6 @@ impl Statahead {
         Some(self.page_wanted(covered, window, 0))
     }
 
-    /// The reader took `count` entries after `cookie`: how many since it began.
-    pub fn taken(&mut self, cookie: u64, count: usize) -> u64 {
-        let before = if cookie == 0 { 0 } else { self.taken };
-        self.taken = before + count as u64;
-        self.taken
-    }
-
     /// A page came, or will not come.
     pub fn page_came(&mut self, fetch: &Fetch) {
         if self.fetching == Some(fetch.cookie) {
@@ -207,6 +208,12 @@ impl Statahead {
         self.run = if in_order { self.run + 1 } else { 0 };
         self.last = cookie;
         in_order
+    }
+
+    /// What was asked for alone cannot be kept. Those after it are not asked for with it before one
+    /// of them was kept: who lists what others write to pays for one question each.
+    pub fn refused(&mut self) {
+        self.run = 0;
     }
 
     /// These names are being fetched.
@@ -325,6 +332,17 @@ mod tests {
             }
         }
         assert_eq!((batches, walk.is_wrong()), (3, true));
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_asked_for_alone_until_something_can() {
+        let mut walk = Statahead::new();
+        for n in 1..100 {
+            assert_eq!(walk.miss(n, 8, 64), 0);
+            walk.refused();
+        }
+        assert_eq!(walk.miss(100, 8, 64), 0);
+        assert!(walk.miss(101, 8, 64) > 0);
     }
 
     #[test]

@@ -9,7 +9,8 @@ use rpc::Urgency;
 use wire::frame::Bulk;
 use wire::{FileKind, SizeState, ost};
 
-use super::files::{Ahead, Spot, StreamId};
+use super::files::{Ahead, Room, Spot, StreamId};
+use super::order::{Cursor, Gaps, Order, SORT_MAX};
 use super::walking::{is_listed, place};
 use crate::cache::State;
 use crate::client::Client;
@@ -24,10 +25,10 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Bytes and files of one request.
 const BATCH_BYTES_MAX: u64 = 1 << 20;
 const BATCH_FILES_MAX: usize = 256;
-/// How far behind the file read last one may be in the list and still be read in order: those
-/// between are directories, or large, or cached.
+/// Entries after the file read last among which the next one is looked for first.
 const NEAR: usize = 16;
-/// Entries of a list that is searched for a file.
+/// Entries of a list that is looked through for a file and for the order it is in; up to
+/// [`SORT_MAX`], as long as files are in one.
 const SEARCH_MAX: u64 = 4096;
 /// Entries looked at in one go for files to ask for.
 const LOOK_MAX: usize = 4096;
@@ -37,7 +38,7 @@ pub(crate) type Wished = (TargetIndex, Vec<Wanted>);
 
 /// A file that is asked for.
 pub(crate) struct Wanted {
-    fid: Fid,
+    pub fid: Fid,
     size: u64,
     asked: Generation,
     /// The last write of ours that was answered before.
@@ -58,19 +59,24 @@ impl Client {
         let Some(size) = small_size(state, fid).filter(|_| ahead_max > 0) else {
             return false;
         };
-        let Some((at, in_order)) = spot_of(state, fid) else {
+        let Some(path) = spot_of(state, fid).and_then(|spot| path_to(state, spot)) else {
             return false;
         };
-        state.files.note(at);
-        if !in_order || state.file(fid).writers > 0 {
+        if state.file(fid).writers > 0 {
             return false;
         }
-        let now = state.locks.now;
-        let Some(stream) = path_to(state, at).and_then(|path| state.files.turn(path, now)) else {
-            return false;
+        let comes = |state: &mut State, stream: Option<StreamId>| {
+            let Some(stream) = stream else {
+                return false;
+            };
+            self.ask_ahead(state, stream, Some((fid, size)));
+            state.file(fid).ahead == Ahead::Coming
         };
-        self.ask_ahead(state, stream, Some((fid, size)));
-        state.file(fid).ahead == Ahead::Coming
+        let waiting = state.files.waits_within(&path);
+        comes(state, waiting) || {
+            let stream = turn(state, &path);
+            comes(state, stream)
+        }
     }
 
     /// The bytes of `fid` are read, and are at hand.
@@ -94,13 +100,18 @@ impl Client {
         }
     }
 
-    /// Asks for what there is room for, `first` before all, where there is any.
-    fn ask_ahead(&self, state: &mut State, stream: StreamId, first: Option<(Fid, u64)>) {
-        let Some((room, mut at)) = state.files.room(stream, self.bytes_ahead_max()) else {
+    /// Asks for what there is room for, with what is `needed`, where there is any.
+    fn ask_ahead(&self, state: &mut State, stream: StreamId, needed: Option<(Fid, u64)>) {
+        let Some(room) = state.files.room(stream, self.bytes_ahead_max()) else {
             return;
         };
-        let mut files: Vec<(Fid, u64)> = first.into_iter().collect();
-        files.extend(next_files(state, &mut at, room));
+        let Room {
+            bytes,
+            mut at,
+            order,
+        } = room;
+        let mut files: Vec<(Fid, u64)> = needed.into_iter().collect();
+        files.extend(next_files(state, &mut at, order, bytes));
         let bytes = files.iter().map(|(_, size)| size).sum();
         state.files.asked(stream, files.len() as u32, bytes, at);
         let counter = &self.0.stats.statahead_files_total;
@@ -253,8 +264,8 @@ fn target_of(state: &State, fid: Fid) -> Option<TargetIndex> {
     attr.layout.stripes.first().copied()
 }
 
-/// Where a file is in its directory's list, and whether it comes soon after the one read last.
-fn spot_of(state: &State, fid: Fid) -> Option<(Spot, bool)> {
+/// Where a file is in its directory's list.
+fn spot_of(state: &State, fid: Fid) -> Option<Spot> {
     let dir = state.known(fid)?.dir();
     if !is_listed(state, dir) {
         return None;
@@ -265,15 +276,49 @@ fn spot_of(state: &State, fid: Fid) -> Option<(Spot, bool)> {
         let (cookie, _) = entries.find(|(_, entry)| entry.fid == fid)?;
         Some(Spot { dir, cookie })
     };
-    if let Some(recent) = state.files.recent(dir)
-        && let Some(spot) = find(recent.cookie, NEAR)
-    {
-        return Some((spot, true));
-    }
-    match directory.listed() <= SEARCH_MAX {
-        true => find(0, SEARCH_MAX as usize).map(|spot| (spot, false)),
-        false => None,
-    }
+    let recent = state.files.recent(dir);
+    let near = recent.and_then(|recent| find(recent.cookie, NEAR));
+    let throughout = || {
+        is_looked_through(state, dir)
+            .then(|| find(0, usize::MAX))
+            .flatten()
+    };
+    near.or_else(throughout)
+}
+
+/// The directory is looked through for a file, and for the order it is in.
+fn is_looked_through(state: &State, dir: Fid) -> bool {
+    let known = state.known(dir).and_then(|inode| inode.directory.as_ref());
+    let entries = known.map_or(u64::MAX, |directory| directory.listed());
+    entries <= SEARCH_MAX || (entries <= SORT_MAX && state.files.may_be_in_order(dir))
+}
+
+/// The file at `path` is read, and was not at hand: the stream that begins there, if it is in order.
+fn turn(state: &mut State, path: &[Spot]) -> Option<StreamId> {
+    let here = *path.last()?;
+    let gaps = match state.files.recent(here.dir) {
+        Some(recent) => gaps_after(state, recent, here)?,
+        None => Gaps::default(),
+    };
+    let in_order = gaps != Gaps::default();
+    state.files.note(here, in_order);
+    let now = state.locks.now;
+    in_order.then(|| state.files.turn(path, &gaps, now))?
+}
+
+fn gaps_after(state: &State, recent: Spot, here: Spot) -> Option<Gaps> {
+    let directory = state.known(here.dir)?.directory.as_ref()?;
+    let thoroughly = is_looked_through(state, here.dir);
+    let between = (recent.cookie, here.cookie);
+    let gaps = Gaps::between(directory, between, thoroughly, |fid| {
+        is_untouched(state, fid)
+    });
+    Some(gaps)
+}
+
+/// Nobody has opened or fetched it.
+fn is_untouched(state: &State, fid: Fid) -> bool {
+    state.known(fid).is_some_and(|inode| inode.file.is_none())
 }
 
 /// The same with the directories above, outermost first.
@@ -286,39 +331,30 @@ fn path_to(state: &State, at: Spot) -> Option<Vec<Spot>> {
     Some(levels.into_iter().map(spot).collect())
 }
 
-/// Files after `at`, as a depth-first reader comes to them, of `room` bytes; `at` moves on. Stops
-/// at a directory whose list is not known yet.
-fn next_files(state: &State, at: &mut Vec<Spot>, room: u64) -> Vec<(Fid, u64)> {
+/// Files after `at`, as a depth-first reader comes to them in that order, of `room` bytes; `at`
+/// moves on. Stops at a directory whose list is not known yet.
+fn next_files(state: &State, at: &mut Vec<Cursor>, order: Order, room: u64) -> Vec<(Fid, u64)> {
     let (mut files, mut bytes) = (Vec::new(), 0);
     for _ in 0..LOOK_MAX {
-        let Some(level) = at.last_mut().filter(|_| bytes < room) else {
+        let Some(cursor) = at.last_mut().filter(|_| bytes < room) else {
             break;
         };
         let known = state
-            .known(level.dir)
-            .filter(|_| is_listed(state, level.dir));
+            .known(cursor.dir)
+            .filter(|_| is_listed(state, cursor.dir));
         let Some(directory) = known.and_then(|inode| inode.directory.as_ref()) else {
             break;
         };
-        let next = directory.after(level.cookie).0.next();
-        let Some((cookie, fid, kind)) = next.map(|(cookie, e)| (cookie, e.fid, e.kind)) else {
+        let next = cursor.next(directory, order);
+        let Some((fid, kind)) = next.map(|entry| (entry.fid, entry.kind)) else {
             at.pop();
             continue;
         };
         if kind == FileKind::Directory {
-            if !is_listed(state, fid) {
-                break;
-            }
-            level.cookie = cookie;
-            at.push(Spot {
-                dir: fid,
-                cookie: 0,
-            });
+            at.push(Cursor::new(fid, 0));
             continue;
         }
-        level.cookie = cookie;
-        let untouched = state.known(fid).is_some_and(|inode| inode.file.is_none());
-        if let Some(size) = small_size(state, fid).filter(|_| untouched) {
+        if let Some(size) = small_size(state, fid).filter(|_| is_untouched(state, fid)) {
             files.push((fid, size));
             bytes += size;
         }

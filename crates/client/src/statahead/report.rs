@@ -15,15 +15,28 @@ pub enum Pattern {
     Dfs,
     /// A tree, its directories by name.
     DfsName,
+    /// A tree, those directories first that are nearer to its root.
+    Bfs,
     /// Numbered names.
     Fname,
     /// Numbered names in larger steps.
     Stride,
+    /// Names that a program said it will ask for.
+    Advise,
+    /// A directory's names in sorted order, for which its list is fetched.
+    Sorted,
     /// The bytes of small files, in the order of lists.
     Files,
+    /// The same by name.
+    FilesName,
+    /// The same by inode number.
+    FilesInode,
+    /// Sizes that OSTs know, in the order of lists.
+    Sizes,
 }
 
-/// One walk. Counts are of directories for trees, of files for their bytes, else of names.
+/// One walk. Counts are of directories for trees, of files for their bytes
+/// and sizes, else of names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WalkReport {
     /// What is fetched.
@@ -38,7 +51,8 @@ pub struct WalkReport {
     pub used: u64,
     /// Asked for when they were not at hand.
     pub missed: u64,
-    /// How far is fetched ahead: names of a list or series, bytes otherwise.
+    /// How far is fetched ahead: names of a list or series, files for sizes,
+    /// bytes otherwise.
     pub window: u64,
     /// Bytes fetched: of names and attributes about, of files exactly.
     pub bytes: u64,
@@ -55,7 +69,9 @@ impl Client {
         let trees = state.trees.reports();
         let lists = state.handles.walks();
         let series = state.series.reports();
+        let names = lists.chain(series).chain(state.sorted.reports());
         let files = state.files.reports();
-        trees.chain(lists).chain(series).chain(files).collect()
+        let sizes = state.sizes.reports();
+        trees.chain(names).chain(files).chain(sizes).collect()
     }
 }

@@ -4,8 +4,8 @@
 //! it, or a second one. From there on the MDT is asked for stretches of the tree in the order of a
 //! depth-first reader, each four times as large as the one before while what came is read, and the
 //! next before the one before has come, once a good part was read. Where the walker turns elsewhere,
-//! the walk follows it; where most of what came was not read it tries the other order, and after
-//! several such turns it ends for good.
+//! the walk follows it, breadth first if that is how it goes ([`super::gait`]); where most of what
+//! came was not read it tries the other order, and after several such turns it ends for good.
 //!
 //! Pure: told of what is read and what came, says what to ask for.
 
@@ -16,6 +16,7 @@ use base::limits::WALK_BYTES_MAX;
 use base::{Fid, Tick};
 use wire::mdt::{WalkLevel, WalkOrder};
 
+use super::gait::Gait;
 use super::report::{Pattern, WalkReport};
 use crate::executor::{Oneshot, WaitList};
 
@@ -70,6 +71,18 @@ pub struct TreePart {
     pub entries: u64,
     /// Where the tree goes on; empty at its end.
     pub next: Vec<WalkLevel>,
+    /// In this order.
+    pub order: WalkOrder,
+}
+
+/// A directory that a walk brought and that is read now.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Visit {
+    pub dir: Fid,
+    pub parent: Fid,
+    pub has_subdirectories: bool,
+    /// Entries that are at hand.
+    pub entries: u64,
 }
 
 /// What whoever needs a directory that is not at hand is to do.
@@ -105,6 +118,7 @@ struct Walk {
     id: WalkId,
     root: Fid,
     order: WalkOrder,
+    gait: Gait,
     /// Its name at the MDT; another one after each turn.
     chain: u64,
     /// Stretches asked for under this name.
@@ -187,6 +201,7 @@ impl Trees {
             id: WalkId(self.last),
             root: parent.dir,
             order,
+            gait: Gait::default(),
             chain: self.last_chain,
             asked: 0,
             last_came: 0,
@@ -203,21 +218,19 @@ impl Trees {
             waiters: WaitList::default(),
             total: Total::default(),
         };
+        walk.gait.step(here.dir, parent.dir);
         let stretch = walk.ask(0);
         self.walks.push_back(walk);
         Step::Ask(stretch)
     }
 
-    /// A directory that a walk brought, with `entries`, is read. What to ask for meanwhile.
-    pub fn read(&mut self, id: WalkId, entries: u64, ahead_max: u64, now: Tick) -> Option<Stretch> {
+    /// A directory that a walk brought is read. What to ask for meanwhile.
+    pub fn read(&mut self, id: WalkId, visit: Visit, ahead_max: u64, now: Tick) -> Option<Stretch> {
         let walk = self.walk(id)?;
-        (walk.seen, walk.strays) = (now, 0);
-        walk.read += 1;
-        walk.total.read += 1;
-        walk.total.entries_read += entries;
-        walk.ahead = walk.ahead.saturating_sub(entries);
+        walk.seen = now;
+        walk.visit(visit);
         // The first was asked for; those after it are what the walk guessed.
-        let guessed_right = walk.read > 1 && walk.wrong < WRONG_MAX;
+        let guessed_right = walk.read > 1 && walk.wrong < WRONG_MAX && walk.is_in_step();
         if !guessed_right || walk.next.is_empty() || walk.in_flight >= walk.in_flight_max() {
             return None;
         }
@@ -262,6 +275,7 @@ impl Trees {
         // Two answers may be taken in at the same time.
         if walk.last_came < stretch.number {
             (walk.last_came, walk.next) = (stretch.number, came.next);
+            walk.order = came.order;
         }
     }
 
@@ -294,6 +308,9 @@ impl Trees {
 impl Walk {
     fn missed(&mut self, levels: &[WalkLevel], here: WalkLevel, last_chain: &mut u64) -> Step {
         self.total.missed += 1;
+        if let [.., parent, _] = levels {
+            self.gait.step(here.dir, parent.dir);
+        }
         if self.wrong >= WRONG_MAX {
             return Step::Alone;
         }
@@ -310,36 +327,26 @@ impl Walk {
         if here.cookie != 0 && !is_next {
             return Step::Alone;
         }
-        self.turn(levels, here, is_next, last_chain)
+        self.turn(levels, is_next, last_chain)
     }
 
     /// The walker is where nothing of what came is.
-    fn turn(
-        &mut self,
-        levels: &[WalkLevel],
-        here: WalkLevel,
-        is_next: bool,
-        last_chain: &mut u64,
-    ) -> Step {
+    fn turn(&mut self, levels: &[WalkLevel], is_next: bool, last_chain: &mut u64) -> Step {
         let mostly_read = 2 * self.read >= self.came;
-        if mostly_read {
-            self.wrong = 0;
-        } else {
-            self.wrong += 1;
-            self.order = other(self.order);
-        }
+        self.wrong = match mostly_read {
+            true => 0,
+            false => self.wrong + 1,
+        };
         if self.wrong >= WRONG_MAX {
             return Step::Alone;
         }
-        self.bytes = match is_next && mostly_read {
+        self.bytes = match is_next && mostly_read && self.is_in_step() {
             true => self.larger(),
             false => STRETCH_BYTES_FIRST >> self.wrong,
         };
         (self.came, self.read, self.ahead) = (0, 0, 0);
-        if here.cookie == 0 {
-            let from_root = levels.iter().skip_while(|level| level.dir != self.root);
-            self.next = from_root.copied().collect();
-        }
+        self.next = self.below_root(levels).to_vec();
+        self.order = self.order_from_here(mostly_read);
         let before = match self.in_flight {
             0 => 0,
             _ => self.chain,
@@ -348,6 +355,48 @@ impl Walk {
         (self.chain, self.asked, self.last_came) = (*last_chain, 0, 0);
         (self.in_flight, self.bytes_in_flight, self.strays) = (0, 0, 0);
         Step::Ask(self.ask(before))
+    }
+
+    /// The order in which the walk goes on from `next`, whose last directory is needed.
+    fn order_from_here(&self, was_right: bool) -> WalkOrder {
+        let depth = u8::try_from(self.next.len().saturating_sub(1)).unwrap_or(u8::MAX);
+        let stays = was_right && self.goes_by_depth();
+        match (self.order, was_right) {
+            // Others of this depth, which may have some below them, were read already.
+            _ if stays || self.gait.is_breadth() => WalkOrder::Breadth {
+                depth,
+                deeper: true,
+            },
+            (order, true) => order,
+            (WalkOrder::Cookie, false) => WalkOrder::Name,
+            (_, false) => WalkOrder::Cookie,
+        }
+    }
+
+    fn goes_by_depth(&self) -> bool {
+        matches!(self.order, WalkOrder::Breadth { .. })
+    }
+
+    /// The walker goes as the walk does.
+    fn is_in_step(&self) -> bool {
+        self.goes_by_depth() == self.gait.is_breadth()
+    }
+
+    fn visit(&mut self, visit: Visit) {
+        self.gait.step(visit.dir, visit.parent);
+        if visit.has_subdirectories {
+            self.gait.finds_subdirectories();
+        }
+        self.strays = 0;
+        self.read += 1;
+        self.total.read += 1;
+        self.total.entries_read += visit.entries;
+        self.ahead = self.ahead.saturating_sub(visit.entries);
+    }
+
+    fn below_root<'l>(&self, levels: &'l [WalkLevel]) -> &'l [WalkLevel] {
+        let root = levels.iter().position(|level| level.dir == self.root);
+        &levels[root.unwrap_or(0)..]
     }
 
     /// A stretch is under way no more. False: the walk has turned since it was asked for.
@@ -373,6 +422,9 @@ impl Walk {
 
     /// The walk has the directory still before it.
     fn comes_to(&self, levels: &[WalkLevel], here: WalkLevel) -> bool {
+        if let WalkOrder::Breadth { depth, .. } = self.order {
+            return self.comes_by_depth(self.below_root(levels), depth.into());
+        }
         let [.., parent, _] = *levels else {
             return false;
         };
@@ -384,12 +436,37 @@ impl Walk {
         })
     }
 
+    /// A walk that is at `depth` now has the last of these directories still before it. Each is below
+    /// the one before.
+    fn comes_by_depth(&self, levels: &[WalkLevel], depth: usize) -> bool {
+        let (Some(needed), false) = (levels.last(), self.next.is_empty()) else {
+            return false;
+        };
+        let below = levels.len() - 1;
+        if below != depth {
+            return below == depth + 1;
+        }
+        for (level, at) in levels.iter().zip(&self.next) {
+            if level.dir != at.dir {
+                return false;
+            }
+            if level.dir == needed.dir {
+                return !at.listed && at.cookie <= needed.cookie;
+            }
+            if level.cookie != at.cookie {
+                return level.cookie > at.cookie;
+            }
+        }
+        false
+    }
+
     fn report(&self) -> WalkReport {
         let total = &self.total;
         WalkReport {
             pattern: match self.order {
                 WalkOrder::Cookie => Pattern::Dfs,
                 WalkOrder::Name => Pattern::DfsName,
+                WalkOrder::Breadth { .. } => Pattern::Bfs,
             },
             dir: self.root,
             requests: total.stretches,
@@ -428,13 +505,10 @@ impl Walk {
     }
 }
 
-fn other(order: WalkOrder) -> WalkOrder {
-    match order {
-        WalkOrder::Cookie => WalkOrder::Name,
-        WalkOrder::Name => WalkOrder::Cookie,
-    }
-}
-
 #[cfg(test)]
 #[path = "tree_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "walker_tests.rs"]
+mod walkers;

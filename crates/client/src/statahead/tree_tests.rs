@@ -38,6 +38,7 @@ fn part(directories: u32, entries: u64, next: Vec<WalkLevel>) -> TreePart {
         directories,
         entries,
         next,
+        order: WalkOrder::Cookie,
     }
 }
 
@@ -53,9 +54,19 @@ fn begun(directories: u32) -> (Trees, WalkId) {
     (trees, stretch.walk)
 }
 
+/// A directory without any below it.
+fn visit(entries: u64) -> Visit {
+    Visit {
+        dir: child(0),
+        parent: ROOT,
+        has_subdirectories: false,
+        entries,
+    }
+}
+
 /// `count` more directories are read. What is asked for meanwhile.
 fn read(trees: &mut Trees, walk: WalkId, count: u32) -> Vec<Stretch> {
-    let reads = (0..count).filter_map(|_| trees.read(walk, 10, PLENTY, NOW));
+    let reads = (0..count).filter_map(|_| trees.read(walk, visit(10), PLENTY, NOW));
     reads.collect()
 }
 
@@ -81,7 +92,7 @@ fn stretches_grow_while_what_came_is_read() {
     let mut sizes = Vec::new();
     for _ in 0..5 {
         let more = loop {
-            if let Some(more) = trees.read(walk, 10, PLENTY, NOW) {
+            if let Some(more) = trees.read(walk, visit(10), PLENTY, NOW) {
                 break more;
             }
         };
@@ -127,11 +138,19 @@ fn what_is_ahead_and_not_read_is_bounded() {
     let (mut trees, walk) = begun(4);
     let first = read(&mut trees, walk, 2).remove(0);
     trees.came(&first, part(10, 1000, vec![level(ROOT, 100, true)]));
-    trees.read(walk, 10, PLENTY, NOW);
-    assert_eq!(trees.read(walk, 10, 1000, NOW), None, "a window is ahead");
-    (0..7).for_each(|_| drop(trees.read(walk, 100, 300, NOW)));
-    assert_eq!(trees.read(walk, 100, 300, NOW), None, "it may not be more");
-    assert!(trees.read(walk, 100, PLENTY, NOW).is_some());
+    trees.read(walk, visit(10), PLENTY, NOW);
+    assert_eq!(
+        trees.read(walk, visit(10), 1000, NOW),
+        None,
+        "a window is ahead"
+    );
+    (0..7).for_each(|_| drop(trees.read(walk, visit(100), 300, NOW)));
+    assert_eq!(
+        trees.read(walk, visit(100), 300, NOW),
+        None,
+        "it may not be more"
+    );
+    assert!(trees.read(walk, visit(100), PLENTY, NOW).is_some());
 }
 
 #[test]
@@ -159,7 +178,7 @@ fn a_walker_that_turns_while_more_is_on_its_way_ends_that() {
 #[test]
 fn a_walker_that_turns_is_followed_and_one_that_jumps_about_is_not() {
     let (mut trees, walk) = begun(4);
-    (0..3).for_each(|_| drop(trees.read(walk, 10, 0, NOW)));
+    (0..3).for_each(|_| drop(trees.read(walk, visit(10), 0, NOW)));
     let mut turned = asked(trees.missed(place(90), PLENTY, NOW)).expect("followed");
     assert_eq!(turned.levels, place(90).levels);
     let mut bytes = Vec::new();
@@ -215,5 +234,54 @@ fn a_walk_is_forgotten_with_its_walker() {
         trees.missed(place(50), PLENTY, later),
         Step::Alone
     ));
-    assert_eq!(trees.read(walk, 10, PLENTY, later), None);
+    assert_eq!(trees.read(walk, visit(10), PLENTY, later), None);
+}
+
+/// The directory that these numbers lead to from the root.
+fn along(path: &[u64]) -> Place {
+    let dir = |depth: usize| match depth {
+        0 => ROOT,
+        _ => child(path[..depth].iter().fold(1, |all, n| all * 100 + n)),
+    };
+    let level = |depth: usize| match path.get(depth) {
+        Some(n) => level(dir(depth), n * 10, true),
+        None => level(dir(depth), 0, false),
+    };
+    Place {
+        levels: (0..=path.len()).map(level).collect(),
+        is_first: (path == [1]).then_some(WalkOrder::Cookie),
+    }
+}
+
+#[test]
+fn who_leaves_what_is_below_for_later_is_followed_by_depth() {
+    let mut trees = Trees::default();
+    let first = asked(trees.missed(along(&[1]), PLENTY, NOW)).expect("a walk");
+    trees.came(&first, part(9, 90, along(&[1, 2, 3]).levels));
+    let above = Visit {
+        dir: along(&[1]).levels[1].dir,
+        has_subdirectories: true,
+        ..visit(10)
+    };
+    trees.read(first.walk, above, PLENTY, NOW);
+    let turned = asked(trees.missed(along(&[5]), PLENTY, NOW)).expect("it goes by depth");
+    let by_depth = |depth, deeper| WalkOrder::Breadth { depth, deeper };
+    assert_eq!(turned.order, by_depth(1, true));
+    assert_eq!(turned.levels, along(&[5]).levels);
+    let mut next = along(&[3, 2]).levels;
+    next.pop();
+    let came = TreePart {
+        order: by_depth(2, false),
+        ..part(20, 200, next.clone())
+    };
+    trees.came(&turned, came);
+    let more = read(&mut trees, first.walk, 2).remove(0);
+    assert_eq!((more.levels, more.order), (next, by_depth(2, false)));
+    let mut waits = |path: &[u64]| {
+        read(&mut trees, first.walk, 1);
+        matches!(trees.missed(along(path), PLENTY, NOW), Step::Wait(_))
+    };
+    assert!(waits(&[3, 4]) && waits(&[4, 1]) && waits(&[2, 1, 1]));
+    assert!(!waits(&[3, 2]) && !waits(&[3, 1]) && !waits(&[2, 7]));
+    assert!(!waits(&[7]) && !waits(&[4, 1, 1, 1]));
 }

@@ -7,8 +7,9 @@ use base::{Fid, FsError};
 use dlm::Bits;
 use wire::mdt::{Page, Reply, Request, WalkLevel, WalkOrder};
 
-use super::tree::{Place, Step, Stretch, TreePart, WalkId};
+use super::tree::{ENTRY_BYTES, Place, Step, Stretch, TreePart, Visit, WalkId};
 use crate::cache::{Mark, State};
+use crate::calls::DirPage;
 use crate::client::{Client, unexpected};
 use crate::stats::bump;
 
@@ -35,24 +36,41 @@ impl Client {
 
     /// The list of `dir` is read from its start. What to fetch meanwhile.
     pub(crate) fn step_through(&self, state: &mut State, dir: Fid) -> Option<Stretch> {
-        let directory = state.known_mut(dir)?.directory.as_mut()?;
+        let inode = state.known_mut(dir)?;
+        let (parent, links) = (inode.dir(), inode.attr.as_ref().map(|attr| attr.nlink));
+        let directory = inode.directory.as_mut()?;
         let (walk, entries) = (directory.ahead.take()?, directory.listed());
         bump(&self.0.stats.statahead_tree_hit);
+        let visit = Visit {
+            dir,
+            parent,
+            has_subdirectories: links.is_some_and(|links| links > 2),
+            entries,
+        };
         let now = state.locks.now;
-        state.trees.read(walk, entries, self.ahead_max(), now)
+        state.trees.read(walk, visit, self.ahead_max(), now)
     }
 
-    /// A reader of `dir` has taken `taken` entries from its start. What to fetch meanwhile.
-    pub(crate) fn step_within(&self, state: &mut State, dir: Fid, taken: u64) -> Option<Stretch> {
+    /// A reader of `dir` has taken `page`. What to fetch meanwhile.
+    pub(crate) fn step_within(
+        &self,
+        state: &mut State,
+        dir: Fid,
+        page: &DirPage,
+    ) -> Option<Stretch> {
         if !state.trees.lists(dir) {
             return None;
         }
         let directory = state.known(dir)?.directory.as_ref()?;
-        let (left, now) = (directory.listed().saturating_sub(taken), state.locks.now);
+        let behind = directory.after(page.entries.last()?.cookie).0;
+        // More than that is enough for any walk.
+        let most = WALK_BYTES_MAX as u64 / ENTRY_BYTES + 1;
+        let left = behind.take(most as usize).count() as u64;
+        let now = state.locks.now;
         state.trees.within(dir, left, self.ahead_max(), now)
     }
 
-    fn ahead_max(&self) -> u64 {
+    pub(super) fn ahead_max(&self) -> u64 {
         match self.0.params.statahead_max() {
             0 => 0,
             _ => self.0.params.statahead_tree_max(),
@@ -105,12 +123,14 @@ impl Client {
     ) -> Result<TreePart, FsError> {
         let asked = self.stamp();
         let stats = &self.0.stats;
-        let (pages, targets, next) = match self.0.cluster.mdt_walk(stats, request, aside).await? {
+        let walked = self.0.cluster.mdt_walk(stats, request, aside).await?;
+        let (pages, targets, next, order) = match walked {
             Reply::Walked {
                 pages,
                 targets,
                 next,
-            } => (pages, targets, next),
+                order,
+            } => (pages, targets, next, order),
             other => return Err(unexpected(&other)),
         };
         let (mut directories, mut entries) = (0, 0);
@@ -129,6 +149,7 @@ impl Client {
             directories,
             entries,
             next,
+            order,
         })
     }
 

@@ -49,7 +49,7 @@ pub use notify::{Lane, Notice, NoticeOutcome, Notifier, NotifyError, NotifyQueue
 pub use open::{Access, OpenFlags};
 pub use replier::{Delivery, Replier};
 pub use reply::{FileSystemStatus, LockReply, Opened};
-pub use request::{Op, Request};
+pub use request::{IoctlRequest, Op, Request};
 pub use setattr::{SetAttributes, SetTime};
 
 /// The nodeid of a mount's root directory, fixed by the protocol.

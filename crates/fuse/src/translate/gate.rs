@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_millis(20);
 const OPEN_MAX: usize = 4096;
 /// Waiters kept before those that were told are looked for.
 const WAITERS_KEPT: usize = 1024;
+/// Files in one notice that the kernel may drop.
+const PRUNE_MAX: usize = 512;
 /// A name no file has: asking the kernel to forget it waits for the directory's lock.
 const BARRIER: &[u8] = b"/";
 
@@ -244,12 +246,29 @@ impl KernelCache for Gate {
         };
         self.submit_waiting(dir, notice, late, || done.send(()));
     }
+
+    fn let_go(&self, files: Vec<Fid>) {
+        let Some((queue, notifier)) = self.rim() else {
+            return;
+        };
+        if !notifier.granted().prunes() {
+            return;
+        }
+        for files in files.chunks(PRUNE_MAX) {
+            let nodeids = files.iter().map(|fid| fid.0).collect();
+            // What the queue does not take is asked for again.
+            let _ = queue.submit(PRUNE_LANE, Notice::Prune { nodeids }, |_| {});
+        }
+    }
 }
 
 /// Names of one directory go one after the other: they wait for the same lock.
 fn name_lane(dir: Fid) -> Lane {
     Lane(dir.0.rotate_left(1))
 }
+
+/// One after the other, so that other notices have a sender. No directory has it, and no file.
+const PRUNE_LANE: Lane = Lane(u64::MAX);
 
 fn page_lane(fid: Fid) -> Lane {
     Lane(fid.0.rotate_left(1) | 1)

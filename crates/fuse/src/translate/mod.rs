@@ -1,6 +1,7 @@
 //! Kernel request -> client call -> answer. Translation only: no decision about the file system
 //! is made here, but for which answers may be believed for how long ([`gate`]).
 
+mod advice;
 mod errno;
 pub mod gate;
 mod listing;

@@ -7,7 +7,7 @@ use wire::mdt::{Caller, RenameMode, SetAttr, XattrMode};
 use wire::ost::AllocateMode;
 
 use super::shape::{change_of, kind_of, name, open_wish};
-use super::{Asked, listing};
+use super::{Asked, advice, listing};
 use crate::kernel::request::{self, FallocateMode, ReleaseRequest, Whence, WriteRequest};
 use crate::kernel::{Errno, FileSystemStatus, Op, OpenFlags, Opened, Request, SetAttributes};
 
@@ -129,6 +129,7 @@ fn dispatch_rest(asked: Asked, request: &Request<'_>) {
         Op::Syncfs => sync(asked),
         // The kernel has checked already (default_permissions).
         Op::Access { .. } => asked.done(Ok(())),
+        Op::Ioctl(ioctl) => advice::ioctl(asked, ioctl),
         // The kernel copies by reading and writing instead, keeps locks itself, and so on.
         _ => {
             if let Some(replier) = asked.replier() {

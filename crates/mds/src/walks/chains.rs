@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use base::ClientId;
-use base::limits::WALKS_PER_CLIENT_MAX;
+use base::limits::{WALK_DEPTH_MAX, WALKS_PER_CLIENT_MAX};
 use wire::mdt::{WalkLevel, WalkOrder};
 
 use crate::event::Call;
@@ -18,12 +18,32 @@ pub(super) struct Chain {
     pub walk: u64,
 }
 
+/// Where a walk goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cursor {
+    /// Outermost first; none at the end.
+    pub levels: Vec<WalkLevel>,
+    pub order: WalkOrder,
+}
+
+impl Cursor {
+    /// It can be gone on from.
+    pub fn is_sound(&self) -> bool {
+        let beyond = |level: &WalkLevel| level.cookie >= 1 << 63;
+        let levels_max = match self.order {
+            WalkOrder::Breadth { depth, .. } => usize::from(depth) + 1,
+            WalkOrder::Cookie | WalkOrder::Name => WALK_DEPTH_MAX,
+        };
+        let fits = self.levels.len() <= levels_max && levels_max <= WALK_DEPTH_MAX;
+        fits && !self.levels.iter().any(beyond)
+    }
+}
+
 /// What is asked of a walk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ask {
     pub call: Call,
     pub chain: Chain,
-    pub order: WalkOrder,
     pub bytes_max: u32,
 }
 
@@ -33,7 +53,7 @@ pub(super) struct Chains {
     /// They wait for the answer before them, in the order they came.
     followers: VecDeque<Ask>,
     /// Where the last answers of walks ended, the newest last.
-    ends: VecDeque<(Chain, Vec<WalkLevel>)>,
+    ends: VecDeque<(Chain, Cursor)>,
 }
 
 impl Chains {
@@ -48,7 +68,7 @@ impl Chains {
     }
 
     /// An answer of the walk ended there: the request that goes on from there, if it is here.
-    pub fn ended(&mut self, chain: Chain, at: &[WalkLevel]) -> Option<Ask> {
+    pub fn ended(&mut self, chain: Chain, at: &Cursor) -> Option<Ask> {
         let next = self.followers.iter().position(|ask| ask.chain == chain);
         if let Some(next) = next {
             return self.followers.remove(next);
@@ -60,12 +80,12 @@ impl Chains {
         {
             self.ends.remove(oldest);
         }
-        self.ends.push_back((chain, at.to_vec()));
+        self.ends.push_back((chain, at.clone()));
         None
     }
 
     /// Where the last answer of the walk ended.
-    pub fn end_of(&self, chain: Chain) -> Option<Vec<WalkLevel>> {
+    pub fn end_of(&self, chain: Chain) -> Option<Cursor> {
         let end = self.ends.iter().find(|(other, _)| *other == chain)?;
         Some(end.1.clone())
     }

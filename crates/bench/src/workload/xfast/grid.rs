@@ -8,15 +8,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::lab::{Lab, conduct, seconds_at};
+use super::lab::{Lab, seconds_at};
 use super::mode::Window;
 use super::{Effort, Experiment, Mode};
 use crate::error::Result;
 use crate::link::LinkSettings;
-use crate::progress::Progress;
 use crate::report::{Axis, Cell, Column, Figure, Section, Series, Table};
 use crate::workload::flat::list;
-use crate::workload::{System, quiet};
+use crate::workload::quiet;
 
 /// Values of `statahead_max`. The least a mount takes as its first window is 8.
 const WINDOWS: [u64; 5] = [8, 64, 256, 1024, 8192];
@@ -50,24 +49,6 @@ fn known(window: Window) -> String {
 /// The batches are as they come.
 fn unknown(statahead_max: u64) -> String {
     format!("ls -l, cold, statahead_max {statahead_max}")
-}
-
-impl Grid {
-    fn run(&self, lab: &mut Lab, directory: &Path) -> Result<()> {
-        lab.tunable()?.set_round_trip(Duration::ZERO)?;
-        let directory = directory.join("grid");
-        let name = |number| format!("file{number:08}");
-        let directory = lab.make_files(directory, self.files, &name)?;
-        lab.tunable()?.set_round_trip(RTT)?;
-        for window in WINDOWS {
-            let mode = Mode::Flat(Some(Window::new(window, window.min(256))));
-            lab.take_cold(mode, &unknown(window), &|| list(&directory))?;
-        }
-        for window in pairs() {
-            take_known(lab, window, &directory)?;
-        }
-        Ok(())
-    }
 }
 
 /// Each run after a listing that brought names alone.
@@ -112,10 +93,24 @@ impl Experiment for Grid {
         }
     }
 
-    fn measure(&self, system: &mut dyn System, progress: &mut Progress) -> Result<Column> {
-        conduct(system, &self.effort, progress, &|lab, dir| {
-            self.run(lab, dir)
-        })
+    fn effort(&self) -> &Effort {
+        &self.effort
+    }
+
+    fn run(&self, lab: &mut Lab, directory: &Path) -> Result<()> {
+        lab.tunable()?.set_round_trip(Duration::ZERO)?;
+        let directory = directory.join("grid");
+        let name = |number| format!("file{number:08}");
+        let directory = lab.make_files(directory, self.files, &name)?;
+        lab.tunable()?.set_round_trip(RTT)?;
+        for window in WINDOWS {
+            let mode = Mode::Flat(Some(Window::new(window, window.min(256))));
+            lab.take_cold(mode, &unknown(window), &|| list(&directory))?;
+        }
+        for window in pairs() {
+            take_known(lab, window, &directory)?;
+        }
+        Ok(())
     }
 
     fn section(&self, runs: Column) -> Section {

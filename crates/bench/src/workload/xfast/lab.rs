@@ -2,6 +2,7 @@
 //! back from a column.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -47,7 +48,7 @@ pub(super) fn conduct(
 }
 
 /// The measurement of one experiment's cells.
-pub(super) struct Lab<'l, 'm, 'p> {
+pub struct Lab<'l, 'm, 'p> {
     pub(super) measurement: &'l mut Measurement<'m, 'p>,
     pub(super) runs: u32,
 }
@@ -71,11 +72,34 @@ impl Lab<'_, '_, '_> {
         files: u64,
         name: &dyn Fn(u64) -> String,
     ) -> Result<PathBuf> {
+        self.make_named(directory, files, name, &|path| {
+            fs::File::create_new(path).map(|_| ())
+        })
+    }
+
+    /// The same, each made by `make`.
+    pub(super) fn make_with(
+        &mut self,
+        directory: PathBuf,
+        files: u64,
+        make: &dyn Fn(PathBuf) -> io::Result<()>,
+    ) -> Result<PathBuf> {
+        let name = |number| format!("file{number:08}");
+        self.make_named(directory, files, &name, make)
+    }
+
+    fn make_named(
+        &mut self,
+        directory: PathBuf,
+        files: u64,
+        name: &dyn Fn(u64) -> String,
+        make: &dyn Fn(PathBuf) -> io::Result<()>,
+    ) -> Result<PathBuf> {
         fs::create_dir(&directory).during(|| format!("making {}", directory.display()))?;
         let label = format!("making {files} files");
         let made = self.building(|measurement| {
             flat::each(measurement, &label, files, &|number| {
-                fs::File::create_new(directory.join(name(number))).map(|_| ())
+                make(directory.join(name(number)))
             })
         })?;
         match made == files {

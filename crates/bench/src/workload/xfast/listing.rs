@@ -2,12 +2,10 @@
 
 use std::path::Path;
 
-use super::lab::{Lab, conduct, seconds_at};
+use super::lab::{Lab, seconds_at};
 use super::{Effort, Experiment, Mode};
 use crate::error::Result;
-use crate::progress::Progress;
 use crate::report::{Axis, Cell, Column, Figure, Point, Section, Series, Table};
-use crate::workload::System;
 use crate::workload::flat::list;
 
 const MODES: [Mode; 2] = [Mode::Off, Mode::Sas(None)];
@@ -34,20 +32,6 @@ fn label(files: u64, mode: Mode, cache: Cache) -> String {
     }
 }
 
-impl Listing {
-    fn run(&self, lab: &mut Lab, directory: &Path) -> Result<()> {
-        for &files in &self.files {
-            let directory = directory.join(files.to_string());
-            let name = |number| format!("file{number:08}");
-            let directory = lab.make_files(directory, files, &name)?;
-            for mode in MODES {
-                list_both(lab, &directory, files, mode)?;
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Twice at once, the first time with nothing cached.
 fn list_both(lab: &mut Lab, directory: &Path, files: u64, mode: Mode) -> Result<()> {
     let cold = label(files, mode, Cache::Cold);
@@ -68,10 +52,20 @@ impl Experiment for Listing {
         "flat"
     }
 
-    fn measure(&self, system: &mut dyn System, progress: &mut Progress) -> Result<Column> {
-        conduct(system, &self.effort, progress, &|lab, dir| {
-            self.run(lab, dir)
-        })
+    fn effort(&self) -> &Effort {
+        &self.effort
+    }
+
+    fn run(&self, lab: &mut Lab, directory: &Path) -> Result<()> {
+        for &files in &self.files {
+            let directory = directory.join(files.to_string());
+            let name = |number| format!("file{number:08}");
+            let directory = lab.make_files(directory, files, &name)?;
+            for mode in MODES {
+                list_both(lab, &directory, files, mode)?;
+            }
+        }
+        Ok(())
     }
 
     fn section(&self, runs: Column) -> Section {

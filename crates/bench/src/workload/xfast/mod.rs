@@ -14,29 +14,38 @@
 //! | [`Grid`] | impact of statahead_max and batch_max | both |
 //! | [`Trees`] | find using FLAT and DFS | modes, on several source trees |
 //! | [`RoundTrips`] | FLAT and DFS at latencies | round trips, and modes |
+//! | [`Harmless`] | | work that prefetch cannot help; pairs of runs with it off and on |
+//! | [`Huge`] | | files in one very large directory |
 //!
 //! Measuring fills a [`Column`], a label for each cell; drawing reads the cells of a column again and
 //! is pure. What one mode is called in all of them is in [`Mode`].
 
 mod appender;
 mod grid;
+mod harmless;
+mod huge;
 mod lab;
 mod listing;
 mod mode;
+mod pairs;
 mod round_trips;
 mod sizes;
 mod trees;
 mod writers;
 
+use std::path::Path;
 use std::time::Duration;
 
 pub use grid::Grid;
+pub use harmless::Harmless;
+pub use huge::Huge;
 pub use listing::Listing;
 pub use mode::Mode;
 pub use round_trips::RoundTrips;
 pub use trees::Trees;
 pub use writers::Writers;
 
+use self::lab::{Lab, conduct};
 use super::System;
 pub use super::flat::FILES_MAX;
 use crate::error::Result;
@@ -66,9 +75,19 @@ pub trait Experiment {
         LinkSettings::default()
     }
 
+    /// How often each cell is measured, and for how long.
+    fn effort(&self) -> &Effort;
+
+    /// Measures every cell, in a new directory.
+    fn run(&self, lab: &mut Lab<'_, '_, '_>, directory: &Path) -> Result<()>;
+
     /// Fills a column with every cell. The system must be [`Tunable`](super::Tunable). What goes wrong
     /// is noted in the column; only an interrupt ends it without one.
-    fn measure(&self, system: &mut dyn System, progress: &mut Progress) -> Result<Column>;
+    fn measure(&self, system: &mut dyn System, progress: &mut Progress) -> Result<Column> {
+        conduct(system, self.effort(), progress, &|lab, directory| {
+            self.run(lab, directory)
+        })
+    }
 
     /// Draws what was measured.
     fn section(&self, runs: Column) -> Section;

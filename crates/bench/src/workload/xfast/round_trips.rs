@@ -3,15 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::lab::{Lab, conduct, requests_at, seconds_at, speedup_at};
+use super::lab::{Lab, requests_at, seconds_at, speedup_at};
 use super::trees::make_trees;
 use super::{Effort, Experiment, Mode};
 use crate::error::Result;
 use crate::link::LinkSettings;
-use crate::progress::Progress;
 use crate::report::{Axis, Cell, Column, Figure, Point, Sample, Section, Series, Table};
 use crate::tree::SourceTree;
-use crate::workload::System;
 use crate::workload::walk::find;
 
 /// One tree, far away.
@@ -36,26 +34,6 @@ fn milliseconds(rtt: Duration) -> f64 {
 }
 
 impl RoundTrips {
-    fn run(&self, lab: &mut Lab, directory: &Path) -> Result<()> {
-        // The files are made from near.
-        lab.tunable()?.set_round_trip(Duration::ZERO)?;
-        if !lab.measurement.make_cold("making the tree")? {
-            return Ok(());
-        }
-        let source = directory.join("src");
-        let Some(source) = make_trees(lab, &self.tree, 1, source)? else {
-            return Ok(());
-        };
-        for &rtt in &self.rtts {
-            lab.tunable()?.set_round_trip(rtt)?;
-            for mode in Mode::OF_TREES {
-                lab.take_cold(mode, &label(mode, rtt), &|| find(&source))?;
-            }
-        }
-        // Whatever is left to do is done from near again.
-        lab.tunable()?.set_round_trip(Duration::ZERO)
-    }
-
     fn link_note(&self) -> String {
         let bandwidth = match self.bandwidth {
             Some(bits) => format!("{} Mbit/s", bits as f64 / 1e6),
@@ -143,10 +121,28 @@ impl Experiment for RoundTrips {
         }
     }
 
-    fn measure(&self, system: &mut dyn System, progress: &mut Progress) -> Result<Column> {
-        conduct(system, &self.effort, progress, &|lab, dir| {
-            self.run(lab, dir)
-        })
+    fn effort(&self) -> &Effort {
+        &self.effort
+    }
+
+    fn run(&self, lab: &mut Lab, directory: &Path) -> Result<()> {
+        // The files are made from near.
+        lab.tunable()?.set_round_trip(Duration::ZERO)?;
+        if !lab.measurement.make_cold("making the tree")? {
+            return Ok(());
+        }
+        let source = directory.join("src");
+        let Some(source) = make_trees(lab, &self.tree, 1, source)? else {
+            return Ok(());
+        };
+        for &rtt in &self.rtts {
+            lab.tunable()?.set_round_trip(rtt)?;
+            for mode in Mode::OF_TREES {
+                lab.take_cold(mode, &label(mode, rtt), &|| find(&source))?;
+            }
+        }
+        // Whatever is left to do is done from near again.
+        lab.tunable()?.set_round_trip(Duration::ZERO)
     }
 
     fn section(&self, runs: Column) -> Section {

@@ -337,6 +337,61 @@ fn a_cell_that_is_stopped_or_fails_is_not_run_again() {
 }
 
 #[test]
+fn what_prefetch_cannot_help_is_measured_in_pairs_that_take_turns() {
+    let mut system = Tuned::new();
+    let harmless = Harmless {
+        files: 30,
+        directories: 5,
+        calls: 10,
+        effort: effort(2, Duration::from_secs(60)),
+    };
+    let column = harmless.measure(&mut system, &mut silent).unwrap();
+    let (off, on) = (["statahead_max=0", "cold"], ["", "cold"]);
+    let turns = [off, on, on, off].concat();
+    assert_eq!(system.told.len(), 6 * turns.len());
+    assert_eq!(system.told[..turns.len()], turns[..]);
+    let section = harmless.section(column);
+    let table = &section.tables[0];
+    assert_eq!(table.rows.len(), 6);
+    for row in &table.rows {
+        let [.., off, on, Cell::Text(ratio)] = &row[..] else {
+            panic!("no ratio in {row:?}");
+        };
+        assert!(
+            matches!((off, on), (Cell::Number(_), Cell::Number(_))),
+            "{row:?}"
+        );
+        assert!(
+            ratio.parse::<f64>().is_ok_and(|ratio| ratio > 0.0),
+            "{ratio}"
+        );
+        assert_eq!(row[1], Cell::Missing, "nobody counts CPU here");
+    }
+    assert_eq!(section.figures[1].series[0].points.len(), 2);
+}
+
+#[test]
+fn a_huge_directory_is_compared_with_a_tenth_of_it() {
+    let mut system = Tuned::new();
+    let huge = Huge {
+        files: 50,
+        effort: effort(1, Duration::from_secs(60)),
+    };
+    let column = huge.measure(&mut system, &mut silent).unwrap();
+    let wrong = column.steps.iter().find(|runs| runs.skipped.is_some());
+    assert_eq!(wrong, None);
+    let times = |small: f64, large: f64| {
+        let mut runs = Column::new("Glint");
+        runs.add("ls -U, 5 files", sample(small, 3));
+        runs.add("ls -U, 50 files", sample(large, 4));
+        let table = huge.section(runs).tables.remove(0);
+        table.rows.last().unwrap().last().unwrap().clone()
+    };
+    assert_eq!(times(0.5, 6.0), Cell::from("12.0"));
+    assert_eq!(times(0.5, 6.5), Cell::from("13.0 !"));
+}
+
+#[test]
 fn writers_leave_right_sizes_and_no_new_files() {
     let mut system = Tuned::new();
     let writers = Writers {

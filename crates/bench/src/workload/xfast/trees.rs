@@ -3,13 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::lab::{Lab, conduct};
+use super::lab::Lab;
 use super::{Effort, Experiment, Mode};
 use crate::error::{During, Result};
-use crate::progress::Progress;
 use crate::report::{Cell, Column, Sample, Section, Table};
 use crate::tree::SourceTree;
-use crate::workload::System;
 use crate::workload::walk::{find, unpack};
 
 /// Copies of one tree.
@@ -64,7 +62,15 @@ pub(super) fn make_trees(
     Ok(Some(directory))
 }
 
-impl Trees {
+impl Experiment for Trees {
+    fn name(&self) -> &'static str {
+        "trees"
+    }
+
+    fn effort(&self) -> &Effort {
+        &self.effort
+    }
+
     fn run(&self, lab: &mut Lab, directory: &Path) -> Result<()> {
         let source = directory.join("src");
         let Some(source) = make_trees(lab, &self.tree, self.copies, source)? else {
@@ -74,18 +80,6 @@ impl Trees {
             lab.take_cold(mode, &label(mode), &|| find(&source))?;
         }
         Ok(())
-    }
-}
-
-impl Experiment for Trees {
-    fn name(&self) -> &'static str {
-        "trees"
-    }
-
-    fn measure(&self, system: &mut dyn System, progress: &mut Progress) -> Result<Column> {
-        conduct(system, &self.effort, progress, &|lab, dir| {
-            self.run(lab, dir)
-        })
     }
 
     fn section(&self, runs: Column) -> Section {

@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::appender::{Appenders, Work, name};
-use super::lab::{Lab, conduct, requests_at, seconds_at};
+use super::lab::{Lab, requests_at, seconds_at};
 use super::sizes::{Sizes, parse_find, parse_ls, wrong_afterwards, wrong_meanwhile};
 use super::{Effort, Experiment, Mode};
 use crate::error::{BenchError, During, Result};
 use crate::interrupt::StopFlag;
 use crate::process::time;
-use crate::progress::{Event, Progress};
+use crate::progress::Event;
 use crate::report::{Axis, Cell, Column, Figure, Point, Sample, Section, Series, Table};
 use crate::workload::flat::list;
-use crate::workload::{System, quiet};
+use crate::workload::quiet;
 
 const MODES: [Mode; 2] = [Mode::Off, Mode::Sas(None)];
 
@@ -52,27 +52,6 @@ struct Scene {
     directory: PathBuf,
     files: u64,
     sizes: Sizes,
-}
-
-impl Writers {
-    fn run(&self, lab: &mut Lab, directory: &Path) -> Result<()> {
-        let directory = lab.make_files(directory.join("busy"), self.files, &name)?;
-        let mut scene = Scene {
-            directory,
-            files: self.files,
-            sizes: (0..self.files).map(|number| (name(number), 0)).collect(),
-        };
-        for &writers in &self.writers {
-            for mode in MODES {
-                for _ in 0..lab.runs {
-                    if !scene.measure(lab, writers, mode)? {
-                        break;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Scene {
@@ -176,10 +155,27 @@ impl Experiment for Writers {
         "writers"
     }
 
-    fn measure(&self, system: &mut dyn System, progress: &mut Progress) -> Result<Column> {
-        conduct(system, &self.effort, progress, &|lab, dir| {
-            self.run(lab, dir)
-        })
+    fn effort(&self) -> &Effort {
+        &self.effort
+    }
+
+    fn run(&self, lab: &mut Lab, directory: &Path) -> Result<()> {
+        let directory = lab.make_files(directory.join("busy"), self.files, &name)?;
+        let mut scene = Scene {
+            directory,
+            files: self.files,
+            sizes: (0..self.files).map(|number| (name(number), 0)).collect(),
+        };
+        for &writers in &self.writers {
+            for mode in MODES {
+                for _ in 0..lab.runs {
+                    if !scene.measure(lab, writers, mode)? {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     fn section(&self, runs: Column) -> Section {

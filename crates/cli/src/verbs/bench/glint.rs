@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use bench::process::ProcessId;
 use bench::{
     BenchError, Cold, Link, LinkSettings, Result, Setting, Statahead, StopFlag, System, Tunable,
 };
@@ -228,12 +229,13 @@ impl System for Glint<'_> {
         rpcs_sent(&self.point)
     }
 
-    fn client_memory(&mut self) -> Option<u64> {
-        self.mount.get_mut().child.as_ref()?.memory()
+    fn client_process(&mut self) -> Option<ProcessId> {
+        let child = self.mount.get_mut().child.as_ref()?;
+        Some(child.process())
     }
 
-    fn client_cpu(&mut self) -> Option<f64> {
-        self.mount.get_mut().child.as_ref()?.cpu()
+    fn server_process(&mut self) -> Option<ProcessId> {
+        Some(self.served.process())
     }
 
     fn statahead(&mut self) -> Option<Statahead> {
@@ -274,7 +276,8 @@ fn tree_walks(point: &Path) -> Option<u64> {
     let Ok(Answer::Walks(walks)) = ask(point, &Question::Walks) else {
         return None;
     };
-    let of_tree = |walk: &&WalkReport| matches!(walk.pattern, Pattern::Dfs | Pattern::DfsName);
+    use Pattern::{Bfs, Dfs, DfsName};
+    let of_tree = |walk: &&WalkReport| matches!(walk.pattern, Dfs | DfsName | Bfs);
     Some(walks.iter().filter(of_tree).count() as u64)
 }
 
@@ -283,6 +286,7 @@ fn statahead(stats: &Snapshot, tree_walks_followed: u64) -> Statahead {
     Statahead {
         stats: requests("lookup") + requests("getattr"),
         pages: requests("readpage"),
+        walk_stalls: stats.walk_stalls,
         statahead_tree_walks: stats.statahead_tree_walks,
         statahead_tree_total: stats.statahead_tree_total,
         statahead_tree_hit: stats.statahead_tree_hit,

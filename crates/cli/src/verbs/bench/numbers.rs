@@ -21,6 +21,8 @@ const UPCALLS: u32 = 100_000;
 const UPCALL: &str = "getattr upcall";
 /// Slower by less is as fast: runs differ by more.
 const AS_FAST: f64 = 1.05;
+/// Times that a cold walk may stand still, whatever its size.
+const STALLS_MAX: f64 = 8.0;
 
 /// What is measured together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -252,6 +254,9 @@ fn tree_lines(report: &Report, entries: u64) -> Vec<Line> {
             .and_then(|sample| sample.rpcs)
             .map(|rpcs| rpcs as f64)
     };
+    let stalls = result(report, Rival::Glint, Step::FindCold.label())
+        .and_then(|sample| sample.statahead)
+        .map(|statahead| statahead.walk_stalls as f64);
     let line = |work, rival, steps: &[Step], most| {
         let steps: Vec<&str> = steps.iter().map(|step| step.label()).collect();
         ratio(work, report, rival, &steps, most)
@@ -265,6 +270,7 @@ fn tree_lines(report: &Report, entries: u64) -> Vec<Line> {
             "RPCs",
             few,
         ),
+        value("  times it waited", stalls, "", STALLS_MAX),
         line(
             "cold find -uid 0, prefetch",
             plain,

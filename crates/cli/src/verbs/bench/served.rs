@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use base::TargetName;
-use bench::process::Running;
+use bench::process::{ProcessId, Running};
 use bench::{Link, StopFlag};
 use rpc::DEFAULT_PORT;
 use storage::TargetKey;
@@ -16,8 +16,6 @@ use crate::verbs::format::format;
 /// How long a process may take to be ready.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 const TURN: Duration = Duration::from_millis(20);
-/// What /proc counts CPU in, on every architecture that is in use.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// A `glint` process with a log.
 pub struct Child {
@@ -77,25 +75,9 @@ impl Child {
         ))
     }
 
-    /// Bytes of memory that it has now.
-    pub fn memory(&self) -> Option<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.running.id())).ok()?;
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))?;
-        let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-        Some(kibibytes * 1024)
-    }
-
-    /// Seconds of CPU that it has used so far.
-    pub fn cpu(&self) -> Option<f64> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.running.id())).ok()?;
-        // The program's name may have spaces; the state that follows is field 3 (proc_pid_stat(5)).
-        let (_, fields) = stat.rsplit_once(") ")?;
-        let mut fields = fields.split(' ').skip(14 - 3);
-        let (user, system): (u64, u64) =
-            (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-        Some((user + system) as f64 / TICKS_PER_SECOND)
+    /// Its process.
+    pub fn process(&self) -> ProcessId {
+        ProcessId(self.running.id())
     }
 
     /// What it has said so far.
@@ -181,6 +163,11 @@ impl<'l> Served<'l> {
             link,
             address: rest.trim().to_owned(),
         })
+    }
+
+    /// The servers' process.
+    pub fn process(&self) -> ProcessId {
+        self.server.process()
     }
 
     /// The link, if there is one.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bench::workload::xfast::{
-    Effort, Experiment, FILES_MAX, Grid, Listing, RoundTrips, Trees, Writers,
+    Effort, Experiment, FILES_MAX, Grid, Harmless, Huge, Listing, RoundTrips, Trees, Writers,
 };
 use bench::{
     BenchError, Column, Document, Event, Figures, Progress, Report, Result, SourceTree, StopFlag,
@@ -29,17 +29,23 @@ pub enum Part {
     Trees,
     /// `find` over one of them, by round trip.
     Rtt,
+    /// Work that prefetch cannot help, in pairs of runs with it off and on: stats in random order,
+    /// tiny directories, walks that stop soon.
+    Harmless,
+    /// `find` and `ls -U` in one directory of millions of files, and in one with a tenth of them. Not
+    /// among the parts that are measured by default.
+    Huge,
 }
 
 /// Measure what the talk on Xfast (Lustre's statahead) measured, on a Glint that is set up for it: a
 /// document in Markdown, and with --out also as JSON with every run, and figures as SVG.
 ///
-/// Takes about 25 minutes, and some hours and 30 GB with --full. Root only for a real link between
+/// Takes about half an hour, and some hours and 30 GB with --full. Root only for a real link between
 /// mount and server; otherwise a transport that delays stands in. Nothing stays mounted or running;
 /// Ctrl-C at any point cleans up as well, and leaves in --out what was measured so far.
 #[derive(Args)]
 pub struct Xfast {
-    /// Which parts [default: all].
+    /// Which parts [default: all but huge].
     #[arg(long, value_delimiter = ',')]
     part: Vec<Part>,
     /// Part flat: files in each directory [default: 1000,10000,100000; with --full 1000000 too].
@@ -66,7 +72,17 @@ pub struct Xfast {
     /// Part rtt: bandwidth there, as in 1gbit, or unlimited.
     #[arg(long, default_value = "1gbit", value_parser = bandwidth)]
     bandwidth: Bandwidth,
-    /// How often each cell is measured; medians are shown.
+    /// Part harmless: pairs of runs of each work; medians are shown.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pairs: u32,
+    /// Part harmless: calls in a run. Its large directory has ten times as many files, and there are
+    /// half as many small ones. So many that a run takes about a second.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
+    calls: u64,
+    /// Part huge: files in the directory [default: 2000000; with --full 10000000].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(10..=FILES_MAX))]
+    huge: Option<u64>,
+    /// How often each cell of the other parts is measured; medians are shown.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
     /// How long a run may take before it is stopped and shown as more than that [default: 60s; with
@@ -93,6 +109,7 @@ struct Size {
     directory: u64,
     tree: TreeSource,
     trees: u32,
+    huge: u64,
     cap: Duration,
 }
 
@@ -101,6 +118,7 @@ const USUAL: Size = Size {
     directory: 5000,
     tree: TreeSource::Generated(5000),
     trees: 4,
+    huge: 2_000_000,
     cap: Duration::from_secs(60),
 };
 const FULL: Size = Size {
@@ -108,6 +126,7 @@ const FULL: Size = Size {
     directory: 100_000,
     tree: TreeSource::Kernel,
     trees: 16,
+    huge: 10_000_000,
     cap: Duration::from_secs(600),
 };
 
@@ -183,8 +202,11 @@ impl Xfast {
 
     fn parts(&self) -> Vec<Part> {
         let all = Part::value_variants().iter().copied();
-        all.filter(|part| self.part.is_empty() || self.part.contains(part))
-            .collect()
+        all.filter(|part| match self.part.is_empty() {
+            true => *part != Part::Huge,
+            false => self.part.contains(part),
+        })
+        .collect()
     }
 
     /// The tree, if a part needs one.
@@ -243,6 +265,19 @@ impl Xfast {
                 tree: tree?.clone(),
                 rtts: sorted(&self.rtts),
                 bandwidth: self.bandwidth.0,
+                effort,
+            }),
+            Part::Harmless => Box::new(Harmless {
+                files: 10 * self.calls,
+                directories: self.calls / 2,
+                calls: self.calls,
+                effort: Effort {
+                    runs: self.pairs,
+                    ..effort
+                },
+            }),
+            Part::Huge => Box::new(Huge {
+                files: self.huge.unwrap_or(size.huge),
                 effort,
             }),
         })
@@ -311,8 +346,12 @@ mod tests {
     #[test]
     fn parts_come_in_the_talks_order_and_all_by_default() {
         let all = parsed("").unwrap();
-        assert_eq!(all.parts(), Part::value_variants());
+        let by_default = Part::value_variants().split_last().unwrap().1;
+        assert_eq!(all.parts(), by_default);
         assert_eq!(all.size().trees, 4);
+        let huge = parsed("--part huge,harmless --pairs 7").unwrap();
+        assert_eq!(huge.parts(), [Part::Harmless, Part::Huge]);
+        assert_eq!((huge.pairs, huge.size().huge), (7, 2_000_000));
         let some = parsed("--part rtt,flat --full").unwrap();
         assert_eq!(some.parts(), [Part::Flat, Part::Rtt]);
         assert_eq!(some.size().files.last(), Some(&1_000_000));
@@ -335,6 +374,8 @@ mod tests {
             ("--rtts 0ms", "0ms"),
             ("--runs 0", "0"),
             ("--trees 0", "0"),
+            ("--pairs 0", "0"),
+            ("--huge 5", "5"),
             ("--cap x", "x"),
             ("--writers 1000", "1000"),
         ] {

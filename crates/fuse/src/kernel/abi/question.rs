@@ -111,6 +111,8 @@ pub const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
 /// GETLK and SETLK: a BSD lock.
 pub const LK_FLOCK: u32 = 1 << 0;
+/// IOCTL: of a directory.
+pub const IOCTL_DIR: u32 = 1 << 4;
 /// SETXATTR: the ACL clears setgid.
 pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// POLL: tell when ready.

@@ -181,14 +181,7 @@ pub enum Op<'a> {
         block_size: u32,
     },
     Destroy,
-    Ioctl {
-        handle: u64,
-        flags: u32,
-        command: u32,
-        argument: u64,
-        data: &'a [u8],
-        out_size: u32,
-    },
+    Ioctl(IoctlRequest<'a>),
     Poll {
         handle: u64,
         kernel_handle: u64,
@@ -251,6 +244,23 @@ pub struct WriteRequest<'a> {
     pub lock_owner: Option<u64>,
     /// The flags the file is open with now: fcntl may have added O_APPEND.
     pub flags: OpenFlags,
+}
+
+/// An IOCTL. What the kernel copies in and out is as long as the command says.
+#[derive(Debug, Clone, Copy)]
+pub struct IoctlRequest<'a> {
+    /// The open file or directory.
+    pub handle: u64,
+    /// It is a directory.
+    pub on_directory: bool,
+    /// The command.
+    pub command: u32,
+    /// Its argument as the caller gave it.
+    pub argument: u64,
+    /// What the caller's argument points to.
+    pub data: &'a [u8],
+    /// Bytes that the caller takes back at most.
+    pub out_size: u32,
 }
 
 /// A RELEASE or RELEASEDIR.

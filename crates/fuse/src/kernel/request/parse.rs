@@ -4,8 +4,8 @@ use super::body::{Body, Fault};
 use super::mode::{FallocateMode, LockKind, RenameMode, Whence, XattrMode};
 use super::raw;
 use super::{
-    CopyRequest, Dialect, Forgets, InitRequest, LockRequest, Malformed, Op, ReleaseRequest,
-    Request, WriteRequest,
+    CopyRequest, Dialect, Forgets, InitRequest, IoctlRequest, LockRequest, Malformed, Op,
+    ReleaseRequest, Request, WriteRequest,
 };
 use crate::kernel::abi::init::{InitIn, InitInTail};
 use crate::kernel::abi::{
@@ -425,14 +425,14 @@ fn parse_rare(opcode: Opcode, mut body: Body<'_>) -> Result<Op<'_>, Fault> {
                 out_size,
             } = body.take()?;
             let data = body.data(in_size)?;
-            Op::Ioctl {
+            Op::Ioctl(IoctlRequest {
                 handle: fh,
-                flags,
+                on_directory: flags & raw::IOCTL_DIR != 0,
                 command,
                 argument,
                 data,
                 out_size,
-            }
+            })
         }
         Opcode::Poll => {
             let raw::Poll {
