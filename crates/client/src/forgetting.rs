@@ -44,13 +44,45 @@ impl Client {
         fid: Fid,
         going: &mut Going,
     ) {
-        let Some(inode) = state.known_mut(fid) else {
+        if let Some(inode) = state.known_mut(fid)
+            && inode.lookups > 0
+        {
+            inode.name_misleads();
+        }
+        self.forget_known_name(state, dir, name, fid, going);
+    }
+
+    /// The same for a name of which nobody said that it leads elsewhere. A question about a directory
+    /// is answered when the name is gone: it may come from who stands in it or has it open.
+    pub(crate) fn forget_doubtful_name(
+        &self,
+        state: &mut State,
+        dir: Fid,
+        name: Name,
+        fid: Fid,
+        going: &mut Going,
+    ) {
+        let directory = state
+            .known_mut(fid)
+            .is_some_and(|inode| inode.is_directory());
+        match directory {
+            true => self.forget_known_name(state, dir, name, fid, going),
+            false => self.forget_name(state, dir, name, fid, going),
+        }
+    }
+
+    fn forget_known_name(
+        &self,
+        state: &mut State,
+        dir: Fid,
+        name: Name,
+        fid: Fid,
+        going: &mut Going,
+    ) {
+        let known = state.known_mut(fid).filter(|inode| inode.lookups > 0);
+        let Some(inode) = known else {
             return;
         };
-        if inode.lookups == 0 {
-            return;
-        }
-        inode.name_misleads();
         let waits = inode.is_directory() || inode.is_open();
         going.forget(Forget::Attributes { fid, dir });
         let late = self.forget_name_later(state, dir, name, fid);

@@ -54,7 +54,7 @@ impl Client {
                 }
             }
             for (dir, name, fid) in names {
-                self.forget_name(&mut state, dir, name, fid, &mut forget);
+                self.forget_doubtful_name(&mut state, dir, name, fid, &mut forget);
             }
         }
         if holder == Holder::Mdt {

@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +14,9 @@ use std::thread;
 use std::time::Duration;
 
 use mounted::Cluster;
+use nix::dir::Dir;
+use nix::fcntl::{AtFlags, OFlag};
+use nix::sys::stat::{Mode, fstatat};
 
 /// Bytes that tell which file and version they are.
 fn bytes(number: usize, version: u8) -> Vec<u8> {
@@ -99,6 +104,81 @@ fn calls_wait_for_the_server_and_then_succeed() {
     let made = cluster.timed("the call that waited", || waiting.join().unwrap());
     made.unwrap();
     assert!(cluster.timed("stat", || root.join("d/waited").exists()));
+}
+
+/// Names of a directory, opened as `path` from `at`, and their files' sizes.
+fn listed(at: &OwnedFd, path: &str) -> Result<BTreeMap<String, u64>, String> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let mut dir =
+        Dir::openat(at, path, flags, Mode::empty()).map_err(|e| format!("open {path}: {e}"))?;
+    let mut names = Vec::new();
+    for entry in dir.iter() {
+        let name = entry.map_err(|e| format!("list {path}: {e}"))?;
+        let name = name.file_name().to_str().unwrap().to_owned();
+        if !name.starts_with('.') {
+            names.push(name);
+        }
+    }
+    let sized = names.into_iter().map(|name| {
+        let told = fstatat(&dir, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW);
+        let told = told.map_err(|e| format!("stat {name}: {e}"))?;
+        Ok((name, told.st_size as u64))
+    });
+    sized.collect()
+}
+
+/// Directories are opened from where the caller stands and by a path, listed, and their files looked
+/// at, all the while a server is killed and comes back: what was durable is there, each time.
+#[test]
+fn listing_goes_on_while_a_server_comes_back() {
+    const FILES: usize = 56;
+    const ROUNDS: usize = 20;
+    let mut cluster = Cluster::with_mounts(1);
+    let root = cluster.root(0).to_owned();
+    let dir = root.join("dir");
+    let expected: BTreeMap<String, u64> = (0..FILES)
+        .map(|number| (format!("f{number}"), number as u64 + 1))
+        .collect();
+    cluster.timed("making files", || {
+        fs::create_dir(&dir).unwrap();
+        for (name, size) in &expected {
+            let mut file = File::create(dir.join(name)).unwrap();
+            file.write_all(&vec![7; *size as usize]).unwrap();
+            file.sync_all().unwrap();
+        }
+    });
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let listers: Vec<_> = [(&dir, "."), (&root, "dir")]
+            .into_iter()
+            .map(|(at, path)| {
+                let (stop, expected) = (&stop, &expected);
+                let at = OwnedFd::from(File::open(at).unwrap());
+                scope.spawn(move || {
+                    let mut count = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        count += 1;
+                        match listed(&at, path) {
+                            Ok(names) if names == *expected => {}
+                            other => return Err(format!("listing {count}: {other:?}")),
+                        }
+                    }
+                    Ok(count)
+                })
+            })
+            .collect();
+        for _ in 0..ROUNDS {
+            thread::sleep(Duration::from_millis(200));
+            cluster.kill_server();
+            cluster.restart_server();
+        }
+        thread::sleep(Duration::from_millis(500));
+        stop.store(true, Ordering::Relaxed);
+        for lister in listers {
+            let count = cluster.timed("a listing", || lister.join().unwrap());
+            println!("{} listings", count.unwrap());
+        }
+    });
 }
 
 #[test]

@@ -246,10 +246,11 @@ impl Inode {
         };
         let astray = match (self.is_directory(), reached) {
             (_, Reached::Rightly) | (true, Reached::Perhaps) => false,
-            (true, Reached::ByPath | Reached::Held | Reached::Stat) => stale.misled,
+            // Whoever changes the name waits until it is forgotten, so the question came before.
+            (true, Reached::ByPath | Reached::Held | Reached::Stat) => stale.misled && stale.late,
             (false, Reached::ByPath | Reached::Held) => true,
             (false, Reached::Perhaps) => !self.is_open(),
-            // Whoever changes the name waits until it is forgotten, so the question came before.
+            // The same.
             (false, Reached::Stat) => !self.is_open() || !stale.misled || stale.late,
         };
         match astray {
@@ -327,6 +328,37 @@ mod tests {
         assert!(!stat(&inode), "nor any longer");
         inode.name_forgotten();
         assert!(stat(&inode));
+    }
+
+    #[test]
+    fn who_stands_in_a_directory_is_answered_while_its_name_goes() {
+        let mut inode = Inode::default();
+        inode.attr = Some(Attr {
+            kind: FileKind::Directory,
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            nlink: 2,
+            rdev: 0,
+            has_xattrs: false,
+            size_state: wire::SizeState::Strict,
+            layout: layout::Layout::none(),
+            atime: base::Timestamp::default(),
+            mtime: base::Timestamp::default(),
+            mtime_set: base::Timestamp::default(),
+            ctime: base::Timestamp::default(),
+            btime: base::Timestamp::default(),
+            size: 0,
+            blocks: 0,
+            version: 1,
+        });
+        let told = |inode: &Inode| inode.answer_astray(Reached::Stat).is_ok();
+        inode.name_goes();
+        assert!(told(&inode), "it may lead there still");
+        inode.name_misleads();
+        assert!(told(&inode), "who takes the name away waits for us");
+        inode.name_late();
+        assert!(!told(&inode), "nor any longer");
     }
 
     #[test]

@@ -88,12 +88,7 @@ impl Walk<'_> {
     /// Opening a directory by name is a look at it, too.
     fn enter(&mut self, parent: &OwnedFd, name: &CString) {
         let begin = self.clock.tick();
-        let open = || openat(parent, name.as_c_str(), DIRECTORY, Mode::empty());
-        // Once, while a server comes back (SEMANTICS: crash.server).
-        let opened = match open() {
-            Err(Errno::ESTALE) => open(),
-            opened => opened,
-        };
+        let opened = openat(parent, name.as_c_str(), DIRECTORY, Mode::empty());
         let span = Span {
             begin,
             end: self.clock.tick(),
