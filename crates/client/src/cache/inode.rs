@@ -332,8 +332,7 @@ mod tests {
 
     #[test]
     fn who_stands_in_a_directory_is_answered_while_its_name_goes() {
-        let mut inode = Inode::default();
-        inode.attr = Some(Attr {
+        let attr = Attr {
             kind: FileKind::Directory,
             mode: 0o755,
             uid: 0,
@@ -351,7 +350,9 @@ mod tests {
             size: 0,
             blocks: 0,
             version: 1,
-        });
+        };
+        let mut inode = Inode::default();
+        inode.take(attr);
         let told = |inode: &Inode| inode.answer_astray(Reached::Stat).is_ok();
         inode.name_goes();
         assert!(told(&inode), "it may lead there still");
