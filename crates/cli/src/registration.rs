@@ -118,6 +118,7 @@ impl Registration<'_> {
             insecure: self.insecure,
             policy: Policy::Hard,
             lanes: 1,
+            keeping: rpc::Keeping::Nothing,
         };
         Peer::new(config, Arc::new(NoCallbacks), clock).map_err(|error| error.to_string())
     }

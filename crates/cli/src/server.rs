@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{Clock, TargetIndex, TargetKind, TargetName, Transno};
+use mds::serve::Recovering;
 use rpc::serving::Scheduling;
 use rpc::{Address, Key, LastCommitted, MemPort, ServedTarget, Server, ServerConfig, Service};
 use storage::{KvOptions, Target, TargetDir};
@@ -42,6 +43,7 @@ pub struct Serving {
     port: Arc<MemPort>,
     config: Config,
     schedulings: Vec<(TargetName, Arc<dyn Scheduling>)>,
+    recovering: Vec<(TargetName, Arc<dyn Recovering>)>,
 }
 
 /// One target, opened and not yet served.
@@ -57,6 +59,7 @@ struct Opening {
     mdts: Vec<mds::serve::MdtServer>,
     osts: Vec<oss::serve::OstServer>,
     schedulings: Vec<(TargetName, Arc<dyn Scheduling>)>,
+    recovering: Vec<(TargetName, Arc<dyn Recovering>)>,
 }
 
 impl Serving {
@@ -88,6 +91,7 @@ impl Serving {
             mdts,
             osts,
             schedulings,
+            recovering,
             ..
         } = opening;
         let (infos, served): (Vec<_>, Vec<_>) = targets
@@ -109,17 +113,8 @@ impl Serving {
             .map(|info| registration::at(info, &addresses))
             .collect();
         let found = registration.register(told, clock.clone())?;
-        let osts_known: Vec<TargetIndex> = found
-            .targets
-            .iter()
-            .filter(|target| target.name.kind == TargetKind::Ost)
-            .map(|target| target.name.index)
-            .collect();
         for mdt in &mdts {
-            mdt.set_osts(
-                osts_known.clone(),
-                registration.peers(&found, clock.clone())?,
-            );
+            mdt.set_osts(osts_of(&found), registration.peers(&found, clock.clone())?);
         }
         Ok(Serving {
             server: Some(server),
@@ -129,6 +124,7 @@ impl Serving {
             port,
             config: found,
             schedulings,
+            recovering,
         })
     }
 
@@ -165,6 +161,7 @@ impl Serving {
         ServedTargets {
             fsname: self.config.fsname.clone(),
             targets: self.schedulings.clone(),
+            recovering: self.recovering.clone(),
         }
     }
 
@@ -200,13 +197,17 @@ impl Opening {
             mdts: Vec::new(),
             osts: Vec::new(),
             schedulings: Vec::new(),
+            recovering: Vec::new(),
         }
     }
 
-    fn rules(&self) -> mds::Rules {
+    fn rules(&self, life: base::BootEpoch) -> mds::Rules {
+        let usual = mds::Rules::default();
         mds::Rules {
             callback_deadline: self.timeout,
-            ..mds::Rules::default()
+            life: Some(life),
+            recovery_window: self.timeout.min(usual.recovery_window),
+            ..usual
         }
     }
 
@@ -240,12 +241,13 @@ impl Opening {
             TargetKind::Mdt => {
                 committed = LastCommitted::new(Transno(0));
                 let kv = target.kv(&mds::tables(), options(name)).map_err(at)?;
-                let rules = self.rules();
+                let rules = self.rules(superblock.boot_epoch);
                 let (kv, clock) = (Arc::new(kv), clock.clone());
                 let server = mds::serve::MdtServer::start(kv, rules, committed.clone(), clock)
                     .map_err(at)?;
                 let service = server.service();
                 self.schedulings.push((name, server.scheduling()));
+                self.recovering.push((name, server.recovering()));
                 self.mdts.push(server);
                 service
             }
@@ -285,6 +287,12 @@ impl Opening {
         self.targets.push(Opened { info, served });
         Ok(())
     }
+}
+
+fn osts_of(config: &Config) -> Vec<TargetIndex> {
+    let names = config.targets.iter().map(|target| target.name);
+    let osts = names.filter(|name| name.kind == TargetKind::Ost);
+    osts.map(|name| name.index).collect()
 }
 
 /// Addresses that mean something outside this process; if there are none, the one inside, so that a
@@ -331,6 +339,18 @@ impl Service for Held {
 
     fn resumed(&self, client: base::ClientId) {
         self.service.resumed(client);
+    }
+
+    fn ready(&self, client: base::ClientId) {
+        self.service.ready(client);
+    }
+
+    fn survived(&self, epoch: base::BootEpoch) -> base::Transno {
+        self.service.survived(epoch)
+    }
+
+    fn gave_up(&self, client: rpc::ClientUuid) -> bool {
+        self.service.gave_up(client)
     }
 
     fn expired(&self, client: base::ClientId) {

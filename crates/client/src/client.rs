@@ -196,7 +196,10 @@ impl Client {
 
     /// Counters now.
     pub fn stats(&self) -> Snapshot {
-        self.0.stats.snapshot(self.0.cluster.rpcs_sent())
+        let cluster = &self.0.cluster;
+        self.0
+            .stats
+            .snapshot(cluster.rpcs_sent(), cluster.mdt.kept())
     }
 
     /// The counters themselves, for those who count outside (the kernel rim).

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use base::{BootEpoch, Clock, Fid, TargetIndex, TargetKind, TargetName, Transno};
 use rpc::{
-    Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Key, Message, Peer, PeerConfig,
-    Policy,
+    Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Keeping, Key, Message, Peer,
+    PeerConfig, Policy,
 };
 use wire::handshake::Lane;
 use wire::{mgs, opcode};
@@ -161,6 +161,11 @@ impl MountConfig {
             insecure: self.insecure,
             policy: self.policy,
             lanes,
+            // What was written is kept with the pages it is in.
+            keeping: match target.kind {
+                TargetKind::Mdt => Keeping::Changes,
+                TargetKind::Mgs | TargetKind::Ost => Keeping::Nothing,
+            },
         }
     }
 }

@@ -83,17 +83,16 @@ impl Client {
     /// Makes the new life of the MDT know a file that is open here.
     async fn reopen(&self, opened: Opened) {
         let Opened {
-            fid, read, write, ..
+            fid,
+            read,
+            write,
+            change,
+            told,
         } = opened;
-        let change = {
-            let mut state = self.lock();
-            let Some(file) = state.file_known(fid) else {
-                return;
-            };
-            std::mem::take(&mut file.changed)
-        };
+        // Closed meanwhile by all, with nothing to send: only what was changed is to be told.
+        let is_known = self.lock().file_known(fid).is_some();
         let mut result = Ok(());
-        if write {
+        if write && is_known {
             let access = Access {
                 read: true,
                 write: true,
@@ -105,7 +104,7 @@ impl Client {
                 state.closing.insert(fid);
             }
         }
-        if read {
+        if read && is_known {
             self.register_reader(fid).await;
         }
         if result.is_ok() && change != SetAttr::default() {
@@ -116,7 +115,7 @@ impl Client {
                 "{fid} was open when the MDT restarted or gave up on this mount, and is lost: {error}"
             );
             let mut state = self.lock();
-            state.with_pages(fid, |file| file.lose_open(opened.told));
+            state.with_pages(fid, |file| file.lose_open(told));
         }
     }
 
@@ -165,6 +164,8 @@ struct Opened {
     read: bool,
     /// For writing: until then nothing of it is sent, for there is no ticket.
     write: bool,
+    /// What was changed under the lock that is void.
+    change: SetAttr,
     /// What was lost of it is told already.
     told: bool,
 }
@@ -188,10 +189,12 @@ fn void_opens(state: &mut State, fid: Fid, why: Void) -> Option<Opened> {
     let file = state.file_known(fid)?;
     file.waiters.wake_all();
     let read = file.readers > 0;
+    let change = std::mem::take(&mut file.changed);
     (read || write).then_some(Opened {
         fid,
         read,
         write,
+        change,
         told,
     })
 }

@@ -21,17 +21,23 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
             /// Request frames sent to all targets, sub-requests of a frame counted once.
             pub rpcs_sent: u64,
+            /// Requests to the MDT that are kept until what they did is durable, now.
+            pub replay_frames: u64,
+            /// Bytes of these and of their answers.
+            pub replay_bytes: u64,
             /// Requests sent by kind; those of one frame each count.
             pub requests: BTreeMap<String, u64>,
         }
 
         impl Stats {
             /// All of them now.
-            pub fn snapshot(&self, rpcs_sent: u64) -> Snapshot {
+            pub fn snapshot(&self, rpcs_sent: u64, kept: (usize, usize)) -> Snapshot {
                 let requests = self.requests.lock().unwrap_or_else(|p| p.into_inner());
                 Snapshot {
                     $($name: self.$name.load(Ordering::Relaxed),)*
                     rpcs_sent,
+                    replay_frames: kept.0 as u64,
+                    replay_bytes: kept.1 as u64,
                     requests: requests.iter().map(|(k, v)| (k.to_string(), *v)).collect(),
                 }
             }

@@ -53,7 +53,7 @@ fn fill(path: &str, count: u32) {
     (0..count).for_each(|n| {
         bench.create(dir, n, FileKind::Regular);
     });
-    bench.call(Request::Sync);
+    bench.leave();
     report(&format!("filled {}", name(count)), started);
 }
 

@@ -1,6 +1,6 @@
 //! Running an operation, storing what it did together with its answer, and answering in time.
 
-use base::{FsError, LockHandle, Transno};
+use base::{ClientId, FsError, LockHandle, Transno};
 use dlm::{Bits, Glimpsed, Mode, OpId, Want};
 use storage::Batch;
 use wire::mdt::{Lease, OpenHandle, Reply, Request, WriteTicket};
@@ -13,7 +13,8 @@ use crate::keys::ClientUuid;
 use crate::mutation::{Mutation, apply};
 use crate::namespace::covering_dir;
 use crate::ops::{Ctx, Needs, reopen, resource, with_op};
-use crate::records::{State, StoredReply};
+use crate::records::{KnownClient, State, StoredReply};
+use crate::recovery::time_of;
 use crate::sharing::{changed, shown};
 use crate::store::Failure;
 use crate::txn::Txn;
@@ -43,6 +44,8 @@ impl Mds {
             Ok(ran) => ran,
             Err(failure) => return self.fail(call, failure, out),
         };
+        ran.durable_first |=
+            ran.result.is_ok() && parked.request.is_modification() && !self.is_known(call.client);
         if !parked.glimpse
             && let Some(needs) = self.must_ask_holder(call, &parked.request, &ran.result)
         {
@@ -53,7 +56,8 @@ impl Mds {
             };
             return self.park(parked, out);
         }
-        let sights = match self.sharing.is_all_of(call.client) {
+        let repeated = parked.replay.is_some();
+        let sights = match self.sharing.is_all_of(call.client) || repeated {
             true => Vec::new(),
             false => shown(self.hasher, &parked.request, &ran.result),
         };
@@ -61,7 +65,9 @@ impl Mds {
         if let Ok(reply) = &mut ran.result {
             // An answer that is held back takes no locks along: they could be revoked before it
             // is out.
-            if wait_for <= self.committed && !ran.durable_first {
+            if repeated {
+                // Nobody reads the answer: it takes no locks along.
+            } else if wait_for <= self.committed && !ran.durable_first {
                 self.cover(op, call, &parked.request, ran.home, reply);
             } else if let Some(op) = op {
                 self.locks.announce(op);
@@ -74,6 +80,10 @@ impl Mds {
         };
         if ran.durable_first {
             wait_for = wait_for.max(transno);
+        }
+        if repeated && let Err(error) = &ran.result {
+            let (client, request) = (call.client, &parked.request);
+            tracing::warn!(%client, %error, ?request, "what a crash took cannot be done again");
         }
         self.give_up_lock(call, &parked.request, ran.result.is_ok(), out);
         let Call { client, tag, .. } = call;
@@ -91,7 +101,10 @@ impl Mds {
 
     fn run_op(&mut self, parked: &Parked) -> Result<Ran, Failure> {
         let full = self.is_full()?;
-        let mut txn = Txn::new(&self.store, self.hasher, self.state, self.wall);
+        let replay = parked.replay.as_deref();
+        let wall = replay.and_then(time_of).unwrap_or(self.wall);
+        let mut txn = Txn::new(&self.store, self.hasher, self.state, wall);
+        txn.is_again = replay.is_some();
         let transno = txn.transno;
         let mut ctx = Ctx {
             txn: &mut txn,
@@ -101,6 +114,7 @@ impl Mds {
             full,
             grace: self.grace_until.is_some(),
             durable_first: false,
+            replay,
         };
         let result = with_op(&parked.request, |op| op.run(&mut ctx))
             .unwrap_or_else(|| Err(FsError::Invalid.into()));
@@ -218,10 +232,27 @@ impl Mds {
         let body = wire::encode(reply);
         let mut mutations = std::mem::take(&mut ran.mutations);
         let sights = changed(&mutations);
+        self.make_known(call.client, &mut mutations);
         self.remember(call, ran.transno, body, &mut mutations);
         self.commit(mutations, ran.state)?;
         self.sharing.note(call.client, ran.transno, sights);
         Ok(ran.transno)
+    }
+
+    fn is_known(&self, client: ClientId) -> bool {
+        let session = self.clients.get(&client);
+        session.is_some_and(|session| session.is_known)
+    }
+
+    /// With a client's first change, which is durable before its answer is out, it becomes known
+    /// that this client is to be waited for after a crash.
+    fn make_known(&mut self, client: ClientId, mutations: &mut Vec<Mutation>) {
+        if let Some(session) = self.clients.get_mut(&client)
+            && !std::mem::replace(&mut session.is_known, true)
+        {
+            let known = KnownClient { given_up: None };
+            mutations.push(Mutation::PutClient(session.uuid, known));
+        }
     }
 
     /// Adds the record of an answer, in the place of those of the slot's frame before.
@@ -397,6 +428,7 @@ impl Mds {
             full: false,
             grace: self.grace_until.is_some(),
             durable_first: false,
+            replay: None,
         };
         (*handle, *ticket) = reopen(&mut ctx, fid, access)?;
         let durable_first = ctx.durable_first;

@@ -10,7 +10,7 @@ use crate::keys::Table;
 use crate::mutation::Mutation;
 use crate::namespace::end_orphan;
 use crate::ops::Note;
-use crate::records::SequenceOwner;
+use crate::records::{KnownClient, SequenceOwner};
 use crate::store::Failure;
 
 /// How many locks a client that nears its bound is asked to give back.
@@ -142,6 +142,7 @@ impl Mds {
         for answers in self.unanswered.values_mut() {
             answers.retain(|answer| answer.client != client);
         }
+        self.forget_waiting(client);
         let locked = self.locks.evict(client);
         self.follow(locked, &[], out);
         if self.halted {
@@ -152,12 +153,13 @@ impl Mds {
             .forget_client(session.uuid)
             .and_then(|()| self.close_all(closed));
         if let Err(Failure::Broken(cause)) = burnt {
-            self.halt(cause, out);
+            return self.halt(cause, out);
         }
+        self.is_back(session.uuid, out);
     }
 
-    /// Ends what is stored of a client.
-    fn forget_client(&mut self, uuid: crate::keys::ClientUuid) -> Result<(), Failure> {
+    /// Ends what is stored of a client, but that it was given up.
+    pub(crate) fn forget_client(&mut self, uuid: crate::keys::ClientUuid) -> Result<(), Failure> {
         let mut owned = Vec::new();
         let all = storage::KeyRange::all();
         self.store
@@ -167,13 +169,20 @@ impl Mds {
                 }
                 Ok(std::ops::ControlFlow::Continue(()))
             })?;
-        self.upkeep(|txn, _| {
+        let given_up = Some(self.wall);
+        let ended = self.upkeep(|txn, _| {
             txn.change(Mutation::RemoveClientReplies(uuid));
+            txn.change(Mutation::PutClient(uuid, KnownClient { given_up }));
             owned
                 .into_iter()
                 .for_each(|sequence| txn.change(Mutation::RemoveSequence(sequence)));
             Ok(())
-        })
+        });
+        // Or a crash that comes soon would have others wait for who is gone.
+        if let Some((ticket, _)) = self.tickets.back() {
+            self.store.kv().sync_soon(*ticket);
+        }
+        ended
     }
 
     /// Files that are not open any more: those without names go.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{ClientId, FsError, TargetIndex, Tick, Timestamp, Transno, Xid};
+use base::{BootEpoch, ClientId, FsError, TargetIndex, Tick, Timestamp, Transno, Xid};
 use dlm::{IdMap, OpId};
 use storage::{Kv, StorageError, Ticket};
 use wire::mdt::{Reply, Request};
@@ -19,7 +19,8 @@ use crate::keys::{self, ClientUuid, Table};
 use crate::locks::Locks;
 use crate::opens::Opens;
 use crate::ops::{Ctx, Needs, Rules, Who, with_op};
-use crate::records::{State, StoredReply};
+use crate::records::{KnownClient, State, StoredReply};
+use crate::recovery::Recovery;
 use crate::room::Room;
 use crate::sharing::Sharing;
 use crate::store::{Failure, Store};
@@ -53,6 +54,7 @@ pub struct Mds {
     pub(crate) tickets: VecDeque<(Ticket, Transno)>,
     pub(crate) committed: Transno,
     pub(crate) grace_until: Option<Tick>,
+    pub(crate) recovery: Recovery,
     pub(crate) destroys: crate::destroy::DestroyLog,
     pub(crate) room: Room,
     pub(crate) walks: crate::walks::Walks,
@@ -69,6 +71,8 @@ pub(crate) struct Session {
     pub slots: IdMap<u16, (Xid, u16)>,
     /// Frames of which a request waits for locks, with the requests behind it.
     pub frames: IdMap<u16, VecDeque<(Call, Request)>>,
+    /// It is written down that it may have changed what is not durable.
+    pub is_known: bool,
 }
 
 /// A request that waits for its locks.
@@ -82,6 +86,23 @@ pub(crate) struct Parked {
     pub waited: bool,
     /// It waits only to hear what the holder of a file says of it.
     pub glimpse: bool,
+    /// It was done in an earlier life of the target, and answered with this.
+    pub replay: Option<Box<Reply>>,
+}
+
+impl Parked {
+    /// A request that nobody has looked at.
+    pub fn new(call: Call, request: Request) -> Parked {
+        Parked {
+            call,
+            request,
+            needs: Needs::default(),
+            restarts: 0,
+            waited: false,
+            glimpse: false,
+            replay: None,
+        }
+    }
 }
 
 /// An answer that waits for durability.
@@ -109,6 +130,10 @@ impl Mds {
     ) -> Result<Mds, StorageError> {
         let store = Store::new(kv);
         let state = crate::format::start(&store)?;
+        let life = rules.life.unwrap_or(BootEpoch(u64::from(state.boots)));
+        let (committed, window) = (state.transno, rules.recovery_window);
+        let recovery = crate::recovery::begin(&store, life, committed, now, window)
+            .map_err(crate::format::cause)?;
         let grace = (state.boots > 1).then(|| now.after(GRACE));
         let limits = dlm::Limits {
             callback_deadline: rules.callback_deadline,
@@ -129,6 +154,7 @@ impl Mds {
             tickets: VecDeque::new(),
             committed: state.transno,
             grace_until: grace,
+            recovery,
             room: Room::default(),
             walks: crate::walks::Walks::default(),
             halted: false,
@@ -149,10 +175,13 @@ impl Mds {
         {
             return;
         }
+        // What cannot be read is written anew.
+        let known: Option<KnownClient> = self.store.get(Table::Clients, &uuid).ok().flatten();
         let session = Session {
             uuid,
             slots: IdMap::default(),
             frames: IdMap::default(),
+            is_known: known.is_some_and(|known| known.given_up.is_none()),
         };
         self.clients.insert(client, session);
     }
@@ -199,6 +228,12 @@ impl Mds {
     ) {
         self.set_time(now, wall);
         let full = self.parked.len() >= PARKED_MAX;
+        if !self.clients.contains_key(&call.client) {
+            return reply(out, call, Err(FsError::Stale));
+        }
+        let Some(request) = self.wait_for_recovery(call, request, out) else {
+            return;
+        };
         let Some(session) = self.clients.get_mut(&call.client) else {
             return reply(out, call, Err(FsError::Stale));
         };
@@ -250,19 +285,11 @@ impl Mds {
                 Err(failure) => return self.fail(call, failure, out),
             }
         }
-        let parked = Parked {
-            call,
-            request,
-            needs: Needs::default(),
-            restarts: 0,
-            waited: false,
-            glimpse: false,
-        };
-        self.attempt(parked, out);
+        self.attempt(Parked::new(call, request), out);
     }
 
     /// What an earlier sending of the same request was answered.
-    fn stored_reply(&self, call: Call) -> Result<Option<StoredReply>, Failure> {
+    pub(crate) fn stored_reply(&self, call: Call) -> Result<Option<StoredReply>, Failure> {
         let Some(session) = self.clients.get(&call.client) else {
             return Ok(None);
         };
@@ -278,11 +305,11 @@ impl Mds {
     }
 
     /// Finds out what a request needs, and begins to wait for that, or runs it.
-    fn attempt(&mut self, mut parked: Parked, out: &mut Vec<Output>) {
-        if !self.holds_what_it_says(parked.call, &parked.request) {
+    pub(crate) fn attempt(&mut self, mut parked: Parked, out: &mut Vec<Output>) {
+        if !self.holds_what_it_says(&parked) {
             return self.fail(parked.call, FsError::Stale.into(), out);
         }
-        match self.needs(parked.call, &parked.request) {
+        match self.needs(&parked) {
             Err(failure) => self.fail(parked.call, failure, out),
             Ok(needs) if needs.wants.is_empty() => self.run(None, parked, Vec::new(), out),
             Ok(needs) => {
@@ -315,8 +342,11 @@ impl Mds {
     }
 
     /// An update that was made earlier under a lock counts only while that lock is held.
-    fn holds_what_it_says(&self, call: Call, request: &Request) -> bool {
-        match request {
+    fn holds_what_it_says(&self, parked: &Parked) -> bool {
+        let call = parked.call;
+        match &parked.request {
+            // It did when that was done first.
+            _ if parked.replay.is_some() => true,
             Request::SetAttr { fid, under, .. } | Request::Close { fid, under, .. } => {
                 under.0 == 0 || self.locks.is_under(call.client, *under, *fid)
             }
@@ -330,7 +360,8 @@ impl Mds {
         self.room.is_full(self.now, self.store.kv(), files)
     }
 
-    fn needs(&mut self, call: Call, request: &Request) -> Result<Needs, Failure> {
+    fn needs(&mut self, parked: &Parked) -> Result<Needs, Failure> {
+        let (call, request) = (parked.call, &parked.request);
         let full = self.is_full()?;
         let mut txn = Txn::new(&self.store, self.hasher, self.state, self.wall);
         let ctx = Ctx {
@@ -341,6 +372,7 @@ impl Mds {
             full,
             grace: self.grace_until.is_some(),
             durable_first: false,
+            replay: parked.replay.as_deref(),
         };
         with_op(request, |op| op.needs(&ctx)).unwrap_or_else(|| Err(FsError::Invalid.into()))
     }
@@ -362,8 +394,8 @@ impl Mds {
             self.end(op, &needs, out);
             return self.next_of_frame(call, out);
         }
-        let holds = self.holds_what_it_says(call, &parked.request);
-        match self.needs(call, &parked.request) {
+        let holds = self.holds_what_it_says(&parked);
+        match self.needs(&parked) {
             _ if !holds => self.fail(call, FsError::Stale.into(), out),
             Err(failure) => self.fail(call, failure, out),
             Ok(now) if now == needs => self.run(Some(op), parked, glimpses, out),

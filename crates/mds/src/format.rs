@@ -85,7 +85,7 @@ pub(crate) fn start(store: &Store) -> Result<State, StorageError> {
     Ok(state)
 }
 
-fn cause(failure: Failure) -> StorageError {
+pub(crate) fn cause(failure: Failure) -> StorageError {
     match failure {
         Failure::Broken(cause) => cause,
         Failure::Refused(error) => StorageError::Damaged {

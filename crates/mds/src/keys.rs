@@ -3,7 +3,7 @@
 //!
 //! Integers in keys are big-endian, so that byte order is number order.
 
-use base::{Fid, TargetIndex};
+use base::{BootEpoch, Fid, TargetIndex};
 
 /// A client's own id: the same over reconnects and restarts of the server.
 pub type ClientUuid = [u8; 16];
@@ -33,11 +33,15 @@ pub enum Table {
     Sequences,
     /// One record: [`crate::records::State`].
     State,
+    /// Who may have changed something that is not durable: key the client's id.
+    Clients,
+    /// Where each life of the target began: key its boot epoch.
+    Lives,
 }
 
 impl Table {
     /// All of them.
-    pub const ALL: [Table; 11] = [
+    pub const ALL: [Table; 13] = [
         Table::Dirents,
         Table::Inodes,
         Table::Places,
@@ -49,6 +53,8 @@ impl Table {
         Table::Replies,
         Table::Sequences,
         Table::State,
+        Table::Clients,
+        Table::Lives,
     ];
 
     /// Its name in the store.
@@ -65,6 +71,8 @@ impl Table {
             Table::Replies => "replies",
             Table::Sequences => "sequences",
             Table::State => "state",
+            Table::Clients => "clients",
+            Table::Lives => "lives",
         }
     }
 }
@@ -116,6 +124,21 @@ pub fn destroy(ost: TargetIndex, file: Fid, stripe: u32) -> Vec<u8> {
 /// Of [`Table::Replies`].
 pub fn reply(client: &ClientUuid, slot: u16, index: u16) -> Vec<u8> {
     [&client[..], &slot.to_be_bytes(), &index.to_be_bytes()].concat()
+}
+
+/// Of [`Table::Lives`].
+pub fn life(life: BootEpoch) -> [u8; 8] {
+    life.0.to_be_bytes()
+}
+
+/// What a key of [`Table::Lives`] says.
+pub fn parse_life(key: &[u8]) -> Option<BootEpoch> {
+    Some(BootEpoch(u64::from_be_bytes(key.try_into().ok()?)))
+}
+
+/// What a key of [`Table::Clients`] says.
+pub fn parse_client(key: &[u8]) -> Option<ClientUuid> {
+    key.try_into().ok()
 }
 
 /// What a FID key says.

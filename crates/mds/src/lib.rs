@@ -25,6 +25,7 @@ pub mod opens;
 pub mod ops;
 mod recent;
 pub mod records;
+pub mod recovery;
 mod room;
 pub mod serve;
 pub mod sharing;

@@ -1,11 +1,12 @@
 //! What a transaction changes, and the one function that turns changes into stored bytes.
 
-use base::{Fid, TargetIndex};
+use base::{BootEpoch, Fid, TargetIndex};
 use storage::{Batch, KeyRange};
 
 use crate::keys::{self, ClientUuid, Spot, Table};
 use crate::records::{
-    Bytes, Destroy, Dirent, Inode, Orphan, Place, Record, SequenceOwner, State, StoredReply,
+    Bytes, Destroy, Dirent, Inode, KnownClient, LifeBegun, Orphan, Place, Record, SequenceOwner,
+    State, StoredReply,
 };
 use crate::store::table_id;
 
@@ -58,6 +59,14 @@ pub enum Mutation {
     RemoveSequence(u64),
     /// The target's state.
     PutState(State),
+    /// A client that changes the target, or was given up.
+    PutClient(ClientUuid, KnownClient),
+    /// A client is gone for good.
+    RemoveClient(ClientUuid),
+    /// A life of the target begins.
+    PutLife(BootEpoch, LifeBegun),
+    /// A life so long ago that nobody remembers it.
+    RemoveLife(BootEpoch),
 }
 
 /// Adds `mutations` to `batch`, in order.
@@ -145,5 +154,9 @@ fn apply_one(mutation: Mutation, changes: &mut Changes<'_>) {
         }
         M::RemoveSequence(sequence) => changes.delete(Table::Sequences, keys::sequence(sequence)),
         M::PutState(state) => changes.put(Table::State, keys::STATE, &state),
+        M::PutClient(client, known) => changes.put(Table::Clients, client, &known),
+        M::RemoveClient(client) => changes.delete(Table::Clients, client),
+        M::PutLife(life, begun) => changes.put(Table::Lives, keys::life(life), &begun),
+        M::RemoveLife(life) => changes.delete(Table::Lives, keys::life(life)),
     }
 }

@@ -1,6 +1,6 @@
 //! Names and the files behind them: where a file's record lives follows from how many names it has.
 
-use base::{Fid, FsError, Name, Timestamp};
+use base::{Fid, FsError, Name};
 
 use crate::keys::Spot;
 use crate::mutation::Mutation;
@@ -171,11 +171,21 @@ pub fn check_sticky(dir: &Inode, child: &Inode, uid: u32) -> Result<()> {
 }
 
 /// Notes in a directory's record that names came or went.
-pub fn names_changed(now: Timestamp, dir: &mut Inode, entries: i64, subdirs: i32) {
+pub fn names_changed(txn: &Txn<'_>, dir: &mut Inode, entries: i64, subdirs: i32) {
     dir.entries = dir.entries.saturating_add_signed(entries);
     dir.nlink = dir.nlink.saturating_add_signed(subdirs);
-    dir.mtime = now;
-    dir.ctime = now;
+    // Clients do again what they did, each in its order, but not in that of all; a time that was
+    // set just before is not one of theirs.
+    let was_set = dir.mtime_set == dir.ctime;
+    let out_of_turn = txn.is_again && !was_set;
+    dir.mtime = match out_of_turn {
+        true => dir.mtime.later(txn.now),
+        false => txn.now,
+    };
+    dir.ctime = match txn.is_again {
+        true => dir.ctime.later(txn.now),
+        false => txn.now,
+    };
 }
 
 /// The directory entry a file's attributes are in, which a lease on that directory can cover;

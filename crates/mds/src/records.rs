@@ -193,6 +193,20 @@ pub struct SequenceOwner {
     pub client: ClientUuid,
 }
 
+/// A client that changes the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownClient {
+    /// When the target gave up on it, if it did: what it has not seen durable is lost.
+    pub given_up: Option<Timestamp>,
+}
+
+/// Where a life of the target began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LifeBegun {
+    /// The last change of the lives before.
+    pub committed: Transno,
+}
+
 /// What is known of the target as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
@@ -232,6 +246,12 @@ impl Record for StoredReply {
 }
 impl Record for SequenceOwner {
     const NAME: &'static str = "sequence";
+}
+impl Record for KnownClient {
+    const NAME: &'static str = "client";
+}
+impl Record for LifeBegun {
+    const NAME: &'static str = "life";
 }
 impl Record for State {
     const NAME: &'static str = "target state";

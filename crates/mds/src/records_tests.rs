@@ -89,6 +89,11 @@ fn golden_bytes() {
     };
     golden(&state, "01010203800801");
     golden(&Bytes(b"xy".to_vec()), "01027879");
+    golden(&KnownClient { given_up: None }, "0100");
+    let given_up = Some(time(1));
+    golden(&KnownClient { given_up }, "01010205");
+    let committed = Transno(300);
+    golden(&LifeBegun { committed }, "01ac02");
 }
 
 #[test]

@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use base::{ClientId, Clock, FsError, TargetIndex, Transno};
+use base::{BootEpoch, ClientId, Clock, FsError, TargetIndex, Transno};
 use layout::ObjectId;
 use rpc::scheduler::{Nature, Vocabulary};
 use rpc::serving::{Arrival, Effect, Machine, Moment, Scheduling, Serving};
 use rpc::{
-    Batch, LastCommitted, Message, Peer, PeerInfo, ReplyBatch, ReplyMessage, Service, Urgency,
+    Batch, ClientUuid, LastCommitted, Message, Peer, PeerInfo, ReplyBatch, ReplyMessage, Service,
+    Urgency,
 };
 use storage::{Kv, StorageError, Ticket};
 use wire::mdt::{CallbackReply, Reply, Request};
@@ -28,6 +29,14 @@ pub struct MdtServer {
     serving: Arc<Serving<Mds>>,
     osts: Arc<Osts>,
     kv: Arc<Kv>,
+}
+
+/// Whom a target waits for after a restart, seen and ended while it serves.
+pub trait Recovering: Send + Sync {
+    /// How things stand, a fact in each line.
+    fn report(&self) -> Vec<String>;
+    /// Waits no longer: who is missing is given up.
+    fn end(&self);
 }
 
 /// How to reach each OST.
@@ -100,6 +109,11 @@ impl MdtServer {
 
     /// The rules by which its requests wait.
     pub fn scheduling(&self) -> Arc<dyn Scheduling> {
+        self.serving.clone()
+    }
+
+    /// Whom it waits for after a restart.
+    pub fn recovering(&self) -> Arc<dyn Recovering> {
         self.serving.clone()
     }
 
@@ -186,6 +200,28 @@ fn destroy(serving: &Arc<Serving<Mds>>, osts: &Osts, Destroy { ost, objects }: D
     peer.call_then(Batch::of(opcode::OST, body), Urgency::Ordinary, then);
 }
 
+impl Recovering for Serving<Mds> {
+    fn report(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        self.with(|mds, Moment { now, .. }, _| {
+            let recovery = mds.recovery();
+            let left = recovery.until().map(|until| until.since(now).as_secs());
+            lines.push(match left {
+                Some(left) => format!("status=recovering seconds_left={left}"),
+                None => "status=complete".to_owned(),
+            });
+            lines.push(format!("replayed={}", recovery.replayed()));
+            let awaited = recovery.awaited().map(|uuid| ClientUuid(*uuid));
+            lines.extend(awaited.map(|uuid| format!("awaited={uuid}")));
+        });
+        lines
+    }
+
+    fn end(&self) {
+        self.with(|mds, Moment { now, wall }, out| mds.give_up_waiting(now, wall, out));
+    }
+}
+
 impl Machine for Mds {
     type Output = Output;
     type Answer = ReplyMessage;
@@ -228,9 +264,15 @@ impl Machine for Mds {
 
     fn connected(&mut self, client: ClientId, peer: &PeerInfo) {
         self.connect(client, peer.uuid.0);
+        if peer.is_in_this_process() {
+            self.never_await(client);
+        }
     }
 
     fn requests(&mut self, moment: Moment, arrival: Arrival<'_>, out: &mut Vec<Output>) {
+        if let Some(answered) = arrival.answered {
+            return self.replays(moment, arrival, answered, out);
+        }
         let Moment { now, wall } = moment;
         for (index, message) in (0_u16..).zip(&arrival.batch.messages) {
             let call = Call {
@@ -245,6 +287,24 @@ impl Machine for Mds {
                 Err(error) => crate::core::reply(out, call, Err(error)),
             }
         }
+    }
+
+    fn ready(&mut self, Moment { now, wall }: Moment, client: ClientId, out: &mut Vec<Output>) {
+        self.ready_again(now, wall, client, out);
+    }
+
+    fn survived(&self, epoch: BootEpoch) -> Transno {
+        Mds::survived(self, epoch).unwrap_or_else(|error| {
+            tracing::error!(%error, "where the lives of the target began cannot be read");
+            Transno(0)
+        })
+    }
+
+    fn gave_up(&self, client: ClientUuid) -> bool {
+        Mds::gave_up(self, &client.0).unwrap_or_else(|error| {
+            tracing::error!(%error, "what is known of a client cannot be read");
+            true
+        })
     }
 
     fn answered(
@@ -318,6 +378,37 @@ impl Machine for Mds {
         ReplyBatch {
             replies: answers,
             ..ReplyBatch::default()
+        }
+    }
+}
+
+impl Mds {
+    /// A frame of what was done in an earlier life.
+    fn replays(
+        &mut self,
+        Moment { now, wall }: Moment,
+        arrival: Arrival<'_>,
+        answered: &[ReplyMessage],
+        out: &mut Vec<Output>,
+    ) {
+        let pairs = arrival.batch.messages.iter().zip(answered);
+        for (index, (message, answer)) in (0_u16..).zip(pairs) {
+            let call = Call {
+                client: arrival.client,
+                tag: arrival.first_tag + u64::from(index),
+                slot: arrival.slot,
+                xid: arrival.xid,
+                index,
+            };
+            let answer = wire::decode(&answer.body).ok();
+            match (request_in(message), answer) {
+                (Ok(request), Some(answer)) if request.is_modification() => {
+                    self.replay(now, wall, call, (request, answer), out);
+                }
+                // What changed nothing, or was refused, is not done again.
+                (Ok(_), _) => crate::core::reply(out, call, Ok(Reply::Done)),
+                (Err(error), _) => crate::core::reply(out, call, Err(error)),
+            }
         }
     }
 }

@@ -35,8 +35,10 @@ pub struct File {
 pub struct Txn<'a> {
     store: &'a Store,
     hasher: NameHasher,
-    /// The wall clock.
+    /// The wall clock, or what it showed when this was done first.
     pub now: Timestamp,
+    /// It is done again, out of turn.
+    pub is_again: bool,
     /// The transno of the change, should there be one.
     pub transno: Transno,
     /// The target's state; stored with the change.
@@ -52,6 +54,7 @@ impl<'a> Txn<'a> {
             store,
             hasher,
             now,
+            is_again: false,
             transno,
             state,
             mutations: Vec::with_capacity(8),

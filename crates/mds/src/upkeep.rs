@@ -58,6 +58,9 @@ impl Mds {
         if self.halted {
             return;
         }
+        if self.recovery.until().is_some_and(|until| until <= now) {
+            self.end_recovery(out);
+        }
         if self.grace_until.is_some_and(|until| until <= now) {
             match self.end_grace() {
                 Ok(true) => self.grace_until = None,
@@ -71,7 +74,8 @@ impl Mds {
     /// When [`Mds::tick`] will next have something to do.
     pub fn next_deadline(&self) -> Option<Tick> {
         let locks = self.locks.table().next_deadline();
-        [locks, self.grace_until, self.next_destroy()]
+        let recovery = self.recovery.until();
+        [locks, self.grace_until, recovery, self.next_destroy()]
             .into_iter()
             .flatten()
             .min()
@@ -82,6 +86,7 @@ impl Mds {
         if !self.end_some_orphans()? {
             return Ok(false);
         }
+        self.forget_given_up()?;
         let here: BTreeSet<ClientUuid> = self.clients.values().map(|client| client.uuid).collect();
         let gone: Vec<ClientUuid> = self
             .answered_clients()?

@@ -408,6 +408,25 @@ impl Pair {
         );
     }
 
+    /// The server dies; what its clients do then leaves all as it was.
+    fn crash(&mut self) {
+        self.world.answer_questions();
+        self.world.crash_and_replay(&mut self.rng);
+        for (client, fid, handle) in &mut self.opens {
+            let again = Request::Open {
+                fid: *fid,
+                dir: Fid::NONE,
+                access: READ,
+                again: true,
+            };
+            let Ok(Reply::Opened { handle: new, .. }) = self.world.call(*client, again) else {
+                panic!("{fid} was open");
+            };
+            *handle = new;
+        }
+        self.world.advance(mds::GRACE);
+    }
+
     /// Everything that some client keeps under its locks is true.
     fn check_mirrors(&self) {
         for (client, mirror) in &self.world.mirrors {
@@ -512,6 +531,32 @@ fn run(seed: u64, steps: u32, world: World) {
     pair.world.advance(mds::GRACE);
     pair.world.check();
     pair.compare();
+}
+
+/// The same; the server dies now and then.
+fn run_with_crashes(seed: u64, steps: u32, world: World) {
+    let mut pair = Pair::new(seed, world);
+    for step in 0..steps {
+        pair.step();
+        if pair.rng.below(12) == 0 {
+            pair.crash();
+            pair.world.check();
+            pair.compare();
+        }
+        pair.check_mirrors();
+        if step % 8 == 0 {
+            pair.compare();
+        }
+    }
+    pair.compare();
+}
+
+#[test]
+fn what_a_crash_takes_is_done_again() {
+    for seed in 0..64 {
+        run_with_crashes(seed, 200, World::new());
+        run_with_crashes(1000 + seed, 200, World::colliding());
+    }
 }
 
 /// Seeds that failed once.

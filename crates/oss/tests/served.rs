@@ -82,6 +82,7 @@ impl Cluster {
                 timeout: Duration::from_secs(20),
             },
             lanes: 2,
+            keeping: rpc::Keeping::Nothing,
         };
         Peer::new(config, handler, self.clock.clone()).expect("threads")
     }

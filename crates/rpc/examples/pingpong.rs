@@ -97,6 +97,7 @@ fn run(name: &str, listen: Address) {
         insecure: false,
         policy: Policy::Hard,
         lanes: 2,
+        keeping: rpc::Keeping::Nothing,
     };
     let clock = Arc::new(SystemClock::default());
     let peer = Peer::new(config, Arc::new(Deaf), clock).expect("starts");

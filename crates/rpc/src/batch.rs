@@ -24,6 +24,17 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// What a replay carries: the requests, and what each was answered before. `None`: it makes no
+    /// sense.
+    pub(crate) fn replayed(payload: Arc<Payload>) -> Option<(Batch, Vec<ReplyMessage>)> {
+        let (requests, answers) = Arc::unwrap_or_clone(payload).replayed()?;
+        let answers = answers.into_iter().map(|sub| ReplyMessage {
+            status: sub.status,
+            body: sub.body,
+        });
+        Some((Batch::from(Arc::new(requests)), answers.collect()))
+    }
+
     /// A batch of one request.
     pub fn of(opcode: u16, body: Vec<u8>) -> Batch {
         Batch {

@@ -18,6 +18,7 @@ mod greet;
 mod keepalive;
 mod oneshot;
 mod peer;
+pub mod replay;
 pub mod replier;
 pub mod requester;
 pub mod scheduler;
@@ -39,6 +40,7 @@ pub use server::{
     Connected, LastCommitted, OnReply, PeerInfo, Responder, ServedTarget, Server, ServerConfig,
     Service, StartError,
 };
+pub use session::Keeping;
 pub use transport::delay::Link;
 pub use transport::mem::MemPort;
 pub use wire::handshake::{ClientUuid, Key, KeyParseError, Refusal, RefusalReason};

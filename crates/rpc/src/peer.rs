@@ -19,7 +19,7 @@ use crate::counters::Counters;
 use crate::oneshot::{self, CallFuture, CallResult};
 use crate::replier::Violation;
 use crate::requester::{Call, Urgency};
-use crate::session::{CallbackId, Event, Session};
+use crate::session::{CallbackId, Event, Keeping, Session};
 use crate::threads::{self, lock, wait_until};
 use crate::transport::Transport;
 use crate::waiting::Waiting;
@@ -56,6 +56,8 @@ pub struct PeerConfig {
     /// Connections: 1, or 2 with one for bulk data, or up to [`Lane::COUNT`] with more for bulk data
     /// where the target is far away.
     pub lanes: u8,
+    /// Whether what was done is kept until it is durable.
+    pub keeping: Keeping,
 }
 
 /// What the owner of a [`Peer`] must react to. Called on the peer's threads: must not block.
@@ -138,7 +140,7 @@ impl Peer {
         handler: Arc<dyn ClientHandler>,
         clock: Arc<dyn Clock>,
     ) -> std::io::Result<Peer> {
-        let now = clock.tick();
+        let (now, keeping) = (clock.tick(), config.keeping);
         let name = format!("rpc-{}", config.target);
         let inner = Arc::new(Inner {
             config,
@@ -146,7 +148,7 @@ impl Peer {
             clock,
             counters: Arc::default(),
             state: Mutex::new(State {
-                session: Session::default(),
+                session: Session::new(keeping),
                 lanes: Default::default(),
                 standing: PeerState::WaitingSince(now),
                 waiting: Waiting::new(now),
@@ -242,6 +244,11 @@ impl Peer {
     /// The newest durable change that the target told of.
     pub fn last_committed(&self) -> Transno {
         lock(&self.inner.state).session.last_committed()
+    }
+
+    /// What is kept until it is durable: frames and their bytes.
+    pub fn kept(&self) -> (usize, usize) {
+        lock(&self.inner.state).session.kept()
     }
 
     /// Calls without an answer yet.
@@ -414,6 +421,7 @@ impl Inner {
                     Lane::ALL.into_iter().for_each(|lane| self.pump(lane));
                 }
             }
+            Event::Replayed => Lane::ALL.into_iter().for_each(|lane| self.pump(lane)),
             Event::Callback(id, message) => {
                 let responder = CallbackResponder {
                     inner: self.clone(),

@@ -209,8 +209,9 @@ impl<T> Requester<T> {
         }
     }
 
-    /// The answer to (`slot`, `xid`) came. None: it came before, or its caller has given up.
-    pub fn answered(&mut self, slot: u16, xid: Xid) -> Option<T> {
+    /// The answer to (`slot`, `xid`) came: what was asked, and the token unless its caller has given
+    /// up. None: it came before.
+    pub fn answered(&mut self, slot: u16, xid: Xid) -> Option<(Arc<Payload>, Option<T>)> {
         let entry = self.slots.get_mut(usize::from(slot))?;
         if entry.as_ref()?.xid != xid {
             return None;
@@ -218,7 +219,12 @@ impl<T> Requester<T> {
         let flight = entry.take()?;
         self.free.insert(slot);
         self.lanes[flight.lane.index()].in_flight -= 1;
-        flight.token
+        Some((flight.payload, flight.token))
+    }
+
+    /// Something is to be sent again over `lane`, before anything new.
+    pub fn has_resends(&self, lane: Lane) -> bool {
+        !self.lanes[lane.index()].resend.is_empty()
     }
 
     /// `lane` has a new connection: what was sent over the last one and not answered goes again.

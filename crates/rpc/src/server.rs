@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use base::limits::{HANDSHAKES_MAX, SESSION_GRACE};
 use base::{BootEpoch, ClientId, Clock, Disrupted, SystemClock, TargetName, Tick, Transno, Xid};
 use wire::frame::{Frame, FrameKind};
-use wire::handshake::{Handshake, Key, Lane, Refusal};
+use wire::handshake::{ClientUuid, Handshake, Key, Lane, Refusal};
 
 use crate::address::Address;
 use crate::batch::Batch;
@@ -61,6 +61,20 @@ pub trait Service: Send + Sync {
     /// A client that was disconnected is back, its session unharmed.
     fn resumed(&self, client: ClientId) {
         _ = client;
+    }
+    /// The client has sent again all that it knows to be lost or unanswered.
+    fn ready(&self, client: ClientId) {
+        _ = client;
+    }
+    /// Of that life of the target, the newest change that is durable.
+    fn survived(&self, epoch: BootEpoch) -> Transno {
+        _ = epoch;
+        Transno(0)
+    }
+    /// The target gave up on this mount, in this life or an earlier one.
+    fn gave_up(&self, client: ClientUuid) -> bool {
+        _ = client;
+        false
     }
     /// The client said goodbye, was away for too long, or was replaced: its session has ended.
     fn expired(&self, client: ClientId);
@@ -442,7 +456,10 @@ impl Shared {
             }
             Some(Event::CallbackReplied(on_reply, message)) => on_reply(Ok(message)),
             Some(Event::Send(frame)) => connection.send(&frame),
-            Some(Event::Ready) => session.ready(),
+            Some(Event::Ready) => {
+                session.ready();
+                session.target().service.ready(session.client());
+            }
             Some(Event::Goodbye) => {
                 self.expire(session);
                 return Ok(ControlFlow::Break(()));

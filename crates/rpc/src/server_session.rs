@@ -7,7 +7,7 @@ use base::{BootEpoch, Transno, Xid};
 use wire::frame::{CALLBACK_XID_BIT, Frame, FrameKind, Header, Payload, SessionId};
 use wire::handshake::Lane;
 
-use crate::batch::{Batch, Message};
+use crate::batch::{Batch, Message, ReplyMessage};
 use crate::replier::{Replier, Stored, Verdict, Violation};
 use crate::requester::{Call, Requester, Urgency};
 
@@ -39,6 +39,8 @@ pub struct RequestId {
     pub resent: bool,
     /// The requests' opcodes, which the answers carry too.
     pub opcodes: Box<[u16]>,
+    /// Of a replay: what each request was answered in an earlier life of this server.
+    pub answered: Option<Vec<ReplyMessage>>,
 }
 
 /// A target's side of a session; `T` is what a caller wants back with each callback's answer.
@@ -133,13 +135,22 @@ impl<T> ServerSession<T> {
         match self.requests.accept(slot, xid)? {
             Verdict::Execute => {
                 let opcodes = payload.subs.iter().map(|sub| sub.opcode).collect();
+                let (batch, answered) = match header.replay {
+                    false => (payload.into(), None),
+                    true => {
+                        let replayed = Batch::replayed(payload);
+                        let replayed = replayed.ok_or(Violation("a replay without answers"))?;
+                        (replayed.0, Some(replayed.1))
+                    }
+                };
                 let id = RequestId {
                     slot,
                     xid,
                     resent: header.resent,
                     opcodes,
+                    answered,
                 };
-                Ok(Event::Request(id, payload.into()))
+                Ok(Event::Request(id, batch))
             }
             Verdict::Replay(stored) => {
                 let frame = self.reply_frame(slot, xid, stored, last_committed);
@@ -151,7 +162,11 @@ impl<T> ServerSession<T> {
 
     fn on_callback_reply(&mut self, header: Header, payload: Arc<Payload>) -> Event<T> {
         let message = Arc::unwrap_or_clone(payload).subs.into_iter().next();
-        match self.callbacks.answered(header.slot, header.xid) {
+        match self
+            .callbacks
+            .answered(header.slot, header.xid)
+            .and_then(|(_, token)| token)
+        {
             Some(token) => {
                 Event::CallbackReplied(token, message.map(Message::from).unwrap_or_default())
             }

@@ -16,10 +16,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use base::limits::HELD_SHARE;
-use base::{ClientId, Clock, Disrupted, Tick, Timestamp, Transno, Xid};
-use wire::handshake::Refusal;
+use base::{BootEpoch, ClientId, Clock, Disrupted, Tick, Timestamp, Transno, Xid};
+use wire::handshake::{ClientUuid, Refusal};
 
-use crate::batch::{Batch, Message, ReplyBatch};
+use crate::batch::{Batch, Message, ReplyBatch, ReplyMessage};
 use crate::scheduler::{Nature, Scheduler, Vocabulary};
 use crate::server::{Connected, LastCommitted, PeerInfo, Responder, Service};
 use crate::threads::{self, lock, wait_until};
@@ -55,6 +55,8 @@ pub struct Arrival<'b> {
     pub first_tag: u64,
     /// The requests, and their data.
     pub batch: &'b Batch,
+    /// Of a replay: what each request was answered in an earlier life of the target.
+    pub answered: Option<&'b [ReplyMessage]>,
 }
 
 /// One thing that a machine wants done.
@@ -119,6 +121,20 @@ pub trait Machine: Send + Sized + 'static {
     fn connected(&mut self, client: ClientId, peer: &PeerInfo);
     /// Requests came. Each is answered by an [`Effect::Answer`], now or later.
     fn requests(&mut self, moment: Moment, arrival: Arrival<'_>, out: &mut Vec<Self::Output>);
+    /// A client has sent again all that it knows to be lost or unanswered.
+    fn ready(&mut self, moment: Moment, client: ClientId, out: &mut Vec<Self::Output>) {
+        _ = (moment, client, out);
+    }
+    /// Of that life of the target, the newest change that is durable.
+    fn survived(&self, epoch: BootEpoch) -> Transno {
+        _ = epoch;
+        self.committed()
+    }
+    /// The target gave up on this mount, in this life or an earlier one.
+    fn gave_up(&self, client: ClientUuid) -> bool {
+        _ = client;
+        false
+    }
     /// A client has answered the callback `id`.
     fn answered(
         &mut self,
@@ -460,6 +476,19 @@ impl<M: Machine> Service for Served<M> {
 
     fn disconnected(&self, client: ClientId) {
         tracing::debug!(%client, "disconnected; its locks stay");
+    }
+
+    fn ready(&self, client: ClientId) {
+        self.0
+            .with(|machine, moment, out| machine.ready(moment, client, out));
+    }
+
+    fn survived(&self, epoch: BootEpoch) -> Transno {
+        lock(&self.0.state).machine.survived(epoch)
+    }
+
+    fn gave_up(&self, client: ClientUuid) -> bool {
+        lock(&self.0.state).machine.gave_up(client)
     }
 
     fn expired(&self, client: ClientId) {

@@ -9,6 +9,7 @@ use wire::frame::{CALLBACK_XID_BIT, Frame, FrameKind, Header, Payload, SessionId
 use wire::handshake::{Lane, Welcome};
 
 use crate::batch::{Message, ReplyBatch};
+use crate::replay::Replay;
 use crate::replier::{Replier, Stored, Verdict, Violation};
 use crate::requester::{Call, Requester};
 
@@ -17,6 +18,8 @@ use crate::requester::{Call, Requester};
 pub enum Event<T> {
     /// A request is answered.
     Replied(T, ReplyBatch),
+    /// Something was done again that the target had lost: more may be sent.
+    Replayed,
     /// The server wants something: answer with [`Session::answer_callback`].
     Callback(CallbackId, Message),
     /// Send this back over the lane it came from.
@@ -49,8 +52,19 @@ pub enum Begun<T> {
         /// The life that began.
         new: BootEpoch,
     },
-    /// The server dropped the old session: these requests are given up.
+    /// The server dropped the old session: what was done and is not durable is lost, and these
+    /// requests are given up.
     Evicted(Vec<T>),
+}
+
+/// Whether a session keeps what it has had done, to tell a target again that was killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Keeping {
+    /// It does not: the layer above does, or there is nothing to be lost.
+    #[default]
+    Nothing,
+    /// It does.
+    Changes,
 }
 
 /// A client's session; `T` is what the caller wants back with each answer.
@@ -62,10 +76,21 @@ pub struct Session<T> {
     last_committed: Transno,
     requests: Requester<T>,
     callbacks: Replier,
+    keeping: Keeping,
+    replay: Replay,
+    /// A connection is new, and the server waits to hear that all was sent again.
+    ready_due: bool,
 }
 
 impl<T> Default for Session<T> {
     fn default() -> Session<T> {
+        Session::new(Keeping::Nothing)
+    }
+}
+
+impl<T> Session<T> {
+    /// A session that has not begun.
+    pub fn new(keeping: Keeping) -> Session<T> {
         Session {
             id: SessionId::NONE,
             client: ClientId(0),
@@ -73,11 +98,12 @@ impl<T> Default for Session<T> {
             last_committed: Transno(0),
             requests: Requester::new(1, SLOTS_MAX, UNSENT_CALLS_MAX),
             callbacks: Replier::new(CALLBACK_SLOTS_MAX),
+            keeping,
+            replay: Replay::default(),
+            ready_due: false,
         }
     }
-}
 
-impl<T> Session<T> {
     /// The session to resume; none before the first welcome and after an eviction.
     pub fn id(&self) -> SessionId {
         self.id
@@ -108,6 +134,11 @@ impl<T> Session<T> {
         self.requests.has_unsent()
     }
 
+    /// What it keeps until it is durable: frames and their bytes.
+    pub fn kept(&self) -> (usize, usize) {
+        (self.replay.count(), self.replay.bytes())
+    }
+
     /// Queues a request. At the bound it is shed: the token comes back.
     pub fn submit(&mut self, call: Call<T>) -> Result<(), T> {
         self.requests.submit(call)
@@ -125,11 +156,16 @@ impl<T> Session<T> {
         self.client = welcome.client;
         self.epoch = welcome.boot_epoch;
         self.callbacks = Replier::new(CALLBACK_SLOTS_MAX);
-        if old != BootEpoch(0) && old != welcome.boot_epoch {
+        let lives_anew = old != BootEpoch(0) && old != welcome.boot_epoch;
+        if welcome.evicted || (had != SessionId::NONE && !lives_anew) {
+            self.replay.lose();
+        }
+        self.replay.new_life(welcome.boot_epoch, welcome.survived);
+        if welcome.evicted || (had != SessionId::NONE && !lives_anew) {
+            Begun::Evicted(self.requests.reset())
+        } else if lives_anew {
             let new = welcome.boot_epoch;
             Begun::NewEpoch { old, new }
-        } else if had != SessionId::NONE {
-            Begun::Evicted(self.requests.reset())
         } else {
             Begun::First
         }
@@ -138,12 +174,17 @@ impl<T> Session<T> {
     /// The server said that the session is over: forgets it and gives up every request.
     pub fn evicted(&mut self) -> Vec<T> {
         self.id = SessionId::NONE;
+        self.replay.lose();
         self.requests.reset()
     }
 
     /// `lane` has a new connection; what is not answered goes out again first.
     pub fn lane_up(&mut self, lane: Lane) {
         self.requests.lane_up(lane);
+        if lane == Lane::Control {
+            self.replay.connection_lost();
+            self.ready_due = true;
+        }
     }
 
     /// Requests that are to go, or went, over `lane` and are not answered.
@@ -156,8 +197,16 @@ impl<T> Session<T> {
         self.requests.lane_down(lane);
     }
 
-    /// The next request frame for `lane`.
+    /// The next frame for `lane`: first what the target has lost, then what is unanswered, then
+    /// word of that, then what is new.
     pub fn poll_send(&mut self, lane: Lane) -> Option<Frame> {
+        if self.replay.is_under_way() {
+            return self.poll_replay(lane);
+        }
+        if lane == Lane::Control && self.ready_due && !self.requests.has_resends(lane) {
+            self.ready_due = false;
+            return Some(self.bare(FrameKind::Ready));
+        }
         let outgoing = self.requests.poll_send(lane)?;
         let header = Header {
             slot: outgoing.slot,
@@ -168,6 +217,23 @@ impl<T> Session<T> {
         Some(Frame {
             header,
             payload: outgoing.payload,
+        })
+    }
+
+    fn poll_replay(&mut self, lane: Lane) -> Option<Frame> {
+        if lane != Lane::Control {
+            return None;
+        }
+        let again = self.replay.poll_send()?;
+        let header = Header {
+            slot: again.slot,
+            xid: again.xid,
+            replay: true,
+            ..self.header(FrameKind::Request)
+        };
+        Some(Frame {
+            header,
+            payload: again.payload,
         })
     }
 
@@ -192,6 +258,7 @@ impl<T> Session<T> {
             return Ok(Event::Nothing);
         }
         self.last_committed = self.last_committed.max(header.last_committed);
+        self.replay.committed(header.last_committed);
         match header.kind {
             FrameKind::Reply => Ok(self.on_reply(header, frame.payload)),
             FrameKind::Callback => self.on_callback(header, frame.payload),
@@ -206,8 +273,22 @@ impl<T> Session<T> {
         if header.credits != 0 {
             self.requests.grant(header.credits);
         }
-        match self.requests.answered(header.slot, header.xid) {
-            Some(token) => Event::Replied(token, ReplyBatch::from_payload(payload, header.transno)),
+        let Header {
+            slot, xid, transno, ..
+        } = header;
+        if self.replay.is_under_way() && self.replay.answered(slot, xid, transno) {
+            self.replay.committed(self.last_committed);
+            return Event::Replayed;
+        }
+        let Some((request, token)) = self.requests.answered(slot, xid) else {
+            return Event::Nothing;
+        };
+        if self.keeping == Keeping::Changes && transno > self.last_committed {
+            self.replay
+                .keep((slot, xid), transno, request, payload.clone());
+        }
+        match token {
+            Some(token) => Event::Replied(token, ReplyBatch::from_payload(payload, transno)),
             None => Event::Nothing,
         }
     }

@@ -283,6 +283,8 @@ fn a_server_that_asks_for_no_proof_over_tcp_is_not_trusted() {
             boot_epoch: base::BootEpoch(1),
             slots: 64,
             last_committed: base::Transno(0),
+            survived: base::Transno(0),
+            evicted: false,
         };
         say(&mut stream, &Handshake::Welcome(welcome));
     });

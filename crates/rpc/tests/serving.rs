@@ -213,6 +213,7 @@ impl Rig {
             insecure: false,
             policy: Policy::Hard,
             lanes: 1,
+            keeping: rpc::Keeping::Nothing,
         };
         Rig {
             peer: Peer::new(config, Arc::new(Client), clock).expect("starts"),

@@ -100,6 +100,8 @@ pub struct Header {
     pub kind: FrameKind,
     /// Sent before, perhaps received before.
     pub resent: bool,
+    /// Done in an earlier life of the target, which may have lost it: see [`Payload::replay`].
+    pub replay: bool,
     /// The place in the slot table that the request occupies.
     pub slot: u16,
     /// In replies: how many slots the client may use from now on. Zero: unchanged.
@@ -122,6 +124,7 @@ impl Header {
         Header {
             kind,
             resent: false,
+            replay: false,
             slot: 0,
             credits: 0,
             session: SessionId::NONE,
@@ -154,6 +157,42 @@ pub struct Payload {
 }
 
 impl Payload {
+    /// What a replay carries: each of the requests together with the answer it got, by which its
+    /// target does the same once more. The length of the request (4 bytes), the request, the answer.
+    pub fn replay(requests: &Payload, answers: &Payload) -> Payload {
+        let pairs = requests.subs.iter().zip(&answers.subs);
+        let join = |(request, answer): (&Sub, &Sub)| Sub {
+            opcode: request.opcode,
+            status: answer.status,
+            body: [
+                &(request.body.len() as u32).to_le_bytes()[..],
+                &request.body,
+                &answer.body,
+            ]
+            .concat(),
+        };
+        Payload {
+            subs: pairs.map(join).collect(),
+            bulk: requests.bulk.clone(),
+        }
+    }
+
+    /// The inverse of [`Payload::replay`]: requests and answers. `None`: it makes no sense.
+    pub fn replayed(mut self) -> Option<(Payload, Vec<Sub>)> {
+        let mut answers = Vec::with_capacity(self.subs.len());
+        for sub in &mut self.subs {
+            let (length, rest) = sub.body.split_first_chunk()?;
+            let (request, answer) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+            answers.push(Sub {
+                opcode: sub.opcode,
+                status: std::mem::take(&mut sub.status),
+                body: answer.to_vec(),
+            });
+            sub.body = request.to_vec();
+        }
+        Some((self, answers))
+    }
+
     /// Bytes of a plain frame with this payload.
     pub fn frame_bytes(&self) -> usize {
         HEADER_BYTES + plain_bytes(&self.subs) + self.bulk.len()
@@ -235,7 +274,8 @@ impl std::error::Error for FrameError {}
 
 const FLAG_RESENT: u16 = 1;
 const FLAG_COMPACT: u16 = 2;
-const FLAGS_KNOWN: u16 = FLAG_RESENT | FLAG_COMPACT;
+const FLAG_REPLAY: u16 = 4;
+const FLAGS_KNOWN: u16 = FLAG_RESENT | FLAG_COMPACT | FLAG_REPLAY;
 
 /// The header as it is on the wire.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -311,6 +351,9 @@ impl RawHeader {
         if header.resent {
             flags |= FLAG_RESENT;
         }
+        if header.replay {
+            flags |= FLAG_REPLAY;
+        }
         if compact {
             flags |= FLAG_COMPACT;
         }
@@ -339,6 +382,7 @@ impl RawHeader {
         Header {
             kind,
             resent: self.flags.get() & FLAG_RESENT != 0,
+            replay: self.flags.get() & FLAG_REPLAY != 0,
             slot: self.slot.get(),
             credits: self.credits.get(),
             session: SessionId(self.session.get()),

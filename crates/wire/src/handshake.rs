@@ -178,6 +178,11 @@ pub struct Welcome {
     pub slots: u16,
     /// The target's newest durable change.
     pub last_committed: Transno,
+    /// Of the life that the hello names: its newest change that is durable. What it made after that
+    /// is lost, unless the client tells of it again.
+    pub survived: Transno,
+    /// The target has given up on this mount since then: whatever is not durable of it is lost.
+    pub evicted: bool,
 }
 
 /// Why a server says no. Numbers on the wire: only ever appended to.

@@ -332,7 +332,12 @@ impl Cluster {
     /// Carries out `command` about the rules by which requests to the target `target` wait, as in
     /// `mdt.glint-MDT0`.
     pub fn rule(&self, target: &str, command: &str) {
-        self.param(&["set", &format!("{target}.nrs_tbf_rule={command}")]);
+        self.set_server_param(&format!("{target}.nrs_tbf_rule"), command);
+    }
+
+    /// Sets the servers' tunable `name`.
+    pub fn set_server_param(&self, name: &str, value: &str) {
+        self.param(&["set", &format!("{name}={value}")]);
     }
 
     /// The servers' tunable `name`, line by line.

@@ -272,13 +272,13 @@ fn writers(dir: &Path, firsts: impl Iterator<Item = u64>) -> Vec<Child> {
 }
 
 /// After a restart a writer sends what was not durable without a lock, which is refused where somebody
-/// else has one: whoever lists its files meanwhile takes none.
+/// else has one: whoever lists its files at that moment takes none.
 #[test]
 fn a_listing_after_a_restart_takes_no_writers_bytes() {
     const FILES: u64 = 56;
-    let mut cluster = Cluster::with_mounts(1);
+    let mut cluster = Cluster::with_mounts(2);
     cluster.set_param(0, "dirty_age_ms", 60_000);
-    let own = cluster.root(0).join("dir");
+    let (own, dir) = (cluster.root(0).join("dir"), cluster.root(1).join("dir"));
     let open = cluster.timed_for(LONG, "writing", || {
         fs::create_dir(&own).unwrap();
         (0..FILES).for_each(|number| fs::write(own.join(name(number)), BEFORE).unwrap());
@@ -288,14 +288,20 @@ fn a_listing_after_a_restart_takes_no_writers_bytes() {
     cluster.freeze_mount(0);
     cluster.kill_server();
     cluster.restart_server();
-    let cold = cluster.mount();
-    let dir = cluster.root(cold).join("dir");
-    cluster.timed("ls -l without the writer", || {
-        for entry in fs::read_dir(&dir).unwrap() {
-            assert!(entry.unwrap().metadata().unwrap().len() > 0);
-        }
-    });
+    let listing = {
+        let dir = dir.clone();
+        thread::spawn(move || {
+            for entry in fs::read_dir(&dir).unwrap() {
+                assert!(entry.unwrap().metadata().unwrap().len() > 0);
+            }
+        })
+    };
+    thread::sleep(Duration::from_secs(1));
+    assert!(!listing.is_finished(), "the writer is waited for");
     cluster.thaw_mount(0);
+    cluster.timed("ls -l while the writer comes back", || {
+        listing.join().unwrap()
+    });
     // Told of whatever was lost.
     cluster.timed_for(LONG, "writing out", || run(&own, "sync *"));
     cluster.timed("what is there", || {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use base::{TargetKind, TargetName};
+use mds::serve::Recovering;
 use rpc::scheduler::RuleReport;
 use rpc::serving::Scheduling;
 
@@ -22,6 +23,12 @@ const STATS_HELP: &str = "Of each rule: requests it was about, of these held, wa
 const CLIENTS: &str = "exports";
 const CLIENTS_HELP: &str = "The clients: number, UUID, address. Can only be read.";
 
+/// Whom an MDT waits for after a restart.
+const RECOVERY: &str = "recovery_status";
+const RECOVERY_HELP: &str = "After a restart: whether clients are waited for that had changed \
+    something, for how long still, how much was done again, and who has not come back. 'end' \
+    waits no longer: what those had not on disk is lost.";
+
 /// The targets of a process.
 #[derive(Clone)]
 pub struct ServedTargets {
@@ -29,6 +36,8 @@ pub struct ServedTargets {
     pub fsname: String,
     /// Those that have rules.
     pub targets: Vec<(TargetName, Arc<dyn Scheduling>)>,
+    /// Those that wait for their clients after a restart.
+    pub recovering: Vec<(TargetName, Arc<dyn Recovering>)>,
 }
 
 impl ServedTargets {
@@ -47,7 +56,10 @@ impl ServedTargets {
                 self.param(*name, CLIENTS, clients.collect(), CLIENTS_HELP),
             ]
         });
-        all.collect()
+        let recovering = self.recovering.iter().map(|(name, recovering)| {
+            self.param(*name, RECOVERY, recovering.report(), RECOVERY_HELP)
+        });
+        all.chain(recovering).collect()
     }
 
     fn param(&self, target: TargetName, name: &str, lines: Vec<String>, help: &str) -> ParamValue {
@@ -67,6 +79,18 @@ impl ServedTargets {
             TargetKind::Ost => "ost",
         };
         format!("{kind}.{}-{target}.{name}", self.fsname)
+    }
+
+    fn set(&self, name: &str, command: &str) -> Result<(), String> {
+        let mut recovering = self.recovering.iter();
+        match recovering.find(|(target, _)| self.name_of(*target, RECOVERY) == name) {
+            Some((_, recovering)) if command == "end" => {
+                recovering.end();
+                Ok(())
+            }
+            Some(_) => Err(format!("{name}: the only thing to be set is 'end'")),
+            None => self.set_rule(name, command),
+        }
     }
 
     fn set_rule(&self, name: &str, command: &str) -> Result<(), String> {
@@ -97,7 +121,7 @@ impl Answering for ServedTargets {
     fn answer(&self, question: Question) -> Answer {
         match question {
             Question::ListParams => Answer::Params(self.params()),
-            Question::SetRule { name, command } => match self.set_rule(&name, &command) {
+            Question::SetRule { name, command } => match self.set(&name, &command) {
                 Ok(()) => Answer::Done,
                 Err(reason) => Answer::Failed(reason),
             },

@@ -293,7 +293,8 @@ impl State {
         self.dropped_withdrawn = self.voided;
     }
 
-    fn is_of_this_life(&self, mark: Mark) -> bool {
+    /// What was asked at `mark` was asked of the life that the MDT has now.
+    pub fn is_of_this_life(&self, mark: Mark) -> bool {
         mark.asked >= self.voided
     }
 

@@ -2,8 +2,9 @@
 
 use base::{Fid, FsError};
 use wire::FileKind;
-use wire::mdt::{Access, NewFile, OpenHandle, Reply, Request};
+use wire::mdt::{Access, NewFile, OpenHandle, Reply, Request, WriteTicket};
 
+use crate::cache::Mark;
 use crate::cache::directory::Listed;
 use crate::client::{Client, Entry, NewNode, Place, unexpected};
 use crate::handles::{FileHandle, HandleId};
@@ -94,19 +95,19 @@ impl Client {
         else {
             return Err(unexpected(&reply));
         };
+        let handle = match open {
+            Some(access) => {
+                self.opened_by_making(fid, access, (handle, ticket), mark)
+                    .await?
+            }
+            None => handle,
+        };
         let mut state = self.lock();
         let current = state.take_dir(&dir_now, mark);
         state.take_node(&node, mark);
         state.space = None;
-        if handle != OpenHandle(0) {
-            let file = state.file(fid);
-            match open {
-                Some(access) if access.write => {
-                    file.write_open = Some(WriteOpen { handle, ticket });
-                    file.unsent = file.exclusive.is_some();
-                }
-                _ => file.read_opens.push(handle),
-            }
+        if let Some(access) = open {
+            state.file(fid).made(access, handle);
         }
         match kind {
             FileKind::Symlink => state.inode(fid).set_target(target.into()),
@@ -123,5 +124,27 @@ impl Client {
         state.inode(dir).directory().made(cookie, listed, current);
         let name_valid = current && state.locks.holds(dir, dlm::Bits::NAMES);
         Ok((fid, name_valid.then(|| state.stamp())))
+    }
+
+    /// The use that a new file was made with, told of anew if the MDT has restarted meanwhile. One for
+    /// writing is kept with the file.
+    async fn opened_by_making(
+        &self,
+        fid: Fid,
+        access: Access,
+        (handle, ticket): (OpenHandle, WriteTicket),
+        mark: Mark,
+    ) -> Result<OpenHandle, FsError> {
+        {
+            let mut state = self.lock();
+            if state.is_of_this_life(mark) {
+                if access.write {
+                    state.file(fid).write_open = Some(WriteOpen { handle, ticket });
+                }
+                return Ok(handle);
+            }
+        }
+        self.close_void(fid, handle);
+        self.register(fid, access, true).await
     }
 }

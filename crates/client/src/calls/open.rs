@@ -1,6 +1,6 @@
 //! Opening, closing, fsync. SEMANTICS: op.open, op.close, op.fsync
 
-use base::{ByteRange, Fid, FsError};
+use base::{ByteRange, Fid, FsError, LockHandle};
 use rpc::Urgency;
 use wire::Cover;
 use wire::mdt::{Access, OpenHandle, Reply, Request, SetAttr};
@@ -32,6 +32,14 @@ pub struct Opened {
     pub handle: HandleId,
     /// The kernel may keep the pages it has of the file.
     pub keep_cache: bool,
+}
+
+/// What became of telling the MDT of a use.
+enum Registered {
+    /// Its present life knows.
+    Now(OpenHandle),
+    /// It has restarted meanwhile: perhaps a life that is over was told.
+    Void(OpenHandle),
 }
 
 impl Client {
@@ -191,20 +199,34 @@ impl Client {
         access: Access,
         again: bool,
     ) -> Result<OpenHandle, FsError> {
+        let mut again = again;
+        loop {
+            match self.register_once(fid, access, again).await? {
+                Registered::Now(handle) => return Ok(handle),
+                Registered::Void(handle) => self.close_void(fid, handle),
+            }
+            again = true;
+        }
+    }
+
+    async fn register_once(
+        &self,
+        fid: Fid,
+        access: Access,
+        again: bool,
+    ) -> Result<Registered, FsError> {
         let (dir, mark) = {
             let mut state = self.lock();
             let dir = state.inode(fid).dir();
             (dir, state.mark(dir))
         };
-        let reply = self
-            .0
-            .mdt(Request::Open {
-                fid,
-                dir,
-                access,
-                again,
-            })
-            .await?;
+        let request = Request::Open {
+            fid,
+            dir,
+            access,
+            again,
+        };
+        let reply = self.0.mdt(request).await?;
         let Reply::Opened {
             node,
             handle,
@@ -214,6 +236,9 @@ impl Client {
             return Err(unexpected(&reply));
         };
         let mut state = self.lock();
+        if !state.is_of_this_life(mark) {
+            return Ok(Registered::Void(handle));
+        }
         match (again, &node.cover) {
             (false, _) => state.take_node(&node, mark),
             (true, Cover::Own(grant)) => drop(state.take_grant(grant)),
@@ -225,7 +250,23 @@ impl Client {
             file.size_asked = false;
             file.waiters.wake_all();
         }
-        Ok(handle)
+        Ok(Registered::Now(handle))
+    }
+
+    /// A use was told of, perhaps to a life of the MDT that is over: where it is not, it ends.
+    pub(crate) fn close_void(&self, fid: Fid, handle: OpenHandle) {
+        let close = Request::Close {
+            fid,
+            handle,
+            change: SetAttr::default(),
+            under: LockHandle(0),
+        };
+        let client = self.clone();
+        spawn(async move {
+            if let Err(error) = client.0.mdt(close).await {
+                tracing::debug!("{fid} was open in an earlier life: {error}");
+            }
+        });
     }
 
     /// Files open here for reading without the MDT's knowledge: it must know before the name goes.

@@ -3,7 +3,7 @@
 use base::{ByteRange, Fid, FsError, LockHandle};
 use dlm::Bits;
 use rpc::Urgency;
-use wire::mdt::{Access, Reply, Request, SetAttr};
+use wire::mdt::{Access, OpenHandle, Reply, Request, SetAttr};
 
 use crate::cache::inode::Covered;
 use crate::cache::{Mark, State};
@@ -25,7 +25,9 @@ pub(crate) const READING: Access = Access {
 struct Closing {
     fid: Fid,
     mark: Mark,
-    request: Request,
+    handle: OpenHandle,
+    change: SetAttr,
+    under: LockHandle,
     /// Readers stay, of whom the MDT knows by the writers' open alone: it is told of them first.
     readers_stay: bool,
     /// What the kernel must forget first, as nothing will cover it.
@@ -40,8 +42,14 @@ impl Closing {
             access: READING,
             again: true,
         };
+        let close = Request::Close {
+            fid: self.fid,
+            handle: self.handle,
+            change: self.change.clone(),
+            under: self.under,
+        };
         let open = self.readers_stay.then_some(open);
-        open.into_iter().chain([self.request.clone()])
+        open.into_iter().chain([close])
     }
 }
 
@@ -187,6 +195,16 @@ impl Client {
     fn closed(&self, closing: Closing, reply: Result<Reply, FsError>) {
         let fid = closing.fid;
         let mut state = self.lock();
+        let refused = reply.is_err();
+        let open = state.file(fid).write_open;
+        if open.is_some_and(|open| open.handle != closing.handle) {
+            // The MDT has restarted, and this use was told of anew: it is closed once more.
+            drop(state);
+            if refused {
+                self.tell_what_was_changed(closing);
+            }
+            return;
+        }
         let exclusive = {
             let file = state.file(fid);
             file.closing = false;
@@ -198,7 +216,7 @@ impl Client {
             Ok(Reply::Node(node)) => state.take_node(&node, closing.mark),
             Ok(_) => tracing::error!("{fid}: the MDT gave an answer of the wrong kind to a close"),
             Err(error) => {
-                tracing::warn!("{fid}: the MDT did not take the close: {error}");
+                tracing::debug!("{fid}: the MDT did not take the close: {error}");
                 state.inode(fid).covered = Covered::No;
                 // It did not take the lock either.
                 if let Some(handle) = exclusive {
@@ -212,6 +230,27 @@ impl Client {
         }
         state.file(fid).waiters.wake_all();
         state.drop_if_idle(fid);
+        drop(state);
+        if refused {
+            self.tell_what_was_changed(closing);
+        }
+    }
+
+    /// The MDT knows nothing of a use any more, and so has not heard what came with its Close.
+    fn tell_what_was_changed(&self, closing: Closing) {
+        let change = SetAttr {
+            size: None,
+            ..closing.change
+        };
+        if change == SetAttr::default() {
+            return;
+        }
+        let (client, fid) = (self.clone(), closing.fid);
+        spawn(async move {
+            if let Err(error) = client.tell_old_changes(fid, change).await {
+                tracing::warn!("{fid}: what was changed before it was closed is lost: {error}");
+            }
+        });
     }
 
     /// Gives back a lock that is in no mirror any more.
@@ -334,16 +373,12 @@ fn prepare(state: &mut State, fid: Fid) -> Option<Closing> {
     if !leased && under != LockHandle(0) {
         state.withdraw();
     }
-    let request = Request::Close {
-        fid,
-        handle: open.handle,
-        change,
-        under,
-    };
     Some(Closing {
         fid,
         mark,
-        request,
+        handle: open.handle,
+        change,
+        under,
         readers_stay,
         forget,
     })

@@ -1,7 +1,7 @@
 //! A file or directory that is open here, or a file that has data here.
 
 use base::{ByteRange, FsError, LockHandle, Timestamp, Transno};
-use wire::mdt::{OpenHandle, SetAttr, WriteTicket};
+use wire::mdt::{Access, OpenHandle, SetAttr, WriteTicket};
 use wire::ost::ObjectAttr;
 
 use crate::executor::WaitList;
@@ -157,6 +157,14 @@ impl FileState {
     pub fn wrote(&mut self, end: u64, now: Timestamp) {
         self.known.size = self.known.size.max(end);
         self.content_changed(now);
+    }
+
+    /// It was just made, and opened by that.
+    pub fn made(&mut self, access: Access, handle: OpenHandle) {
+        match access.write {
+            true => self.unsent = self.exclusive.is_some(),
+            false => self.read_opens.push(handle),
+        }
     }
 
     /// The object as its OST knows it, with what was written here and not sent yet.

@@ -34,6 +34,7 @@ impl Bench {
         }
         let mut mds = Mds::open(kv.clone(), Rules::default(), Tick(0)).expect("formatted");
         mds.connect(ClientId(1), [1; 16]);
+        mds.ready_again(Tick(0), Timestamp::default(), ClientId(1), &mut Vec::new());
         let mut bench = Bench {
             mds,
             kv,
@@ -75,6 +76,14 @@ impl Bench {
             Some(Output::Reply { result, .. }) => result.expect("done"),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Ends the session and makes everything durable.
+    #[allow(dead_code, reason = "not every example goes on with its store")]
+    pub fn leave(&mut self) {
+        let (now, wall) = (Tick(self.tag), Timestamp { secs: 1, nanos: 0 });
+        self.mds.evict(now, wall, ClientId(1), &mut Vec::new());
+        self.kv.flush_once().expect("a sound disk");
     }
 
     /// Makes the file number `n` in `dir`.

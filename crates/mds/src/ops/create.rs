@@ -55,7 +55,7 @@ impl Op for Create<'_> {
             let target = self.file.target.clone();
             ctx.txn.change(Mutation::PutTarget(self.file.fid, target));
         }
-        names_changed(ctx.txn.now, &mut dir, 1, i32::from(is_dir));
+        names_changed(ctx.txn, &mut dir, 1, i32::from(is_dir));
         ctx.txn.save_dir(self.dir, &mut dir);
         ctx.txn.state.files += 1;
         Ok(Reply::Created {
@@ -153,6 +153,10 @@ impl Create<'_> {
         if self.file.kind != FileKind::Regular {
             return Ok(Layout::none());
         }
+        if let Some(Reply::Created { node, .. }) = ctx.replay {
+            // Bytes may be there already.
+            return Ok(node.attr.layout.clone());
+        }
         let osts = &ctx.rules.osts;
         let turn = ctx
             .txn
@@ -168,17 +172,23 @@ impl Create<'_> {
         let Some(access) = self.open else {
             return Ok((OpenHandle::default(), WriteTicket::default()));
         };
+        if access.write {
+            file.inode.size_state = SizeState::Ask;
+            file.inode.written = true;
+        }
+        if ctx.replay.is_some() {
+            return Ok((OpenHandle::default(), WriteTicket::default()));
+        }
         let client = ctx.who.client;
         let handle = ctx.opens.add(Open {
             fid: file.fid,
             client,
             access,
         })?;
-        if !access.write {
-            return Ok((handle, WriteTicket::default()));
-        }
-        file.inode.size_state = SizeState::Ask;
-        file.inode.written = true;
-        Ok((handle, ctx.opens.ticket(file.inode.layout.generation)))
+        let ticket = match access.write {
+            true => ctx.opens.ticket(file.inode.layout.generation),
+            false => WriteTicket::default(),
+        };
+        Ok((handle, ticket))
     }
 }

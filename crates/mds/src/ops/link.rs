@@ -34,7 +34,7 @@ impl Op for Link<'_> {
         file.inode.nlink += 1;
         file.inode.ctime = ctx.txn.now;
         attach(ctx.txn, spot, self.name.clone(), &mut file);
-        names_changed(ctx.txn.now, &mut dir, 1, 0);
+        names_changed(ctx.txn, &mut dir, 1, 0);
         ctx.txn.save_dir(self.dir, &mut dir);
         Ok(Reply::Linked {
             node: node(self.fid, &file.inode),

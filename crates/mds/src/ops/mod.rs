@@ -21,7 +21,7 @@ mod xattr;
 
 use std::time::Duration;
 
-use base::{ClientId, Fid, FsError, Name, TargetIndex};
+use base::{BootEpoch, ClientId, Fid, FsError, Name, TargetIndex};
 use dlm::{Bits, Mode, ResourceId, Want};
 use wire::mdt::{Reply, Request};
 use wire::{Cover, DirState, Node};
@@ -69,6 +69,10 @@ pub struct Rules {
     pub files_max: u64,
     /// How long a client may take to give a lock back. Beyond: it is evicted.
     pub callback_deadline: Duration,
+    /// This life of the target, as its clients know it. `None`: as often as it was opened.
+    pub life: Option<BootEpoch>,
+    /// How long clients of the life before are waited for. Beyond: given up.
+    pub recovery_window: Duration,
 }
 
 impl Default for Rules {
@@ -77,6 +81,8 @@ impl Default for Rules {
             osts: vec![TargetIndex(0)],
             files_max: 1 << 32,
             callback_deadline: base::limits::CALLBACK_DEADLINE,
+            life: None,
+            recovery_window: crate::recovery::RECOVERY_WINDOW,
         }
     }
 }
@@ -107,6 +113,9 @@ pub struct Ctx<'a, 's> {
     pub grace: bool,
     /// The reply must wait until the change is durable.
     pub durable_first: bool,
+    /// It was done in an earlier life of the target, and answered with this: the same is to come of
+    /// it, and uses of files are told of by themselves.
+    pub replay: Option<&'a Reply>,
 }
 
 impl Ctx<'_, '_> {

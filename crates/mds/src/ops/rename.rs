@@ -214,7 +214,6 @@ impl Rename<'_> {
         (spot, source): (Spot, &mut File),
         target: Option<&mut (Spot, File)>,
     ) -> Result<Reply> {
-        let now = ctx.txn.now;
         detach(ctx.txn, spot, source);
         let (mut replaced, mut entries, mut subdirs) = (None, 1, i32::from(source.inode.is_dir()));
         let new_spot = match target {
@@ -230,12 +229,12 @@ impl Rename<'_> {
         };
         attach(ctx.txn, new_spot, self.target.clone(), source);
         names_changed(
-            now,
+            ctx.txn,
             &mut dirs.source_inode,
             -1,
             -i32::from(source.inode.is_dir()),
         );
-        names_changed(now, dirs.target_mut(), entries, subdirs);
+        names_changed(ctx.txn, dirs.target_mut(), entries, subdirs);
         dirs.save(ctx);
         Ok(dirs.reply(source, new_spot.cookie, replaced, 0))
     }
@@ -247,15 +246,14 @@ impl Rename<'_> {
         (spot, source): (Spot, &mut File),
         (target_spot, target): (Spot, &mut File),
     ) -> Result<Reply> {
-        let now = ctx.txn.now;
-        target.inode.ctime = now;
+        target.inode.ctime = ctx.txn.now;
         detach(ctx.txn, spot, source);
         detach(ctx.txn, target_spot, target);
         attach(ctx.txn, target_spot, self.target.clone(), source);
         attach(ctx.txn, spot, self.source.clone(), target);
         let subdirs = i32::from(source.inode.is_dir()) - i32::from(target.inode.is_dir());
-        names_changed(now, &mut dirs.source_inode, 0, -subdirs);
-        names_changed(now, dirs.target_mut(), 0, subdirs);
+        names_changed(ctx.txn, &mut dirs.source_inode, 0, -subdirs);
+        names_changed(ctx.txn, dirs.target_mut(), 0, subdirs);
         dirs.save(ctx);
         let back = Some(node(target.fid, &target.inode));
         Ok(dirs.reply(source, target_spot.cookie, back, spot.cookie))

@@ -32,7 +32,7 @@ impl Op for Unlink<'_> {
         let (mut dir, spot, mut file) = self.find(ctx)?;
         let in_use = ctx.in_use(file.fid);
         namespace::unlink(ctx.txn, ctx.opens, spot, &mut file, in_use)?;
-        names_changed(ctx.txn.now, &mut dir, -1, -i32::from(self.directory));
+        names_changed(ctx.txn, &mut dir, -1, -i32::from(self.directory));
         ctx.txn.save_dir(self.dir, &mut dir);
         Ok(Reply::Unlinked {
             dir: dir_state(self.dir, &dir),

@@ -87,7 +87,18 @@ pub struct World {
     pub outputs: Vec<Output>,
     /// What each client keeps of what it was told, where a test asks for that.
     pub mirrors: BTreeMap<u64, mirror::Mirror>,
-    requests: HashMap<u64, (ClientId, Request)>,
+    requests: HashMap<u64, (Call, Request)>,
+    /// Changes that may not be durable, in their order.
+    done: Vec<Done>,
+}
+
+/// A change that a client knows of.
+#[derive(Debug, Clone)]
+pub struct Done {
+    pub call: Call,
+    pub request: Request,
+    pub reply: Reply,
+    pub transno: Transno,
 }
 
 pub fn name(text: &str) -> Name {
@@ -131,6 +142,7 @@ impl World {
             outputs: Vec::new(),
             mirrors: BTreeMap::new(),
             requests: HashMap::new(),
+            done: Vec::new(),
         }
     }
 
@@ -195,7 +207,6 @@ impl World {
     ) -> u64 {
         self.next_tag += 1;
         let tag = self.next_tag;
-        self.requests.insert(tag, (client, request.clone()));
         let call = Call {
             client,
             tag,
@@ -203,6 +214,7 @@ impl World {
             xid,
             index,
         };
+        self.requests.insert(tag, (call, request.clone()));
         let mut out = Vec::new();
         self.mds
             .handle(self.tick, self.wall, call, request, &mut out);
@@ -283,10 +295,11 @@ impl World {
                     transno,
                     ..
                 } => {
-                    if let Some((client, request)) = self.requests.remove(&tag)
-                        && let Some(mirror) = self.mirrors.get_mut(&client.0)
-                    {
-                        mirror.answered(&request, &result);
+                    if let Some((call, request)) = self.requests.remove(&tag) {
+                        if let Some(mirror) = self.mirrors.get_mut(&call.client.0) {
+                            mirror.answered(&request, &result);
+                        }
+                        self.note_done(call, request, &result, transno);
                     }
                     assert!(
                         self.answers.insert(tag, (result, transno)).is_none(),
@@ -369,8 +382,97 @@ impl World {
         assert!(issues.is_empty(), "{}", issues[0]);
     }
 
-    /// The server dies, and what was not durable with it; it starts again on the same disk.
+    fn note_done(
+        &mut self,
+        call: Call,
+        request: Request,
+        result: &Result<Reply, FsError>,
+        transno: Transno,
+    ) {
+        if let (Ok(reply), 1..) = (result, transno.0) {
+            let reply = reply.clone();
+            self.done.push(Done {
+                call,
+                request,
+                reply,
+                transno,
+            });
+        }
+    }
+
+    /// The server dies, and what was not durable with it; it starts again on the same disk, and its
+    /// clients have forgotten what they did.
     pub fn crash(&mut self) {
+        self.crash_awaiting();
+        let clients: Vec<ClientId> = self.clients.values().map(|client| client.id).collect();
+        clients.into_iter().for_each(|client| self.ready(client));
+    }
+
+    /// A client has said all that it knows to be lost.
+    pub fn ready(&mut self, client: ClientId) {
+        let mut out = Vec::new();
+        self.mds.ready_again(self.tick, self.wall, client, &mut out);
+        self.take(out);
+    }
+
+    /// What a crash took of what clients had done, in its order.
+    pub fn lost(&mut self) -> Vec<Done> {
+        let committed = self.mds.last_committed();
+        let mut lost = std::mem::take(&mut self.done);
+        lost.retain(|done| done.transno > committed);
+        lost.sort_by_key(|done| done.transno);
+        lost
+    }
+
+    /// A client does again what was lost.
+    pub fn replay(&mut self, done: &Done) -> Answer {
+        self.next_tag += 1;
+        let call = Call {
+            tag: self.next_tag,
+            ..done.call
+        };
+        self.requests.insert(call.tag, (call, done.request.clone()));
+        let (request, reply) = (done.request.clone(), done.reply.clone());
+        let mut out = Vec::new();
+        self.mds
+            .replay(self.tick, self.wall, call, (request, reply), &mut out);
+        self.take(out);
+        self.poll(call.tag).expect("a replay waits for nobody")
+    }
+
+    /// The server dies and its clients do again what was lost, each in its order, in any order of
+    /// the clients; now and then the server dies over it.
+    pub fn crash_and_replay(&mut self, rng: &mut SeededRng) {
+        self.crash_awaiting();
+        let mut left: VecDeque<Done> = self.lost().into();
+        while !left.is_empty() {
+            let first = left[rng.below(left.len() as u64) as usize].call.client;
+            let at = left.iter().position(|done| done.call.client == first);
+            let Some(done) = at.and_then(|at| left.remove(at)) else {
+                break;
+            };
+            let (result, _) = self.replay(&done);
+            assert!(result.is_ok(), "{done:?}: {result:?}");
+            match rng.below(16) {
+                0 => {
+                    self.crash_awaiting();
+                    let again = self.lost();
+                    again
+                        .into_iter()
+                        .rev()
+                        .for_each(|done| left.push_front(done));
+                }
+                1 => self.flush(),
+                _ => {}
+            }
+        }
+        let clients: Vec<ClientId> = self.clients.values().map(|client| client.id).collect();
+        clients.into_iter().for_each(|client| self.ready(client));
+        assert!(!self.mds.recovery().is_open());
+    }
+
+    /// The server dies, starts again, and waits for its clients.
+    pub fn crash_awaiting(&mut self) {
         self.tick = self.tick.after(Duration::from_secs(1));
         self.wall.secs += 1;
         let scratch = open_scratch();

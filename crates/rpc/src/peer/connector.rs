@@ -367,17 +367,7 @@ impl Connector {
             state.standing = PeerState::Connected;
         }
         drop(state);
-        self.resend(lane, &connection);
-    }
-
-    /// Sends what is unanswered, then says so.
-    fn resend(&self, lane: Lane, connection: &Connection) {
-        let _order = lock(&self.inner.order[lane.index()]);
-        self.inner.pump_in_order(lane);
-        if lane == Lane::Control {
-            let ready = lock(&self.inner.state).session.bare(FrameKind::Ready);
-            connection.send(&ready);
-        }
+        self.inner.pump(lane);
     }
 
     fn spawn_reader(

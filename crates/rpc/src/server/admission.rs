@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::limits::CLIENTS_MAX;
-use base::{ClientId, Disrupted};
+use base::{BootEpoch, ClientId, Disrupted};
 use wire::frame::SessionId;
 use wire::handshake::{ClientUuid, Handshake, Hello, Lane, Refusal, RefusalReason, Welcome};
 
@@ -52,6 +52,8 @@ impl Registry {
 struct Admitted {
     session: Arc<Connected>,
     resumed: bool,
+    /// An earlier session of it was given up.
+    evicted: bool,
 }
 
 impl Shared {
@@ -86,6 +88,8 @@ impl Shared {
             boot_epoch: target.boot_epoch,
             slots: session.slots(),
             last_committed: target.last_committed.get(),
+            survived: target.service.survived(hello.boot_epoch),
+            evicted: admitted.evicted,
         };
         greet::say(&**transport, &Handshake::Welcome(welcome))?;
         Ok((session, hello.lane))
@@ -111,14 +115,17 @@ impl Shared {
                 return Ok(Admitted {
                     session,
                     resumed: true,
+                    evicted: false,
                 });
             }
             session.expire();
         }
+        let evicted = hello.boot_epoch != BootEpoch(0) && target.service.gave_up(hello.client);
         let session = self.new_session(target, info)?;
         Ok(Admitted {
             session,
             resumed: false,
+            evicted,
         })
     }
 
@@ -169,6 +176,7 @@ impl Target {
             Some(session) if self.resumes(hello, &session) => Ok(Admitted {
                 session,
                 resumed: true,
+                evicted: false,
             }),
             _ => {
                 let text = "the bulk lane's session does not exist";

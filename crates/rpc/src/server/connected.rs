@@ -8,7 +8,7 @@ use wire::frame::{Frame, FrameKind, SessionId};
 use wire::handshake::{ClientUuid, Lane};
 
 use super::Target;
-use crate::batch::{Message, ReplyBatch};
+use crate::batch::{Message, ReplyBatch, ReplyMessage};
 use crate::connection::Connection;
 use crate::replier::{Stored, Violation};
 use crate::server_session::{Event, RequestId, ServerSession};
@@ -28,6 +28,13 @@ pub struct PeerInfo {
     pub address: String,
     /// Who it runs as, where the kernel says so.
     pub uid: Option<u32>,
+}
+
+impl PeerInfo {
+    /// It speaks from the server's own process.
+    pub fn is_in_this_process(&self) -> bool {
+        self.address.starts_with("mem:")
+    }
 }
 
 /// A client's session; outlives its connections.
@@ -318,6 +325,12 @@ impl Responder {
     /// The slot it occupies: a resend, to whatever life of the server, comes in the same one.
     pub fn slot(&self) -> u16 {
         self.request.slot
+    }
+
+    /// Of a replay: what each of the requests was answered in an earlier life of this server, by
+    /// which the same is to be done again. To be asked once.
+    pub fn take_answered(&mut self) -> Option<Vec<ReplyMessage>> {
+        self.request.answered.take()
     }
 
     /// Whose request it is.

@@ -75,7 +75,11 @@ impl<M: Machine> State<M> {
         out: &mut Vec<M::Output>,
     ) {
         let Cleared { frame, classes } = cleared;
-        let Arrived { responder, batch } = frame;
+        let Arrived {
+            mut responder,
+            batch,
+        } = frame;
+        let answered = responder.take_answered();
         let client = responder.session().client();
         let (slot, xid) = (responder.slot(), responder.xid());
         let first_tag = self.frames.begin(responder, batch.messages.len(), classes);
@@ -85,6 +89,7 @@ impl<M: Machine> State<M> {
             xid,
             first_tag,
             batch: &batch,
+            answered: answered.as_deref(),
         };
         self.machine.requests(moment, arrival, out);
     }

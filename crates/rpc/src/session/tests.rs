@@ -74,6 +74,8 @@ impl World {
             boot_epoch: BootEpoch(self.epoch),
             slots: self.server.slots(),
             last_committed: Transno(0),
+            survived: Transno(0),
+            evicted: false,
         });
         match begun {
             Begun::NewEpoch { old, new } => self.say(format_args!("client: epoch {old} to {new}")),
@@ -84,7 +86,6 @@ impl World {
             self.client.lane_up(lane);
             self.pump_client(lane);
         }
-        self.to_server.push_back(self.client.bare(FrameKind::Ready));
     }
 
     /// The connection breaks: frames under way are lost, or arrive later than anybody thinks.
@@ -213,6 +214,7 @@ impl World {
                     .into_iter()
                     .for_each(|lane| self.pump_client(lane));
             }
+            Event::Replayed => panic!("this client keeps nothing"),
             Event::Callback(id, message) => {
                 let payload = number(&message.body);
                 self.say(format_args!("client: called back {payload}"));
@@ -518,7 +520,10 @@ fn a_deadline_gives_up_the_call_but_not_its_slot() {
     assert_eq!(world.client.outstanding(), 1, "the one sent keeps its slot");
     world.client.lane_up(Lane::Control);
     let again = world.client.poll_send(Lane::Control).unwrap();
-    assert!(again.header.resent && world.client.poll_send(Lane::Control).is_none());
+    assert!(again.header.resent);
+    let ready = world.client.poll_send(Lane::Control).unwrap();
+    assert_eq!(ready.header.kind, FrameKind::Ready);
+    assert!(world.client.poll_send(Lane::Control).is_none());
 }
 
 #[test]
@@ -748,4 +753,116 @@ proptest! {
     fn exactly_once_across_restarts(seed: u64) {
         live(seed, true);
     }
+}
+
+fn welcome(epoch: u64, survived: u64, evicted: bool) -> Welcome {
+    Welcome {
+        version: 1,
+        session: SessionId(epoch as u32),
+        resumed: false,
+        client: ClientId(1),
+        boot_epoch: BootEpoch(epoch),
+        slots: 8,
+        last_committed: Transno(survived),
+        survived: Transno(survived),
+        evicted,
+    }
+}
+
+fn ask(session: &mut Session<u64>, number: u64) {
+    let message = Message {
+        opcode: 1,
+        body: vec![number as u8],
+    };
+    let call = Call {
+        payload: Arc::new(message.into()),
+        lane: Lane::Control,
+        urgency: crate::requester::Urgency::Ordinary,
+        deadline: None,
+        token: number,
+    };
+    session.submit(call).unwrap();
+}
+
+/// What is sent next: kind, xid, whether resent, whether a replay.
+fn next(session: &mut Session<u64>) -> Option<(FrameKind, u64, bool, bool)> {
+    let header = session.poll_send(Lane::Control)?.header;
+    Some((header.kind, header.xid.0, header.resent, header.replay))
+}
+
+fn answer(session: &mut Session<u64>, (slot, xid): (u16, u64), transno: u64) -> Event<u64> {
+    let header = Header {
+        slot,
+        xid: Xid(xid),
+        transno: Transno(transno),
+        session: session.id(),
+        epoch: session.epoch().0 as u32,
+        ..Header::new(FrameKind::Reply)
+    };
+    let payload = Payload::from(Message::default());
+    let frame = Frame {
+        header,
+        payload: Arc::new(payload),
+    };
+    session.handle(frame).unwrap()
+}
+
+/// Two changes, one request that changed nothing, and one without an answer.
+fn with_changes() -> Session<u64> {
+    let mut session = Session::new(Keeping::Changes);
+    session.begin(&welcome(1, 0, false));
+    session.lane_up(Lane::Control);
+    (1..=4).for_each(|number| ask(&mut session, number));
+    while next(&mut session).is_some() {}
+    for (slot, transno) in [(0, 11), (1, 12), (2, 0)] {
+        let xid = u64::from(slot) + 1;
+        let event = answer(&mut session, (slot, xid), transno);
+        assert!(matches!(event, Event::Replied(..)));
+    }
+    session.lane_down(Lane::Control);
+    session
+}
+
+#[test]
+fn what_a_target_lost_goes_first_and_then_what_it_did_not_answer() {
+    let mut session = with_changes();
+    assert_eq!(session.kept().0, 2);
+    let begun = session.begin(&welcome(2, 11, false));
+    assert!(matches!(begun, Begun::NewEpoch { .. }));
+    session.lane_up(Lane::Control);
+    ask(&mut session, 5);
+    assert_eq!(
+        next(&mut session),
+        Some((FrameKind::Request, 2, false, true))
+    );
+    assert_eq!(next(&mut session), None, "not before it is answered");
+    assert!(session.poll_send(Lane::Bulk).is_none());
+    let event = answer(&mut session, (1, 2), 12);
+    assert!(matches!(event, Event::Replayed));
+    assert_eq!(
+        next(&mut session),
+        Some((FrameKind::Request, 4, true, false))
+    );
+    assert_eq!(
+        next(&mut session),
+        Some((FrameKind::Ready, 0, false, false))
+    );
+    assert_eq!(
+        next(&mut session),
+        Some((FrameKind::Request, 5, false, false))
+    );
+    assert_eq!(session.kept().0, 1, "until it is durable here, too");
+}
+
+#[test]
+fn who_was_given_up_does_nothing_again() {
+    let mut session = with_changes();
+    let begun = session.begin(&welcome(2, 11, true));
+    assert!(matches!(begun, Begun::Evicted(lost) if lost == [4]));
+    session.lane_up(Lane::Control);
+    assert_eq!(session.kept(), (0, 0));
+    assert_eq!(
+        next(&mut session),
+        Some((FrameKind::Ready, 0, false, false))
+    );
 }

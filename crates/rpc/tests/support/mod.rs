@@ -356,6 +356,7 @@ impl Place {
             insecure: false,
             policy: Policy::Hard,
             lanes: 2,
+            keeping: rpc::Keeping::Nothing,
         }
     }
 

@@ -20,6 +20,7 @@ fn example(kind: FrameKind) -> Frame {
         header: Header {
             kind,
             resent: kind == FrameKind::Request,
+            replay: false,
             slot: 3,
             credits: 64,
             session: SessionId(0x0a0b_0c0d),
@@ -109,6 +110,39 @@ const GOLDEN: [(FrameKind, &str, &str); 11] = [
         "",
     ),
 ];
+
+#[test]
+fn a_replay_carries_requests_and_answers() {
+    let requests = Payload {
+        subs: vec![sub(7, 0, b"make"), sub(8, 0, b"")],
+        bulk: b"data".to_vec().into(),
+    };
+    let answers = Payload {
+        subs: vec![sub(7, 0, b"made"), sub(8, 5, b"")],
+        ..Payload::default()
+    };
+    let replay = Payload::replay(&requests, &answers);
+    assert_eq!(replay.subs[0], sub(7, 0, b"\x04\0\0\0makemade"));
+    assert_eq!(replay.subs[1], sub(8, 5, b"\0\0\0\0"));
+    let (asked, answered) = replay.replayed().expect("well formed");
+    assert_eq!((asked, answered), (requests, answers.subs));
+    let header = Header {
+        replay: true,
+        ..example(FrameKind::Request).header
+    };
+    let frame = Frame::bare(header);
+    let bytes = frame.encode(true).unwrap();
+    assert_eq!(bytes[6..8], [5, 0], "resent and replay");
+    assert_eq!(Frame::decode(&bytes, Vec::new()), Ok(frame));
+    for nonsense in [&b""[..], b"\x01\0\0", b"\x02\0\0\0x", b"\xff\xff\xff\xffx"] {
+        let subs = vec![sub(1, 0, nonsense)];
+        let payload = Payload {
+            subs,
+            ..Payload::default()
+        };
+        assert_eq!(payload.replayed(), None);
+    }
+}
 
 #[test]
 fn golden_bytes_of_every_kind() {

@@ -35,6 +35,8 @@ fn all() -> [Handshake; 5] {
             boot_epoch: BootEpoch(4),
             slots: 64,
             last_committed: Transno(201),
+            survived: Transno(7),
+            evicted: true,
         }),
         Handshake::Refusal(Refusal::new(RefusalReason::NotServed, "MDT2 is not here")),
     ]
@@ -50,7 +52,7 @@ fn golden_bytes() {
         ),
         format!("01{}{}", "02".repeat(32), "03".repeat(32)),
         "04".repeat(32),
-        "01ac0201ac020440c901".to_owned(),
+        "01ac0201ac020440c9010701".to_owned(),
         "03104d445432206973206e6f742068657265".to_owned(),
     ];
     for (index, (message, golden)) in all().iter().zip(golden).enumerate() {

@@ -1,0 +1,308 @@
+//! The first moments of a target's later life: its clients say again what a crash has taken, and
+//! nobody sees the namespace before they have. docs/recovery.md, section 4.
+//!
+//! Invariant: while the window is open nothing runs but replays and openings anew; so what is done
+//! again meets the namespace as it was when it was done first. What clients did independently of
+//! each other may be done again in any order: one that saw another's change was answered when that
+//! was durable ([`crate::sharing`]).
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use base::{BootEpoch, ClientId, FsError, Tick, Timestamp, Transno};
+use storage::{Batch, KeyRange, StorageError};
+use wire::mdt::{Reply, Request};
+
+use crate::core::{Mds, PARKED_MAX, Parked, reply};
+use crate::event::{Call, Output};
+use crate::keys::{self, ClientUuid, Table};
+use crate::mutation::{Mutation, apply};
+use crate::records::{KnownClient, LifeBegun};
+use crate::store::{Failure, Store, missing};
+
+/// How long after a restart clients of the life before are waited for. Who comes later has lost
+/// what was not durable.
+pub const RECOVERY_WINDOW: Duration = Duration::from_secs(60);
+/// Lives of which it is known where they ended.
+const LIVES_MAX: usize = 256;
+/// How long it is remembered that a client was given up.
+const GIVEN_UP_FOR: Duration = Duration::from_secs(24 * 3600);
+
+/// Who is waited for, and who waits.
+#[derive(Debug, Default)]
+pub struct Recovery {
+    awaited: BTreeSet<ClientUuid>,
+    /// While the window is open.
+    until: Option<Tick>,
+    /// Requests for when it is over.
+    waiting: VecDeque<(Call, Request)>,
+    replayed: u64,
+}
+
+impl Recovery {
+    /// Waits for `awaited`, until then at most.
+    fn new(awaited: BTreeSet<ClientUuid>, until: Tick) -> Recovery {
+        Recovery {
+            until: (!awaited.is_empty()).then_some(until),
+            awaited,
+            ..Recovery::default()
+        }
+    }
+
+    /// Clients are waited for.
+    pub fn is_open(&self) -> bool {
+        self.until.is_some()
+    }
+
+    /// When it is over at the latest.
+    pub fn until(&self) -> Option<Tick> {
+        self.until
+    }
+
+    /// Clients that have not come back, or not said all.
+    pub fn awaited(&self) -> impl Iterator<Item = &ClientUuid> {
+        self.awaited.iter()
+    }
+
+    /// Requests that did again what a crash had taken.
+    pub fn replayed(&self) -> u64 {
+        self.replayed
+    }
+}
+
+/// Notes where this life begins, and says who is to be waited for.
+pub(crate) fn begin(
+    store: &Store,
+    life: BootEpoch,
+    committed: Transno,
+    now: Tick,
+    window: Duration,
+) -> Result<Recovery, Failure> {
+    let mut lives = Vec::new();
+    store.scan(Table::Lives, &KeyRange::all(), |key, _: LifeBegun| {
+        lives.push(key.to_vec());
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let mut mutations = vec![Mutation::PutLife(life, LifeBegun { committed })];
+    let old = lives
+        .iter()
+        .take((lives.len() + 1).saturating_sub(LIVES_MAX));
+    mutations.extend(
+        old.filter_map(|key| keys::parse_life(key))
+            .map(Mutation::RemoveLife),
+    );
+    let mut batch = Batch::new();
+    apply(mutations, &mut batch);
+    let ticket = store.commit(batch)?;
+    store.kv().wait_durable(ticket)?;
+    let mut awaited = BTreeSet::new();
+    store.scan(
+        Table::Clients,
+        &KeyRange::all(),
+        |key, client: KnownClient| {
+            let uuid = keys::parse_client(key).ok_or_else(|| missing("client's id", "MDT"))?;
+            if client.given_up.is_none() {
+                awaited.insert(uuid);
+            }
+            Ok(ControlFlow::Continue(()))
+        },
+    )?;
+    if !awaited.is_empty() {
+        let (clients, seconds) = (awaited.len(), window.as_secs());
+        tracing::info!(
+            clients,
+            seconds,
+            "waiting for clients that were here before the restart; \
+             'glint param set mdt.*.recovery_status=end' waits no longer"
+        );
+    }
+    Ok(Recovery::new(awaited, now.after(window)))
+}
+
+impl Mds {
+    /// Who is waited for since the restart.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// Of that life of the target, the newest change that is durable.
+    pub fn survived(&self, life: BootEpoch) -> Result<Transno, StorageError> {
+        let (mut found, after) = (
+            None,
+            KeyRange::from(keys::life(BootEpoch(life.0 + 1)).to_vec()),
+        );
+        let next = self.store.scan(Table::Lives, &after, |_, next: LifeBegun| {
+            found = Some(next.committed);
+            Ok(ControlFlow::Break(()))
+        });
+        match next {
+            Ok(()) | Err(Failure::Refused(_)) => Ok(found.unwrap_or(self.committed)),
+            Err(Failure::Broken(cause)) => Err(cause),
+        }
+    }
+
+    /// The target gave up on this client, and it has not begun anew since.
+    pub fn gave_up(&self, client: &ClientUuid) -> Result<bool, StorageError> {
+        match self.store.get::<KnownClient>(Table::Clients, client) {
+            Ok(known) => Ok(known.is_some_and(|known| known.given_up.is_some())),
+            Err(Failure::Broken(cause)) => Err(cause),
+            Err(Failure::Refused(_)) => Ok(false),
+        }
+    }
+
+    /// This client lives and dies with the target's process: nobody ever waits for it.
+    pub(crate) fn never_await(&mut self, client: ClientId) {
+        if let Some(session) = self.clients.get_mut(&client) {
+            session.is_known = true;
+        }
+    }
+
+    /// The request must wait for the end of the window, and does.
+    pub(crate) fn wait_for_recovery(
+        &mut self,
+        call: Call,
+        request: Request,
+        out: &mut Vec<Output>,
+    ) -> Option<Request> {
+        let anew = matches!(request, Request::Open { again: true, .. });
+        if !self.recovery.is_open() || anew {
+            return Some(request);
+        }
+        match self.recovery.waiting.len() < PARKED_MAX {
+            true => self.recovery.waiting.push_back((call, request)),
+            false => reply(out, call, Err(FsError::TryAgain)),
+        }
+        None
+    }
+
+    /// A client does again what it was answered with `answer` in an earlier life.
+    pub fn replay(
+        &mut self,
+        now: Tick,
+        wall: Timestamp,
+        call: Call,
+        (request, answer): (Request, Reply),
+        out: &mut Vec<Output>,
+    ) {
+        self.set_time(now, wall);
+        if self.halted || !self.clients.contains_key(&call.client) {
+            return reply(out, call, Err(FsError::Io));
+        }
+        match self.stored_reply(call) {
+            Err(failure) => return self.fail(call, failure, out),
+            Ok(Some(stored)) => {
+                let Call { client, tag, .. } = call;
+                return out.push(Output::Reply {
+                    client,
+                    tag,
+                    result: Ok(answer),
+                    transno: stored.transno,
+                });
+            }
+            Ok(None) => {}
+        }
+        if matches!(request, Request::Open { .. }) {
+            // Whoever has it open still says so by itself.
+            return reply(out, call, Ok(answer));
+        }
+        self.recovery.replayed += 1;
+        let parked = Parked {
+            replay: Some(Box::new(answer)),
+            ..Parked::new(call, request)
+        };
+        self.attempt(parked, out);
+    }
+
+    /// A client has said all that it knows to be lost.
+    pub fn ready_again(
+        &mut self,
+        now: Tick,
+        wall: Timestamp,
+        client: ClientId,
+        out: &mut Vec<Output>,
+    ) {
+        self.set_time(now, wall);
+        if let Some(session) = self.clients.get(&client) {
+            let uuid = session.uuid;
+            self.is_back(uuid, out);
+        }
+    }
+
+    /// Nobody waits for this client any more.
+    pub(crate) fn is_back(&mut self, uuid: ClientUuid, out: &mut Vec<Output>) {
+        if self.recovery.awaited.remove(&uuid) && self.recovery.awaited.is_empty() {
+            self.end_recovery(out);
+        }
+    }
+
+    /// Ends the window now: who has not come back has lost what was not durable.
+    pub fn give_up_waiting(&mut self, now: Tick, wall: Timestamp, out: &mut Vec<Output>) {
+        self.set_time(now, wall);
+        self.end_recovery(out);
+    }
+
+    pub(crate) fn end_recovery(&mut self, out: &mut Vec<Output>) {
+        if self.recovery.until.take().is_none() {
+            return;
+        }
+        for uuid in std::mem::take(&mut self.recovery.awaited) {
+            tracing::warn!(
+                client = %wire::handshake::ClientUuid(uuid),
+                "did not come back after the restart: given up"
+            );
+            if let Err(Failure::Broken(cause)) = self.forget_client(uuid) {
+                return self.halt(cause, out);
+            }
+        }
+        let replayed = self.recovery.replayed;
+        tracing::info!(replayed, "recovery is over");
+        for (call, request) in std::mem::take(&mut self.recovery.waiting) {
+            let (now, wall) = (self.now, self.wall);
+            self.handle(now, wall, call, request, out);
+        }
+    }
+
+    /// Who is gone waits for nothing.
+    pub(crate) fn forget_waiting(&mut self, client: ClientId) {
+        self.recovery
+            .waiting
+            .retain(|(call, _)| call.client != client);
+    }
+
+    /// That a client was given up long ago is forgotten.
+    pub(crate) fn forget_given_up(&mut self) -> Result<(), Failure> {
+        let (mut old, wall) = (Vec::new(), self.wall);
+        self.store.scan(
+            Table::Clients,
+            &KeyRange::all(),
+            |key, client: KnownClient| {
+                let past = |at: Timestamp| wall.secs - at.secs > GIVEN_UP_FOR.as_secs() as i64;
+                if client.given_up.is_some_and(past) {
+                    old.extend(keys::parse_client(key));
+                }
+                Ok(ControlFlow::Continue(()))
+            },
+        )?;
+        if old.is_empty() {
+            return Ok(());
+        }
+        self.upkeep(|txn, _| {
+            old.into_iter()
+                .for_each(|client| txn.change(Mutation::RemoveClient(client)));
+            Ok(())
+        })
+    }
+}
+
+/// When a request was done first, by what it was answered.
+pub(crate) fn time_of(answer: &Reply) -> Option<Timestamp> {
+    match answer {
+        Reply::Node(node)
+        | Reply::Created { node, .. }
+        | Reply::Linked { node, .. }
+        | Reply::Unlinked { node, .. }
+        | Reply::Renamed { node, .. } => Some(node.attr.ctime),
+        _ => None,
+    }
+}

@@ -1,0 +1,215 @@
+//! What a restart asks of clients before anybody is served: each kind of change done again, who is
+//! waited for, and what becomes of those who do not come.
+
+mod support;
+
+use base::{BootEpoch, Fid, TargetIndex, Transno};
+use mds::recovery::RECOVERY_WINDOW;
+use support::*;
+use wire::SizeState;
+use wire::mdt::{Reply, Request, SetAttr, SetTime};
+
+fn getattr(fid: Fid) -> Request {
+    let dir = Fid::NONE;
+    Request::GetAttr { fid, dir }
+}
+
+/// All that was lost is done again by everybody, who then says so.
+fn recover(world: &mut World) {
+    for done in world.lost() {
+        let (result, _) = world.replay(&done);
+        assert!(result.is_ok(), "{done:?}: {result:?}");
+    }
+    for client in world
+        .clients
+        .values()
+        .map(|client| client.id)
+        .collect::<Vec<_>>()
+    {
+        world.ready(client);
+    }
+}
+
+#[test]
+fn what_was_told_with_a_close_is_told_again() {
+    let mut world = World::new();
+    let a = world.connect(1);
+    let fid = world.fid(a);
+    world.flush();
+    world.auto_flush = false;
+    let create = create_open_request(fid, Fid::ROOT, "f", WRITE);
+    let Ok(Reply::Created { handle, node, .. }) = world.call(a, create) else {
+        panic!()
+    };
+    let under = match node.cover {
+        wire::Cover::Own(grant) => grant.handle,
+        _ => base::LockHandle(0),
+    };
+    let change = SetAttr {
+        mode: Some(0o640),
+        mtime: Some(SetTime::At(FORMATTED)),
+        ..SetAttr::default()
+    };
+    let close = Request::Close {
+        fid,
+        handle,
+        change,
+        under,
+    };
+    assert!(world.call(a, close).is_ok());
+    world.crash_awaiting();
+    recover(&mut world);
+    let attr = world.getattr(a, fid).expect("made again").attr;
+    assert_eq!((attr.mode, attr.mtime), (0o640, FORMATTED));
+    assert_eq!(attr.ctime, node.attr.ctime);
+    assert_eq!(
+        attr.size_state,
+        SizeState::Ask,
+        "its bytes were told of by nobody"
+    );
+    assert!(
+        world.mds.opens().is_empty(),
+        "uses are told of by themselves"
+    );
+    world.check();
+}
+
+#[test]
+fn nobody_is_served_before_all_are_back() {
+    let mut world = World::new();
+    let (a, b) = (world.connect(1), world.connect(2));
+    let (d, e) = (
+        world.mkdir(a, Fid::ROOT, "d"),
+        world.mkdir(b, Fid::ROOT, "e"),
+    );
+    world.flush();
+    world.auto_flush = false;
+    world.touch(a, d, "f");
+    world.crash_awaiting();
+    let seen = world.send(b, getattr(e));
+    assert!(world.poll(seen).is_none());
+    world.ready(b);
+    let stranger = world.connect(3);
+    let other = world.send(stranger, getattr(d));
+    assert!(world.poll(seen).is_none() && world.poll(other).is_none());
+    let awaited: Vec<_> = world.mds.recovery().awaited().copied().collect();
+    assert_eq!(
+        awaited,
+        [[1; 16]],
+        "who never changed anything is not waited for"
+    );
+    let lost = world.lost();
+    assert_eq!(lost.len(), 1);
+    assert!(world.replay(&lost[0]).0.is_ok());
+    assert!(world.poll(other).is_none());
+    world.ready(a);
+    assert!(world.poll(seen).is_some());
+    // What was done again is shown to others when it is durable.
+    assert!(world.poll(other).is_none());
+    world.flush();
+    assert!(world.poll(other).is_some());
+    world.auto_flush = true;
+    assert_eq!(world.names(stranger, d), ["f"]);
+    assert_eq!(world.mds.recovery().replayed(), 1);
+}
+
+#[test]
+fn who_does_not_come_is_given_up_and_may_begin_anew() {
+    let mut world = World::new();
+    let (a, b) = (world.connect(1), world.connect(2));
+    world.mkdir(a, Fid::ROOT, "durable");
+    let e = world.mkdir(b, Fid::ROOT, "e");
+    world.flush();
+    world.auto_flush = false;
+    world.mkdir(a, Fid::ROOT, "lost");
+    world.crash_awaiting();
+    world.ready(b);
+    let waiting = world.send(b, getattr(e));
+    world.advance(RECOVERY_WINDOW);
+    assert!(world.poll(waiting).is_some());
+    assert!(world.mds.gave_up(&[1; 16]).expect("readable"));
+    assert!(!world.mds.gave_up(&[2; 16]).expect("readable"));
+    world.auto_flush = true;
+    assert_eq!(world.names(b, Fid::ROOT), ["durable", "e"]);
+    // A later crash does not wait for it, and remembers that it was given up.
+    world.flush();
+    world.crash_awaiting();
+    assert_eq!(world.mds.recovery().awaited().count(), 1);
+    world.ready(b);
+    assert!(world.mds.gave_up(&[1; 16]).expect("readable"));
+    world.drop_sequence(a);
+    world.mkdir(a, Fid::ROOT, "anew");
+    assert!(!world.mds.gave_up(&[1; 16]).expect("readable"));
+    world.check();
+}
+
+#[test]
+fn who_says_goodbye_is_not_waited_for() {
+    let mut world = World::new();
+    let a = world.connect(1);
+    world.mkdir(a, Fid::ROOT, "d");
+    world.flush();
+    world.evict(a);
+    world.flush();
+    world.crash_awaiting();
+    assert!(!world.mds.recovery().is_open());
+}
+
+#[test]
+fn each_life_says_what_survived_of_the_one_before() {
+    let mut world = World::new();
+    let a = world.connect(1);
+    world.mkdir(a, Fid::ROOT, "d");
+    world.flush();
+    let first = world.mds.last_committed();
+    world.auto_flush = false;
+    world.mkdir(a, Fid::ROOT, "lost");
+    world.crash_awaiting();
+    recover(&mut world);
+    world.flush();
+    let second = world.mds.last_committed();
+    assert!(second > first);
+    world.crash();
+    let survived = |life| world.mds.survived(BootEpoch(life)).expect("readable");
+    assert_eq!(survived(1), first);
+    assert_eq!(survived(2), second);
+    assert_eq!(survived(3), world.mds.last_committed(), "the present one");
+}
+
+#[test]
+fn a_new_files_bytes_stay_where_they_were() {
+    let rules = mds::Rules {
+        osts: (0..5).map(TargetIndex).collect(),
+        ..mds::Rules::default()
+    };
+    let mut world = World::with(rules, 56);
+    let (a, b) = (world.connect(1), world.connect(2));
+    let fids: Vec<_> = [a, b, a, b]
+        .map(|client| (client, world.fid(client)))
+        .into();
+    world.flush();
+    world.auto_flush = false;
+    let mut made = Vec::new();
+    for (number, (client, fid)) in fids.into_iter().enumerate() {
+        let create = create_open_request(fid, Fid::ROOT, &format!("f{number}"), WRITE);
+        let Ok(Reply::Created { node, .. }) = world.call(client, create) else {
+            panic!()
+        };
+        made.push(node);
+    }
+    world.crash_awaiting();
+    // In another order, so with other transnos.
+    let mut lost = world.lost();
+    lost.sort_by_key(|done| done.call.client);
+    assert!(lost.iter().map(|done| done.transno).ne((1..).map(Transno)));
+    for done in lost {
+        assert!(world.replay(&done).0.is_ok());
+    }
+    [a, b].into_iter().for_each(|client| world.ready(client));
+    world.auto_flush = true;
+    for node in made {
+        let now = world.getattr(a, node.fid).expect("there").attr;
+        assert_eq!(now.layout, node.attr.layout);
+        assert_eq!(now.ctime, node.attr.ctime);
+    }
+}

@@ -1,0 +1,246 @@
+//! What was acknowledged outlives the server, also where nobody asked for that: it is done again.
+// SEMANTICS: crash.server
+
+#![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use base::{Rng, SeededRng};
+use mounted::{Cluster, count, run, seed};
+
+const DIRECTORIES: u64 = 40;
+const FILES: u64 = 20;
+/// How long an archive may take to unpack while its server dies again and again.
+const LONG: Duration = Duration::from_secs(120);
+
+/// A tree as source code has it: small files, some empty, some larger, links, modes and times.
+fn make_tree(root: &Path, rng: &mut SeededRng) {
+    for dir in 0..DIRECTORIES {
+        let path = root.join(format!("d{}/e{dir}", dir % 7));
+        fs::create_dir_all(&path).unwrap();
+        for number in 0..FILES {
+            let length = match rng.below(8) {
+                0 => 0,
+                1 => rng.below(200_000),
+                _ => rng.below(8_000),
+            };
+            let bytes: Vec<u8> = (0..length).map(|i| (i * 7 + number + dir) as u8).collect();
+            fs::write(path.join(format!("f{number}.c")), bytes).unwrap();
+        }
+        std::os::unix::fs::symlink("f0.c", path.join("link")).unwrap();
+    }
+    run(
+        root,
+        "chmod 755 d1/e1/f1.c; chmod 600 d2/e2/f2.c; touch -d 2001-02-03 d3/e3/*; ln d4/e4/f4.c d5/hard",
+    );
+}
+
+/// Every name below `dir`, with all that `tar` keeps of it.
+fn described(dir: &Path) -> BTreeSet<String> {
+    let output = Command::new("find")
+        .arg(dir)
+        .args([
+            "-mindepth",
+            "1",
+            "(",
+            "-type",
+            "d",
+            "-printf",
+            "%P %y %m\n",
+            "-o",
+            "-printf",
+        ])
+        .args(["%P %y %m %s %T@ %n %l\n", ")"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Unpacks an archive again and again on a mount while the server is killed `kills` times, and looks
+/// at all of it from there and from another mount.
+fn unpack_under_kills(kills: u64) {
+    let mut cluster = Cluster::with_mounts(2);
+    let mut rng = SeededRng::new(seed());
+    let local = cluster.local();
+    let tree = local.join("tree");
+    fs::create_dir_all(&tree).unwrap();
+    make_tree(&tree, &mut rng);
+    run(&local, "tar --format=posix -cf tree.tar tree");
+    let (root, archive) = (cluster.root(0).to_owned(), local.join("tree.tar"));
+    let enough = Arc::new(AtomicBool::new(false));
+    let unpacking = {
+        let (root, enough) = (root.clone(), enough.clone());
+        thread::spawn(move || {
+            let mut made: Vec<PathBuf> = Vec::new();
+            for number in 0.. {
+                let dir = root.join(format!("copy{number}"));
+                fs::create_dir(&dir).unwrap();
+                let tar = Command::new("tar")
+                    .arg("-xf")
+                    .arg(&archive)
+                    .current_dir(&dir)
+                    .output();
+                let tar = tar.unwrap();
+                let said = String::from_utf8_lossy(&tar.stderr).into_owned();
+                assert!(tar.status.success() && said.is_empty(), "tar: {said}");
+                made.push(dir);
+                if enough.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+            made
+        })
+    };
+    let watch = cluster.watch(LONG * (1 + kills as u32 / 20), "unpacking");
+    for _ in 0..kills {
+        thread::sleep(Duration::from_millis(rng.below(400)));
+        assert!(!unpacking.is_finished(), "{:?}", unpacking.join());
+        cluster.kill_server();
+        cluster.restart_server();
+    }
+    enough.store(true, Ordering::Relaxed);
+    let made = unpacking.join().unwrap();
+    drop(watch);
+    println!("{} copies", made.len());
+    let expected = described(&tree);
+    for dir in made {
+        let name = dir.file_name().unwrap();
+        for mount in [0, 1] {
+            let copy = cluster.root(mount).join(name).join("tree");
+            cluster.timed_for(LONG, "comparing", || {
+                let (copy, tree) = (copy.display(), tree.display());
+                run(&local, &format!("diff -r --no-dereference {tree} {copy}"));
+            });
+            let told = cluster.timed_for(LONG, "looking", || described(&copy));
+            let wrong: Vec<&String> = told.symmetric_difference(&expected).take(10).collect();
+            assert!(
+                wrong.is_empty(),
+                "{} on mount {mount}: {wrong:#?}",
+                copy.display()
+            );
+        }
+    }
+    (0..2).for_each(|mount| cluster.unmount(mount));
+    cluster.stop_server();
+    assert_eq!(cluster.fsck(), None);
+}
+
+#[test]
+fn unpacking_an_archive_outlives_the_server() {
+    unpack_under_kills(count("GLINT_KILLS", 12));
+}
+
+/// As often as docs/recovery.md promises.
+#[test]
+#[ignore = "soak: 200 kills"]
+fn soak_unpacking_outlives_the_server_two_hundred_times() {
+    unpack_under_kills(200);
+}
+
+/// Who does not come back in time has lost what was not durable, is told so, and goes on; nobody else
+/// waits for longer.
+#[test]
+fn who_does_not_come_back_is_given_up() {
+    let mut cluster = Cluster::that_evicts_after(Duration::from_secs(4), 2);
+    let (away, here) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
+    cluster.timed("changes", || {
+        fs::create_dir(here.join("seen")).unwrap();
+        File::open(&here).unwrap().sync_all().unwrap();
+        fs::create_dir(away.join("synced")).unwrap();
+        File::open(&away).unwrap().sync_all().unwrap();
+        fs::create_dir(away.join("unsynced")).unwrap();
+    });
+    cluster.freeze_mount(0);
+    cluster.kill_server();
+    cluster.restart_server();
+    let began = Instant::now();
+    cluster.timed("a change by who came back", || {
+        fs::create_dir(here.join("later")).unwrap();
+    });
+    let waited = began.elapsed();
+    assert!(
+        waited > Duration::from_secs(2),
+        "{waited:?}: nobody was waited for"
+    );
+    assert!(waited < Duration::from_secs(8), "{waited:?}");
+    cluster.timed("what there is", || {
+        assert!(here.join("synced").exists() && here.join("seen").exists());
+        assert!(!here.join("unsynced").exists());
+    });
+    cluster.thaw_mount(0);
+    cluster.wait_for_log(0, "evicted this mount");
+    cluster.timed("going on", || {
+        assert!(!away.join("unsynced").exists() && away.join("later").exists());
+        let mut file = File::create(away.join("unsynced")).unwrap();
+        file.write_all(b"anew").unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(fs::read(here.join("unsynced")).unwrap(), b"anew");
+    });
+}
+
+/// Who knows that a mount is gone for good need not wait for it.
+#[test]
+fn waiting_can_be_seen_and_ended() {
+    const STATUS: &str = "mdt.glint-MDT0.recovery_status";
+    let mut cluster = Cluster::with_mounts(2);
+    let (gone, here) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
+    cluster.timed("changes", || {
+        fs::create_dir(gone.join("one")).unwrap();
+        fs::create_dir(here.join("two")).unwrap();
+    });
+    assert_eq!(cluster.server_param(STATUS)[0], "status=complete");
+    cluster.freeze_mount(0);
+    cluster.kill_server();
+    cluster.restart_server();
+    let waits = thread::spawn(move || fs::create_dir(here.join("two/below")));
+    thread::sleep(Duration::from_secs(1));
+    let told = cluster.server_param(STATUS);
+    assert!(
+        told[0].starts_with("status=recovering seconds_left="),
+        "{told:?}"
+    );
+    assert!(
+        told[2].starts_with("awaited=") && told.len() == 3,
+        "{told:?}"
+    );
+    assert!(!waits.is_finished());
+    cluster.set_server_param(STATUS, "end");
+    cluster.timed("going on", || waits.join().unwrap().unwrap());
+    assert_eq!(cluster.server_param(STATUS)[0], "status=complete");
+    cluster.thaw_mount(0);
+    cluster.wait_for_log(0, "evicted this mount");
+}
+
+/// When all come back, nobody waits for long.
+#[test]
+fn the_window_ends_when_all_are_back() {
+    let mut cluster = Cluster::with_mounts(2);
+    let roots = [0, 1].map(|mount| cluster.root(mount).to_owned());
+    cluster.timed("changes", || {
+        for root in &roots {
+            let name = root.file_name().unwrap();
+            fs::create_dir(root.join(name)).unwrap();
+        }
+    });
+    cluster.kill_server();
+    cluster.restart_server();
+    let began = Instant::now();
+    cluster.timed("a change", || {
+        for root in &roots {
+            let name = root.file_name().unwrap();
+            fs::create_dir(root.join(name).join("below")).unwrap();
+        }
+    });
+    let waited = began.elapsed();
+    assert!(waited < Duration::from_secs(5), "{waited:?}");
+}
