@@ -162,17 +162,17 @@ fn who_does_not_come_back_is_given_up() {
     });
     cluster.freeze_mount(0);
     cluster.kill_server();
-    cluster.restart_server();
     let began = Instant::now();
+    cluster.restart_server();
     cluster.timed("a change by who came back", || {
         fs::create_dir(here.join("later")).unwrap();
     });
     let waited = began.elapsed();
     assert!(
-        waited > Duration::from_secs(2),
+        waited > Duration::from_secs(3),
         "{waited:?}: nobody was waited for"
     );
-    assert!(waited < Duration::from_secs(8), "{waited:?}");
+    assert!(waited < Duration::from_secs(20), "{waited:?}");
     cluster.timed("what there is", || {
         assert!(here.join("synced").exists() && here.join("seen").exists());
         assert!(!here.join("unsynced").exists());
@@ -242,5 +242,5 @@ fn the_window_ends_when_all_are_back() {
         }
     });
     let waited = began.elapsed();
-    assert!(waited < Duration::from_secs(5), "{waited:?}");
+    assert!(waited < Duration::from_secs(20), "{waited:?}");
 }
