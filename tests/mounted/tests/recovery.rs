@@ -19,7 +19,7 @@ use mounted::{Cluster, count, run, seed};
 const DIRECTORIES: u64 = 40;
 const FILES: u64 = 20;
 /// How long an archive may take to unpack while its server dies again and again.
-const LONG: Duration = Duration::from_secs(120);
+const LONG: Duration = Duration::from_secs(300);
 
 /// A tree as source code has it: small files, some empty, some larger, links, modes and times.
 fn make_tree(root: &Path, rng: &mut SeededRng) {
