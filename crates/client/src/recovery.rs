@@ -42,6 +42,9 @@ impl Client {
             state.locks.step(holder, CacheInput::NewEpoch);
             if holder == Holder::Mdt {
                 state.void_answers();
+                if why == Void::Evicted {
+                    state.void_changes();
+                }
                 state.pins.clear();
             }
             for fid in state.fids() {

@@ -246,6 +246,8 @@ impl Mds {
         if self.recovery.until.take().is_none() {
             return;
         }
+        // Who came last has yet to tell what it has open.
+        self.grace_until = Some(self.now.after(crate::core::GRACE));
         for uuid in std::mem::take(&mut self.recovery.awaited) {
             tracing::warn!(
                 client = %wire::handshake::ClientUuid(uuid),

@@ -87,6 +87,8 @@ pub(crate) struct State {
     dropped_withdrawn: u64,
     /// The stamp when the MDT's present life began for this client.
     voided: u64,
+    /// The stamp when the MDT last gave up on this client.
+    evicted: u64,
     /// Grows whenever something cached is withdrawn: an answer prepared before is used once.
     stamp: Arc<AtomicU64>,
 }
@@ -117,6 +119,7 @@ impl State {
             sorted: Sorted::default(),
             dropped_withdrawn: 0,
             voided: 0,
+            evicted: 0,
             stamp,
         }
     }
@@ -291,6 +294,16 @@ impl State {
         self.withdraw();
         self.voided = self.stamp();
         self.dropped_withdrawn = self.voided;
+    }
+
+    /// The MDT has given up on this client: others may have changed since what it held.
+    pub fn void_changes(&mut self) {
+        self.evicted = self.stamp();
+    }
+
+    /// What was changed here by then was not lost by an eviction since.
+    pub fn may_tell_of(&self, mark: Mark) -> bool {
+        mark.asked >= self.evicted
     }
 
     /// What was asked at `mark` was asked of the life that the MDT has now.

@@ -216,7 +216,11 @@ impl Client {
             Ok(Reply::Node(node)) => state.take_node(&node, closing.mark),
             Ok(_) => tracing::error!("{fid}: the MDT gave an answer of the wrong kind to a close"),
             Err(error) => {
-                tracing::debug!("{fid}: the MDT did not take the close: {error}");
+                match error {
+                    // It has restarted.
+                    FsError::BadHandle => tracing::debug!("{fid} was open in an earlier life"),
+                    _ => tracing::warn!("{fid}: the MDT did not take the close: {error}"),
+                }
                 state.inode(fid).covered = Covered::No;
                 // It did not take the lock either.
                 if let Some(handle) = exclusive {
@@ -242,7 +246,9 @@ impl Client {
             size: None,
             ..closing.change
         };
-        if change == SetAttr::default() {
+        // After an eviction others may have changed the same since.
+        let is_lost = !self.lock().may_tell_of(closing.mark);
+        if is_lost || change == SetAttr::default() {
             return;
         }
         let (client, fid) = (self.clone(), closing.fid);
