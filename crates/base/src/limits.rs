@@ -70,6 +70,9 @@ pub const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 pub const KEEPALIVE_DEAD: Duration = Duration::from_secs(40);
 /// Clients of one target with a session. Beyond: refused.
 pub const CLIENTS_MAX: usize = 1 << 17;
+/// Bytes of frames, with their answers, that a session keeps until they are durable. Beyond:
+/// ordinary requests wait for that.
+pub const REPLAY_BYTES_MAX: usize = 64 << 20;
 /// How long a client may be gone before its session ends.
 pub const SESSION_GRACE: Duration = Duration::from_secs(150);
 

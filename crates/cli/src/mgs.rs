@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::{ClientId, Xid};
-use rpc::{Batch, Connected, Refusal, ReplyBatch, ReplyMessage, Responder, Service};
+use rpc::{Batch, Connected, Departure, Refusal, ReplyBatch, ReplyMessage, Responder, Service};
 use storage::{Kv, TableId};
 use wire::mgs::{Config, Reply, Request, TargetInfo};
 
@@ -120,5 +120,5 @@ impl Service for Mgs {
 
     fn disconnected(&self, _client: ClientId) {}
 
-    fn expired(&self, _client: ClientId) {}
+    fn expired(&self, _client: ClientId, _how: Departure) {}
 }

@@ -353,7 +353,7 @@ impl Service for Held {
         self.service.gave_up(client)
     }
 
-    fn expired(&self, client: base::ClientId) {
-        self.service.expired(client);
+    fn expired(&self, client: base::ClientId, how: rpc::Departure) {
+        self.service.expired(client, how);
     }
 }

@@ -2,6 +2,7 @@
 
 use base::{ClientId, Fid, LockHandle, Tick, Timestamp};
 use dlm::{IdMap, Output as Locked};
+use rpc::Departure;
 use wire::mdt::{Callback, CallbackReply};
 
 use crate::core::{Mds, reply};
@@ -130,7 +131,13 @@ impl Mds {
 
     /// A client's session has ended, of its own will or by force: its locks, open files and stored
     /// answers go, and it can make no files of its sequences any more.
-    pub fn evict(&mut self, now: Tick, wall: Timestamp, client: ClientId, out: &mut Vec<Output>) {
+    pub fn end_session(
+        &mut self,
+        now: Tick,
+        wall: Timestamp,
+        (client, how): (ClientId, Departure),
+        out: &mut Vec<Output>,
+    ) {
         self.set_time(now, wall);
         let Some(session) = self.clients.remove(&client) else {
             return;
@@ -150,7 +157,7 @@ impl Mds {
         }
         let closed = self.opens.remove_client(client);
         let burnt = self
-            .forget_client(session.uuid)
+            .forget_client(session.uuid, how)
             .and_then(|()| self.close_all(closed));
         if let Err(Failure::Broken(cause)) = burnt {
             return self.halt(cause, out);
@@ -159,7 +166,11 @@ impl Mds {
     }
 
     /// Ends what is stored of a client, but that it was given up.
-    pub(crate) fn forget_client(&mut self, uuid: crate::keys::ClientUuid) -> Result<(), Failure> {
+    pub(crate) fn forget_client(
+        &mut self,
+        uuid: crate::keys::ClientUuid,
+        how: Departure,
+    ) -> Result<(), Failure> {
         let mut owned = Vec::new();
         let all = storage::KeyRange::all();
         self.store
@@ -169,10 +180,16 @@ impl Mds {
                 }
                 Ok(std::ops::ControlFlow::Continue(()))
             })?;
-        let given_up = Some(self.wall);
+        let known = match how {
+            Departure::Goodbye => Mutation::RemoveClient(uuid),
+            Departure::GivenUp => {
+                let given_up = Some(self.wall);
+                Mutation::PutClient(uuid, KnownClient { given_up })
+            }
+        };
         let ended = self.upkeep(|txn, _| {
             txn.change(Mutation::RemoveClientReplies(uuid));
-            txn.change(Mutation::PutClient(uuid, KnownClient { given_up }));
+            txn.change(known);
             owned
                 .into_iter()
                 .for_each(|sequence| txn.change(Mutation::RemoveSequence(sequence)));

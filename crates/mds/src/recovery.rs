@@ -11,6 +11,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use base::{BootEpoch, ClientId, FsError, Tick, Timestamp, Transno};
+use rpc::Departure;
 use storage::{Batch, KeyRange, StorageError};
 use wire::mdt::{Reply, Request};
 
@@ -223,9 +224,24 @@ impl Mds {
         out: &mut Vec<Output>,
     ) {
         self.set_time(now, wall);
-        if let Some(session) = self.clients.get(&client) {
-            let uuid = session.uuid;
-            self.is_back(uuid, out);
+        let Some(uuid) = self.clients.get(&client).map(|session| session.uuid) else {
+            return;
+        };
+        if let Err(Failure::Broken(cause)) = self.has_heard(uuid) {
+            return self.halt(cause, out);
+        }
+        self.is_back(uuid, out);
+    }
+
+    /// A client that was given up was told so, and begins anew.
+    fn has_heard(&mut self, uuid: ClientUuid) -> Result<(), Failure> {
+        match self.gave_up(&uuid) {
+            Ok(false) => Ok(()),
+            Ok(true) => self.upkeep(|txn, _| {
+                txn.change(Mutation::RemoveClient(uuid));
+                Ok(())
+            }),
+            Err(cause) => Err(Failure::Broken(cause)),
         }
     }
 
@@ -253,7 +269,7 @@ impl Mds {
                 client = %wire::handshake::ClientUuid(uuid),
                 "did not come back after the restart: given up"
             );
-            if let Err(Failure::Broken(cause)) = self.forget_client(uuid) {
+            if let Err(Failure::Broken(cause)) = self.forget_client(uuid, Departure::GivenUp) {
                 return self.halt(cause, out);
             }
         }

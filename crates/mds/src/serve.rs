@@ -12,8 +12,8 @@ use layout::ObjectId;
 use rpc::scheduler::{Nature, Vocabulary};
 use rpc::serving::{Arrival, Effect, Machine, Moment, Scheduling, Serving};
 use rpc::{
-    Batch, ClientUuid, LastCommitted, Message, Peer, PeerInfo, ReplyBatch, ReplyMessage, Service,
-    Urgency,
+    Batch, ClientUuid, Departure, LastCommitted, Message, Peer, PeerInfo, ReplyBatch, ReplyMessage,
+    Service, Urgency,
 };
 use storage::{Kv, StorageError, Ticket};
 use wire::mdt::{CallbackReply, Reply, Request};
@@ -331,8 +331,13 @@ impl Machine for Mds {
         }
     }
 
-    fn evict(&mut self, Moment { now, wall }: Moment, client: ClientId, out: &mut Vec<Output>) {
-        Mds::evict(self, now, wall, client, out);
+    fn end_session(
+        &mut self,
+        Moment { now, wall }: Moment,
+        (client, how): (ClientId, Departure),
+        out: &mut Vec<Output>,
+    ) {
+        Mds::end_session(self, now, wall, (client, how), out);
     }
 
     fn tick(&mut self, Moment { now, wall }: Moment, out: &mut Vec<Output>) {

@@ -19,7 +19,7 @@ use base::{ClientId, Clock, FsError, Transno};
 use layout::ObjectId;
 use rpc::scheduler::{Nature, Vocabulary};
 use rpc::serving::{Arrival, Effect, Machine, Moment, Scheduling, Serving};
-use rpc::{LastCommitted, Message, PeerInfo, ReplyBatch, Service};
+use rpc::{Departure, LastCommitted, Message, PeerInfo, ReplyBatch, Service};
 use storage::StorageError;
 use wire::opcode;
 use wire::ost::{CallbackReply, Request};
@@ -329,7 +329,12 @@ impl Machine for Oss {
         }
     }
 
-    fn evict(&mut self, moment: Moment, client: ClientId, out: &mut Outbox) {
+    fn end_session(
+        &mut self,
+        moment: Moment,
+        (client, _): (ClientId, Departure),
+        out: &mut Outbox,
+    ) {
         Oss::evict(self, moment.now, client, out);
     }
 

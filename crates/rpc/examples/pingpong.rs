@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use base::{BootEpoch, ClientId, SystemClock, TargetName, Transno, Xid};
 use rpc::{
-    Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Connected, Key, LastCommitted,
-    MemPort, Message, Peer, PeerConfig, Policy, Refusal, ReplyBatch, ReplyMessage, Responder,
-    ServedTarget, Server, ServerConfig, Service,
+    Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Connected, Departure, Key,
+    LastCommitted, MemPort, Message, Peer, PeerConfig, Policy, Refusal, ReplyBatch, ReplyMessage,
+    Responder, ServedTarget, Server, ServerConfig, Service,
 };
 
 struct Echo;
@@ -34,7 +34,7 @@ impl Service for Echo {
 
     fn disconnected(&self, _: ClientId) {}
 
-    fn expired(&self, _: ClientId) {}
+    fn expired(&self, _: ClientId, _: Departure) {}
 }
 
 struct Deaf;

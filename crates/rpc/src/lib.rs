@@ -37,8 +37,8 @@ pub use oneshot::{CallFuture, CallResult};
 pub use peer::{CallbackResponder, ClientHandler, Peer, PeerConfig, PeerState, Policy};
 pub use requester::Urgency;
 pub use server::{
-    Connected, LastCommitted, OnReply, PeerInfo, Responder, ServedTarget, Server, ServerConfig,
-    Service, StartError,
+    Connected, Departure, LastCommitted, OnReply, PeerInfo, Responder, ServedTarget, Server,
+    ServerConfig, Service, StartError,
 };
 pub use session::Keeping;
 pub use transport::delay::Link;

@@ -379,6 +379,10 @@ impl Inner {
         idlest.unwrap_or(Lane::Bulk)
     }
 
+    fn pump_all(&self) {
+        Lane::ALL.into_iter().for_each(|lane| self.pump(lane));
+    }
+
     /// Writes what may go out over `lane` now.
     fn pump(&self, lane: Lane) {
         let _order = lock(&self.order[lane.index()]);
@@ -413,15 +417,19 @@ impl Inner {
         drop(state);
         if committed > before {
             self.handler.last_committed(committed);
+            if waiting {
+                // What is kept no longer has made room.
+                self.pump_all();
+            }
         }
         match event {
             Event::Replied(token, reply) => {
                 token(Ok(reply));
                 if waiting {
-                    Lane::ALL.into_iter().for_each(|lane| self.pump(lane));
+                    self.pump_all();
                 }
             }
-            Event::Replayed => Lane::ALL.into_iter().for_each(|lane| self.pump(lane)),
+            Event::Replayed => self.pump_all(),
             Event::Callback(id, message) => {
                 let responder = CallbackResponder {
                     inner: self.clone(),

@@ -132,8 +132,9 @@ impl<T> Requester<T> {
         Ok(())
     }
 
-    /// The next request to send over `lane`, if it is up, has one, and a slot is free.
-    pub fn poll_send(&mut self, lane: Lane) -> Option<Outgoing> {
+    /// The next request to send over `lane`, if it is up, has one of at least this urgency, and a
+    /// slot is free.
+    pub fn poll_send(&mut self, lane: Lane, least: Urgency) -> Option<Outgoing> {
         if !self.lanes[lane.index()].up {
             return None;
         }
@@ -147,14 +148,14 @@ impl<T> Requester<T> {
                 });
             }
         }
-        let call = self.next_call(lane)?;
+        let call = self.next_call(lane, least)?;
         let slot = self.take_slot()?;
         Some(self.launch(slot, call))
     }
 
-    fn next_call(&mut self, lane: Lane) -> Option<Call<T>> {
+    fn next_call(&mut self, lane: Lane, least: Urgency) -> Option<Call<T>> {
         let in_flight: u16 = self.lanes.iter().map(|lane| lane.in_flight).sum();
-        let ordinary = in_flight < self.ordinary_max();
+        let ordinary = least == Urgency::Ordinary && in_flight < self.ordinary_max();
         // Bulk requests are few and large: they never take more than half of the slots.
         let bulk_in_flight = in_flight - self.lanes[Lane::Control.index()].in_flight;
         let bulk = lane == Lane::Control || bulk_in_flight < (self.granted / 2).max(1);

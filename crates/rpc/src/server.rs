@@ -76,8 +76,18 @@ pub trait Service: Send + Sync {
         _ = client;
         false
     }
-    /// The client said goodbye, was away for too long, or was replaced: its session has ended.
-    fn expired(&self, client: ClientId);
+    /// The client's session has ended.
+    fn expired(&self, client: ClientId, how: Departure);
+}
+
+/// How a client's session came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Departure {
+    /// The client said that it leaves nothing behind.
+    Goodbye,
+    /// The target gave up on it: it was away for too long, did not answer, or was replaced. It may
+    /// come back, and must be told.
+    GivenUp,
 }
 
 /// A target's newest durable change, shared by the target and its server.
@@ -461,7 +471,7 @@ impl Shared {
                 session.target().service.ready(session.client());
             }
             Some(Event::Goodbye) => {
-                self.expire(session);
+                self.say_goodbye(session);
                 return Ok(ControlFlow::Break(()));
             }
             Some(Event::Nothing) => {}
@@ -471,10 +481,10 @@ impl Shared {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Ends a session for good and tells the service.
-    fn expire(&self, session: &Arc<Connected>) {
+    /// The client leaves: ends its session for good and tells the service.
+    fn say_goodbye(&self, session: &Arc<Connected>) {
         let _admission = lock(&session.target().admission);
-        session.expire();
+        session.expire(Departure::Goodbye);
     }
 
     /// The same for a client that was gone for too long, if it still is once it is our turn.
@@ -483,7 +493,7 @@ impl Shared {
         if session.is_gone_for(self.grace, now) {
             let (client, target) = (session.client(), session.target().name);
             tracing::warn!(%client, %target, peer = %session.peer().address, "gone for too long");
-            session.expire();
+            session.expire(Departure::GivenUp);
         }
     }
 

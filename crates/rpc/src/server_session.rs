@@ -231,7 +231,7 @@ impl<T> ServerSession<T> {
 
     /// The next callback frame for the control lane.
     pub fn poll_send(&mut self, last_committed: Transno) -> Option<Frame> {
-        let outgoing = self.callbacks.poll_send(Lane::Control)?;
+        let outgoing = self.callbacks.poll_send(Lane::Control, Urgency::Ordinary)?;
         let header = Header {
             slot: outgoing.slot,
             xid: outgoing.xid,

@@ -21,7 +21,7 @@ use wire::handshake::{ClientUuid, Refusal};
 
 use crate::batch::{Batch, Message, ReplyBatch, ReplyMessage};
 use crate::scheduler::{Nature, Scheduler, Vocabulary};
-use crate::server::{Connected, LastCommitted, PeerInfo, Responder, Service};
+use crate::server::{Connected, Departure, LastCommitted, PeerInfo, Responder, Service};
 use crate::threads::{self, lock, wait_until};
 use frames::{Complete, Frames};
 pub use schedule::Scheduling;
@@ -147,7 +147,12 @@ pub trait Machine: Send + Sized + 'static {
     /// Something else happened.
     fn hear(&mut self, moment: Moment, event: Self::Event, out: &mut Vec<Self::Output>);
     /// A client's session has ended.
-    fn evict(&mut self, moment: Moment, client: ClientId, out: &mut Vec<Self::Output>);
+    fn end_session(
+        &mut self,
+        moment: Moment,
+        who: (ClientId, Departure),
+        out: &mut Vec<Self::Output>,
+    );
     /// Time has passed.
     fn tick(&mut self, moment: Moment, out: &mut Vec<Self::Output>);
     /// What an output asks for.
@@ -380,7 +385,7 @@ impl<M: Machine> Serving<M> {
                 if let Some(session) = state.sessions.remove(&client) {
                     session.evict();
                 }
-                self.end_client(state, client, more);
+                self.end_client(state, (client, Departure::GivenUp), more);
             }
             Effect::Stop { reason } => {
                 tracing::error!(reason, "the target stops");
@@ -405,12 +410,17 @@ impl<M: Machine> Serving<M> {
         session.callback(message, Box::new(on_reply));
     }
 
-    fn end_client(&self, state: &mut State<M>, client: ClientId, out: &mut Vec<M::Output>) {
+    fn end_client(
+        &self,
+        state: &mut State<M>,
+        (client, how): (ClientId, Departure),
+        out: &mut Vec<M::Output>,
+    ) {
         state.frames.forget(client);
         for arrived in state.scheduler.forget(self.clock.tick(), client) {
             arrived.responder.reply(ReplyBatch::default());
         }
-        state.machine.evict(self.moment(), client, out);
+        state.machine.end_session(self.moment(), (client, how), out);
     }
 
     fn run_ticks(&self) {
@@ -491,10 +501,10 @@ impl<M: Machine> Service for Served<M> {
         lock(&self.0.state).machine.gave_up(client)
     }
 
-    fn expired(&self, client: ClientId) {
+    fn expired(&self, client: ClientId, how: Departure) {
         self.0.with_state(|state, _, out| {
             state.sessions.remove(&client);
-            self.0.end_client(state, client, out);
+            self.0.end_client(state, (client, how), out);
         });
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use base::limits::{CALLBACK_SLOTS_MAX, SLOTS_MAX, UNSENT_CALLS_MAX};
+use base::limits::{CALLBACK_SLOTS_MAX, REPLAY_BYTES_MAX, SLOTS_MAX, UNSENT_CALLS_MAX};
 use base::{BootEpoch, ClientId, Tick, Transno, Xid};
 use wire::frame::{CALLBACK_XID_BIT, Frame, FrameKind, Header, Payload, SessionId};
 use wire::handshake::{Lane, Welcome};
@@ -11,7 +11,7 @@ use wire::handshake::{Lane, Welcome};
 use crate::batch::{Message, ReplyBatch};
 use crate::replay::Replay;
 use crate::replier::{Replier, Stored, Verdict, Violation};
-use crate::requester::{Call, Requester};
+use crate::requester::{Call, Requester, Urgency};
 
 /// What a frame that came amounts to.
 #[derive(Debug)]
@@ -207,7 +207,12 @@ impl<T> Session<T> {
             self.ready_due = false;
             return Some(self.bare(FrameKind::Ready));
         }
-        let outgoing = self.requests.poll_send(lane)?;
+        // More of them would only be more to keep.
+        let least = match self.replay.bytes() < REPLAY_BYTES_MAX {
+            true => Urgency::Ordinary,
+            false => Urgency::Urgent,
+        };
+        let outgoing = self.requests.poll_send(lane, least)?;
         let header = Header {
             slot: outgoing.slot,
             xid: outgoing.xid,

@@ -9,9 +9,9 @@ use base::{BootEpoch, ClientId, Disrupted, SystemClock, TargetName, Transno};
 use rpc::scheduler::{Nature, RuleReport, Vocabulary};
 use rpc::serving::{Arrival, Effect, Machine, Moment, Scheduling, Serving};
 use rpc::{
-    Address, Batch, CallbackResponder, ClientHandler, ClientUuid, LastCommitted, MemPort, Message,
-    Peer, PeerConfig, PeerInfo, Policy, ReplyBatch, ReplyMessage, ServedTarget, Server,
-    ServerConfig,
+    Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Departure, LastCommitted,
+    MemPort, Message, Peer, PeerConfig, PeerInfo, Policy, ReplyBatch, ReplyMessage, ServedTarget,
+    Server, ServerConfig,
 };
 
 /// Is answered at once, with what it says.
@@ -135,7 +135,7 @@ impl Machine for Toy {
         }
     }
 
-    fn evict(&mut self, _: Moment, client: ClientId, _: &mut Vec<Told>) {
+    fn end_session(&mut self, _: Moment, (client, _): (ClientId, Departure), _: &mut Vec<Told>) {
         self.evicted.lock().expect("no panic").push(client);
     }
 

@@ -82,7 +82,8 @@ impl Bench {
     #[allow(dead_code, reason = "not every example goes on with its store")]
     pub fn leave(&mut self) {
         let (now, wall) = (Tick(self.tag), Timestamp { secs: 1, nanos: 0 });
-        self.mds.evict(now, wall, ClientId(1), &mut Vec::new());
+        let leaver = (ClientId(1), rpc::Departure::Goodbye);
+        self.mds.end_session(now, wall, leaver, &mut Vec::new());
         self.kv.flush_once().expect("a sound disk");
     }
 

@@ -15,6 +15,7 @@ use base::{
 use mds::hash::NameHasher;
 use mds::store::tables;
 use mds::{Call, Mds, Output, Rules, fsck};
+use rpc::Departure;
 use storage::{Kv, KvOptions, MemDisk};
 use wire::mdt::{
     Access, Callback, CallbackReply, Caller, Glimpsed, NewFile, OpenHandle, Page, RenameMode,
@@ -279,9 +280,20 @@ impl World {
         self.take(out);
     }
 
+    /// The target gives up on `client`.
     pub fn evict(&mut self, client: ClientId) {
+        self.end_session(client, Departure::GivenUp);
+    }
+
+    /// `client` leaves.
+    pub fn goodbye(&mut self, client: ClientId) {
+        self.end_session(client, Departure::Goodbye);
+    }
+
+    fn end_session(&mut self, client: ClientId, how: Departure) {
         let mut out = Vec::new();
-        self.mds.evict(self.tick, self.wall, client, &mut out);
+        let (tick, wall) = (self.tick, self.wall);
+        self.mds.end_session(tick, wall, (client, how), &mut out);
         self.questions.retain(|(whom, ..)| *whom != client);
         self.take(out);
     }

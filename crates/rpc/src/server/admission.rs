@@ -9,7 +9,7 @@ use wire::frame::SessionId;
 use wire::handshake::{ClientUuid, Handshake, Hello, Lane, Refusal, RefusalReason, Welcome};
 
 use super::connected::{Connected, PeerInfo};
-use super::{Shared, Target};
+use super::{Departure, Shared, Target};
 use crate::greet::{self, GreetError};
 use crate::threads::lock;
 use crate::transport::Transport;
@@ -118,7 +118,7 @@ impl Shared {
                     evicted: false,
                 });
             }
-            session.expire();
+            session.expire(Departure::GivenUp);
         }
         let evicted = hello.boot_epoch != BootEpoch(0) && target.service.gave_up(hello.client);
         let session = self.new_session(target, info)?;

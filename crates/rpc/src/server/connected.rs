@@ -7,7 +7,7 @@ use base::{ClientId, Disrupted, Tick, Transno, Xid};
 use wire::frame::{Frame, FrameKind, SessionId};
 use wire::handshake::{ClientUuid, Lane};
 
-use super::Target;
+use super::{Departure, Target};
 use crate::batch::{Message, ReplyBatch, ReplyMessage};
 use crate::connection::Connection;
 use crate::replier::{Stored, Violation};
@@ -168,9 +168,9 @@ impl Connected {
     }
 
     /// Ends the session and tells the service.
-    pub(super) fn expire(&self) {
+    pub(super) fn expire(&self, how: Departure) {
         if self.end(Disrupted::Evicted) {
-            self.target.service.expired(self.client);
+            self.target.service.expired(self.client, how);
         }
     }
 

@@ -540,7 +540,11 @@ fn calls_beyond_the_bound_are_shed() {
     assert_eq!(requester.submit(call(2)), Ok(()));
     assert_eq!(requester.submit(call(3)), Err(3));
     requester.lane_up(Lane::Control);
-    assert!(requester.poll_send(Lane::Control).is_some());
+    assert!(
+        requester
+            .poll_send(Lane::Control, Urgency::Ordinary)
+            .is_some()
+    );
     assert_eq!(requester.submit(call(4)), Ok(()));
 }
 
@@ -770,14 +774,18 @@ fn welcome(epoch: u64, survived: u64, evicted: bool) -> Welcome {
 }
 
 fn ask(session: &mut Session<u64>, number: u64) {
+    submit(session, (number, 1), Urgency::Ordinary);
+}
+
+fn submit(session: &mut Session<u64>, (number, bytes): (u64, usize), urgency: Urgency) {
     let message = Message {
         opcode: 1,
-        body: vec![number as u8],
+        body: vec![number as u8; bytes],
     };
     let call = Call {
         payload: Arc::new(message.into()),
         lane: Lane::Control,
-        urgency: crate::requester::Urgency::Ordinary,
+        urgency,
         deadline: None,
         token: number,
     };
@@ -821,6 +829,37 @@ fn with_changes() -> Session<u64> {
     }
     session.lane_down(Lane::Control);
     session
+}
+
+#[test]
+fn what_is_kept_is_bounded_and_only_urgent_requests_go_beyond() {
+    let mut session = Session::new(Keeping::Changes);
+    session.begin(&welcome(1, 0, false));
+    session.lane_up(Lane::Control);
+    assert_eq!(next(&mut session).unwrap().0, FrameKind::Ready);
+    let large = 4 << 20;
+    let mut number = 0;
+    let sent = loop {
+        number += 1;
+        submit(&mut session, (number, large), Urgency::Ordinary);
+        let Some((_, xid, ..)) = next(&mut session) else {
+            break number - 1;
+        };
+        answer(&mut session, (0, xid), 10 + number);
+    };
+    let kept = session.kept().1;
+    assert!((REPLAY_BYTES_MAX..REPLAY_BYTES_MAX + large + 1000).contains(&kept));
+    submit(&mut session, (100, 1), Urgency::Urgent);
+    assert_eq!(next(&mut session).map(|sent| sent.1), Some(sent + 1));
+    assert_eq!(next(&mut session), None);
+    let header = Header {
+        session: session.id(),
+        epoch: 1,
+        last_committed: Transno(11),
+        ..Header::new(FrameKind::Committed)
+    };
+    session.handle(Frame::bare(header)).unwrap();
+    assert_eq!(next(&mut session).map(|sent| sent.1), Some(sent + 2));
 }
 
 #[test]

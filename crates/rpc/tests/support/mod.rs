@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use base::{BootEpoch, ClientId, Clock, Disrupted, SystemClock, TargetName, Transno, Xid};
 use rpc::{
-    Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Connected, Key, LastCommitted,
-    Link, MemPort, Message, Peer, PeerConfig, Policy, Refusal, RefusalReason, ReplyBatch,
-    ReplyMessage, Responder, ServedTarget, Server, ServerConfig, Service,
+    Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Connected, Departure, Key,
+    LastCommitted, Link, MemPort, Message, Peer, PeerConfig, Policy, Refusal, RefusalReason,
+    ReplyBatch, ReplyMessage, Responder, ServedTarget, Server, ServerConfig, Service,
 };
 
 /// Answers with what it got.
@@ -206,7 +206,7 @@ impl Service for TestServiceHandle {
         self.0.note(format!("resumed {client}"));
     }
 
-    fn expired(&self, client: ClientId) {
+    fn expired(&self, client: ClientId, _: Departure) {
         self.0.note(format!("expired {client}"));
     }
 }
