@@ -1,9 +1,12 @@
 //! The management service: which targets there are, and where. Small enough to live here.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::{ClientId, Xid};
-use rpc::{Batch, Connected, Departure, Refusal, ReplyBatch, ReplyMessage, Responder, Service};
+use rpc::{
+    Address, Batch, Connected, Departure, Refusal, ReplyBatch, ReplyMessage, Responder, Service,
+};
 use storage::{Kv, TableId};
 use wire::mgs::{Config, Reply, Request, TargetInfo};
 
@@ -70,7 +73,8 @@ impl Mgs {
         Ok(config.clone())
     }
 
-    fn answer(&self, body: &[u8]) -> ReplyMessage {
+    /// Answers who came from `peer`.
+    fn answer(&self, peer: &str, body: &[u8]) -> ReplyMessage {
         let failed = |reason: String| {
             tracing::warn!("MGS: {reason}");
             let status = wire::status_of(Err(base::FsError::Invalid));
@@ -81,7 +85,10 @@ impl Mgs {
         };
         let config = match wire::decode::<Request>(body) {
             Ok(Request::GetConfig) => self.register(Vec::new()),
-            Ok(Request::Register { targets }) => self.register(targets),
+            Ok(Request::Register { targets }) => {
+                let targets = targets.into_iter();
+                self.register(targets.map(|target| seen_from(peer, target)).collect())
+            }
             Err(error) => Err(error.to_string()),
         };
         match config {
@@ -94,6 +101,26 @@ impl Mgs {
     }
 }
 
+/// The target with addresses that others can use: it listens on all addresses of the machine that it
+/// registered from. Where that is this machine, others know it by the MGS's own address.
+fn seen_from(peer: &str, target: TargetInfo) -> TargetInfo {
+    let socket = peer.parse::<SocketAddr>().ok();
+    let Some(socket) = socket.filter(|socket| !socket.ip().is_loopback()) else {
+        return target;
+    };
+    let peer = Address::Tcp(socket.to_string());
+    let seen = |text: String| {
+        let address = text.parse::<Address>().ok();
+        let wildcard = address.filter(Address::is_wildcard);
+        let found = wildcard.and_then(|address| address.at_host_of(&peer));
+        found.map_or(text, |address| address.to_string())
+    };
+    TargetInfo {
+        addresses: target.addresses.into_iter().map(seen).collect(),
+        ..target
+    }
+}
+
 impl Service for Mgs {
     fn connected(&self, _session: Arc<Connected>) -> Result<(), Refusal> {
         Ok(())
@@ -101,7 +128,7 @@ impl Service for Mgs {
 
     fn request(
         &self,
-        _session: &Arc<Connected>,
+        session: &Arc<Connected>,
         _xid: Xid,
         _resent: bool,
         batch: Batch,
@@ -110,7 +137,7 @@ impl Service for Mgs {
         let replies = batch
             .messages
             .iter()
-            .map(|message| self.answer(&message.body))
+            .map(|message| self.answer(&session.peer().address, &message.body))
             .collect();
         responder.reply(ReplyBatch {
             replies,
@@ -121,4 +148,31 @@ impl Service for Mgs {
     fn disconnected(&self, _client: ClientId) {}
 
     fn expired(&self, _client: ClientId, _how: Departure) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use base::{TargetIndex, TargetKind, TargetName};
+
+    use super::*;
+
+    #[test]
+    fn all_addresses_of_another_machine_are_the_one_it_came_from() {
+        let target = TargetInfo {
+            name: TargetName {
+                kind: TargetKind::Ost,
+                index: TargetIndex(0),
+            },
+            uuid: [0; 16],
+            addresses: vec!["0.0.0.0:7".into(), "10.0.0.9:7".into(), "unix:/s".into()],
+        };
+        let seen = |peer| seen_from(peer, target.clone()).addresses;
+        assert_eq!(
+            seen("10.0.0.2:40000"),
+            ["10.0.0.2:7", "10.0.0.9:7", "unix:/s"]
+        );
+        for here in ["127.0.0.1:40000", "[::1]:40000", "mem:1", "unix:/s (pid 3)"] {
+            assert_eq!(seen(here), target.addresses);
+        }
+    }
 }

@@ -286,11 +286,23 @@ impl Drop for Mounted {
     }
 }
 
+/// Where to look for a target. One that listens on all addresses of the MGS's machine is where the
+/// MGS is.
 fn reachable(config: &MountConfig, target: &mgs::TargetInfo) -> Result<Vec<Address>, MountError> {
-    let resolve = |text: &String| {
-        (config.reach)(text).ok_or_else(|| MountError::Address(target.name, text.clone()))
-    };
-    target.addresses.iter().map(resolve).collect()
+    let mut reachable = Vec::new();
+    for text in &target.addresses {
+        let address =
+            (config.reach)(text).ok_or_else(|| MountError::Address(target.name, text.clone()))?;
+        let known = reachable.len();
+        if address.is_wildcard() {
+            let mgs = config.addresses.iter();
+            reachable.extend(mgs.filter_map(|mgs| address.at_host_of(mgs)));
+        }
+        if reachable.len() == known {
+            reachable.push(address);
+        }
+    }
+    Ok(reachable)
 }
 
 fn build(cluster: Cluster, kernel: Arc<dyn KernelCache>, clock: Arc<dyn Clock>) -> Client {

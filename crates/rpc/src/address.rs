@@ -1,6 +1,7 @@
 //! Where a target is.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -29,6 +30,34 @@ impl Address {
     pub fn delayed(self, link: &Arc<Link>) -> Address {
         Address::Delayed(Box::new(self), link.clone())
     }
+
+    /// It stands for all addresses of the machine that listens there (`0.0.0.0`, `[::]`).
+    pub fn is_wildcard(&self) -> bool {
+        match self {
+            Address::Delayed(inner, _) => inner.is_wildcard(),
+            Address::Tcp(text) => is_unspecified(text),
+            Address::Unix(_) | Address::Mem(_) => false,
+        }
+    }
+
+    /// The same port of the machine that `other` names. None: one of them has no host.
+    pub fn at_host_of(&self, other: &Address) -> Option<Address> {
+        match (self, other) {
+            (Address::Delayed(inner, link), _) => Some(inner.at_host_of(other)?.delayed(link)),
+            (_, Address::Delayed(inner, _)) => self.at_host_of(inner),
+            (Address::Tcp(text), Address::Tcp(other)) => {
+                let ((_, port), (host, _)) = (text.rsplit_once(':')?, other.rsplit_once(':')?);
+                Some(Address::Tcp(format!("{host}:{port}")))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn is_unspecified(text: &str) -> bool {
+    let host = text.rsplit_once(':').map(|(host, _)| host);
+    let ip = host.and_then(|host| host.trim_matches(['[', ']']).parse::<IpAddr>().ok());
+    ip.is_some_and(|ip| ip.is_unspecified())
 }
 
 impl fmt::Display for Address {
@@ -94,6 +123,27 @@ impl FromStr for Address {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_addresses_of_a_machine_are_the_one_it_is_reached_at() {
+        let at = |text: &str| text.parse::<Address>().unwrap();
+        for (wildcard, other, shown) in [
+            ("0.0.0.0:7", "10.0.0.1", Some("10.0.0.1:7")),
+            ("[::]:7", "server.example:99", Some("server.example:7")),
+            ("0.0.0.0", "[fe80::1]:5", Some("[fe80::1]:7988")),
+            ("0.0.0.0:7", "unix:/run/glint.sock", None),
+        ] {
+            assert!(at(wildcard).is_wildcard());
+            let found = at(wildcard).at_host_of(&at(other));
+            assert_eq!(found.map(|address| address.to_string()).as_deref(), shown);
+        }
+        assert!(!at("10.0.0.1").is_wildcard() && !at("localhost").is_wildcard());
+        let link = Link::new(std::time::Duration::ZERO, None);
+        let far = at("0.0.0.0:7").delayed(&link);
+        assert!(far.is_wildcard());
+        let found = far.at_host_of(&at("10.0.0.1").delayed(&link)).unwrap();
+        assert_eq!(found.to_string(), "10.0.0.1:7 (delayed)");
+    }
 
     #[test]
     fn reads_what_people_type() {

@@ -19,8 +19,8 @@ use wire::frame::{self, Frame, HEADER_BYTES};
 use super::{Identity, Outgoing, ReceiveError, Transport, Watched};
 use crate::threads::lock;
 
-/// Bytes of kernel buffer asked for in each direction: a few bulk frames.
-const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+/// Bytes of kernel buffer asked for in each direction: what is on its way on a fast and long line.
+const SOCKET_BUFFER_BYTES: usize = 16 << 20;
 /// Parts of a frame sent at once; the system takes no more.
 const PARTS_MAX: usize = 1024;
 /// Bytes read at once where frames are small.
@@ -96,8 +96,7 @@ impl Socket {
     }
 
     fn new(stream: Stream, peer: String, identity: Identity) -> io::Result<Socket> {
-        socket::setsockopt(&stream, sockopt::SndBuf, &SOCKET_BUFFER_BYTES)?;
-        socket::setsockopt(&stream, sockopt::RcvBuf, &SOCKET_BUFFER_BYTES)?;
+        widen(&stream)?;
         Ok(Socket {
             stream,
             peer,
@@ -238,6 +237,16 @@ impl Transport for Socket {
     fn compact(&self) -> bool {
         matches!(self.stream, Stream::Tcp(_))
     }
+}
+
+/// Asks for large kernel buffers. The system's limit, 4 MiB and less as a rule, is passed by who may.
+fn widen(stream: &Stream) -> io::Result<()> {
+    let bytes = SOCKET_BUFFER_BYTES;
+    socket::setsockopt(stream, sockopt::SndBufForce, &bytes)
+        .or_else(|_| socket::setsockopt(stream, sockopt::SndBuf, &bytes))?;
+    socket::setsockopt(stream, sockopt::RcvBufForce, &bytes)
+        .or_else(|_| socket::setsockopt(stream, sockopt::RcvBuf, &bytes))?;
+    Ok(())
 }
 
 /// Bytes that wake a reader which is to sleep: what comes in such pieces is worth it.
