@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{Clock, TargetIndex, TargetKind, TargetName, Transno};
-use mds::serve::Recovering;
-use rpc::serving::Scheduling;
+use rpc::serving::{Recovering, Scheduling};
+use rpc::window::RECOVERY_WINDOW;
 use rpc::{Address, Key, LastCommitted, MemPort, ServedTarget, Server, ServerConfig, Service};
 use storage::{KvOptions, Target, TargetDir};
 use wire::mgs::{Config, TargetInfo};
@@ -256,8 +256,14 @@ impl Opening {
                     .kv(&oss::records::TABLES, options(name))
                     .map_err(at)?;
                 let (kv, store) = (Arc::new(kv), Arc::new(target.objects().map_err(at)?));
-                let oss =
-                    oss::Oss::open(store.clone(), kv.clone(), self.lock_limits()).map_err(at)?;
+                let life = oss::Life {
+                    epoch: superblock.boot_epoch,
+                    now: clock.tick(),
+                    wall: clock.now(),
+                    window: self.timeout.min(RECOVERY_WINDOW),
+                };
+                let oss = oss::Oss::open(store.clone(), kv.clone(), self.lock_limits(), life);
+                let oss = oss.map_err(at)?;
                 committed = LastCommitted::new(oss.committed());
                 let syncer = oss::Syncer::new(store, kv);
                 let server =
@@ -265,6 +271,7 @@ impl Opening {
                         .map_err(|error| format!("{name}: {error}"))?;
                 let service = server.service();
                 self.schedulings.push((name, server.scheduling()));
+                self.recovering.push((name, server.recovering()));
                 self.osts.push(server);
                 service
             }

@@ -120,6 +120,13 @@ impl ClientHandler for Handler {
         );
         if let Some(client) = self.client() {
             client.void_all(self.holder, Void::Restarted);
+            client.join(self.holder, new);
+        }
+    }
+
+    fn begun(&self, epoch: BootEpoch) {
+        if let Some(client) = self.client() {
+            client.join(self.holder, epoch);
         }
     }
 

@@ -4,9 +4,12 @@
 //! are open here are made known to the new life, bytes that were not durable are sent again.
 //! Files the new life does not know answer `Stale`.
 
-use base::{ByteRange, Fid, FsError, LockHandle, Name};
+use base::{BootEpoch, ByteRange, Fid, FsError, LockHandle, Name};
 use dlm::CacheInput;
+use rpc::Urgency;
+use wire::frame::Bulk;
 use wire::mdt::{Access, SetAttr};
+use wire::ost;
 
 use crate::cache::State;
 use crate::cache::inode::Covered;
@@ -80,6 +83,28 @@ impl Client {
             }
             // No lock tells others of the unsent bytes now: these do not wait for their age.
             client.start_flushing();
+        });
+    }
+
+    /// A life of an OST begins for this client. Others are kept waiting there until what was here of
+    /// earlier lives is written.
+    pub(crate) fn join(&self, holder: Holder, life: BootEpoch) {
+        let Holder::Ost(target) = holder else {
+            return;
+        };
+        let (client, begun) = (self.clone(), self.0.clock.tick());
+        spawn(async move {
+            client.write_old_bytes(target, begun).await;
+            let (shared, requests) = (&client.0, [ost::Request::Join { life }]);
+            let (stats, nothing) = (&shared.stats, Bulk::default());
+            let told = shared
+                .cluster
+                .ost_batch(stats, target, &requests, nothing, Urgency::Urgent)
+                .await;
+            if let Err(error) = told {
+                // It has restarted once more, or has evicted us: that is told, and joined, anew.
+                tracing::debug!("{target:?} was not joined: {error}");
+            }
         });
     }
 

@@ -6,69 +6,45 @@
 //! each other may be done again in any order: one that saw another's change was answered when that
 //! was durable ([`crate::sharing`]).
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use base::{BootEpoch, ClientId, FsError, Tick, Timestamp, Transno};
 use rpc::Departure;
+use rpc::window::{GIVEN_UP_FOR, Window};
 use storage::{Batch, KeyRange, StorageError};
+use wire::handshake;
 use wire::mdt::{Reply, Request};
 
-use crate::core::{Mds, PARKED_MAX, Parked, reply};
+use crate::core::{Mds, Parked, reply};
 use crate::event::{Call, Output};
 use crate::keys::{self, ClientUuid, Table};
 use crate::mutation::{Mutation, apply};
 use crate::records::{KnownClient, LifeBegun};
 use crate::store::{Failure, Store, missing};
 
-/// How long after a restart clients of the life before are waited for. Who comes later has lost
-/// what was not durable.
-pub const RECOVERY_WINDOW: Duration = Duration::from_secs(60);
 /// Lives of which it is known where they ended.
 const LIVES_MAX: usize = 256;
-/// How long it is remembered that a client was given up.
-const GIVEN_UP_FOR: Duration = Duration::from_secs(24 * 3600);
-
-/// Who is waited for, and who waits.
+/// Whom the MDT waits for since its restart.
 #[derive(Debug, Default)]
 pub struct Recovery {
-    awaited: BTreeSet<ClientUuid>,
-    /// While the window is open.
-    until: Option<Tick>,
-    /// Requests for when it is over.
-    waiting: VecDeque<(Call, Request)>,
+    /// Those who are waited for, and what waits.
+    pub window: Window<(Call, Request)>,
     replayed: u64,
 }
 
 impl Recovery {
-    /// Waits for `awaited`, until then at most.
-    fn new(awaited: BTreeSet<ClientUuid>, until: Tick) -> Recovery {
-        Recovery {
-            until: (!awaited.is_empty()).then_some(until),
-            awaited,
-            ..Recovery::default()
-        }
-    }
-
-    /// Clients are waited for.
-    pub fn is_open(&self) -> bool {
-        self.until.is_some()
-    }
-
-    /// When it is over at the latest.
-    pub fn until(&self) -> Option<Tick> {
-        self.until
-    }
-
-    /// Clients that have not come back, or not said all.
-    pub fn awaited(&self) -> impl Iterator<Item = &ClientUuid> {
-        self.awaited.iter()
-    }
-
     /// Requests that did again what a crash had taken.
     pub fn replayed(&self) -> u64 {
         self.replayed
+    }
+
+    /// How things stand, a fact in each line.
+    pub fn report(&self, now: Tick) -> Vec<String> {
+        let mut lines = self.window.report(now);
+        lines.insert(1, format!("replayed={}", self.replayed));
+        lines
     }
 }
 
@@ -104,21 +80,17 @@ pub(crate) fn begin(
         |key, client: KnownClient| {
             let uuid = keys::parse_client(key).ok_or_else(|| missing("client's id", "MDT"))?;
             if client.given_up.is_none() {
-                awaited.insert(uuid);
+                awaited.insert(handshake::ClientUuid(uuid));
             }
             Ok(ControlFlow::Continue(()))
         },
     )?;
-    if !awaited.is_empty() {
-        let (clients, seconds) = (awaited.len(), window.as_secs());
-        tracing::info!(
-            clients,
-            seconds,
-            "waiting for clients that were here before the restart; \
-             'glint param set mdt.*.recovery_status=end' waits no longer"
-        );
-    }
-    Ok(Recovery::new(awaited, now.after(window)))
+    let recovery = Recovery {
+        window: Window::new(awaited, now.after(window)),
+        replayed: 0,
+    };
+    recovery.window.announce("mdt.*.recovery_status", window);
+    Ok(recovery)
 }
 
 impl Mds {
@@ -167,12 +139,11 @@ impl Mds {
         out: &mut Vec<Output>,
     ) -> Option<Request> {
         let anew = matches!(request, Request::Open { again: true, .. });
-        if !self.recovery.is_open() || anew {
+        if !self.recovery.window.is_open() || anew {
             return Some(request);
         }
-        match self.recovery.waiting.len() < PARKED_MAX {
-            true => self.recovery.waiting.push_back((call, request)),
-            false => reply(out, call, Err(FsError::TryAgain)),
+        if self.recovery.window.wait((call, request)).is_err() {
+            reply(out, call, Err(FsError::TryAgain));
         }
         None
     }
@@ -247,7 +218,7 @@ impl Mds {
 
     /// Nobody waits for this client any more.
     pub(crate) fn is_back(&mut self, uuid: ClientUuid, out: &mut Vec<Output>) {
-        if self.recovery.awaited.remove(&uuid) && self.recovery.awaited.is_empty() {
+        if self.recovery.window.is_back(handshake::ClientUuid(uuid)) {
             self.end_recovery(out);
         }
     }
@@ -259,23 +230,25 @@ impl Mds {
     }
 
     pub(crate) fn end_recovery(&mut self, out: &mut Vec<Output>) {
-        if self.recovery.until.take().is_none() {
+        let Some((missing, waiting)) = self.recovery.window.end() else {
             return;
-        }
+        };
         // Who came last has yet to tell what it has open.
         self.grace_until = Some(self.now.after(crate::core::GRACE));
-        for uuid in std::mem::take(&mut self.recovery.awaited) {
-            tracing::warn!(
-                client = %wire::handshake::ClientUuid(uuid),
-                "did not come back after the restart: given up"
-            );
-            if let Err(Failure::Broken(cause)) = self.forget_client(uuid, Departure::GivenUp) {
+        for client in missing {
+            if let Err(Failure::Broken(cause)) = self.forget_client(client.0, Departure::GivenUp) {
                 return self.halt(cause, out);
             }
+            // It may be here, and not done.
+            let here = self
+                .clients
+                .iter()
+                .find(|(_, known)| known.uuid == client.0);
+            out.extend(here.map(|(client, _)| Output::Evict { client: *client }));
         }
         let replayed = self.recovery.replayed;
         tracing::info!(replayed, "recovery is over");
-        for (call, request) in std::mem::take(&mut self.recovery.waiting) {
+        for (call, request) in waiting {
             let (now, wall) = (self.now, self.wall);
             self.handle(now, wall, call, request, out);
         }
@@ -284,7 +257,7 @@ impl Mds {
     /// Who is gone waits for nothing.
     pub(crate) fn forget_waiting(&mut self, client: ClientId) {
         self.recovery
-            .waiting
+            .window
             .retain(|(call, _)| call.client != client);
     }
 

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use base::{BootEpoch, ClientId, Clock, FsError, TargetIndex, Transno};
+use base::{BootEpoch, ClientId, Clock, FsError, TargetIndex, Tick, Transno};
 use layout::ObjectId;
 use rpc::scheduler::{Nature, Vocabulary};
-use rpc::serving::{Arrival, Effect, Machine, Moment, Scheduling, Serving};
+use rpc::serving::{Arrival, Effect, Machine, Moment, Recovering, Scheduling, Serving};
 use rpc::{
     Batch, ClientUuid, Departure, LastCommitted, Message, Peer, PeerInfo, ReplyBatch, ReplyMessage,
     Service, Urgency,
@@ -29,14 +29,6 @@ pub struct MdtServer {
     serving: Arc<Serving<Mds>>,
     osts: Arc<Osts>,
     kv: Arc<Kv>,
-}
-
-/// Whom a target waits for after a restart, seen and ended while it serves.
-pub trait Recovering: Send + Sync {
-    /// How things stand, a fact in each line.
-    fn report(&self) -> Vec<String>;
-    /// Waits no longer: who is missing is given up.
-    fn end(&self);
 }
 
 /// How to reach each OST.
@@ -200,28 +192,6 @@ fn destroy(serving: &Arc<Serving<Mds>>, osts: &Osts, Destroy { ost, objects }: D
     peer.call_then(Batch::of(opcode::OST, body), Urgency::Ordinary, then);
 }
 
-impl Recovering for Serving<Mds> {
-    fn report(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        self.with(|mds, Moment { now, .. }, _| {
-            let recovery = mds.recovery();
-            let left = recovery.until().map(|until| until.since(now).as_secs());
-            lines.push(match left {
-                Some(left) => format!("status=recovering seconds_left={left}"),
-                None => "status=complete".to_owned(),
-            });
-            lines.push(format!("replayed={}", recovery.replayed()));
-            let awaited = recovery.awaited().map(|uuid| ClientUuid(*uuid));
-            lines.extend(awaited.map(|uuid| format!("awaited={uuid}")));
-        });
-        lines
-    }
-
-    fn end(&self) {
-        self.with(|mds, Moment { now, wall }, out| mds.give_up_waiting(now, wall, out));
-    }
-}
-
 impl Machine for Mds {
     type Output = Output;
     type Answer = ReplyMessage;
@@ -291,6 +261,14 @@ impl Machine for Mds {
 
     fn ready(&mut self, Moment { now, wall }: Moment, client: ClientId, out: &mut Vec<Output>) {
         self.ready_again(now, wall, client, out);
+    }
+
+    fn recovery(&self, now: Tick) -> Vec<String> {
+        Mds::recovery(self).report(now)
+    }
+
+    fn give_up_waiting(&mut self, Moment { now, wall }: Moment, out: &mut Vec<Output>) {
+        Mds::give_up_waiting(self, now, wall, out);
     }
 
     fn survived(&self, epoch: BootEpoch) -> Transno {

@@ -58,7 +58,12 @@ impl Mds {
         if self.halted {
             return;
         }
-        if self.recovery.until().is_some_and(|until| until <= now) {
+        if self
+            .recovery
+            .window
+            .until()
+            .is_some_and(|until| until <= now)
+        {
             self.end_recovery(out);
         }
         if self.grace_until.is_some_and(|until| until <= now) {
@@ -74,7 +79,7 @@ impl Mds {
     /// When [`Mds::tick`] will next have something to do.
     pub fn next_deadline(&self) -> Option<Tick> {
         let locks = self.locks.table().next_deadline();
-        let recovery = self.recovery.until();
+        let recovery = self.recovery.window.until();
         [locks, self.grace_until, recovery, self.next_destroy()]
             .into_iter()
             .flatten()

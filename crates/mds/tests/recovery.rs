@@ -4,7 +4,8 @@
 mod support;
 
 use base::{BootEpoch, Fid, TargetIndex, Transno};
-use mds::recovery::RECOVERY_WINDOW;
+use rpc::ClientUuid;
+use rpc::window::RECOVERY_WINDOW;
 use support::*;
 use wire::SizeState;
 use wire::mdt::{Reply, Request, SetAttr, SetTime};
@@ -92,10 +93,10 @@ fn nobody_is_served_before_all_are_back() {
     let stranger = world.connect(3);
     let other = world.send(stranger, getattr(d));
     assert!(world.poll(seen).is_none() && world.poll(other).is_none());
-    let awaited: Vec<_> = world.mds.recovery().awaited().copied().collect();
+    let awaited: Vec<_> = world.mds.recovery().window.awaited().copied().collect();
     assert_eq!(
         awaited,
-        [[1; 16]],
+        [ClientUuid([1; 16])],
         "who never changed anything is not waited for"
     );
     let lost = world.lost();
@@ -134,7 +135,7 @@ fn who_does_not_come_is_given_up_and_may_begin_anew() {
     // A later crash does not wait for it, and remembers that it was given up.
     world.flush();
     world.crash_awaiting();
-    assert_eq!(world.mds.recovery().awaited().count(), 1);
+    assert_eq!(world.mds.recovery().window.awaited().count(), 1);
     world.ready(b);
     assert!(world.mds.gave_up(&[1; 16]).expect("readable"));
     world.ready(a);
@@ -153,7 +154,7 @@ fn who_says_goodbye_is_not_waited_for() {
     world.goodbye(a);
     world.flush();
     world.crash_awaiting();
-    assert!(!world.mds.recovery().is_open());
+    assert!(!world.mds.recovery().window.is_open());
     assert!(!world.mds.gave_up(&[1; 16]).expect("readable"));
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use base::{ClientId, Fid, LockHandle, Tick, Timestamp};
+use base::{BootEpoch, ClientId, Fid, LockHandle, Tick, Timestamp};
 use layout::ObjectId;
 use oss::{Call, Oss, Output, Syncer};
 use storage::{FileDisk, Kv, KvOptions, ObjectFiles};
@@ -32,9 +32,15 @@ impl Bench {
         let disk = FileDisk::open(&database).expect("the file");
         let kv = Kv::open(disk, &oss::records::TABLES, KvOptions::new("OST0"));
         let kv = Arc::new(kv.expect("a sound disk"));
+        let life = oss::Life {
+            epoch: BootEpoch(1),
+            now: Tick(0),
+            wall: Timestamp::default(),
+            window: Duration::ZERO,
+        };
         let store = Arc::new(ObjectFiles::open(dir.join("objects")).expect("the directory"));
         Bench {
-            oss: Oss::open(store.clone(), kv.clone(), dlm::Limits::default())
+            oss: Oss::open(store.clone(), kv.clone(), dlm::Limits::default(), life)
                 .expect("a sound disk"),
             syncer: Syncer::new(store, kv),
             started: Instant::now(),

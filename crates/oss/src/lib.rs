@@ -6,16 +6,17 @@
 //! Invariant: bytes are read and written only under a lock that covers them, the caller's or the
 //! target's own; what `committed` covers survives a crash.
 
+mod clients;
 mod durability;
 mod failure;
 pub mod fsck;
-mod grace;
 mod locks;
 mod objects;
 mod ops;
 mod oss;
 mod outbox;
 pub mod records;
+mod recovery;
 mod room;
 pub mod serve;
 mod syncer;
@@ -24,4 +25,5 @@ pub use durability::{SYNC_INTERVAL, SyncTicket};
 pub use objects::TOMBSTONE_AGE;
 pub use oss::{Call, Oss};
 pub use outbox::{Answer, Outbox, Output};
+pub use recovery::Life;
 pub use syncer::{ReadWork, SyncWork, Syncer, Touched};

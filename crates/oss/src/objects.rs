@@ -438,6 +438,7 @@ pub fn stored(id: ObjectId) -> storage::ObjectId {
     storage::ObjectId::new(id.fid, id.stripe)
 }
 
-fn damaged(damage: &base::Damage) -> StorageError {
+/// Damage of one of the target's records.
+pub(crate) fn damaged(damage: &base::Damage) -> StorageError {
     StorageError::damaged("OST", damage.record.clone(), damage.reason.clone())
 }

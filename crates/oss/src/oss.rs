@@ -9,17 +9,20 @@ use base::limits::BULK_BYTES_MAX;
 use base::{ClientId, FsError, LockHandle, Tick, Timestamp, Transno};
 use dlm::{Input, Limits, ResourceId};
 use layout::ObjectId;
+use rpc::window::Window;
 use storage::{Kv, ObjectStore, StorageError};
+use wire::handshake::ClientUuid;
 use wire::ost::{CallbackReply, Reply, Request};
 
+use crate::clients::Clients;
 use crate::durability::{Durability, SyncTicket};
 use crate::failure::{Failure, Outcome};
-use crate::grace::Grace;
 use crate::locks::{Locks, Wish};
 use crate::objects::{Change, Objects};
 use crate::ops::{Allocate, Append, Read, Seek, Truncate, Write, allocate, glimpse, seek};
 use crate::outbox::{Answer, Outbox, Output};
 use crate::records::History;
+use crate::recovery::{Life, Recovery};
 use crate::syncer::{ReadWork, SyncWork};
 
 /// A request, as it came.
@@ -102,7 +105,10 @@ pub struct Oss {
     /// The highest number that modifications of this life may have.
     reserved: Transno,
     last_ageing: Tick,
-    pub(crate) grace: Grace,
+    pub(crate) clients: Clients,
+    /// Those with a session, from other processes.
+    pub(crate) clients_here: BTreeMap<ClientId, ClientUuid>,
+    pub(crate) recovery: Recovery,
     /// Bytes being read outside, of each client that reads.
     pub(crate) reading: BTreeMap<ClientId, usize>,
     stopped: bool,
@@ -115,8 +121,12 @@ impl Oss {
         store: Arc<dyn ObjectStore>,
         kv: Arc<Kv>,
         limits: Limits,
+        life: Life,
     ) -> Result<Oss, StorageError> {
+        let clients = Clients::new(kv.clone());
         let (objects, before, history) = Objects::open(store, kv)?;
+        let window = Window::new(clients.awaited(life.wall)?, life.now.after(life.window));
+        window.announce("ost.*.recovery_status", life.window);
         Ok(Oss {
             reserved: history.reserved,
             objects,
@@ -127,7 +137,9 @@ impl Oss {
             glimpses: BTreeMap::new(),
             callbacks: 0,
             last_ageing: Tick::default(),
-            grace: Grace::at_start(before.reserved == Transno(0)),
+            clients,
+            clients_here: BTreeMap::new(),
+            recovery: Recovery::new(life.epoch, window),
             reading: BTreeMap::new(),
             stopped: false,
         })
@@ -151,7 +163,11 @@ impl Oss {
         };
         let step = match self.stopped {
             true => Err(Failure::Refused(FsError::Io)),
-            false => self.start(now, wall, call),
+            false => match self.wait_for_recovery(call) {
+                Ok(None) => return,
+                Ok(Some(call)) => self.start(now, wall, call, out),
+                Err(refused) => Err(refused.into()),
+            },
         };
         self.proceed(now, caller, step, out);
         self.finish(now, out);
@@ -181,12 +197,6 @@ impl Oss {
                 },
             );
         }
-        self.finish(now, out);
-    }
-
-    /// The client is gone: its locks and waiting requests go too.
-    pub fn evict(&mut self, now: Tick, client: ClientId, out: &mut Outbox) {
-        self.forget_client(now, client);
         self.finish(now, out);
     }
 
@@ -241,7 +251,7 @@ impl Oss {
     /// Time has passed. Call at least ten times a second.
     pub fn tick(&mut self, now: Tick, wall: Timestamp, out: &mut Outbox) {
         self.locks.tell(now, Input::Tick);
-        self.grace.tick(now);
+        self.look_at_the_window(now, wall, out);
         if !self.stopped && now.since(self.last_ageing).as_secs() >= 1 {
             self.last_ageing = now;
             if let Err(failure) = self.objects.age_tombstones(wall) {
@@ -252,7 +262,13 @@ impl Oss {
     }
 
     /// Hands a request to its operation.
-    fn start(&mut self, now: Tick, wall: Timestamp, call: Call<'_>) -> Outcome<Step> {
+    fn start(
+        &mut self,
+        now: Tick,
+        wall: Timestamp,
+        call: Call<'_>,
+        out: &mut Outbox,
+    ) -> Outcome<Step> {
         let (client, bulk) = (call.client, call.bulk);
         match call.request {
             Request::Enqueue {
@@ -277,6 +293,7 @@ impl Oss {
                 hole,
             }),
             Request::Sync => Ok(Step::Sync),
+            Request::Join { life } => self.join(now, wall, (client, life), out),
             Request::Destroy { objects } => self.destroy(now, wall, &objects),
             Request::Cancel { handles } => {
                 self.locks.tell(now, Input::Cancel { client, handles });
@@ -417,7 +434,7 @@ impl Oss {
     }
 
     /// Does what the lock table wants done, and starts a sync if one is due.
-    fn finish(&mut self, now: Tick, out: &mut Outbox) {
+    pub(crate) fn finish(&mut self, now: Tick, out: &mut Outbox) {
         while let Some(event) = self.locks.next_event() {
             self.take_event(now, event, out);
         }
@@ -455,7 +472,7 @@ impl Oss {
         self.durability.modified(now)
     }
 
-    fn forget_client(&mut self, now: Tick, client: ClientId) {
+    pub(crate) fn forget_client(&mut self, now: Tick, client: ClientId) {
         self.locks.tell(now, Input::Evict { client });
         self.parked
             .retain(|_, parked| parked.caller.client != client);
@@ -464,7 +481,7 @@ impl Oss {
         self.durability.forget(|caller| caller.client == client);
     }
 
-    fn note_failure(&mut self, failure: &Failure, out: &mut Outbox) {
+    pub(crate) fn note_failure(&mut self, failure: &Failure, out: &mut Outbox) {
         if let Some(reason) = failure.stops() {
             self.stop(reason, out);
         } else if let Failure::Storage(error) = failure {

@@ -6,6 +6,7 @@
 use base::{Damage, Fid, Timestamp, Transno};
 use layout::ObjectId;
 use storage::TableId;
+use wire::handshake::ClientUuid;
 
 /// Object -> [`ObjectRecord`].
 pub const OBJECTS: TableId = TableId(0);
@@ -13,11 +14,14 @@ pub const OBJECTS: TableId = TableId(0);
 pub const TOMBSTONES: TableId = TableId(1);
 /// The key [`HISTORY_KEY`] -> [`History`].
 pub const META: TableId = TableId(2);
+/// Uuid of a client (16 bytes) -> [`KnownClient`].
+pub const CLIENTS: TableId = TableId(3);
 /// The tables and their names on disk.
-pub const TABLES: [(TableId, &str); 3] = [
+pub const TABLES: [(TableId, &str); 4] = [
     (OBJECTS, "ost_objects"),
     (TOMBSTONES, "ost_tombstones"),
     (META, "ost_meta"),
+    (CLIENTS, "ost_clients"),
 ];
 /// Where the target's [`History`] is.
 pub const HISTORY_KEY: &[u8] = b"history";
@@ -54,6 +58,13 @@ pub struct History {
     pub committed: Transno,
     /// No modification of this life got a number above this: the next life starts there.
     pub reserved: Transno,
+}
+
+/// A client that may have bytes which the target does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct KnownClient {
+    /// When the target gave it up, in seconds of wall time. None: it is waited for after a restart.
+    pub given_up: Option<i64>,
 }
 
 /// The key of an object in both tables.
@@ -159,6 +170,34 @@ impl History {
     }
 }
 
+impl KnownClient {
+    /// As stored.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![VERSION, u8::from(self.given_up.is_some())];
+        bytes.extend(self.given_up.unwrap_or(0).to_le_bytes());
+        bytes
+    }
+
+    /// The record in `bytes`.
+    pub fn decode(bytes: &[u8]) -> Result<KnownClient, Damage> {
+        let mut fields = Fields::versioned("client's record", bytes)?;
+        let (flag, at) = (fields.take()?, i64::from_le_bytes(fields.take()?));
+        let given_up = match flag {
+            [0] => None,
+            [1] => Some(at),
+            _ => return Err(fields.damage("a flag is 0 or 1")),
+        };
+        fields.end(KnownClient { given_up })
+    }
+}
+
+/// The uuid that is the key of a client.
+pub fn client_of_key(key: &[u8]) -> Result<ClientUuid, Damage> {
+    let mut fields = Fields::new("key of a client", key);
+    let uuid = ClientUuid(fields.take()?);
+    fields.end(uuid)
+}
+
 /// A stored value, read field by field.
 struct Fields<'a> {
     record: &'static str,
@@ -247,6 +286,13 @@ mod tests {
             [&[1, 1][..], &[0; 7], &[0, 1], &[0; 6]].concat()
         );
         assert_eq!(History::decode(&history.encode()), Ok(history));
+        let known = KnownClient::default();
+        assert_eq!(known.encode(), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(KnownClient::decode(&known.encode()), Ok(known));
+        let given_up = KnownClient { given_up: Some(3) };
+        assert_eq!(given_up.encode(), [1, 1, 3, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(KnownClient::decode(&given_up.encode()), Ok(given_up));
+        assert_eq!(client_of_key(&[7; 16]), Ok(ClientUuid([7; 16])));
     }
 
     #[test]
@@ -271,6 +317,8 @@ mod tests {
             reserved: Transno(1),
         };
         assert!(History::decode(&swapped.encode()).is_err());
+        assert!(KnownClient::decode(&[1, 2, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
+        assert!(client_of_key(&[0; 15]).is_err() && client_of_key(&[0; 17]).is_err());
         assert!(object_of_key(&[0; 11]).is_err() && object_of_key(&[0; 13]).is_err());
     }
 }

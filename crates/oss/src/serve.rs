@@ -15,11 +15,11 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use base::limits::BULK_BYTES_MAX;
-use base::{ClientId, Clock, FsError, Transno};
+use base::{ClientId, Clock, FsError, Tick, Transno};
 use layout::ObjectId;
 use rpc::scheduler::{Nature, Vocabulary};
-use rpc::serving::{Arrival, Effect, Machine, Moment, Scheduling, Serving};
-use rpc::{Departure, LastCommitted, Message, PeerInfo, ReplyBatch, Service};
+use rpc::serving::{Arrival, Effect, Machine, Moment, Recovering, Scheduling, Serving};
+use rpc::{ClientUuid, Departure, LastCommitted, Message, PeerInfo, ReplyBatch, Service};
 use storage::StorageError;
 use wire::opcode;
 use wire::ost::{CallbackReply, Request};
@@ -138,6 +138,11 @@ impl OstServer {
 
     /// The rules by which its requests wait.
     pub fn scheduling(&self) -> Arc<dyn Scheduling> {
+        self.serving.clone()
+    }
+
+    /// Whom it waits for after a restart.
+    pub fn recovering(&self) -> Arc<dyn Recovering> {
         self.serving.clone()
     }
 
@@ -277,7 +282,24 @@ impl Machine for Oss {
         Oss::committed(self)
     }
 
-    fn connected(&mut self, _: ClientId, _: &PeerInfo) {}
+    fn connected(&mut self, client: ClientId, peer: &PeerInfo) {
+        Oss::connected(self, client, peer.uuid, peer.is_in_this_process());
+    }
+
+    fn gave_up(&self, client: ClientUuid) -> bool {
+        Oss::gave_up(self, client).unwrap_or_else(|error| {
+            tracing::error!(%error, "what is known of a client cannot be read");
+            true
+        })
+    }
+
+    fn recovery(&self, now: Tick) -> Vec<String> {
+        Oss::recovery(self, now)
+    }
+
+    fn give_up_waiting(&mut self, Moment { now, wall }: Moment, out: &mut Outbox) {
+        Oss::give_up_waiting(self, now, wall, out);
+    }
 
     fn requests(&mut self, moment: Moment, arrival: Arrival<'_>, out: &mut Outbox) {
         let (client, batch) = (arrival.client, arrival.batch);
@@ -329,13 +351,8 @@ impl Machine for Oss {
         }
     }
 
-    fn end_session(
-        &mut self,
-        moment: Moment,
-        (client, _): (ClientId, Departure),
-        out: &mut Outbox,
-    ) {
-        Oss::evict(self, moment.now, client, out);
+    fn end_session(&mut self, moment: Moment, who: (ClientId, Departure), out: &mut Outbox) {
+        Oss::end_session(self, moment.now, moment.wall, who, out);
     }
 
     fn tick(&mut self, moment: Moment, out: &mut Outbox) {

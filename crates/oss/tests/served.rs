@@ -15,6 +15,7 @@ use layout::ObjectId;
 use oss::records::TABLES;
 use oss::serve::OstServer;
 use oss::{Oss, Syncer};
+use rpc::window::RECOVERY_WINDOW;
 use rpc::{
     Address, Batch, CallbackResponder, ClientHandler, ClientUuid, LastCommitted, MemPort, Message,
     Peer, PeerConfig, Policy, ReplyBatch, ServedTarget, Server, ServerConfig,
@@ -46,7 +47,14 @@ impl Cluster {
         let disk = MemDisk::new();
         Kv::create(disk.clone()).expect("memory");
         let kv = Arc::new(Kv::open(disk, &TABLES, KvOptions::new("OST0")).expect("memory"));
-        let oss = Oss::open(store.clone(), kv.clone(), dlm::Limits::default()).expect("fresh");
+        let life = oss::Life {
+            epoch: BootEpoch(1),
+            now: clock.tick(),
+            wall: clock.now(),
+            window: RECOVERY_WINDOW,
+        };
+        let limits = dlm::Limits::default();
+        let oss = Oss::open(store.clone(), kv.clone(), limits, life).expect("fresh");
         let last_committed = LastCommitted::new(Transno(0));
         let syncer = Syncer::new(store, kv);
         let ost = OstServer::start(oss, syncer, last_committed.clone(), clock.clone());

@@ -29,6 +29,7 @@ pub mod session;
 mod threads;
 mod transport;
 mod waiting;
+pub mod window;
 
 pub use address::{Address, AddressParseError, DEFAULT_PORT};
 pub use batch::{Batch, Message, ReplyBatch, ReplyMessage};

@@ -71,6 +71,10 @@ pub trait ClientHandler: Send + Sync {
     /// The target has dropped us: every lock is void. Called before calls under way fail with
     /// `Disrupted::Evicted`, and before a new session begins.
     fn evicted(&self);
+    /// The first session with the target begins, or the first after an eviction.
+    fn begun(&self, epoch: BootEpoch) {
+        _ = epoch;
+    }
     /// Changes up to this one are durable. Grows.
     fn last_committed(&self, transno: Transno);
 }

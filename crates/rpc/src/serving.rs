@@ -125,6 +125,10 @@ pub trait Machine: Send + Sized + 'static {
     fn ready(&mut self, moment: Moment, client: ClientId, out: &mut Vec<Self::Output>) {
         _ = (moment, client, out);
     }
+    /// Whom it waits for since its restart, a fact in each line.
+    fn recovery(&self, now: Tick) -> Vec<String>;
+    /// It waits for them no longer.
+    fn give_up_waiting(&mut self, moment: Moment, out: &mut Vec<Self::Output>);
     /// Of that life of the target, the newest change that is durable.
     fn survived(&self, epoch: BootEpoch) -> Transno {
         _ = epoch;
@@ -160,6 +164,14 @@ pub trait Machine: Send + Sized + 'static {
     /// The reply to a frame, its answers being in the order of its requests. The transno is filled
     /// in by the caller.
     fn pack(answers: Vec<Self::Answer>) -> ReplyBatch;
+}
+
+/// Whom a target waits for after a restart, seen and ended while it serves.
+pub trait Recovering: Send + Sync {
+    /// How things stand, a fact in each line.
+    fn report(&self) -> Vec<String>;
+    /// Waits no longer: who is missing is given up.
+    fn end(&self);
 }
 
 /// Does a machine's chores; called while the machine is held: must not block.
@@ -381,7 +393,7 @@ impl<M: Machine> Serving<M> {
                 self.call_back(state, client, id, message);
             }
             Effect::Evict { client } => {
-                tracing::warn!(%client, "evicted: a callback was not answered in time");
+                tracing::warn!(%client, "evicted: it did not do in time what others wait for");
                 if let Some(session) = state.sessions.remove(&client) {
                     session.evict();
                 }
@@ -459,6 +471,16 @@ impl<M: Machine> Serving<M> {
                 state.run(moment, cleared, out);
             }
         });
+    }
+}
+
+impl<M: Machine> Recovering for Serving<M> {
+    fn report(&self) -> Vec<String> {
+        lock(&self.state).machine.recovery(self.clock.tick())
+    }
+
+    fn end(&self) {
+        self.with(|machine, moment, out| machine.give_up_waiting(moment, out));
     }
 }
 

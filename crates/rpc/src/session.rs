@@ -41,7 +41,7 @@ pub struct CallbackId {
 /// How a welcome relates to what was before.
 #[derive(Debug)]
 pub enum Begun<T> {
-    /// The first session with this target.
+    /// The first session with this target, or the first after an eviction that was told of.
     First,
     /// The same session goes on.
     Resumed,
@@ -157,11 +157,13 @@ impl<T> Session<T> {
         self.epoch = welcome.boot_epoch;
         self.callbacks = Replier::new(CALLBACK_SLOTS_MAX);
         let lives_anew = old != BootEpoch(0) && old != welcome.boot_epoch;
-        if welcome.evicted || (had != SessionId::NONE && !lives_anew) {
+        // Without a session it was told already.
+        let evicted = had != SessionId::NONE && (welcome.evicted || !lives_anew);
+        if evicted {
             self.replay.lose();
         }
         self.replay.new_life(welcome.boot_epoch, welcome.survived);
-        if welcome.evicted || (had != SessionId::NONE && !lives_anew) {
+        if evicted {
             Begun::Evicted(self.requests.reset())
         } else if lives_anew {
             let new = welcome.boot_epoch;

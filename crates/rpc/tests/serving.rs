@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use base::limits::CALLBACK_DEADLINE;
-use base::{BootEpoch, ClientId, Disrupted, SystemClock, TargetName, Transno};
+use base::{BootEpoch, ClientId, Disrupted, SystemClock, TargetName, Tick, Transno};
 use rpc::scheduler::{Nature, RuleReport, Vocabulary};
 use rpc::serving::{Arrival, Effect, Machine, Moment, Scheduling, Serving};
 use rpc::{
@@ -138,6 +138,12 @@ impl Machine for Toy {
     fn end_session(&mut self, _: Moment, (client, _): (ClientId, Departure), _: &mut Vec<Told>) {
         self.evicted.lock().expect("no panic").push(client);
     }
+
+    fn recovery(&self, _: Tick) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn give_up_waiting(&mut self, _: Moment, _: &mut Vec<Told>) {}
 
     fn tick(&mut self, _: Moment, _: &mut Vec<Told>) {}
 

@@ -1,6 +1,6 @@
 //! Every operation: its name, and whether a rule may hold it.
 
-use base::{ByteRange, Fid, LockHandle, Name, Timestamp};
+use base::{BootEpoch, ByteRange, Fid, LockHandle, Name, Timestamp};
 use layout::ObjectId;
 
 use crate::attr::FileKind;
@@ -212,6 +212,7 @@ fn of_ost() -> Vec<ost::Request> {
             handles: vec![LOCK],
         },
         StatFs,
+        Join { life: BootEpoch(1) },
     ]
 }
 
@@ -245,7 +246,7 @@ fn what_gives_back_is_urgent_and_nothing_else() {
         .collect();
     assert_eq!(urgent[0], write(NO_LOCK));
     let rest: Vec<&str> = urgent[1..].iter().map(ost::Request::name).collect();
-    assert_eq!(rest, ["ldlm_cancel"]);
+    assert_eq!(rest, ["ldlm_cancel", "ost_join"]);
 }
 
 #[test]

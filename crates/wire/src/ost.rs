@@ -1,6 +1,6 @@
 //! Requests to an object storage target, and their replies.
 
-use base::{ByteRange, LockHandle, Timestamp};
+use base::{BootEpoch, ByteRange, LockHandle, Timestamp};
 use layout::ObjectId;
 use serde::{Deserialize, Serialize};
 
@@ -162,6 +162,13 @@ pub enum Request {
     },
     /// Space and objects -> [`Reply::Space`].
     StatFs,
+    /// From now on bytes may be here that the target does not have: it waits for this client after
+    /// a restart. What was here of earlier lives of the target is written -> [`Reply::Done`], when
+    /// it is durable that the target knows of the client.
+    Join {
+        /// The target's life that this is said to. An older one: nothing is done.
+        life: BootEpoch,
+    },
 }
 
 /// What an OST answers.
@@ -261,7 +268,7 @@ impl Request {
     /// evicted.
     pub fn is_urgent(&self) -> bool {
         match self {
-            Request::Cancel { .. } => true,
+            Request::Cancel { .. } | Request::Join { .. } => true,
             Request::Write { under, .. } => *under == LockHandle(0),
             _ => false,
         }
@@ -281,4 +288,5 @@ operations! { Request:
     Destroy = "ost_destroy",
     Cancel = "ldlm_cancel",
     StatFs = "ost_statfs",
+    Join = "ost_join",
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -41,6 +42,60 @@ fn make_tree(root: &Path, rng: &mut SeededRng) {
         root,
         "chmod 755 d1/e1/f1.c; chmod 600 d2/e2/f2.c; touch -d 2001-02-03 d3/e3/*; ln d4/e4/f4.c d5/hard",
     );
+}
+
+/// Files written over and over on one mount, none of it synced, are read on another at once after
+/// each crash: what a write there has returned for is what is read here.
+#[test]
+fn nobody_reads_what_was_before_a_write_while_a_server_comes_back() {
+    const FILES: u64 = 30;
+    const ROUNDS: u64 = 3;
+    let mut cluster = Cluster::with_mounts(2);
+    let (writing, reading) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
+    let name = |file: u64| format!("f{file}");
+    let bytes = |file: u64, round: u64| format!("file {file}, round {round:5} ").repeat(400);
+    // Made, and seen elsewhere: from here on the writer's right is a lock of the OST.
+    for file in 0..FILES {
+        fs::write(writing.join(name(file)), bytes(file, 0)).unwrap();
+        fs::read(reading.join(name(file))).unwrap();
+    }
+    // They stay open over the restarts.
+    let open = (0..FILES).map(|file| File::open(reading.join(name(file))).unwrap());
+    let open: Arc<Vec<File>> = Arc::new(open.collect());
+    for round in 1..=ROUNDS {
+        for file in 0..FILES {
+            let open = File::options().write(true).open(writing.join(name(file)));
+            open.unwrap()
+                .write_all(bytes(file, round).as_bytes())
+                .unwrap();
+        }
+        // The writer comes back last.
+        cluster.freeze_mount(0);
+        cluster.kill_server();
+        cluster.restart_server();
+        let reader = {
+            let open = open.clone();
+            thread::spawn(move || read_all(&open))
+        };
+        thread::sleep(Duration::from_millis(500));
+        cluster.thaw_mount(0);
+        let read = cluster.timed("reading after a restart", || reader.join().unwrap());
+        for (file, read) in (0..FILES).zip(read) {
+            let start = String::from_utf8_lossy(&read[..read.len().min(30)]);
+            let right = read == bytes(file, round).as_bytes();
+            assert!(right, "{} after round {round}: {start:?}", name(file));
+        }
+    }
+}
+
+fn read_all(open: &[File]) -> Vec<Vec<u8>> {
+    let read = open.iter().map(|file| {
+        let mut bytes = vec![0; 100_000];
+        let len = file.read_at(&mut bytes, 0).unwrap();
+        bytes.truncate(len);
+        bytes
+    });
+    read.collect()
 }
 
 /// Every name below `dir`, with all that `tar` keeps of it.

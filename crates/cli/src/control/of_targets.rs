@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use base::{TargetKind, TargetName};
-use mds::serve::Recovering;
 use rpc::scheduler::RuleReport;
-use rpc::serving::Scheduling;
+use rpc::serving::{Recovering, Scheduling};
 
 use super::{Answer, Answering, ParamValue, Question, Setting};
 
@@ -23,10 +22,10 @@ const STATS_HELP: &str = "Of each rule: requests it was about, of these held, wa
 const CLIENTS: &str = "exports";
 const CLIENTS_HELP: &str = "The clients: number, UUID, address. Can only be read.";
 
-/// Whom an MDT waits for after a restart.
+/// Whom a target waits for after a restart.
 const RECOVERY: &str = "recovery_status";
-const RECOVERY_HELP: &str = "After a restart: whether clients are waited for that had changed \
-    something, for how long still, how much was done again, and who has not come back. 'end' \
+const RECOVERY_HELP: &str = "After a restart: whether clients are waited for, for how long still, \
+    who has not come back, and how much was done again. 'end' \
     waits no longer: what those had not on disk is lost.";
 
 /// The targets of a process.

@@ -1,6 +1,6 @@
 //! What is known of one file.
 
-use base::{Fid, FsError};
+use base::{Fid, FsError, TargetIndex};
 use wire::{Attr, FileKind};
 
 use crate::cache::directory::Directory;
@@ -108,6 +108,12 @@ impl Default for Inode {
 }
 
 impl Inode {
+    /// The OST that has its bytes, once its attributes are known.
+    pub fn ost(&self) -> Option<TargetIndex> {
+        let attr = self.attr.as_ref()?;
+        attr.layout.stripes.first().copied()
+    }
+
     /// Nothing in it would be missed.
     pub fn is_idle(&self) -> bool {
         let referred = self.lookups > 0 || self.has_stale_names() || self.is_losing_names();

@@ -98,6 +98,27 @@ impl Client {
         }
     }
 
+    /// Sends what is of `target` and was dirty at `then`, and waits until the OST has it.
+    pub(crate) async fn write_old_bytes(&self, target: TargetIndex, then: Tick) {
+        loop {
+            let (frame, wait) = {
+                let mut state = self.lock();
+                let fids = unwritten_since(&mut state, target, then);
+                let Some(first) = fids.first() else {
+                    return;
+                };
+                let wait = state.file(*first).waiters.wait();
+                (take_frame(&mut state, &fids, ByteRange::ALL), wait)
+            };
+            match frame.requests.is_empty() {
+                true => {
+                    wait.await;
+                }
+                false => self.send_frame(target, frame).await,
+            }
+        }
+    }
+
     /// Sends everything dirty and waits for it.
     pub(crate) async fn write_out_all(&self) {
         let dirty: Vec<Fid> = self.lock().dirty.iter().copied().collect();
@@ -255,6 +276,22 @@ fn take_frame(state: &mut State, fids: &[Fid], range: ByteRange) -> WriteFrame {
     frame
 }
 
+/// Files of `target` with bytes that were not written at `then`, a frame's worth.
+fn unwritten_since(state: &mut State, target: TargetIndex, then: Tick) -> Vec<Fid> {
+    let dirty: Vec<Fid> = state.dirty.iter().copied().collect();
+    let old = dirty.into_iter().filter(|fid| {
+        let Some(inode) = state.known(*fid) else {
+            return false;
+        };
+        let oldest = inode
+            .file
+            .as_ref()
+            .and_then(|file| file.pages.oldest_unwritten());
+        inode.ost() == Some(target) && oldest.is_some_and(|oldest| oldest <= then)
+    });
+    old.take(WRITES_MAX).collect()
+}
+
 /// Files of one OST with bytes older than `age`, a frame's worth.
 fn due(state: &mut State, now: Tick, age: Duration) -> Option<(TargetIndex, Vec<Fid>)> {
     let mut by_target: BTreeMap<TargetIndex, Vec<Fid>> = BTreeMap::new();
@@ -263,11 +300,7 @@ fn due(state: &mut State, now: Tick, age: Duration) -> Option<(TargetIndex, Vec<
         let Some(inode) = state.known_mut(fid) else {
             continue;
         };
-        let Some(target) = inode
-            .attr
-            .as_ref()
-            .and_then(|a| a.layout.stripes.first().copied())
-        else {
+        let Some(target) = inode.ost() else {
             continue;
         };
         let Some(file) = &inode.file else { continue };

@@ -340,6 +340,12 @@ impl PageCache {
         self.dirty.iter().map(|(_, since)| since).min()
     }
 
+    /// The same for bytes that are dirty or in flight.
+    pub fn oldest_unwritten(&self) -> Option<Tick> {
+        let in_flight = self.in_flight.values().map(|write| write.since).min();
+        self.oldest_dirty().into_iter().chain(in_flight).min()
+    }
+
     /// One past the last byte that is dirty or in flight: the file is at least that long.
     pub fn dirty_end(&self) -> Option<u64> {
         let last = [self.dirty.last(), self.writing.last()];

@@ -13,6 +13,7 @@ use super::files::{Ahead, Room, Spot, StreamId};
 use super::order::{Cursor, Gaps, Order, SORT_MAX};
 use super::walking::{is_listed, place};
 use crate::cache::State;
+use crate::cache::inode::Inode;
 use crate::client::Client;
 use crate::cluster::{decode_ost, object_of};
 use crate::executor::{join_all, spawn};
@@ -156,7 +157,7 @@ impl Client {
     fn batches(&self, state: &mut State, files: Vec<(Fid, u64)>) -> Vec<Wished> {
         let mut batches: Vec<Wished> = Vec::new();
         for (fid, size) in files {
-            let Some(target) = target_of(state, fid) else {
+            let Some(target) = state.known(fid).and_then(Inode::ost) else {
                 continue;
             };
             let file = state.file(fid);
@@ -257,11 +258,6 @@ fn small_size(state: &State, fid: Fid) -> Option<u64> {
         && (1..=FILE_BYTES_MAX).contains(&attr.size)
         && !attr.layout.stripes.is_empty();
     small.then_some(attr.size)
-}
-
-fn target_of(state: &State, fid: Fid) -> Option<TargetIndex> {
-    let attr = state.known(fid)?.attr.as_ref()?;
-    attr.layout.stripes.first().copied()
 }
 
 /// Where a file is in its directory's list.

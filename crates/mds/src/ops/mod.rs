@@ -82,7 +82,7 @@ impl Default for Rules {
             files_max: 1 << 32,
             callback_deadline: base::limits::CALLBACK_DEADLINE,
             life: None,
-            recovery_window: crate::recovery::RECOVERY_WINDOW,
+            recovery_window: rpc::window::RECOVERY_WINDOW,
         }
     }
 }

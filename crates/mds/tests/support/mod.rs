@@ -480,7 +480,7 @@ impl World {
         }
         let clients: Vec<ClientId> = self.clients.values().map(|client| client.id).collect();
         clients.into_iter().for_each(|client| self.ready(client));
-        assert!(!self.mds.recovery().is_open());
+        assert!(!self.mds.recovery().window.is_open());
     }
 
     /// The server dies, starts again, and waits for its clients.

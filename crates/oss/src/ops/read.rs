@@ -118,8 +118,7 @@ impl Oss {
         if read.lock_mode != 0 {
             // The reader's kernel caches whole files under one lock (docs/locks.md).
             let wish = Wish::of(read.object, read.lock_mode, ByteRange::ALL)?;
-            // Who reads nothing wants the size, ahead of need (AGL).
-            if read.len == 0 && !self.grace.is_over() {
+            if self.recovery.window.is_open() {
                 return Ok(Right::NotNow);
             }
             let grant = self.locks.try_grant(now, client, wish);

@@ -6,11 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{ByteRange, ClientId, Fid, FsError, LockHandle, Tick, Timestamp, Transno};
+use base::{BootEpoch, ByteRange, ClientId, Fid, FsError, LockHandle, Tick, Timestamp, Transno};
 use dlm::Mode;
 use layout::ObjectId;
 use oss::records::TABLES;
-use oss::{Answer, Call, Oss, Output, SyncTicket, SyncWork, Syncer};
+use oss::{Answer, Call, Life, Oss, Output, SyncTicket, SyncWork, Syncer};
+use rpc::window::RECOVERY_WINDOW;
+use rpc::{ClientUuid, Departure};
 use storage::{Kv, KvOptions, MemDisk, ObjectMemory};
 use wire::mdt::WriteTicket;
 use wire::ost::{Callback, CallbackReply, ExtentGrant, ObjectAttr, Reply, Request};
@@ -30,6 +32,11 @@ pub fn object(number: u32) -> ObjectId {
         fid: Fid::new(Fid::SEQUENCE_FIRST, number),
         stripe: 0,
     }
+}
+
+/// The uuid of a client.
+pub fn uuid_of(client: ClientId) -> ClientUuid {
+    ClientUuid([client.0 as u8; 16])
 }
 
 pub fn range(start: u64, end: u64) -> ByteRange {
@@ -52,6 +59,7 @@ pub struct Rig {
     pub disk: Disk,
     pub kv: Arc<Kv>,
     pub syncer: Syncer,
+    pub life: Life,
     pub now: Tick,
     pub wall: Timestamp,
     pub replies: BTreeMap<u64, (Result<Answer, FsError>, Transno)>,
@@ -74,23 +82,32 @@ impl Rig {
     pub fn with_room(bytes: u64) -> Rig {
         let records = MemDisk::new();
         Kv::create(records.clone()).expect("a fresh disk");
-        Rig::open(Disk {
+        let disk = Disk {
             store: Arc::new(ObjectMemory::new(bytes)),
             records,
-        })
+        };
+        let life = Life {
+            epoch: BootEpoch(1),
+            now: Tick(1_000_000_000),
+            wall: second(1_000_000),
+            window: RECOVERY_WINDOW,
+        };
+        Rig::open(disk, life)
     }
 
-    pub fn open(disk: Disk) -> Rig {
+    fn open(disk: Disk, life: Life) -> Rig {
         let options = KvOptions::new("OST0").manual();
         let kv = Arc::new(Kv::open(disk.records.clone(), &TABLES, options).expect("a kv"));
-        let oss = Oss::open(disk.store.clone(), kv.clone(), dlm::Limits::default());
+        let limits = dlm::Limits::default();
+        let oss = Oss::open(disk.store.clone(), kv.clone(), limits, life);
         Rig {
             oss: oss.expect("a target"),
             syncer: Syncer::new(disk.store.clone(), kv.clone()),
             disk,
             kv,
-            now: Tick(1_000_000_000),
-            wall: second(1_000_000),
+            life,
+            now: life.now,
+            wall: life.wall,
             replies: BTreeMap::new(),
             callbacks: Vec::new(),
             syncs: Vec::new(),
@@ -104,13 +121,15 @@ impl Rig {
 
     /// The process dies and starts again: what the disks have is what is left.
     pub fn restart(self) -> Rig {
-        let (now, wall, disk) = (self.now, self.wall, self.disk);
+        let life = Life {
+            epoch: BootEpoch(self.life.epoch.0 + 1),
+            now: self.now,
+            wall: self.wall,
+            ..self.life
+        };
+        let disk = self.disk;
         drop((self.oss, self.syncer, self.kv));
-        Rig {
-            now,
-            wall,
-            ..Rig::open(disk)
-        }
+        Rig::open(disk, life)
     }
 
     /// The machine loses power and starts again: what was synced is what is left.
@@ -204,8 +223,28 @@ impl Rig {
 
     pub fn evict(&mut self, client: ClientId) {
         let mut out = Vec::new();
-        self.oss.evict(self.now, client, &mut out);
+        let whom = (client, Departure::GivenUp);
+        self.oss.end_session(self.now, self.wall, whom, &mut out);
         self.take(out);
+    }
+
+    /// `client` leaves.
+    pub fn goodbye(&mut self, client: ClientId) {
+        let mut out = Vec::new();
+        let whom = (client, Departure::Goodbye);
+        self.oss.end_session(self.now, self.wall, whom, &mut out);
+        self.take(out);
+    }
+
+    /// `client` has a session; its uuid is told by its number.
+    pub fn connect(&mut self, client: ClientId) {
+        self.oss.connected(client, uuid_of(client), false);
+    }
+
+    /// `client` says that all it had is written.
+    pub fn join(&mut self, client: ClientId) -> u64 {
+        let life = self.life.epoch;
+        self.send(client, Request::Join { life }, &[])
     }
 
     pub fn pass(&mut self, time: Duration) {

@@ -312,12 +312,16 @@ impl Connector {
         drop(state);
         old.iter().for_each(|bulk| bulk.close());
         match begun {
-            Begun::First | Begun::Resumed => {}
+            Begun::Resumed => {}
+            Begun::First => self.inner.handler.begun(welcome.boot_epoch),
             Begun::NewEpoch { old, new } => {
                 tracing::info!(%target, %old, %new, "the server has restarted");
                 self.inner.handler.epoch_changed(old, new);
             }
-            Begun::Evicted(tokens) => self.evicted(tokens),
+            Begun::Evicted(tokens) => {
+                self.evicted(tokens);
+                self.inner.handler.begun(welcome.boot_epoch);
+            }
         }
         if committed > before {
             self.inner.handler.last_committed(committed);

@@ -1,0 +1,161 @@
+//! The first moments of a target's later life: who had something here comes first.
+
+mod rig;
+
+use base::{BootEpoch, ByteRange, ClientId, FsError, LockHandle};
+use oss::Output;
+use rig::{A, B, C, PR, PW, Rig, object, uuid_of};
+use rpc::window::RECOVERY_WINDOW;
+use wire::ost::{Reply, Request};
+
+const NO_LOCK: LockHandle = LockHandle(0);
+
+/// A target of which `clients` may have what it does not have.
+fn joined(clients: &[ClientId]) -> Rig {
+    let mut rig = Rig::new();
+    join(&mut rig, clients);
+    rig
+}
+
+fn join(rig: &mut Rig, clients: &[ClientId]) {
+    for client in clients {
+        rig.connect(*client);
+        let tag = rig.join(*client);
+        rig.sync();
+        assert!(rig.reply(tag).expect("durable").is_ok());
+    }
+}
+
+fn is_open(rig: &Rig) -> bool {
+    rig.oss.recovery(rig.now)[0] != "status=complete"
+}
+
+#[test]
+fn who_joins_hears_of_it_when_it_is_durable() {
+    let mut rig = Rig::new();
+    rig.connect(A);
+    let tag = rig.join(A);
+    assert!(rig.reply(tag).is_none());
+    rig.sync();
+    assert!(rig.reply(tag).expect("durable").is_ok());
+    let tag = rig.join(A);
+    assert!(rig.reply(tag).expect("known already").is_ok());
+}
+
+#[test]
+fn nobody_reads_before_lost_bytes_are_there_again() {
+    let mut rig = joined(&[A, B]);
+    let lock = rig.lock(A, PW, ByteRange::ALL).handle;
+    rig.write(A, lock, 0, b"old").expect("under a lock");
+    let mut rig = rig.restart();
+    assert!(is_open(&rig));
+    rig.connect(B);
+    let reader = rig.enqueue(B, PR, ByteRange::ALL);
+    let tag = rig.join(B);
+    rig.sync();
+    assert!(rig.reply(tag).expect("at once").is_ok());
+    assert!(rig.reply(reader).is_none(), "A is not back");
+    rig.connect(A);
+    rig.write(A, NO_LOCK, 0, b"new").expect("what was not sent");
+    let writer = rig.enqueue(A, PW, ByteRange::ALL);
+    assert!(rig.reply(writer).is_none(), "nobody gets a lock");
+    let tag = rig.join(A);
+    assert!(rig.reply(tag).expect("at once").is_ok());
+    assert!(!is_open(&rig));
+    let grant = rig.granted(reader).0;
+    assert_eq!(rig.read(B, grant.handle, 0, 9), Ok(b"new".to_vec()));
+    assert!(rig.reply(writer).is_none() && !rig.callbacks.is_empty());
+}
+
+#[test]
+fn guesses_do_not_wait_and_a_read_says_that_a_lock_is_needed() {
+    let mut rig = joined(&[A]).restart();
+    rig.connect(B);
+    let guess = Request::Glimpse {
+        object: object(1),
+        speculative: true,
+    };
+    assert_eq!(rig.ask(B, guess, &[]).err(), Some(FsError::TryAgain));
+    let read = Request::Read {
+        object: object(1),
+        offset: 0,
+        len: 10,
+        lock_mode: PR,
+        under: NO_LOCK,
+    };
+    match rig.ask(B, read, &[]).expect("answered").reply {
+        Reply::Read { grant, bulk, .. } => assert_eq!((grant, bulk.1), (None, 0)),
+        other => panic!("{other:?}"),
+    }
+    let glimpse = Request::Glimpse {
+        object: object(1),
+        speculative: false,
+    };
+    let tag = rig.send(B, glimpse, &[]);
+    let append = rig.append(B, b"later");
+    assert!(rig.reply(tag).is_none() && rig.reply(append).is_none());
+    join(&mut rig, &[A]);
+    assert!(rig.reply(tag).expect("answered").is_ok());
+    assert!(rig.reply(append).expect("done, bytes and all").is_ok());
+    assert_eq!(rig.read(B, NO_LOCK, 0, 9), Ok(b"later".to_vec()));
+}
+
+#[test]
+fn who_does_not_come_back_is_given_up_and_hears_of_it() {
+    let mut rig = joined(&[A, B]).restart();
+    join(&mut rig, &[B]);
+    // It is here, but has not written what it had.
+    rig.connect(A);
+    let waiting = rig.enqueue(B, PR, ByteRange::ALL);
+    rig.pass(RECOVERY_WINDOW / 2);
+    assert!(rig.reply(waiting).is_none());
+    rig.pass(RECOVERY_WINDOW / 2);
+    assert!(rig.reply(waiting).expect("granted").is_ok());
+    assert_eq!(rig.evicted, [A]);
+    rig.evict(A);
+    rig.sync();
+    let mut rig = rig.restart();
+    assert!(rig.oss.gave_up(uuid_of(A)).expect("readable"));
+    join(&mut rig, &[B]);
+    assert!(!is_open(&rig), "A is not waited for");
+    join(&mut rig, &[A]);
+    assert!(!rig.oss.gave_up(uuid_of(A)).expect("readable"));
+}
+
+#[test]
+fn only_who_may_have_something_is_waited_for() {
+    let mut rig = joined(&[A]);
+    rig.connect(B);
+    rig.goodbye(A);
+    rig.oss.connected(C, uuid_of(C), true);
+    let tag = rig.join(C);
+    assert!(rig.reply(tag).expect("it dies with the target").is_ok());
+    rig.sync();
+    let rig = rig.restart();
+    assert!(!is_open(&rig));
+    assert!(!rig.oss.gave_up(uuid_of(A)).expect("readable"));
+}
+
+#[test]
+fn what_is_said_to_an_earlier_life_does_not_count() {
+    let mut rig = joined(&[A]).restart();
+    rig.connect(A);
+    let life = BootEpoch(1);
+    assert!(rig.ask(A, Request::Join { life }, &[]).is_ok());
+    assert!(is_open(&rig));
+    rig.goodbye(A);
+    assert!(!is_open(&rig), "it has nothing more to say");
+}
+
+#[test]
+fn an_operator_ends_it() {
+    let mut rig = joined(&[A]).restart();
+    let waiting = rig.enqueue(B, PR, ByteRange::ALL);
+    let mut out: Vec<Output> = Vec::new();
+    rig.oss.give_up_waiting(rig.now, rig.wall, &mut out);
+    assert!(
+        out.iter()
+            .any(|output| matches!(output, Output::Reply { tag, .. } if *tag == waiting))
+    );
+    assert!(!is_open(&rig));
+}
