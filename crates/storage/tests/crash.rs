@@ -137,6 +137,7 @@ fn after_a_power_cut_at_any_change_a_prefix_is_found_with_all_that_was_durable()
             Survivors::Torn {
                 torn_bytes: usize::MAX,
             },
+            Survivors::Last,
             Survivors::Random { seed: cut },
             Survivors::Random { seed: !cut },
         ] {

@@ -22,6 +22,8 @@ pub enum Survivors {
         /// How many bytes of the last write arrived.
         torn_bytes: usize,
     },
+    /// The last one alone, whole: a device that writes in any order.
+    Last,
     /// Each sector and each change of length by the toss of a seeded coin.
     Random {
         /// The same seed, the same survivors.
@@ -96,6 +98,9 @@ impl FaultyDisk {
         match survivors {
             Survivors::Nothing => Ok(()),
             Survivors::Torn { torn_bytes } => redo_torn(&*self.inner, &changes, torn_bytes),
+            Survivors::Last => changes
+                .last()
+                .map_or(Ok(()), |change| change.redo(&*self.inner)),
             Survivors::Random { seed } => redo_random(&*self.inner, &changes, seed),
         }
     }

@@ -43,6 +43,10 @@ impl Faults {
         let at = &self.name;
         match error.into() {
             redb::Error::Corrupted(reason) => StorageError::damaged(at, "database", reason),
+            // What it calls a file that it did not make: the making of this one was cut short.
+            redb::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+                StorageError::damaged(at, "database", error.to_string())
+            }
             redb::Error::ValueTooLarge(len) => {
                 StorageError::refused(at, format!("a value of {len} bytes"))
             }

@@ -1,0 +1,327 @@
+//! What clients do, and what they remember of it while servers come and go.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::{BootEpoch, ClientId, Fid, LockHandle, Transno};
+use mds::GRACE;
+use mds::recovery::RECOVERY_WINDOW;
+use wire::mdt::{Access, OpenHandle, Reply, Request, SetAttr};
+
+use super::machine::{Answer, Machine, Off, Place};
+use super::picture::state;
+
+/// What a client does next.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// Sends a frame and gets its answers.
+    Frame(u64, Vec<Request>),
+    /// The same; the answers promise that what they tell of is durable.
+    Durable(u64, Vec<Request>),
+    /// Sees, in an answer, what another one did last.
+    Look(u64, Request),
+    /// Closes what it has open of a file.
+    Close(u64, Fid, SetAttr),
+    /// Waits until all is durable.
+    Sync(u64),
+    /// Nobody waits, but the server's disk is written.
+    Commit,
+    /// The server gives up on the client.
+    Evict(u64),
+}
+
+/// A change that a client was answered, and may have to do again.
+#[derive(Debug, Clone)]
+struct Done {
+    client: u64,
+    place: Place,
+    request: Request,
+    reply: Reply,
+    /// The server's life that made it, and its number in that life.
+    life: BootEpoch,
+    transno: Transno,
+}
+
+/// All clients of a scenario, and their memory.
+#[derive(Debug, Clone)]
+pub struct Users {
+    clients: Vec<u64>,
+    done: Vec<Done>,
+    opens: BTreeMap<(u64, Fid), (OpenHandle, Access)>,
+    /// The step to do next, or under way.
+    next: usize,
+    /// When the script began, in seconds.
+    began: i64,
+    /// How often steps were begun.
+    begun: u64,
+    /// Whether the step under way was begun by an earlier life.
+    resent: bool,
+    /// Everything up to here was promised to be durable.
+    pub told: Transno,
+    /// Nothing was done beyond.
+    pub sent: Transno,
+    /// Files that an OST was told to remove.
+    pub gone: Vec<Fid>,
+    /// Of what they open anew.
+    xids: u64,
+}
+
+/// So many changes are done again with a write of the disk after each; of more, so many share one.
+const ALONE: usize = 4;
+const TOGETHER: usize = 16;
+/// The slot in which files are opened anew.
+const OPENING_SLOT: u16 = 50;
+
+/// Who looks on as requests are done, in the order of their changes.
+pub type Watch<'a> = &'a mut dyn FnMut(&Request, Transno);
+
+impl Users {
+    pub fn new(clients: &[u64]) -> Users {
+        Users {
+            clients: clients.to_vec(),
+            done: Vec::new(),
+            opens: BTreeMap::new(),
+            next: 0,
+            began: 10_000,
+            begun: 0,
+            resent: false,
+            told: Transno(0),
+            sent: Transno(0),
+            gone: Vec::new(),
+            xids: 0,
+        }
+    }
+
+    /// They begin another script.
+    pub fn begin(&mut self) {
+        self.next = 0;
+        self.resent = false;
+        self.began += 1000;
+    }
+
+    /// A server lives: all connect, do again what was lost, tell what they have open. The disk is
+    /// written after each of that. Those in `absent` do not come.
+    pub fn return_to(&mut self, machine: &mut Machine, absent: &[u64]) -> Result<(), Off> {
+        let returned = self.try_return_to(machine, absent);
+        self.learn(machine);
+        returned
+    }
+
+    fn try_return_to(&mut self, machine: &mut Machine, absent: &[u64]) -> Result<(), Off> {
+        let clients: Vec<u64> = self.clients.clone();
+        let here = || clients.iter().filter(|client| !absent.contains(client));
+        for client in here() {
+            machine.mds.connect(ClientId(*client), [*client as u8; 16]);
+        }
+        self.keep_lost(machine);
+        let life = life_of(machine);
+        for at in 0..self.done.len() {
+            let done = self.done[at].clone();
+            if absent.contains(&done.client) {
+                continue;
+            }
+            let what = (done.request.clone(), done.reply);
+            let (result, transno) = machine.replay(done.client, done.place, what)?;
+            assert!(result.is_ok(), "{:?}: {result:?}", done.request);
+            (self.done[at].life, self.done[at].transno) = (life, transno);
+            self.learn(machine);
+            if at < ALONE || at.is_multiple_of(TOGETHER) {
+                machine.flush()?;
+            }
+        }
+        for ((client, fid), (handle, access)) in &mut self.opens {
+            if absent.contains(client) {
+                continue;
+            }
+            let (dir, again, access) = (Fid::NONE, true, *access);
+            self.xids += 1;
+            let (fid, place) = (*fid, (OPENING_SLOT, self.xids, 0));
+            let open = Request::Open {
+                fid,
+                dir,
+                access,
+                again,
+            };
+            let tag = machine.send(*client, place, open);
+            match machine.wait(vec![tag])?.remove(0) {
+                (Ok(Reply::Opened { handle: new, .. }), _) => *handle = new,
+                other => panic!("{fid} was open: {other:?}"),
+            }
+            machine.flush()?;
+        }
+        for client in here() {
+            machine.ready(*client);
+            machine.flush()?;
+        }
+        if !absent.is_empty() {
+            machine.pass(RECOVERY_WINDOW);
+            machine.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Forgets the frames of which all is durable.
+    fn keep_lost(&mut self, machine: &Machine) {
+        let survived = |life| machine.mds.survived(life).expect("readable");
+        let frame = |done: &Done| (done.client, done.place.0, done.place.1);
+        let lost: BTreeSet<_> = self
+            .done
+            .iter()
+            .filter(|done| done.transno > survived(done.life))
+            .map(frame)
+            .collect();
+        self.done.retain(|done| lost.contains(&frame(done)));
+    }
+
+    /// Does the rest of `script`.
+    pub fn go_on(
+        &mut self,
+        machine: &mut Machine,
+        script: &[Step],
+        watch: Watch<'_>,
+    ) -> Result<(), Off> {
+        while let Some(step) = script.get(self.next) {
+            // A step has the same time however often it is done.
+            machine.wall.secs = self.began + self.next as i64;
+            let done = self.step(machine, step, watch);
+            self.learn(machine);
+            self.resent = done.is_err();
+            done?;
+            self.next += 1;
+        }
+        Ok(())
+    }
+
+    /// What every frame from a server tells.
+    fn learn(&mut self, machine: &Machine) {
+        self.told = self.told.max(machine.mds.last_committed());
+        self.sent = self.sent.max(machine.mds.last_transno());
+        self.gone.extend(&machine.gone);
+    }
+
+    fn step(&mut self, machine: &mut Machine, step: &Step, watch: Watch<'_>) -> Result<(), Off> {
+        match step {
+            Step::Frame(client, requests) => {
+                self.frame(machine, *client, requests, watch).map(drop)
+            }
+            Step::Durable(client, requests) => {
+                let last = self.frame(machine, *client, requests, watch)?;
+                self.told = self.told.max(last);
+                Ok(())
+            }
+            Step::Look(client, request) => {
+                let seen = machine.mds.last_transno();
+                self.frame(machine, *client, std::slice::from_ref(request), watch)?;
+                self.told = self.told.max(seen);
+                Ok(())
+            }
+            Step::Close(client, fid, change) => self.close(machine, *client, *fid, change, watch),
+            Step::Sync(client) => {
+                let sent = machine.mds.last_transno();
+                self.frame(machine, *client, &[Request::Sync], watch)?;
+                self.told = self.told.max(sent);
+                Ok(())
+            }
+            Step::Commit => machine.flush(),
+            Step::Evict(client) => {
+                machine.evict(*client);
+                self.opens.retain(|(whose, _), _| whose != client);
+                machine.flush()
+            }
+        }
+    }
+
+    /// A frame that is sent again has its slot and xid again. Says the last change it made.
+    fn frame(
+        &mut self,
+        machine: &mut Machine,
+        client: u64,
+        requests: &[Request],
+        watch: Watch<'_>,
+    ) -> Result<Transno, Off> {
+        if !self.resent {
+            self.begun += 1;
+        }
+        let (slot, xid) = ((self.begun % 4) as u16, self.begun);
+        let place = |index: usize| (slot, xid, index as u16);
+        let indexed = requests.iter().cloned().enumerate();
+        let tags = indexed
+            .map(|(index, request)| machine.send(client, place(index), request))
+            .collect();
+        let answers = machine.wait(tags)?;
+        let mut last = Transno(0);
+        for (index, (request, answer)) in requests.iter().zip(answers).enumerate() {
+            last = last.max(answer.1);
+            self.note(machine, (client, place(index)), request, answer, watch);
+        }
+        Ok(last)
+    }
+
+    fn note(
+        &mut self,
+        machine: &Machine,
+        (client, place): (u64, Place),
+        request: &Request,
+        (result, transno): Answer,
+        watch: Watch<'_>,
+    ) {
+        let reply = result.unwrap_or_else(|error| panic!("{request:?}: {error}"));
+        watch(request, transno);
+        match (request, &reply) {
+            (
+                Request::Create {
+                    open: Some(access), ..
+                },
+                Reply::Created { node, handle, .. },
+            )
+            | (Request::Open { access, .. }, Reply::Opened { node, handle, .. }) => {
+                self.opens.insert((client, node.fid), (*handle, *access));
+            }
+            _ => {}
+        }
+        if transno > Transno(0) {
+            self.done.push(Done {
+                client,
+                place,
+                request: request.clone(),
+                reply,
+                life: life_of(machine),
+                transno,
+            });
+        }
+    }
+
+    /// Handles of an earlier life are void: a close that it did not answer is another request now.
+    fn close(
+        &mut self,
+        machine: &mut Machine,
+        client: u64,
+        fid: Fid,
+        change: &SetAttr,
+        watch: Watch<'_>,
+    ) -> Result<(), Off> {
+        self.resent = false;
+        let (handle, _) = self.opens[&(client, fid)];
+        let request = Request::Close {
+            fid,
+            handle,
+            change: change.clone(),
+            under: LockHandle(0),
+        };
+        self.frame(machine, client, &[request], watch)?;
+        self.opens.remove(&(client, fid));
+        Ok(())
+    }
+}
+
+fn life_of(machine: &Machine) -> BootEpoch {
+    BootEpoch(u64::from(state(machine.mds.store()).boots))
+}
+
+/// What time brings about of itself: orphans that nobody has open go, OSTs remove objects.
+pub fn settle(machine: &mut Machine) -> Result<(), Off> {
+    for _ in 0..3 {
+        machine.flush()?;
+        machine.pass(GRACE + GRACE / 8);
+    }
+    machine.flush()
+}

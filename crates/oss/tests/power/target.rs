@@ -1,0 +1,416 @@
+//! A target on disks whose power may fail, and a client of it that remembers what it did.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{ByteRange, ClientId, Fid, FsError, LockHandle, Tick, Timestamp, Transno};
+use layout::ObjectId;
+use oss::records::TABLES;
+use oss::{Call, Oss, Output, SyncTicket, SyncWork, Syncer};
+use storage::{Kv, KvOptions, MemDisk, ObjectMemory, ObjectStore, Result, Survivors};
+use wire::mdt::WriteTicket;
+use wire::ost::{AllocateMode, Request};
+
+use super::{Objects, Power, Records};
+
+/// Numbers of the objects that scripts use.
+pub const OBJECTS: [u32; 3] = [1, 2, 3];
+const CLIENT: ClientId = ClientId(1);
+/// No object of a script is longer.
+const LONGEST: usize = 1 << 18;
+
+/// The power is off: no answer came, and none will.
+#[derive(Debug)]
+pub struct Off;
+
+/// What is done next.
+#[derive(Debug, Clone)]
+pub enum Step {
+    Write {
+        object: u32,
+        offset: u64,
+        data: Vec<u8>,
+        epoch: u64,
+    },
+    Truncate {
+        object: u32,
+        size: u64,
+    },
+    Punch {
+        object: u32,
+        range: (u64, u64),
+    },
+    /// Answered when it is durable.
+    Destroy {
+        object: u32,
+        epoch: u64,
+    },
+    /// Answered when all is durable.
+    Sync,
+    /// A second passes: what is not durable becomes so.
+    Second,
+}
+
+impl Step {
+    pub fn object(&self) -> Option<u32> {
+        match self {
+            Step::Write { object, .. }
+            | Step::Truncate { object, .. }
+            | Step::Punch { object, .. }
+            | Step::Destroy { object, .. } => Some(*object),
+            Step::Sync | Step::Second => None,
+        }
+    }
+
+    fn request(&self) -> Option<Request> {
+        let mtime = Timestamp { secs: 5, nanos: 0 };
+        let ticket = |open_epoch| WriteTicket {
+            layout_generation: 1,
+            open_epoch,
+        };
+        // Of the epoch that all may have.
+        let plain = ticket(u64::from(u32::MAX));
+        let under = LockHandle(0);
+        Some(match self {
+            Step::Write {
+                object,
+                offset,
+                data,
+                epoch,
+            } => Request::Write {
+                object: id(*object),
+                offset: *offset,
+                bulk: (0, data.len() as u32),
+                ticket: ticket(*epoch),
+                mtime,
+                under,
+            },
+            Step::Truncate { object, size } => Request::Truncate {
+                object: id(*object),
+                size: *size,
+                ticket: plain,
+                mtime,
+                under,
+            },
+            Step::Punch { object, range } => Request::Allocate {
+                object: id(*object),
+                range: ByteRange::new(range.0, range.1),
+                mode: AllocateMode::PunchHole,
+                ticket: plain,
+                mtime,
+            },
+            Step::Destroy { object, epoch } => Request::Destroy {
+                objects: vec![(id(*object), *epoch)],
+            },
+            Step::Sync => Request::Sync,
+            Step::Second => return None,
+        })
+    }
+}
+
+fn id(number: u32) -> ObjectId {
+    ObjectId {
+        fid: Fid::new(Fid::SEQUENCE_FIRST, number),
+        stripe: 0,
+    }
+}
+
+/// What a client remembers of a script.
+#[derive(Debug, Clone, Default)]
+pub struct Done {
+    /// The step to do next, or under way.
+    next: usize,
+    /// Steps before this one were promised to be durable.
+    pub told: usize,
+    /// Nothing was sent from this one on.
+    pub sent: usize,
+    /// The last change of each step, once it was answered.
+    transnos: BTreeMap<usize, Transno>,
+    /// What the target said was durable.
+    pub committed: Transno,
+    /// The highest number it ever gave.
+    pub highest: Transno,
+    /// The first number it gave after a restart.
+    pub first_resent: Option<Transno>,
+}
+
+impl Done {
+    /// So many steps were done and durable long ago.
+    pub fn after(steps: usize) -> Done {
+        Done {
+            next: steps,
+            told: steps,
+            sent: steps,
+            ..Done::default()
+        }
+    }
+
+    /// A target lives anew, and has everything up to `committed`: what is beyond is sent again.
+    pub fn come_back(&mut self, committed: Transno) {
+        let lost = |(_, transno): &(&usize, &Transno)| **transno > committed;
+        let lost = self
+            .transnos
+            .iter()
+            .filter(lost)
+            .map(|(step, _)| *step)
+            .min();
+        self.next = self.next.min(lost.unwrap_or(self.next));
+        self.first_resent = None;
+    }
+
+    fn learn(&mut self, committed: Transno) {
+        self.committed = self.committed.max(committed);
+        // A step counts once all before it do.
+        while self
+            .transnos
+            .get(&self.told)
+            .is_some_and(|transno| *transno <= committed)
+        {
+            self.told += 1;
+        }
+    }
+}
+
+/// What a target stands on.
+#[derive(Debug)]
+pub struct Disks {
+    pub records: MemDisk,
+    pub objects: ObjectMemory,
+}
+
+impl Disks {
+    /// The same, apart.
+    pub fn copy(&self) -> Disks {
+        let objects = ObjectMemory::new(1 << 30);
+        let mut buffer = vec![0; LONGEST];
+        for number in OBJECTS {
+            let id = stored(number);
+            if let Some(stat) = self.objects.stat(id).expect("memory") {
+                let count = self.objects.read(id, 0, &mut buffer).expect("memory");
+                objects.write(id, 0, &buffer[..count]).expect("room");
+                objects.truncate(id, stat.size).expect("room");
+            }
+        }
+        objects.sync_all().expect("memory");
+        Disks {
+            records: MemDisk::from_bytes(self.records.to_bytes()),
+            objects,
+        }
+    }
+}
+
+fn stored(number: u32) -> storage::ObjectId {
+    storage::ObjectId::new(id(number).fid, 0)
+}
+
+/// One life of a target.
+pub struct Target {
+    pub oss: Oss,
+    pub kv: Arc<Kv>,
+    pub store: Arc<Objects>,
+    /// Bytes are removed after the syncs that are due, not before.
+    pub removes_late: bool,
+    records: Records,
+    syncer: Syncer,
+    now: Tick,
+    replies: BTreeMap<u64, (std::result::Result<(), FsError>, Transno)>,
+    syncs: Vec<(SyncTicket, SyncWork)>,
+    removals: Vec<Vec<ObjectId>>,
+    tags: u64,
+}
+
+impl Target {
+    pub fn open(disks: &Disks, power: &Power) -> Result<Target> {
+        let records = Records::new(disks.records.clone(), power);
+        Target::open_on(&records, disks, power)
+    }
+
+    /// The same; cuts the power where that fails.
+    pub fn open_or_cut(disks: &Disks, power: &Power, survivors: Survivors) -> Option<Target> {
+        let records = Records::new(disks.records.clone(), power);
+        let store = Objects::new(disks.objects.clone(), power);
+        let opened = Target::open_with(&records, store.clone());
+        if opened.is_err() {
+            records.power_cut(survivors);
+            store.power_cut(survivors);
+        }
+        opened.ok()
+    }
+
+    pub fn open_on(records: &Records, disks: &Disks, power: &Power) -> Result<Target> {
+        Target::open_with(records, Objects::new(disks.objects.clone(), power))
+    }
+
+    fn open_with(records: &Records, store: Objects) -> Result<Target> {
+        let options = KvOptions::new("OST0").manual();
+        let kv = Arc::new(Kv::open(records.clone(), &TABLES, options)?);
+        let store = Arc::new(store);
+        Ok(Target {
+            oss: Oss::open(store.clone(), kv.clone(), dlm::Limits::default())?,
+            syncer: Syncer::new(store.clone(), kv.clone()),
+            kv,
+            store,
+            removes_late: false,
+            records: records.clone(),
+            now: Tick(1_000_000_000),
+            replies: BTreeMap::new(),
+            syncs: Vec::new(),
+            removals: Vec::new(),
+            tags: 0,
+        })
+    }
+
+    /// What a restart finds from now on.
+    pub fn power_cut(self, survivors: Survivors) {
+        self.records.power_cut(survivors);
+        self.store.power_cut(survivors);
+    }
+
+    /// Does the rest of `script`.
+    pub fn go_on(&mut self, done: &mut Done, script: &[Step]) -> std::result::Result<(), Off> {
+        while let Some(step) = script.get(done.next) {
+            done.sent = done.sent.max(done.next + 1);
+            let removed_later = script[done.next..].iter().any(|later| {
+                matches!(later, Step::Destroy { .. }) && later.object() == step.object()
+            });
+            let result = self.step(step);
+            done.learn(self.oss.committed());
+            match result? {
+                // A write that comes after the removal it came before: there is nothing to write.
+                (Err(FsError::Stale), _) if removed_later => {
+                    done.transnos.insert(done.next, Transno(0));
+                }
+                (Err(error), _) => panic!("{step:?}: {error}"),
+                (Ok(()), transno) => {
+                    done.transnos.insert(done.next, transno);
+                    done.highest = done.highest.max(transno);
+                    if transno > Transno(0) {
+                        done.first_resent.get_or_insert(transno);
+                    }
+                }
+            }
+            if matches!(step, Step::Sync | Step::Destroy { .. }) {
+                done.told = done.told.max(done.next + 1);
+            }
+            done.learn(self.oss.committed());
+            done.next += 1;
+        }
+        Ok(())
+    }
+
+    /// The object's bytes as clients see them.
+    pub fn contents(&mut self, number: u32) -> Option<Vec<u8>> {
+        let id = stored(number);
+        let stat = self.store.stat(id).expect("on")?;
+        let mut bytes = vec![0; stat.size as usize];
+        self.store.read(id, 0, &mut bytes).expect("on");
+        Some(bytes)
+    }
+
+    /// The target does not do this.
+    pub fn is_refused(&mut self, step: &Step) -> bool {
+        let answer = self.step(step).expect("the power stays on");
+        answer.0 == Err(FsError::Stale)
+    }
+
+    fn step(
+        &mut self,
+        step: &Step,
+    ) -> std::result::Result<(std::result::Result<(), FsError>, Transno), Off> {
+        let Some(request) = step.request() else {
+            self.pass(Duration::from_secs(1));
+            self.work()?;
+            return Ok((Ok(()), Transno(0)));
+        };
+        self.tags += 1;
+        let (mut out, tag) = (Vec::new(), self.tags);
+        let bulk: &[u8] = match step {
+            Step::Write { data, .. } => data,
+            _ => &[],
+        };
+        let call = Call {
+            client: CLIENT,
+            tag,
+            request,
+            bulk,
+        };
+        let wall = Timestamp {
+            secs: 1000,
+            nanos: 0,
+        };
+        self.oss.handle(self.now, wall, call, &mut out);
+        self.take(out)?;
+        self.work()?;
+        match self.replies.remove(&tag) {
+            // A later open waits for the old bytes to go.
+            Some((Err(FsError::TryAgain | FsError::Io), _)) | None => Err(Off),
+            Some(answer) => Ok(answer),
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now.after(time);
+        let mut out = Vec::new();
+        let wall = Timestamp {
+            secs: 1000,
+            nanos: 0,
+        };
+        self.oss.tick(self.now, wall, &mut out);
+        // A target that stops answers nothing, which is seen then.
+        let _ = self.take(out);
+    }
+
+    fn take(&mut self, out: Vec<Output>) -> std::result::Result<(), Off> {
+        for output in out {
+            match output {
+                Output::Reply {
+                    tag,
+                    result,
+                    transno,
+                    ..
+                } => {
+                    self.replies.insert(tag, (result.map(drop), transno));
+                }
+                Output::SyncWanted { ticket, work } => self.syncs.push((ticket, work)),
+                Output::RemoveWanted { objects } => self.removals.push(objects),
+                Output::Stop { .. } => return Err(Off),
+                other => panic!("nobody asked for {other:?}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// What is done beside the core, in one of the orders it may be done in.
+    fn work(&mut self) -> std::result::Result<(), Off> {
+        while !(self.syncs.is_empty() && self.removals.is_empty()) {
+            if self.removes_late {
+                self.sync()?;
+                self.remove()?;
+            } else {
+                self.remove()?;
+                self.sync()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> std::result::Result<(), Off> {
+        for (ticket, work) in std::mem::take(&mut self.syncs) {
+            self.syncer.run(&work).map_err(|_| Off)?;
+            let mut out = Vec::new();
+            self.oss.synced(self.now, ticket, &mut out);
+            self.take(out)?;
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self) -> std::result::Result<(), Off> {
+        for objects in std::mem::take(&mut self.removals) {
+            let (result, mut out) = (self.syncer.remove(&objects), Vec::new());
+            self.oss.removed(self.now, &objects, result, &mut out);
+            self.take(out)?;
+        }
+        Ok(())
+    }
+}
