@@ -6,6 +6,7 @@ mod support;
 
 use std::fs;
 use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -220,4 +221,32 @@ fn what_was_lost_is_there_again_on_a_mount() {
     assert_eq!(fs::read(mnt.join("other")).unwrap(), vec![7; 100_000]);
     fs::rename(mnt.join(format!("lost+found/#{lost}")), mnt.join("dir")).unwrap();
     fs::remove_dir(mnt.join("lost+found")).unwrap();
+}
+
+#[test]
+fn bytes_that_are_missing_are_told_of() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let mut up = Staying::start(dir.path(), &["up", "--dir", "D", "--mount", "mnt"]);
+    let mnt = dir.path().join("mnt");
+    fs::write(mnt.join("file"), "words").unwrap();
+    fs::write(mnt.join("empty"), "").unwrap();
+    fs::File::create(mnt.join("hole"))
+        .unwrap()
+        .set_len(5000)
+        .unwrap();
+    let file = Fid(fs::metadata(mnt.join("file")).unwrap().ino());
+    glint(dir.path(), &["down", "mnt"]).worked();
+    assert_eq!(up.ended(), Some(0), "{}", up.said());
+    glint(dir.path(), &["fsck", "D"]).worked();
+    let objects = target(dir.path(), TargetKind::Ost).objects().unwrap();
+    assert!(objects.remove(ObjectId::new(file, 0)).unwrap());
+    for words in [&["fsck", "D"][..], &["fsck", "D", "--repair"]] {
+        let ran = glint(dir.path(), words);
+        ran.failed_saying(&["one error"]);
+        let told = format!("the bytes of file {file} are missing");
+        assert!(ran.out.contains(&told), "{ran:?}");
+    }
 }

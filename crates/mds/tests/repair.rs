@@ -5,6 +5,7 @@ mod support;
 use std::collections::BTreeSet;
 
 use base::{BootEpoch, Fid, Rng, SeededRng, TargetIndex, Timestamp, Transno};
+use mds::fsck::objects::{Claim, claim};
 use mds::fsck::{self, Mend};
 use mds::hash::NameHasher;
 use mds::keys::{self, STATE, Spot, Table};
@@ -462,6 +463,36 @@ fn lines_say_what_was_wrong_and_what_was_done() {
         done.mended
             .iter()
             .any(|issue| issue.mend == Some(Mend::NameInLostFound(dir)))
+    );
+}
+
+#[test]
+fn objects_are_nobodys_only_when_that_is_certain() {
+    let mut planted = Planted::new();
+    let (ost, file, client) = (TargetIndex(0), planted.file, planted.client);
+    let claim = |planted: &Planted, fid| {
+        let object = layout::ObjectId { fid, stripe: 0 };
+        claim(planted.world.mds.store(), ost, object).expect("readable")
+    };
+    let [other, never] = [file.sequence(), file.sequence() + 5000].map(|s| Fid::new(s, 9999));
+    assert_eq!(claim(&planted, other), Claim::Awaited, "its maker is there");
+    planted.world.goodbye(client);
+    assert_eq!(claim(&planted, other), Claim::Nobodys);
+    assert_eq!(claim(&planted, never), Claim::Awaited, "never granted");
+    assert_eq!(claim(&planted, file), Claim::Named);
+    planted.plant(vec![Mutation::PutDestroy(ost, never, 0, destroy())]);
+    assert_eq!(claim(&planted, never), Claim::ToBeRemoved);
+    assert_eq!(
+        claim(&planted, planted.dir),
+        Claim::Elsewhere,
+        "a directory has none"
+    );
+    planted.plant(vec![Mutation::RemoveDirent(planted.spot(file))]);
+    assert_eq!(planted.repair().left, []);
+    assert_eq!(
+        claim(&planted, file),
+        Claim::Awaited,
+        "its bytes may be all that is left"
     );
 }
 

@@ -29,7 +29,7 @@ pub enum Whose {
     Known,
     /// Nobody was asked, or could tell.
     Unasked,
-    /// No file's, but its maker may come back; or it is in the wrong place.
+    /// No file's, but its maker may come back; or in the wrong place, or of a file that was lost.
     InDoubt,
     /// No file's, and never again: who could have made it is gone for good.
     Nobodys,
@@ -110,7 +110,7 @@ impl Finding {
             },
             Finding::Unclaimed {
                 for_good: false, ..
-            } => "; it is left, since who made it may come back",
+            } => "; it is left, since who made it may come back or its record was lost",
             Finding::Unclaimed { .. } | Finding::Leftover { .. } => "",
         }
     }

@@ -22,7 +22,7 @@ pub enum Claim {
     ToBeRemoved,
     /// Its file exists but does not have it there.
     Elsewhere,
-    /// There is no such file, but its maker may come back and make it again.
+    /// There is no such file, but its maker may come back and make it again; or its record was lost.
     Awaited,
     /// There is no such file, and nobody can make it any more.
     Nobodys,
