@@ -36,6 +36,8 @@ fn wrong_usage_is_two() {
         &["bench", "walk", "--rtt", "5"],
         &["bench", "link", "--rtt", "5ms"],
         &["mount", "mnt"],
+        &["fsck"],
+        &["fsck", "D", "--mend"],
     ] {
         let ran = glint(dir.path(), words);
         assert_eq!(ran.code, Some(2), "{words:?}: {ran:?}");

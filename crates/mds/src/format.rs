@@ -35,7 +35,7 @@ pub fn format_for(
         files: 1,
     };
     let mutations = vec![
-        Mutation::PutInode(Fid::ROOT, root_inode(now, owner)),
+        Mutation::PutInode(Fid::ROOT, directory_inode(now, owner, 0o755)),
         Mutation::PutPlace(Fid::ROOT, Place::Directory(root)),
         Mutation::PutState(state),
     ];
@@ -44,10 +44,11 @@ pub fn format_for(
     kv.wait_durable(kv.commit(batch)?)
 }
 
-fn root_inode(now: Timestamp, (uid, gid): (u32, u32)) -> Inode {
+/// An empty directory's record.
+pub(crate) fn directory_inode(now: Timestamp, (uid, gid): (u32, u32), mode: u16) -> Inode {
     Inode {
         kind: FileKind::Directory,
-        mode: 0o755,
+        mode,
         uid,
         gid,
         nlink: 2,

@@ -3,7 +3,7 @@
 //! - [`Mds`] is the whole server as one state machine without threads, sockets or clocks.
 //! - `ops` has one file per operation; each says what it needs, then runs in a [`txn::Txn`].
 //! - `records` and `keys` are the disk format; `mutation` the one place where changes become bytes.
-//! - `fsck` reads a whole target and says what is wrong with it.
+//! - `fsck` reads a whole target, says what is wrong with it and mends that.
 //!
 //! Invariant: every change is one batch that also holds its answer; batches become durable in the
 //! order of their transnos, so a crash takes a suffix, and a resent request is never done twice.

@@ -56,23 +56,7 @@ pub(crate) fn begin(
     now: Tick,
     window: Duration,
 ) -> Result<Recovery, Failure> {
-    let mut lives = Vec::new();
-    store.scan(Table::Lives, &KeyRange::all(), |key, _: LifeBegun| {
-        lives.push(key.to_vec());
-        Ok(ControlFlow::Continue(()))
-    })?;
-    let mut mutations = vec![Mutation::PutLife(life, LifeBegun { committed })];
-    let old = lives
-        .iter()
-        .take((lives.len() + 1).saturating_sub(LIVES_MAX));
-    mutations.extend(
-        old.filter_map(|key| keys::parse_life(key))
-            .map(Mutation::RemoveLife),
-    );
-    let mut batch = Batch::new();
-    apply(mutations, &mut batch);
-    let ticket = store.commit(batch)?;
-    store.kv().wait_durable(ticket)?;
+    note_life(store, life, committed)?;
     let mut awaited = BTreeSet::new();
     store.scan(
         Table::Clients,
@@ -91,6 +75,27 @@ pub(crate) fn begin(
     };
     recovery.window.announce("mdt.*.recovery_status", window);
     Ok(recovery)
+}
+
+/// Notes durably where a life of the target begins: behind the change `committed`.
+pub(crate) fn note_life(store: &Store, life: BootEpoch, committed: Transno) -> Result<(), Failure> {
+    let mut lives = Vec::new();
+    store.scan(Table::Lives, &KeyRange::all(), |key, _: LifeBegun| {
+        lives.push(key.to_vec());
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let mut mutations = vec![Mutation::PutLife(life, LifeBegun { committed })];
+    let old = lives
+        .iter()
+        .take((lives.len() + 1).saturating_sub(LIVES_MAX));
+    mutations.extend(
+        old.filter_map(|key| keys::parse_life(key))
+            .map(Mutation::RemoveLife),
+    );
+    let mut batch = Batch::new();
+    apply(mutations, &mut batch);
+    let ticket = store.commit(batch)?;
+    Ok(store.kv().wait_durable(ticket)?)
 }
 
 impl Mds {

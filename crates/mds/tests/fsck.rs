@@ -6,75 +6,20 @@ use base::{Fid, TargetIndex, Timestamp, Transno};
 use mds::fsck::{self, Severity};
 use mds::hash::NameHasher;
 use mds::keys::{STATE, Spot, Table};
-use mds::mutation::{Mutation, apply};
-use mds::records::{Destroy, Dirent, Inode, Orphan, Place, State};
-use storage::Batch;
+use mds::mutation::Mutation;
+use mds::records::{Destroy, Orphan, Place, State};
+use support::planted::Planted;
 use support::*;
 
-/// A sound target: /d, /d/sub, /d/f, and one file as /d/l and /m.
-struct Planted {
-    world: World,
-    dir: Fid,
-    sub: Fid,
-    file: Fid,
-    linked: Fid,
+/// Plants `mutations`; fsck must say `what` of `fid` at `path`.
+trait Finds {
+    fn finds(self, mutations: Vec<Mutation>, fid: Fid, path: Option<&str>, what: &str);
 }
 
-impl Planted {
-    fn new() -> Planted {
-        let mut world = World::new();
-        let a = world.connect(1);
-        let dir = world.mkdir(a, Fid::ROOT, "d");
-        let (sub, file) = (world.mkdir(a, dir, "sub"), world.touch(a, dir, "f"));
-        let linked = world.touch(a, dir, "l");
-        world.link(a, linked, Fid::ROOT, "m").expect("linked");
-        world.check();
-        Planted {
-            world,
-            dir,
-            sub,
-            file,
-            linked,
-        }
-    }
-
-    fn spot(&self, fid: Fid) -> Spot {
-        let place = self
-            .world
-            .mds
-            .store()
-            .get(Table::Places, &mds::keys::fid(fid));
-        match place.expect("readable").expect("there") {
-            Place::Entry(spot) | Place::Directory(spot) => spot,
-            Place::Own => panic!("several names"),
-        }
-    }
-
-    fn inode(&self, fid: Fid) -> Inode {
-        let inode = self
-            .world
-            .mds
-            .store()
-            .get(Table::Inodes, &mds::keys::fid(fid));
-        inode.expect("readable").expect("there")
-    }
-
-    fn dirent(&self, spot: Spot) -> Dirent {
-        let dirent = self
-            .world
-            .mds
-            .store()
-            .get(Table::Dirents, &mds::keys::dirent(spot));
-        dirent.expect("readable").expect("there")
-    }
-
-    /// Plants `mutations`; fsck must say `what` of `fid` at `path`.
+impl Finds for Planted {
     fn finds(self, mutations: Vec<Mutation>, fid: Fid, path: Option<&str>, what: &str) {
-        let mut batch = Batch::new();
-        apply(mutations, &mut batch);
-        self.world.mds.store().commit(batch).expect("a sound disk");
-        let hasher = NameHasher::new(42);
-        let issues = fsck::check(self.world.mds.store(), hasher).expect("readable");
+        self.plant(mutations);
+        let issues = self.issues();
         let found = issues
             .iter()
             .find(|issue| issue.fid == fid && issue.what.contains(what));

@@ -1,21 +1,39 @@
-//! Checking a target that is not being served: what is stored against what is recorded.
+//! Checking a target that is not being served: what is stored against what is recorded, and against
+//! what the MDT says of whose it is; and mending that.
+//!
+//! Bytes are removed only where the MDT says that nobody has them and nobody ever will.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::ControlFlow;
 
 use base::limits::FILE_BYTES_MAX;
-use base::{Damage, Fid};
-use layout::ObjectId;
-use storage::{KeyRange, Kv, ObjectStore, StorageError, TableId};
+use base::{Damage, Fid, Timestamp};
+pub use layout::ObjectId;
+use storage::{Batch, KeyRange, Kv, ObjectStore, StorageError, TableId};
 
-use crate::objects::stored;
+use crate::objects::{condemn, finish_removals, stored};
 use crate::records::{
     HISTORY_KEY, History, META, OBJECTS, ObjectRecord, TABLES, TOMBSTONES, Tombstone, object_of_key,
 };
 
 /// Files asked about in one question of [`orphans`].
 const ASKED_AT_ONCE: usize = 1024;
+/// Objects removed in one batch of a repair.
+const REMOVED_AT_ONCE: usize = 4096;
+
+/// Whose an object is, as far as the MDT tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// A file's, or it is to be removed anyway.
+    Known,
+    /// Nobody was asked, or could tell.
+    Unasked,
+    /// No file's, but its maker may come back; or in the wrong place, or of a file that was lost.
+    InDoubt,
+    /// No file's, and never again: who could have made it is gone for good.
+    Nobodys,
+}
 
 /// What is wrong with a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,13 +58,68 @@ pub enum Finding {
     Resurrected {
         /// Which.
         object: ObjectId,
+        /// Whose it is.
+        whose: Whose,
     },
+    /// No file has it.
+    Unclaimed {
+        /// Which.
+        object: ObjectId,
+        /// Nobody ever will.
+        for_good: bool,
+    },
+    /// A record of an object that is not there, of a file that there is not.
+    Leftover {
+        /// Of which.
+        object: ObjectId,
+    },
+}
+
+impl Finding {
+    /// It takes space, and no more.
+    pub fn is_warning(&self) -> bool {
+        matches!(self, Finding::Unclaimed { .. } | Finding::Leftover { .. })
+    }
+
+    /// The object that is removed, and its record, to mend it; `None`: nothing here mends it.
+    pub fn to_remove(&self) -> Option<ObjectId> {
+        match self {
+            Finding::Resurrected {
+                object,
+                whose: Whose::Nobodys,
+            }
+            | Finding::Unclaimed {
+                object,
+                for_good: true,
+            }
+            | Finding::Leftover { object } => Some(*object),
+            _ => None,
+        }
+    }
+
+    /// What a person can do about it where a repair does not.
+    fn advice(&self) -> &'static str {
+        match self {
+            Finding::Damaged(_) | Finding::Unreadable { .. } | Finding::TooLong { .. } => {
+                "; restore the target or the file from a copy"
+            }
+            Finding::Resurrected { whose, .. } => match whose {
+                Whose::Unasked => "; check it together with the MDT's directory",
+                Whose::Nobodys => "",
+                Whose::Known | Whose::InDoubt => "; it is left, since somebody may want it",
+            },
+            Finding::Unclaimed {
+                for_good: false, ..
+            } => "; it is left, since who made it may come back or its record was lost",
+            Finding::Unclaimed { .. } | Finding::Leftover { .. } => "",
+        }
+    }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Finding::Damaged(damage) => damage.fmt(f),
+            Finding::Damaged(damage) => write!(f, "{damage}"),
             Finding::Unreadable { object, reason } => {
                 write!(f, "object {} cannot be examined: {reason}", stored(*object))
             }
@@ -57,14 +130,25 @@ impl fmt::Display for Finding {
                     stored(*object)
                 )
             }
-            Finding::Resurrected { object } => {
+            Finding::Resurrected { object, .. } => {
                 write!(
                     f,
                     "object {} was removed and is there again",
                     stored(*object)
                 )
             }
-        }
+            Finding::Unclaimed { object, .. } => {
+                write!(f, "object {} belongs to no file", stored(*object))
+            }
+            Finding::Leftover { object } => {
+                let object = stored(*object);
+                write!(
+                    f,
+                    "there is a record of object {object}, which is not there"
+                )
+            }
+        }?;
+        f.write_str(self.advice())
     }
 }
 
@@ -81,13 +165,18 @@ pub struct Report {
     pub findings: Vec<Finding>,
 }
 
-/// Reads every record and looks at every object. Changes nothing. An error is one of the store
-/// as a whole; the superblock is checked by whoever opened the target's directory.
-pub fn check(store: &dyn ObjectStore, kv: &Kv) -> Result<Report, StorageError> {
+/// Reads every record and looks at every object; `whose` says what the MDT knows of it. Changes
+/// nothing. An error is one of the store as a whole; the superblock is checked by whoever opened
+/// the target's directory.
+pub fn check(
+    store: &dyn ObjectStore,
+    kv: &Kv,
+    whose: &mut dyn FnMut(ObjectId) -> Whose,
+) -> Result<Report, StorageError> {
     let mut report = Report::default();
-    let mut removed = BTreeMap::new();
+    let (mut recorded, mut removed) = (BTreeSet::new(), BTreeMap::new());
     check_rows(kv, OBJECTS, &mut report.findings, |key, value| {
-        object_of_key(key)?;
+        recorded.insert(object_of_key(key)?);
         ObjectRecord::decode(value).map(drop)
     })?;
     check_rows(kv, META, &mut report.findings, |key, value| match key {
@@ -99,10 +188,74 @@ pub fn check(store: &dyn ObjectStore, kv: &Kv) -> Result<Report, StorageError> {
         Ok(())
     })?;
     report.tombstones = removed.len() as u64;
-    for object in objects(store)? {
-        check_object(store, kv, object, removed.get(&object), &mut report)?;
+    let objects = objects(store)?;
+    for object in &objects {
+        check_size(store, *object, &mut report);
+        // A pending removal is done again at the start; a record says that a later open wrote it.
+        let finding = match (removed.get(object), recorded.contains(object)) {
+            (Some(stone), false) if stone.pending => None,
+            (Some(_), false) => Some(Finding::Resurrected {
+                object: *object,
+                whose: whose(*object),
+            }),
+            _ => unclaimed(*object, whose(*object)),
+        };
+        report.findings.extend(finding);
     }
+    let gone = recorded.difference(&objects);
+    let leftovers = gone.filter(|object| whose(**object) == Whose::Nobodys);
+    let leftovers = leftovers.map(|object| Finding::Leftover { object: *object });
+    report.findings.extend(leftovers);
     Ok(report)
+}
+
+fn unclaimed(object: ObjectId, whose: Whose) -> Option<Finding> {
+    let for_good = whose == Whose::Nobodys;
+    (for_good || whose == Whose::InDoubt).then_some(Finding::Unclaimed { object, for_good })
+}
+
+/// What a repair did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Repaired {
+    /// What was wrong and is mended.
+    pub mended: Vec<Finding>,
+    /// The target afterwards, with what is still wrong.
+    pub left: Report,
+}
+
+/// Checks, and mends what can be: removes what is nobody's. Where a record is damaged nothing is
+/// changed at all. Everything is durable when this returns.
+pub fn repair(
+    store: &dyn ObjectStore,
+    kv: &Kv,
+    whose: &mut dyn FnMut(ObjectId) -> Whose,
+    wall: Timestamp,
+) -> Result<Repaired, StorageError> {
+    let left = check(store, kv, whose)?;
+    let is_damage = |finding: &Finding| matches!(finding, Finding::Damaged(_));
+    let to_mend = left.findings.iter().filter(|f| f.to_remove().is_some());
+    let mended: Vec<Finding> = to_mend.cloned().collect();
+    if mended.is_empty() || left.findings.iter().any(is_damage) {
+        let mended = Vec::new();
+        return Ok(Repaired { mended, left });
+    }
+    let objects: Vec<ObjectId> = mended.iter().filter_map(Finding::to_remove).collect();
+    for some in objects.chunks(REMOVED_AT_ONCE) {
+        let mut batch = Batch::new();
+        // No open of a file that does not exist can ever write it.
+        some.iter()
+            .for_each(|object| condemn(&mut batch, *object, u64::MAX, wall));
+        kv.wait_durable(kv.commit(batch)?)?;
+        finish_removals(store, kv)?;
+        kv.wait_durable(kv.committed())?;
+    }
+    let left = check(store, kv, whose)?;
+    Ok(Repaired { mended, left })
+}
+
+/// The object is there.
+pub fn holds(store: &dyn ObjectStore, object: ObjectId) -> Result<bool, StorageError> {
+    Ok(store.stat(stored(object))?.is_some())
 }
 
 /// The files of which objects are stored though `ask` says that they do not exist: `ask` gives, for
@@ -161,13 +314,7 @@ fn check_rows(
     })
 }
 
-fn check_object(
-    store: &dyn ObjectStore,
-    kv: &Kv,
-    object: ObjectId,
-    tombstone: Option<&Tombstone>,
-    report: &mut Report,
-) -> Result<(), StorageError> {
+fn check_size(store: &dyn ObjectStore, object: ObjectId, report: &mut Report) {
     report.objects += 1;
     match store.stat(stored(object)) {
         Ok(stat) => {
@@ -184,12 +331,6 @@ fn check_object(
             });
         }
     }
-    // A pending removal is done again at the start; a record says that a later open wrote it.
-    let final_removal = tombstone.is_some_and(|stone| !stone.pending);
-    if final_removal && !kv.contains(OBJECTS, &crate::records::object_key(object))? {
-        report.findings.push(Finding::Resurrected { object });
-    }
-    Ok(())
 }
 
 fn damage(record: &str, reason: &str) -> Damage {

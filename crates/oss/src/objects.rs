@@ -83,7 +83,7 @@ impl Objects {
             ageing: Vec::new(),
             room: Room::default(),
         };
-        objects.finish_removals()?;
+        finish_removals(&*objects.store, &objects.kv)?;
         let before = objects.history()?;
         let next = History {
             committed: before.committed,
@@ -226,15 +226,9 @@ impl Objects {
         let epoch = self
             .tombstone(id)?
             .map_or(epoch, |stone| stone.epoch.max(epoch));
-        let stone = Tombstone {
-            epoch,
-            removed: wall.secs,
-            pending: true,
-        };
         self.changed.remove(&id);
         let mut batch = Batch::new();
-        batch.put(TOMBSTONES, object_key(id), stone.encode());
-        batch.delete(OBJECTS, object_key(id));
+        condemn(&mut batch, id, epoch, wall);
         self.kv.commit(batch)?;
         if self.dying.len() >= DYING_MAX {
             self.store.remove(stored(id))?;
@@ -378,43 +372,56 @@ impl Objects {
         let history = found.transpose().map_err(|damage| damaged(&damage))?;
         Ok(history.unwrap_or_default())
     }
+}
 
-    /// Removes again what was being removed when the target went down.
-    fn finish_removals(&self) -> Result<(), StorageError> {
-        let (mut pending, mut damage) = (Vec::new(), None);
-        self.kv.scan(TOMBSTONES, &KeyRange::all(), |key, value| {
-            let row = object_of_key(key).and_then(|id| Ok((id, Tombstone::decode(value)?)));
-            match row {
-                Ok((id, stone)) if stone.pending => pending.push((id, stone)),
-                Ok(_) => {}
-                Err(error) => {
-                    damage = Some(error);
-                    return ControlFlow::Break(());
-                }
+/// Adds the removal of an object to `batch`: no write up to `epoch` brings it back, and
+/// [`finish_removals`] takes its bytes unless somebody does before.
+pub(crate) fn condemn(batch: &mut Batch, id: ObjectId, epoch: u64, wall: Timestamp) {
+    let stone = Tombstone {
+        epoch,
+        removed: wall.secs,
+        pending: true,
+    };
+    batch.put(TOMBSTONES, object_key(id), stone.encode());
+    batch.delete(OBJECTS, object_key(id));
+}
+
+/// Removes again what was being removed when the target went down: everything with a pending
+/// tombstone.
+pub(crate) fn finish_removals(store: &dyn ObjectStore, kv: &Kv) -> Result<(), StorageError> {
+    let (mut pending, mut damage) = (Vec::new(), None);
+    kv.scan(TOMBSTONES, &KeyRange::all(), |key, value| {
+        let row = object_of_key(key).and_then(|id| Ok((id, Tombstone::decode(value)?)));
+        match row {
+            Ok((id, stone)) if stone.pending => pending.push((id, stone)),
+            Ok(_) => {}
+            Err(error) => {
+                damage = Some(error);
+                return ControlFlow::Break(());
             }
-            ControlFlow::Continue(())
-        })?;
-        if let Some(damage) = damage {
-            return Err(damaged(&damage));
         }
-        for (id, _) in &pending {
-            self.store.remove(stored(*id))?;
-        }
-        if pending.is_empty() {
-            return Ok(());
-        }
-        self.store.sync_all()?;
-        let mut batch = Batch::new();
-        for (id, stone) in pending {
-            let stone = Tombstone {
-                pending: false,
-                ..stone
-            };
-            batch.put(TOMBSTONES, object_key(id), stone.encode());
-        }
-        self.kv.commit(batch)?;
-        Ok(())
+        ControlFlow::Continue(())
+    })?;
+    if let Some(damage) = damage {
+        return Err(damaged(&damage));
     }
+    for (id, _) in &pending {
+        store.remove(stored(*id))?;
+    }
+    if pending.is_empty() {
+        return Ok(());
+    }
+    store.sync_all()?;
+    let mut batch = Batch::new();
+    for (id, stone) in pending {
+        let stone = Tombstone {
+            pending: false,
+            ..stone
+        };
+        batch.put(TOMBSTONES, object_key(id), stone.encode());
+    }
+    kv.commit(batch)?;
+    Ok(())
 }
 
 /// Who changes an object, and when.

@@ -7,7 +7,7 @@ mod power;
 use std::collections::BTreeMap;
 
 use base::Transno;
-use oss::fsck::{self, Finding};
+use oss::fsck::{self, Finding, Whose};
 use storage::{Kv, MemDisk, ObjectMemory, Survivors};
 
 use power::Power;
@@ -284,11 +284,11 @@ fn brief(bytes: Option<&Vec<u8>>) -> String {
 /// Nothing is wrong; but what a later open wrote to a removed object, and nobody promised to keep,
 /// may have survived without the record that tells it from what came back.
 fn check(target: &Target, rest: &[Step], what: &str) {
-    let report = fsck::check(&*target.store, &target.kv);
+    let report = fsck::check(&*target.store, &target.kv, &mut |_| Whose::Unasked);
     let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
     for finding in report.findings {
         let is_later = |step: &Step| match (step, &finding) {
-            (Step::Write { epoch, .. }, Finding::Resurrected { object }) => {
+            (Step::Write { epoch, .. }, Finding::Resurrected { object, .. }) => {
                 *epoch > FIRST_EPOCH && step.object() == Some(object.fid.object())
             }
             _ => false,

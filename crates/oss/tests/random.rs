@@ -465,7 +465,9 @@ fn three_caching_clients_agree_with_one_vector() {
         }
         called = (called.0 + world.called.0, called.1 + world.called.1);
         assert!(world.rig.stopped.is_empty() && world.rig.evicted.is_empty());
-        let findings = oss::fsck::check(&*world.rig.disk.store, &world.rig.kv);
+        let findings = oss::fsck::check(&*world.rig.disk.store, &world.rig.kv, &mut |_| {
+            oss::fsck::Whose::Unasked
+        });
         assert_eq!(findings.expect("readable").findings, []);
     }
     assert!(

@@ -358,4 +358,6 @@ impl<T> Session<T> {
 }
 
 #[cfg(test)]
+mod keeping_tests;
+#[cfg(test)]
 mod tests;

@@ -3,27 +3,39 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use base::TargetKind;
+use base::{Clock, SystemClock, TargetIndex, TargetKind, Timestamp};
 use clap::Args;
-use mds::fsck::Severity;
+use mds::fsck::{Issue, Repaired, Severity, objects};
 use mds::hash::NameHasher;
 use mds::keys::{STATE, Table};
 use mds::records::State;
 use mds::store::{Failure, Store};
+use oss::fsck::Whose;
 use serde::Serialize;
 use storage::{KvOptions, Target, TargetDir};
 
 use crate::output::{say, say_json};
 
-/// Check the targets of a directory that is not being served. Nothing is changed but the count of
-/// their starts.
+/// What a person can do about damage.
+const RESTORE: &str = "nothing else was changed in this target; restore it from a copy";
+
+/// Check the targets of directories that are not being served, and mend them with --repair.
 ///
-/// The exit code is 1 if anything is wrong; warnings (space or counts, nothing a user would see) do
-/// not count.
+/// Without --repair nothing is changed but the count of their starts. With it, counts and places are
+/// made anew, names without a file go, and files without a name are put into /lost+found. Bytes are
+/// removed only where no file has them and whoever could have made one is gone for good; that needs
+/// the MDT and the OSTs in one call.
+///
+/// The exit code is 1 if anything is wrong that was not mended; warnings (space or counts, nothing
+/// a user would see) do not count.
 #[derive(Args)]
 pub struct Fsck {
-    /// The directory with targets.
-    dir: PathBuf,
+    /// The directories with targets.
+    #[arg(required = true)]
+    dirs: Vec<PathBuf>,
+    /// Mend what is found.
+    #[arg(long)]
+    repair: bool,
     /// As JSON.
     #[arg(long)]
     json: bool,
@@ -33,60 +45,224 @@ pub struct Fsck {
 #[derive(Serialize)]
 struct Checked {
     target: String,
+    mended: Vec<String>,
     errors: Vec<String>,
     warnings: Vec<String>,
+}
+
+impl Checked {
+    fn left(&self) -> usize {
+        self.errors.len() + self.warnings.len()
+    }
+
+    fn tell_left(&mut self, is_warning: bool, line: String) {
+        match is_warning {
+            true => self.warnings.push(line),
+            false => self.errors.push(line),
+        }
+    }
 }
 
 impl Fsck {
     /// Does it.
     pub fn run(self) -> Result<(), String> {
-        let opened = TargetDir::open(&self.dir).map_err(|error| error.to_string())?;
-        let checked: Vec<Checked> = opened.into_targets().iter().map(check).collect();
+        let mut targets = Vec::new();
+        for dir in &self.dirs {
+            let opened = TargetDir::open(dir).map_err(|error| error.to_string())?;
+            targets.extend(opened.into_targets());
+        }
+        one_file_system(&targets)?;
+        let checked = Checker::new(self.repair).check_all(&targets);
         let errors: usize = checked.iter().map(|target| target.errors.len()).sum();
         if self.json {
             say_json(&checked)?;
         } else {
-            checked.iter().for_each(show);
+            checked.iter().for_each(|checked| self.show(checked));
         }
+        let dirs: Vec<String> = self.dirs.iter().map(|d| d.display().to_string()).collect();
+        let left = if self.repair { " left" } else { "" };
         match errors {
             0 => Ok(()),
-            1 => Err(format!("one error in {}", self.dir.display())),
-            many => Err(format!("{many} errors in {}", self.dir.display())),
+            1 => Err(format!("one error{left} in {}", dirs.join(", "))),
+            many => Err(format!("{many} errors{left} in {}", dirs.join(", "))),
         }
     }
-}
 
-fn show(checked: &Checked) {
-    let Checked {
-        target,
-        errors,
-        warnings,
-    } = checked;
-    for line in errors.iter().chain(warnings) {
-        say(format!("{target}: {line}"));
+    fn show(&self, checked: &Checked) {
+        let Checked {
+            target,
+            mended,
+            errors,
+            warnings,
+        } = checked;
+        for line in mended.iter().chain(errors).chain(warnings) {
+            say(format!("{target}: {line}"));
+        }
+        let (errors, warnings) = (errors.len(), warnings.len());
+        say(match self.repair {
+            true => format!("{target}: {} mended, {} left", mended.len(), checked.left()),
+            false => format!("{target}: {errors} errors, {warnings} warnings"),
+        });
     }
-    say(format!(
-        "{target}: {} errors, {} warnings",
-        errors.len(),
-        warnings.len()
-    ));
 }
 
-fn check(target: &Target) -> Checked {
-    let name = target.superblock().target;
-    let mut checked = Checked {
-        target: name.to_string(),
-        errors: Vec::new(),
-        warnings: Vec::new(),
-    };
-    let result = match name.kind {
-        TargetKind::Mgs => check_mgs(target),
-        TargetKind::Mdt => check_mdt(target, &mut checked),
-        TargetKind::Ost => check_ost(target, &mut checked),
-    };
-    // The target can't be read as a whole.
-    checked.errors.extend(result.err());
-    checked
+/// Whose objects are is asked across targets: those of another file system have other FIDs.
+fn one_file_system(targets: &[Target]) -> Result<(), String> {
+    let mut uuids = targets.iter().map(|target| target.superblock().fs_uuid);
+    let first = uuids.next();
+    match uuids.all(|uuid| Some(uuid) == first) {
+        true => Ok(()),
+        false => Err("the directories are of different file systems; check each by itself".into()),
+    }
+}
+
+/// The MDT, for questions about objects.
+struct Mdt {
+    store: Store,
+    /// Nothing was wrong with it, so that what it does not know there is not.
+    was_sound: bool,
+}
+
+struct Checker {
+    repair: bool,
+    now: Timestamp,
+    /// Once it was checked, and could be read.
+    mdt: Option<Mdt>,
+}
+
+impl Checker {
+    fn new(repair: bool) -> Checker {
+        Checker {
+            repair,
+            now: SystemClock::default().now(),
+            mdt: None,
+        }
+    }
+
+    /// The OSTs last: what is there is asked of the MDT.
+    fn check_all(&mut self, targets: &[Target]) -> Vec<Checked> {
+        let is_ost = |target: &&Target| target.superblock().target.kind == TargetKind::Ost;
+        let (osts, others): (Vec<_>, Vec<_>) = targets.iter().partition(is_ost);
+        let in_order = others.into_iter().chain(osts);
+        in_order.map(|target| self.check(target)).collect()
+    }
+
+    fn check(&mut self, target: &Target) -> Checked {
+        let name = target.superblock().target;
+        let mut checked = Checked {
+            target: name.to_string(),
+            mended: Vec::new(),
+            errors: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let result = match name.kind {
+            TargetKind::Mgs => check_mgs(target),
+            TargetKind::Mdt => self.check_mdt(target, &mut checked),
+            TargetKind::Ost => self.check_ost(target, &mut checked),
+        };
+        // The target can't be read as a whole.
+        let cause = result.err().map(|cause| format!("{cause}; {RESTORE}"));
+        checked.errors.extend(cause);
+        checked
+    }
+
+    fn check_mdt(&mut self, target: &Target, checked: &mut Checked) -> Result<(), String> {
+        let kv = target
+            .kv(&mds::tables(), options(target))
+            .map_err(|error| error.to_string())?;
+        let store = Store::new(Arc::new(kv));
+        let state: Option<State> = store.get(Table::State, STATE).map_err(words)?;
+        let state = state.ok_or("its state record is missing")?;
+        let hasher = NameHasher::new(state.hash_key);
+        let life = target.superblock().boot_epoch;
+        let done = match self.repair {
+            true => mds::fsck::repair(&store, hasher, life, self.now),
+            false => mds::fsck::check(&store, hasher).map(|left| Repaired {
+                mended: Vec::new(),
+                left,
+            }),
+        };
+        let Repaired { mended, left } = done.map_err(words)?;
+        let was_sound = mended.is_empty() && left.is_empty();
+        checked.mended = mended.iter().map(Issue::told_as_mended).collect();
+        for issue in left {
+            checked.tell_left(issue.severity == Severity::Warning, issue.to_string());
+        }
+        self.mdt = Some(Mdt { store, was_sound });
+        Ok(())
+    }
+
+    fn check_ost(&self, target: &Target, checked: &mut Checked) -> Result<(), String> {
+        let words = |error: storage::StorageError| error.to_string();
+        let kv = target
+            .kv(&oss::records::TABLES, options(target))
+            .map_err(words)?;
+        let (store, ost) = (
+            target.objects().map_err(words)?,
+            target.superblock().target.index,
+        );
+        let mut whose = |object| {
+            self.mdt
+                .as_ref()
+                .map_or(Whose::Unasked, |mdt| mdt.whose(ost, object))
+        };
+        let done = match self.repair {
+            true => oss::fsck::repair(&store, &kv, &mut whose, self.now),
+            false => oss::fsck::check(&store, &kv, &mut whose).map(|left| oss::fsck::Repaired {
+                mended: Vec::new(),
+                left,
+            }),
+        };
+        let oss::fsck::Repaired { mended, left } = done.map_err(words)?;
+        let told = mended
+            .iter()
+            .map(|finding| format!("mended: {finding}; removed"));
+        checked.mended = told.collect();
+        for finding in left.findings {
+            checked.tell_left(finding.is_warning(), finding.to_string());
+        }
+        if let Some(mdt) = &self.mdt {
+            mdt.check_missing(ost, &store, checked)?;
+        }
+        Ok(())
+    }
+}
+
+impl Mdt {
+    fn whose(&self, ost: TargetIndex, object: oss::fsck::ObjectId) -> Whose {
+        match objects::claim(&self.store, ost, object) {
+            Ok(objects::Claim::Named | objects::Claim::ToBeRemoved) => Whose::Known,
+            // A file whose record was lost may have left it, and then it is all there is of it.
+            Ok(objects::Claim::Nobodys) if self.was_sound => Whose::Nobodys,
+            Ok(_) => Whose::InDoubt,
+            Err(_) => Whose::Unasked,
+        }
+    }
+
+    /// Files of which bytes are known, and not there.
+    fn check_missing(
+        &self,
+        ost: TargetIndex,
+        store: &dyn storage::ObjectStore,
+        checked: &mut Checked,
+    ) -> Result<(), String> {
+        let look = |on: TargetIndex, object: oss::fsck::ObjectId| {
+            // What cannot be examined was told already.
+            if on == ost && matches!(oss::fsck::holds(store, object), Ok(false)) {
+                let file = object.fid;
+                let what = format!("the bytes of file {file} are missing; restore it from a copy");
+                checked.errors.push(what);
+            }
+        };
+        objects::expected(&self.store, look).map_err(words)
+    }
+}
+
+fn words(failure: Failure) -> String {
+    match failure {
+        Failure::Refused(error) => error.to_string(),
+        Failure::Broken(error) => error.to_string(),
+    }
 }
 
 fn options(target: &Target) -> KvOptions {
@@ -101,38 +277,4 @@ fn check_mgs(target: &Target) -> Result<(), String> {
     let superblock = target.superblock();
     let name = superblock.fs_name.as_str();
     crate::mgs::Mgs::open(kv, name, superblock.fs_uuid.0).map(drop)
-}
-
-fn check_mdt(target: &Target, checked: &mut Checked) -> Result<(), String> {
-    let words = |failure: Failure| match failure {
-        Failure::Refused(error) => error.to_string(),
-        Failure::Broken(error) => error.to_string(),
-    };
-    let kv = target
-        .kv(&mds::tables(), options(target))
-        .map_err(|error| error.to_string())?;
-    let store = Store::new(Arc::new(kv));
-    let state: Option<State> = store.get(Table::State, STATE).map_err(words)?;
-    let state = state.ok_or("its state record is missing")?;
-    let issues = mds::fsck::check(&store, NameHasher::new(state.hash_key)).map_err(words)?;
-    for issue in issues {
-        match issue.severity {
-            Severity::Error => checked.errors.push(issue.to_string()),
-            Severity::Warning => checked.warnings.push(issue.to_string()),
-        }
-    }
-    Ok(())
-}
-
-fn check_ost(target: &Target, checked: &mut Checked) -> Result<(), String> {
-    let words = |error: storage::StorageError| error.to_string();
-    let kv = target
-        .kv(&oss::records::TABLES, options(target))
-        .map_err(words)?;
-    let store = target.objects().map_err(words)?;
-    let report = oss::fsck::check(&store, &kv).map_err(words)?;
-    checked
-        .errors
-        .extend(report.findings.iter().map(ToString::to_string));
-    Ok(())
 }

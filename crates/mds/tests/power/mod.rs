@@ -222,7 +222,7 @@ impl Scenario {
     fn finish(&self, reference: &Reference, mut machine: Machine, mut users: Users, what: &str) {
         let on = "the power stays on";
         users.return_to(&mut machine, &[]).expect(on);
-        assert!(!machine.mds.recovery().is_open(), "{what}");
+        assert!(!machine.mds.recovery().window.is_open(), "{what}");
         check(&machine, what);
         users
             .go_on(&mut machine, &self.script, &mut |_, _| {})

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{BootEpoch, ClientId, Fid, LockHandle, Transno};
 use mds::GRACE;
-use mds::recovery::RECOVERY_WINDOW;
+use rpc::window::RECOVERY_WINDOW;
 use wire::mdt::{Access, OpenHandle, Reply, Request, SetAttr};
 
 use super::machine::{Answer, Machine, Off, Place};

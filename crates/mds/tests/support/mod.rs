@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub mod mirror;
+pub mod planted;
 pub mod space;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{ByteRange, ClientId, Fid, FsError, LockHandle, Tick, Timestamp, Transno};
+use base::{BootEpoch, ByteRange, ClientId, Fid, FsError, LockHandle, Tick, Timestamp, Transno};
 use layout::ObjectId;
 use oss::records::TABLES;
-use oss::{Call, Oss, Output, SyncTicket, SyncWork, Syncer};
+use oss::{Call, Life, Oss, Output, SyncTicket, SyncWork, Syncer};
 use storage::{Kv, KvOptions, MemDisk, ObjectMemory, ObjectStore, Result, Survivors};
 use wire::mdt::WriteTicket;
 use wire::ost::{AllocateMode, Request};
@@ -246,8 +246,14 @@ impl Target {
         let options = KvOptions::new("OST0").manual();
         let kv = Arc::new(Kv::open(records.clone(), &TABLES, options)?);
         let store = Arc::new(store);
+        let life = Life {
+            epoch: BootEpoch(1),
+            now: Tick(1_000_000_000),
+            wall: Timestamp::default(),
+            window: Duration::ZERO,
+        };
         Ok(Target {
-            oss: Oss::open(store.clone(), kv.clone(), dlm::Limits::default())?,
+            oss: Oss::open(store.clone(), kv.clone(), dlm::Limits::default(), life)?,
             syncer: Syncer::new(store.clone(), kv.clone()),
             kv,
             store,

@@ -1,0 +1,252 @@
+//! `glint fsck` on directories in which something is wrong: what it says, mends and leaves.
+#![allow(clippy::unwrap_used, reason = "a failed step of a test says where")]
+
+#[allow(dead_code, reason = "each test uses a part of it")]
+mod support;
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use base::{Fid, TargetKind};
+use mds::keys::{STATE, Table, dirent, fid};
+use mds::mutation::{Mutation, apply};
+use mds::records::{Dirent, Inode, Place, SequenceOwner, State};
+use mds::store::{Store, table_id, tables};
+use storage::{Batch, KeyRange, KvOptions, ObjectId, ObjectStore, Target, TargetDir};
+use support::{Staying, glint, needs_root};
+
+/// Of a client that is gone.
+const BURNT: u64 = Fid::SEQUENCE_FIRST;
+/// Of one that may come back.
+const LIVE: u64 = BURNT + 1;
+
+fn place() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("mnt")).unwrap();
+    dir
+}
+
+fn target(dir: &Path, kind: TargetKind) -> Target {
+    let targets = TargetDir::open(&dir.join("D")).unwrap().into_targets();
+    let is_it = |target: &Target| target.superblock().target.kind == kind;
+    targets.into_iter().find(is_it).unwrap()
+}
+
+/// Changes the records of D's MDT as `change` says, durably.
+fn change(dir: &Path, change: impl FnOnce(&Store, &mut Batch)) {
+    let target = target(dir, TargetKind::Mdt);
+    let kv = Arc::new(target.kv(&tables(), KvOptions::new("MDT0")).unwrap());
+    let store = Store::new(kv.clone());
+    let mut batch = Batch::new();
+    change(&store, &mut batch);
+    kv.wait_durable(store.commit(batch).unwrap()).unwrap();
+}
+
+/// A sequence was granted and is nobody's any more, the next is somebody's.
+fn grant(dir: &Path) {
+    change(dir, |store, batch| {
+        let state: Option<State> = store.get(Table::State, STATE).unwrap();
+        let next_sequence = LIVE + 1;
+        let state = State {
+            next_sequence,
+            ..state.unwrap()
+        };
+        let owner = SequenceOwner { client: [1; 16] };
+        let grants = vec![
+            Mutation::PutState(state),
+            Mutation::PutSequence(LIVE, owner),
+        ];
+        apply(grants, batch);
+    });
+}
+
+/// A directory that has no name.
+fn lose_a_directory(dir: &Path) -> Fid {
+    let lost = Fid::new(BURNT, 77);
+    change(dir, |store, batch| {
+        let root: Option<Inode> = store.get(Table::Inodes, &fid(Fid::ROOT)).unwrap();
+        let records = vec![
+            Mutation::PutInode(lost, root.unwrap()),
+            Mutation::PutPlace(lost, Place::Own),
+        ];
+        apply(records, batch);
+    });
+    lost
+}
+
+fn store_object(dir: &Path, file: Fid) {
+    let objects = target(dir, TargetKind::Ost).objects().unwrap();
+    objects.write(ObjectId::new(file, 0), 0, b"bytes").unwrap();
+    objects.sync_all().unwrap();
+}
+
+fn has_object(dir: &Path, file: Fid) -> bool {
+    let objects = target(dir, TargetKind::Ost).objects().unwrap();
+    objects.stat(ObjectId::new(file, 0)).unwrap().is_some()
+}
+
+#[test]
+fn objects_go_only_when_nobody_can_want_them() {
+    let dir = place();
+    let (nobodys, awaited) = (Fid::new(BURNT, 1), Fid::new(LIVE, 1));
+    glint(dir.path(), &["format", "D"]).worked();
+    grant(dir.path());
+    for file in [nobodys, awaited] {
+        store_object(dir.path(), file);
+    }
+    let ran = glint(dir.path(), &["fsck", "D"]);
+    assert!(
+        ran.worked().contains("OST0: 0 errors, 2 warnings"),
+        "{ran:?}"
+    );
+    assert!(has_object(dir.path(), nobodys));
+    let ran = glint(dir.path(), &["fsck", "D", "--repair"]);
+    for part in [
+        "OST0: mended: object",
+        "OST0: 1 mended, 1 left",
+        "may come back",
+    ] {
+        assert!(ran.worked().contains(part), "no {part:?} in {ran:?}");
+    }
+    assert!(!has_object(dir.path(), nobodys));
+    assert!(has_object(dir.path(), awaited));
+}
+
+#[test]
+fn objects_stay_where_the_mdt_was_not_sound_or_was_not_there() {
+    let dir = place();
+    let file = Fid::new(BURNT, 1);
+    glint(dir.path(), &["format", "D", "--role", "mgs,ost"]).worked();
+    glint(dir.path(), &["format", "E", "--role", "mdt", "--join", "D"]).worked();
+    store_object(dir.path(), file);
+    let ran = glint(dir.path(), &["fsck", "D", "--repair"]);
+    assert!(ran.worked().contains("OST0: 0 mended, 0 left"), "{ran:?}");
+    fs::rename(dir.path().join("E/mdt0"), dir.path().join("D/mdt0")).unwrap();
+    grant(dir.path());
+    let lost = lose_a_directory(dir.path());
+    let words = ["fsck", "D", "--repair", "--json"];
+    let ran = glint(dir.path(), &words);
+    for part in ["mended", &format!("/lost+found/#{lost}"), "may come back"] {
+        assert!(ran.worked().contains(part), "no {part:?} in {ran:?}");
+    }
+    assert!(has_object(dir.path(), file));
+    glint(dir.path(), &words).worked();
+    assert!(!has_object(dir.path(), file));
+}
+
+#[test]
+fn without_repair_nothing_is_mended_and_what_is_damaged_stays() {
+    let dir = place();
+    glint(dir.path(), &["format", "D"]).worked();
+    grant(dir.path());
+    lose_a_directory(dir.path());
+    for _ in 0..2 {
+        let ran = glint(dir.path(), &["fsck", "D"]);
+        ran.failed_saying(&["2 errors in D"]);
+        assert!(ran.out.contains("has 0 names"), "{ran:?}");
+    }
+    change(dir.path(), |_, batch| {
+        batch.put(
+            table_id(Table::Orphans),
+            fid(Fid::new(BURNT, 9)),
+            vec![9, 9],
+        );
+    });
+    for _ in 0..2 {
+        let ran = glint(dir.path(), &["fsck", "D", "--repair"]);
+        ran.failed_saying(&["one error left in D"]);
+        assert!(ran.out.contains("restore it from a copy"), "{ran:?}");
+        assert!(ran.out.contains("MDT0: 0 mended, 1 left"), "{ran:?}");
+    }
+    change(dir.path(), |_, batch| {
+        batch.delete(table_id(Table::Orphans), fid(Fid::new(BURNT, 9)));
+    });
+    glint(dir.path(), &["fsck", "D", "--repair"]).worked();
+    let ran = glint(dir.path(), &["fsck", "D"]);
+    assert!(
+        ran.worked().contains("MDT0: 0 errors, 0 warnings"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn directories_of_different_file_systems_are_not_mixed() {
+    let dir = place();
+    glint(dir.path(), &["format", "D"]).worked();
+    glint(dir.path(), &["format", "E"]).worked();
+    glint(dir.path(), &["fsck", "D", "E"]).failed_saying(&["different file systems"]);
+}
+
+/// The name of a directory below the root goes, and nothing else.
+fn remove_name(dir: &Path, name: &str) -> Fid {
+    let mut file = None;
+    change(dir, |store, batch| {
+        let scanned = store.scan(Table::Dirents, &KeyRange::all(), |key, found: Dirent| {
+            if found.name.as_bytes() == name.as_bytes() {
+                file = Some(found.fid);
+                let spot = mds::keys::parse_dirent(key).unwrap();
+                batch.delete(table_id(Table::Dirents), dirent(spot));
+            }
+            Ok(ControlFlow::Continue(()))
+        });
+        scanned.unwrap();
+    });
+    file.unwrap()
+}
+
+#[test]
+fn what_was_lost_is_there_again_on_a_mount() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let mnt = dir.path().join("mnt");
+    let words = ["up", "--dir", "D", "--mount", "mnt"];
+    let mut up = Staying::start(dir.path(), &words);
+    fs::create_dir(mnt.join("dir")).unwrap();
+    fs::write(mnt.join("dir/file"), "words").unwrap();
+    fs::write(mnt.join("other"), vec![7; 100_000]).unwrap();
+    glint(dir.path(), &["fsck", "D", "--repair"]).failed_saying(&["in use"]);
+    glint(dir.path(), &["down", "mnt"]).worked();
+    assert_eq!(up.ended(), Some(0), "{}", up.said());
+    let lost = remove_name(dir.path(), "dir");
+    glint(dir.path(), &["fsck", "D"]).failed_saying(&["errors in D"]);
+    glint(dir.path(), &["fsck", "D", "--repair"]).worked();
+    let _up = Staying::start(dir.path(), &words);
+    let found = mnt.join(format!("lost+found/#{lost}/file"));
+    assert_eq!(fs::read_to_string(found).unwrap(), "words");
+    assert_eq!(fs::read(mnt.join("other")).unwrap(), vec![7; 100_000]);
+    fs::rename(mnt.join(format!("lost+found/#{lost}")), mnt.join("dir")).unwrap();
+    fs::remove_dir(mnt.join("lost+found")).unwrap();
+}
+
+#[test]
+fn bytes_that_are_missing_are_told_of() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let mut up = Staying::start(dir.path(), &["up", "--dir", "D", "--mount", "mnt"]);
+    let mnt = dir.path().join("mnt");
+    fs::write(mnt.join("file"), "words").unwrap();
+    fs::write(mnt.join("empty"), "").unwrap();
+    fs::File::create(mnt.join("hole"))
+        .unwrap()
+        .set_len(5000)
+        .unwrap();
+    let file = Fid(fs::metadata(mnt.join("file")).unwrap().ino());
+    glint(dir.path(), &["down", "mnt"]).worked();
+    assert_eq!(up.ended(), Some(0), "{}", up.said());
+    glint(dir.path(), &["fsck", "D"]).worked();
+    let objects = target(dir.path(), TargetKind::Ost).objects().unwrap();
+    assert!(objects.remove(ObjectId::new(file, 0)).unwrap());
+    for words in [&["fsck", "D"][..], &["fsck", "D", "--repair"]] {
+        let ran = glint(dir.path(), words);
+        ran.failed_saying(&["one error"]);
+        let told = format!("the bytes of file {file} are missing");
+        assert!(ran.out.contains(&told), "{ran:?}");
+    }
+}

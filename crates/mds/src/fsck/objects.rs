@@ -1,0 +1,86 @@
+//! What the target says of objects on OSTs: whose they are, and which there should be.
+
+use std::ops::ControlFlow;
+
+use base::{Fid, FsError, TargetIndex, Timestamp};
+use layout::ObjectId;
+use storage::KeyRange;
+use wire::SizeState;
+
+use crate::hash::NameHasher;
+use crate::keys::{self, Table};
+use crate::records::{Dirent, Inode, State};
+use crate::store::{Failure, Store, missing};
+use crate::txn::Txn;
+
+/// Whose an object is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// A file's, which has it there.
+    Named,
+    /// It is to be removed: the OST will be told.
+    ToBeRemoved,
+    /// Its file exists but does not have it there.
+    Elsewhere,
+    /// There is no such file, but its maker may come back and make it again; or its record was lost.
+    Awaited,
+    /// There is no such file, and nobody can make it any more.
+    Nobodys,
+}
+
+/// Whose the object on `ost` is.
+pub fn claim(store: &Store, ost: TargetIndex, object: ObjectId) -> Result<Claim, Failure> {
+    let state: Option<State> = store.get(Table::State, keys::STATE)?;
+    let state = state.ok_or_else(|| missing("state", "the target"))?;
+    let hasher = NameHasher::new(state.hash_key);
+    let fid = object.fid;
+    match Txn::new(store, hasher, state, Timestamp::default()).file(fid) {
+        Ok(file) => {
+            let mut stripes = file.inode.layout.stripes.iter();
+            let here = stripes.nth(object.stripe as usize) == Some(&ost);
+            return Ok(if here { Claim::Named } else { Claim::Elsewhere });
+        }
+        Err(Failure::Refused(FsError::Stale)) => {}
+        Err(other) => return Err(other),
+    }
+    if store.contains(Table::Destroys, &keys::destroy(ost, fid, object.stripe))? {
+        return Ok(Claim::ToBeRemoved);
+    }
+    let sequence = fid.sequence();
+    let was_granted = (Fid::SEQUENCE_FIRST..state.next_sequence).contains(&sequence);
+    let is_live = store.contains(Table::Sequences, &keys::sequence(sequence))?;
+    Ok(match was_granted && !is_live {
+        true => Claim::Nobodys,
+        // Of a number that was never granted nobody knows where it comes from.
+        false => Claim::Awaited,
+    })
+}
+
+/// Visits each object that there must be: files that are known to hold bytes.
+pub fn expected(
+    store: &Store,
+    mut visit: impl FnMut(TargetIndex, ObjectId),
+) -> Result<(), Failure> {
+    let mut look = |fid: Fid, inode: &Inode| {
+        let mut stripes = inode.layout.stripes.iter();
+        // With several stripes each may lie in a hole.
+        let (Some(ost), None) = (stripes.next(), stripes.next()) else {
+            return;
+        };
+        if inode.written && inode.size_state == SizeState::Strict && inode.size > 0 {
+            visit(*ost, ObjectId { fid, stripe: 0 });
+        }
+    };
+    let all = KeyRange::all();
+    store.scan(Table::Dirents, &all, |_, dirent: Dirent| {
+        if let Some(inode) = &dirent.inode {
+            look(dirent.fid, inode);
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    store.scan(Table::Inodes, &all, |key, inode: Inode| {
+        let fid = keys::parse_fid(key).ok_or_else(|| missing("FID", "a record"))?;
+        look(fid, &inode);
+        Ok(ControlFlow::Continue(()))
+    })
+}
