@@ -218,6 +218,33 @@ impl Opening {
         }
     }
 
+    /// Starts an OST, with its newest durable change.
+    fn open_ost(
+        &self,
+        target: &Target,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<(oss::serve::OstServer, Arc<LastCommitted>), String> {
+        let superblock = target.superblock();
+        let name = superblock.target;
+        let at = |error: storage::StorageError| format!("{name}: {error}");
+        let tables = oss::records::TABLES;
+        let kv = Arc::new(target.kv(&tables, options(name)).map_err(at)?);
+        let store = Arc::new(target.objects().map_err(at)?);
+        let life = oss::Life {
+            epoch: superblock.boot_epoch,
+            now: clock.tick(),
+            wall: clock.now(),
+            window: self.timeout.min(RECOVERY_WINDOW),
+        };
+        let oss =
+            oss::Oss::open(store.clone(), kv.clone(), self.lock_limits(), life).map_err(at)?;
+        let committed = LastCommitted::new(oss.committed());
+        let syncer = oss::Syncer::new(store, kv);
+        let server = oss::serve::OstServer::start(oss, syncer, committed.clone(), clock.clone());
+        let server = server.map_err(|error| format!("{name}: {error}"))?;
+        Ok((server, committed))
+    }
+
     fn open(
         &mut self,
         dir: &Path,
@@ -252,23 +279,10 @@ impl Opening {
                 service
             }
             TargetKind::Ost => {
-                let kv = target
-                    .kv(&oss::records::TABLES, options(name))
-                    .map_err(at)?;
-                let (kv, store) = (Arc::new(kv), Arc::new(target.objects().map_err(at)?));
-                let life = oss::Life {
-                    epoch: superblock.boot_epoch,
-                    now: clock.tick(),
-                    wall: clock.now(),
-                    window: self.timeout.min(RECOVERY_WINDOW),
-                };
-                let oss = oss::Oss::open(store.clone(), kv.clone(), self.lock_limits(), life);
-                let oss = oss.map_err(at)?;
-                committed = LastCommitted::new(oss.committed());
-                let syncer = oss::Syncer::new(store, kv);
-                let server =
-                    oss::serve::OstServer::start(oss, syncer, committed.clone(), clock.clone())
-                        .map_err(|error| format!("{name}: {error}"))?;
+                let opened = self.open_ost(&target, clock);
+                let (server, durable) =
+                    opened.map_err(|cause| format!("{}: {cause}", dir.display()))?;
+                committed = durable;
                 let service = server.service();
                 self.schedulings.push((name, server.scheduling()));
                 self.recovering.push((name, server.recovering()));

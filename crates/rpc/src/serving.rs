@@ -79,7 +79,7 @@ pub enum Effect<A, C> {
         /// The question.
         message: Message,
     },
-    /// A client has not answered in time: its session ends, and then [`Machine::evict`] is called.
+    /// A client has not answered in time: its session ends, and then [`Machine::end_session`] is called.
     Evict {
         /// Whom.
         client: ClientId,
