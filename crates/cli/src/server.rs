@@ -221,12 +221,13 @@ impl Opening {
     /// Starts an OST, with its newest durable change.
     fn open_ost(
         &self,
+        dir: &Path,
         target: &Target,
         clock: &Arc<dyn Clock>,
     ) -> Result<(oss::serve::OstServer, Arc<LastCommitted>), String> {
         let superblock = target.superblock();
         let name = superblock.target;
-        let at = |error: storage::StorageError| format!("{name}: {error}");
+        let at = |error: storage::StorageError| format!("{name} in {}: {error}", dir.display());
         let tables = oss::records::TABLES;
         let kv = Arc::new(target.kv(&tables, options(name)).map_err(at)?);
         let store = Arc::new(target.objects().map_err(at)?);
@@ -279,9 +280,7 @@ impl Opening {
                 service
             }
             TargetKind::Ost => {
-                let opened = self.open_ost(&target, clock);
-                let (server, durable) =
-                    opened.map_err(|cause| format!("{}: {cause}", dir.display()))?;
+                let (server, durable) = self.open_ost(dir, &target, clock)?;
                 committed = durable;
                 let service = server.service();
                 self.schedulings.push((name, server.scheduling()));

@@ -14,7 +14,8 @@ use storage::{Batch, KeyRange, Kv, ObjectStore, StorageError, TableId};
 
 use crate::objects::{condemn, finish_removals, stored};
 use crate::records::{
-    HISTORY_KEY, History, META, OBJECTS, ObjectRecord, TABLES, TOMBSTONES, Tombstone, object_of_key,
+    CLIENTS, HISTORY_KEY, History, KnownClient, META, OBJECTS, ObjectRecord, TABLES, TOMBSTONES,
+    Tombstone, client_of_key, object_of_key,
 };
 
 /// Files asked about in one question of [`orphans`].
@@ -186,6 +187,10 @@ pub fn check(
     check_rows(kv, TOMBSTONES, &mut report.findings, |key, value| {
         removed.insert(object_of_key(key)?, Tombstone::decode(value)?);
         Ok(())
+    })?;
+    check_rows(kv, CLIENTS, &mut report.findings, |key, value| {
+        client_of_key(key)?;
+        KnownClient::decode(value).map(drop)
     })?;
     report.tombstones = removed.len() as u64;
     let objects = objects(store)?;

@@ -5,7 +5,7 @@ mod rig;
 use base::{Fid, LockHandle};
 use layout::ObjectId;
 use oss::fsck::{Finding, Repaired, Report, Whose, check, orphans, repair};
-use oss::records::{META, OBJECTS, ObjectRecord, TOMBSTONES, Tombstone, object_key};
+use oss::records::{CLIENTS, META, OBJECTS, ObjectRecord, TOMBSTONES, Tombstone, object_key};
 use rig::{A, Rig, TICKET, object};
 use storage::{Batch, ObjectStore};
 use wire::ost::Request;
@@ -81,15 +81,22 @@ fn what_is_wrong_is_found() {
     batch.put(TOMBSTONES, object_key(object(9)), vec![1, 2]);
     batch.put(OBJECTS, *b"short", vec![1]);
     batch.put(META, *b"what", vec![1]);
+    batch.put(CLIENTS, [7; 16], vec![1, 2]);
     rig.kv.commit(batch).expect("memory");
     let findings = look(&rig).findings;
-    assert_eq!(findings.len(), 4, "{findings:?}");
+    assert_eq!(findings.len(), 5, "{findings:?}");
     assert!(findings.contains(&Finding::Resurrected {
         object: object(1),
         whose: Whose::Unasked
     }));
     let said: Vec<String> = findings.iter().map(Finding::to_string).collect();
-    for part in ["ost_objects", "ost_meta", "ost_tombstones", "was removed"] {
+    for part in [
+        "ost_objects",
+        "ost_meta",
+        "ost_tombstones",
+        "ost_clients",
+        "was removed",
+    ] {
         assert!(
             said.iter().any(|line| line.contains(part)),
             "{part}: {said:?}"
