@@ -235,6 +235,13 @@ impl Mounted {
         let client = build(Cluster { mdt, osts }, kernel, clock);
         // The slot is filled once, here.
         let _ = slot.set(Arc::downgrade(&client.0));
+        // Sessions that began before had nobody to tell.
+        for (index, peer) in &client.0.cluster.osts {
+            let life = peer.epoch();
+            if life != BootEpoch(0) {
+                client.join(Holder::Ost(*index), life);
+            }
+        }
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let timer = start_timer(&client, stop.clone());
         let ended = AtomicBool::new(false);

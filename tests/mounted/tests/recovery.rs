@@ -268,6 +268,12 @@ fn waiting_can_be_seen_and_ended() {
         told[2].starts_with("awaited=") && told.len() == 3,
         "{told:?}"
     );
+    // It has written nothing; the OST waits for it all the same.
+    let of_ost = cluster.server_param("ost.glint-OST0.recovery_status");
+    assert!(
+        of_ost[0].starts_with("status=recovering") && of_ost[1..] == told[2..],
+        "{of_ost:?}"
+    );
     assert!(!waits.is_finished());
     cluster.set_server_param(STATUS, "end");
     cluster.timed("going on", || waits.join().unwrap().unwrap());
