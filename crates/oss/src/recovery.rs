@@ -57,6 +57,18 @@ impl Recovery {
             bytes: 0,
         }
     }
+
+    /// Who is gone waits for nothing.
+    fn forget(&mut self, client: ClientId) {
+        let bytes = &mut self.bytes;
+        self.window.retain(|waiting| {
+            let stays = waiting.caller.client != client;
+            if !stays {
+                *bytes -= waiting.bulk.len();
+            }
+            stays
+        });
+    }
 }
 
 impl Oss {
@@ -93,9 +105,7 @@ impl Oss {
         out: &mut Outbox,
     ) {
         self.forget_client(now, client);
-        self.recovery
-            .window
-            .retain(|waiting| waiting.caller.client != client);
+        self.recovery.forget(client);
         if let Some(uuid) = self.clients_here.remove(&client) {
             if let Err(error) = self.note_departure(now, wall, uuid, how) {
                 self.note_failure(&Failure::Storage(error), out);
