@@ -45,7 +45,7 @@ check: ## format, lints, tidy, licences, documentation
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --quiet
 
 test: tools ## all tests, those on real mounts too
-	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(CARGO) test --workspace
+	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(CARGO) test --config "target.'cfg(unix)'.runner=['$(CURDIR)/.ci/limit']" --workspace
 
 soak: tools ## the same with millions of operations: an hour and more
 	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(CARGO) test --workspace --release -- --ignored soak --nocapture
