@@ -97,7 +97,7 @@ impl Simulation for Alone {
     }
 
     fn wake(&self, _: usize, all: bool) {
-        self.woken.lock().unwrap().push(all);
+        self.woken.lock().expect("no panic").push(all);
     }
 
     fn spawn(&self, _: Option<String>, body: Box<dyn FnOnce() + Send>) -> io::Result<u64> {
