@@ -2,7 +2,8 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
+use threads::{Mutex, MutexGuard};
 
 use base::{Clock, Fid, FsError, Name, TargetIndex, Transno};
 use rpc::Urgency;

@@ -8,9 +8,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
+use threads::{Condvar, Mutex};
 
 type Parked = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -129,7 +130,7 @@ impl Wake for Task {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> threads::MutexGuard<'_, T> {
     mutex
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -278,16 +279,14 @@ mod tests {
         let (sender, receiver) = oneshot();
         let seen = threads.clone();
         spawn(async move {
-            lock(&seen).push(std::thread::current().id());
+            lock(&seen).push(threads::current().id());
             assert_eq!(receiver.await, Some(7));
-            lock(&seen).push(std::thread::current().id());
+            lock(&seen).push(threads::current().id());
         });
         assert_eq!(lock(&threads).len(), 1);
-        std::thread::spawn(move || sender.send(7))
-            .join()
-            .expect("ran");
+        threads::spawn(move || sender.send(7)).join().expect("ran");
         let threads = lock(&threads);
-        assert_eq!(threads[0], std::thread::current().id());
+        assert_eq!(threads[0], threads::current().id());
         assert_ne!(threads[1], threads[0]);
     }
 

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
+use threads::JoinHandle;
+use threads::{Condvar, Mutex};
 
 use base::{BootEpoch, Clock, Fid, TargetIndex, TargetKind, TargetName, Transno};
 use rpc::{
@@ -353,7 +354,7 @@ fn start_timer(client: &Client, stop: Arc<(Mutex<bool>, Condvar)>) -> Option<Joi
             Client(shared).tick();
         }
     };
-    std::thread::Builder::new()
+    threads::Builder::new()
         .name("client-timer".to_owned())
         .spawn(work)
         .ok()

@@ -1,6 +1,6 @@
 //! FIDs minted here, from sequences the MDT has granted to this client (hazard 24).
 
-use std::sync::Mutex;
+use threads::Mutex;
 
 use base::{Fid, FsError, SequenceRange};
 use wire::mdt::{Reply, Request};

@@ -1,8 +1,8 @@
 //! What this mount counts. Names are Lustre's where it has them.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use threads::Mutex;
 
 use serde::Serialize;
 

@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::thread;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
+use threads::{Mutex, MutexGuard};
 
 use base::{BootEpoch, ClientId, Clock, FsError, TargetIndex, Tick, Transno};
 use layout::ObjectId;
@@ -72,7 +72,7 @@ impl MdtServer {
         let mds = Mds::open(kv.clone(), rules, clock.tick())?;
         let osts = Arc::new(Osts::default());
         let peers = osts.clone();
-        let (walks, walking) = mpsc::channel();
+        let (walks, walking) = threads::channel();
         let chore = move |serving: &Arc<Serving<Mds>>, chore| match chore {
             Chore::Destroy(objects) => destroy(serving, &peers, objects),
             // The other end is there as long as the target is served.
@@ -151,7 +151,7 @@ fn lock(osts: &Osts) -> MutexGuard<'_, HashMap<TargetIndex, Peer>> {
 }
 
 /// Starts the thread that goes on with walks, when nobody else wants the target. It ends with it.
-fn start_walker(serving: &Arc<Serving<Mds>>, walking: mpsc::Receiver<()>) -> io::Result<()> {
+fn start_walker(serving: &Arc<Serving<Mds>>, walking: threads::Receiver<()>) -> io::Result<()> {
     let serving = Arc::downgrade(serving);
     let walk = move || {
         while let (Ok(()), Some(serving)) = (walking.recv(), serving.upgrade()) {
@@ -159,7 +159,7 @@ fn start_walker(serving: &Arc<Serving<Mds>>, walking: mpsc::Receiver<()>) -> io:
             serving.with(|mds, Moment { now, wall }, out| mds.go_on(now, wall, out));
         }
     };
-    thread::Builder::new()
+    threads::Builder::new()
         .name("mdt-walks".into())
         .spawn(walk)?;
     Ok(())

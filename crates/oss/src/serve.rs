@@ -10,9 +10,10 @@ mod reads;
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
+use threads::{Builder, JoinHandle};
+use threads::{Condvar, Mutex, MutexGuard};
 
 use base::limits::BULK_BYTES_MAX;
 use base::{ClientId, Clock, FsError, Tick, Transno};

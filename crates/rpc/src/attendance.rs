@@ -4,7 +4,8 @@
 //! come meanwhile. The connection's own reader sleeps through them: no reply pays for waking it.
 //! Frames are received and handled in their order, by one thread at a time.
 
-use std::sync::{Arc, Mutex};
+use ::threads::Mutex;
+use std::sync::Arc;
 
 use crate::connection::Connection;
 use crate::threads::lock;

@@ -1,13 +1,12 @@
 //! One connection: a transport, the queue of what did not fit it, and the two threads that serve
 //! it (the reader runs [`Connection::serve`], and owns the writer).
 
+use ::threads::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread;
-use std::time::Instant;
 
 use awake::Wakefulness;
 use base::Tick;
@@ -182,17 +181,17 @@ impl Connection {
     fn read_awake(&self, watched: &dyn Watched) {
         let mut wakefulness = Wakefulness::default();
         loop {
-            let (began, patience) = (Instant::now(), wakefulness.patience());
+            let (began, patience) = (::threads::now(), wakefulness.patience());
             if !patience.is_zero() {
                 awake::keep_cpus();
             }
-            while began.elapsed() < patience && !watched.is_ready() {
+            while ::threads::now().duration_since(began) < patience && !watched.is_ready() {
                 // Whoever wants this CPU has better use for it.
-                thread::yield_now();
+                ::threads::yield_now();
             }
             let next = || {
                 let frame = self.transport.receive(FRAME_BYTES_MAX, None)?;
-                wakefulness.came_after(began.elapsed());
+                wakefulness.came_after(::threads::now().duration_since(began));
                 Ok(Some(frame))
             };
             if self.receive(next).is_break() {
@@ -345,7 +344,7 @@ mod tests {
             tell.send(frame.header.kind).unwrap();
             Ok(ControlFlow::Break(()))
         });
-        let served = thread::spawn(move || connection.serve("writer".to_owned(), on_frame));
+        let served = ::threads::spawn(move || connection.serve("writer".to_owned(), on_frame));
         let came = told.recv_timeout(Duration::from_secs(10));
         theirs.shutdown();
         served.join().unwrap();

@@ -78,7 +78,7 @@ pub(crate) fn greet(
     hello: &Hello,
     key: Option<&Key>,
 ) -> Result<Welcome, GreetError> {
-    let deadline = Instant::now() + GREET_TIMEOUT;
+    let deadline = ::threads::now() + GREET_TIMEOUT;
     say(transport, &Handshake::Hello(hello.clone()))?;
     let mut answer = Handshake::from_frame(&hear(transport, deadline)?)?;
     let mut proven = transport.identity() != Identity::Unknown;
@@ -153,7 +153,7 @@ pub(crate) struct Caller {
 
 /// The server's half, first part: what the peer wants.
 pub(crate) fn hear_hello(transport: &dyn Transport) -> Result<Caller, GreetError> {
-    let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+    let deadline = ::threads::now() + HANDSHAKE_TIMEOUT;
     let frame = hear(transport, deadline)?;
     let Handshake::Hello(hello) = Handshake::from_frame(&frame)? else {
         return Err(GreetError::Garbled("handshake out of order".into()));

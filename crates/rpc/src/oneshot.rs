@@ -1,10 +1,11 @@
 //! One answer for one waiter, as a future or by blocking.
 
+use ::threads::Mutex;
+use ::threads::Thread;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 
 use base::Disrupted;
 
@@ -74,12 +75,12 @@ impl CallFuture {
     /// Blocks until the answer is there. Not on a thread of this crate: it may be the one that
     /// would bring it.
     pub fn wait(mut self) -> CallResult {
-        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let waker = Waker::from(Arc::new(Unpark(::threads::current())));
         let mut context = Context::from_waker(&waker);
         loop {
             match Pin::new(&mut self).poll(&mut context) {
                 Poll::Ready(result) => return result,
-                Poll::Pending => thread::park(),
+                Poll::Pending => ::threads::park(),
             }
         }
     }
@@ -96,7 +97,7 @@ mod tests {
         assert_eq!(future.wait(), Err(Disrupted::Closed));
 
         let (answerer, future) = call();
-        let waiter = thread::spawn(|| future.wait());
+        let waiter = ::threads::spawn(|| future.wait());
         answerer.answer(Ok(ReplyBatch::default()));
         assert_eq!(waiter.join().unwrap(), Ok(ReplyBatch::default()));
     }

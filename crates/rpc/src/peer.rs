@@ -2,10 +2,11 @@
 
 mod connector;
 
+use ::threads::JoinHandle;
+use ::threads::{Condvar, Mutex};
 use std::ops::ControlFlow;
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use base::{BootEpoch, ClientId, Clock, Disrupted, TargetName, Tick, Transno};
 use wire::frame::{Frame, FrameKind, Payload};
@@ -523,9 +524,9 @@ impl Inner {
         if threads::on_ours() {
             return;
         }
-        let deadline = Instant::now() + GOODBYE_TIMEOUT;
+        let deadline = ::threads::now() + GOODBYE_TIMEOUT;
         let mut state = lock(&self.state);
-        while state.lanes[0].is_some() && Instant::now() < deadline {
+        while state.lanes[0].is_some() && ::threads::now() < deadline {
             state = wait_until(&self.news, state, Some(deadline));
         }
     }

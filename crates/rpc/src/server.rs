@@ -4,14 +4,15 @@ mod admission;
 mod connected;
 mod deferred;
 
+use ::threads::JoinHandle;
+use ::threads::Mutex;
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::limits::{HANDSHAKES_MAX, SESSION_GRACE};
 use base::{BootEpoch, ClientId, Clock, Disrupted, SystemClock, TargetName, Tick, Transno, Xid};
@@ -360,7 +361,7 @@ impl Shared {
                 Ok(transport) => self.on_accept(transport),
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
-                    thread::sleep(ACCEPT_PAUSE);
+                    ::threads::sleep(ACCEPT_PAUSE);
                 }
             }
         }
@@ -498,9 +499,9 @@ impl Shared {
     }
 
     fn run_timer(&self) {
-        let mut next = Instant::now() + TICK;
+        let mut next = ::threads::now() + TICK;
         while self.deferred.run_until(next) {
-            next = Instant::now() + TICK;
+            next = ::threads::now() + TICK;
             for target in self.targets.values() {
                 let sessions = lock(&target.sessions).all();
                 sessions.iter().for_each(|session| self.look_after(session));

@@ -8,12 +8,13 @@
 mod frames;
 mod schedule;
 
+use ::threads::JoinHandle;
+use ::threads::{Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, Weak};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use base::limits::HELD_SHARE;
 use base::{BootEpoch, ClientId, Clock, Disrupted, Tick, Timestamp, Transno, Xid};
@@ -308,9 +309,11 @@ impl<M: Machine> Serving<M> {
     /// Lets those go first who wait for the machine now, for a moment: for work that nobody waits
     /// for as urgently.
     pub fn stand_back(&self) {
-        let began = Instant::now();
-        while self.waiting.load(Ordering::Acquire) > 0 && began.elapsed() < STAND_BACK_MAX {
-            thread::yield_now();
+        let began = ::threads::now();
+        while self.waiting.load(Ordering::Acquire) > 0
+            && ::threads::now().duration_since(began) < STAND_BACK_MAX
+        {
+            ::threads::yield_now();
         }
     }
 
@@ -436,10 +439,10 @@ impl<M: Machine> Serving<M> {
     }
 
     fn run_ticks(&self) {
-        let mut next_tick = Instant::now() + TICK;
+        let mut next_tick = ::threads::now() + TICK;
         let mut timer = lock(&self.timer);
         while !timer.ending {
-            let now = Instant::now();
+            let now = ::threads::now();
             let until = timer.due.map_or(next_tick, |due| due.min(next_tick));
             if now < until {
                 timer = wait_until(&self.wake, timer, Some(until));
@@ -454,7 +457,7 @@ impl<M: Machine> Serving<M> {
                 state.run_due(moment, out);
             });
             if now >= next_tick {
-                next_tick = Instant::now() + TICK;
+                next_tick = ::threads::now() + TICK;
             }
             timer = lock(&self.timer);
         }

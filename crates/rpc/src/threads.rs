@@ -1,9 +1,10 @@
 //! Threads with a name and an owner, and locks that outlive a panic elsewhere.
 
+use ::threads::JoinHandle;
+use ::threads::{Condvar, Mutex, MutexGuard};
 use std::cell::Cell;
 use std::io;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::PoisonError;
 use std::time::Instant;
 
 /// Locks `mutex`. A thread that panicked while holding it left data that is still consistent:
@@ -26,7 +27,7 @@ pub(crate) fn wait_until<'a, T>(
     let Some(deadline) = deadline else {
         return wait(changed, guard);
     };
-    let left = deadline.saturating_duration_since(Instant::now());
+    let left = deadline.saturating_duration_since(::threads::now());
     let waited = changed.wait_timeout(guard, left);
     waited.unwrap_or_else(PoisonError::into_inner).0
 }
@@ -40,7 +41,7 @@ pub(crate) fn spawn(
     name: impl Into<String>,
     run: impl FnOnce() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new().name(name.into()).spawn(move || {
+    ::threads::Builder::new().name(name.into()).spawn(move || {
         OURS.set(true);
         run();
     })
@@ -61,7 +62,7 @@ pub(crate) fn on_ours() -> bool {
 
 /// Waits for a thread to end. Its panic, if any, was reported when it happened.
 pub(crate) fn join(thread: JoinHandle<()>) {
-    if thread.thread().id() != thread::current().id() {
+    if thread.thread().id() != ::threads::current().id() {
         let _ = thread.join();
     }
 }

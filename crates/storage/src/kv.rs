@@ -17,8 +17,8 @@ mod store;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
+use threads::JoinHandle;
 
 pub use batch::{Batch, KeyRange, TableId, Ticket};
 use store::Shared;
@@ -226,7 +226,7 @@ impl Kv {
             return;
         };
         // A callback that drops the last handle runs on that very thread, which ends by itself.
-        if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+        if thread.thread().id() != threads::current().id() && thread.join().is_err() {
             tracing::error!("the committer thread panicked");
         }
     }

@@ -20,6 +20,7 @@ const fn place(name: &'static str, layer: u8, siblings: &'static [&'static str])
 }
 
 const PLACES: &[Place] = &[
+    place("threads", 0, &[]),
     place("base", 0, &[]),
     place("layout", 1, &[]),
     place("wire", 1, &["layout"]),

@@ -2,7 +2,8 @@
 //! not hold up the others. What one client may have here is bounded by the core.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::PoisonError;
+use threads::{Condvar, Mutex};
 
 use base::ClientId;
 

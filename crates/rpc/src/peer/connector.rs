@@ -138,7 +138,7 @@ impl Connector {
         let state = lock(&self.inner.state);
         let due = |lane: Lane| {
             let at = self.retry_at[lane.index()];
-            state.lanes[lane.index()].is_none() && at.is_none_or(|at| at <= Instant::now())
+            state.lanes[lane.index()].is_none() && at.is_none_or(|at| at <= ::threads::now())
         };
         if state.closing || state.condemned.is_some() {
             return None;
@@ -161,19 +161,19 @@ impl Connector {
             .retry_at
             .iter()
             .flatten()
-            .filter(|at| **at > Instant::now())
+            .filter(|at| **at > ::threads::now())
             .min();
-        let tick = Instant::now() + TICK;
+        let tick = ::threads::now() + TICK;
         let until = soonest.map_or(tick, |at| tick.min(*at));
         let mut state = lock(&self.inner.state);
-        while !state.news && Instant::now() < until {
+        while !state.news && ::threads::now() < until {
             state = wait_until(&self.inner.news, state, Some(until));
         }
         state.news = false;
     }
 
     fn connect_control(&mut self) {
-        let begun = Instant::now();
+        let begun = ::threads::now();
         match self.greet(Lane::Control) {
             Ok(greeted) => {
                 self.refusal = None;
@@ -181,8 +181,8 @@ impl Connector {
                 self.backoff = BACKOFF_FIRST;
                 // A server that welcomes us and hangs up at once must not keep us spinning.
                 self.retry_at = [None; Lane::COUNT];
-                self.retry_at[0] = Some(Instant::now() + BACKOFF_FIRST);
-                self.is_far |= begun.elapsed() >= FAR;
+                self.retry_at[0] = Some(::threads::now() + BACKOFF_FIRST);
+                self.is_far |= ::threads::now().duration_since(begun) >= FAR;
                 self.begin(greeted);
             }
             Err(error) => self.on_failure(error),
@@ -265,7 +265,7 @@ impl Connector {
                 pause
             }
         };
-        self.retry_at[0] = Some(Instant::now() + pause);
+        self.retry_at[0] = Some(::threads::now() + pause);
     }
 
     /// Tells the person, and fails what waits.
@@ -338,7 +338,7 @@ impl Connector {
                 tracing::debug!(%target, %lane, %error, "no bulk lane yet");
             }
         }
-        self.retry_at[lane.index()] = Some(Instant::now() + TICK);
+        self.retry_at[lane.index()] = Some(::threads::now() + TICK);
     }
 
     /// Lets calls flow over the new connection: those unanswered first.
@@ -378,7 +378,7 @@ impl Connector {
         &self,
         lane: Lane,
         connection: &Arc<Connection>,
-    ) -> std::io::Result<std::thread::JoinHandle<()>> {
+    ) -> std::io::Result<::threads::JoinHandle<()>> {
         let (inner, connection) = (self.inner.clone(), connection.clone());
         let target = inner.config.target;
         let letter = match lane {

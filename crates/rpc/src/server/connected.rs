@@ -1,6 +1,7 @@
 //! A client's session at its target.
 
-use std::sync::{Arc, Mutex};
+use ::threads::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::{ClientId, Disrupted, Tick, Transno, Xid};

@@ -1,7 +1,7 @@
 //! Work for the timer's stack: what must not run on the stack of whoever caused it, who may hold
 //! a lock that the work wants.
 
-use std::sync::{Condvar, Mutex};
+use ::threads::{Condvar, Mutex};
 use std::time::Instant;
 
 use crate::threads::{lock, wait_until};
@@ -43,7 +43,7 @@ impl Deferred {
                 drop(state);
                 jobs.into_iter().for_each(|job| job());
                 state = lock(&self.state);
-            } else if stopped || Instant::now() >= deadline {
+            } else if stopped || ::threads::now() >= deadline {
                 return !stopped;
             } else {
                 state = wait_until(&self.changed, state, Some(deadline));

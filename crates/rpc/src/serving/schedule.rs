@@ -137,7 +137,7 @@ impl<M: Machine> Serving<M> {
             return;
         };
         let left = due.since(self.clock.tick()).max(GRANULE);
-        let due = Instant::now() + left;
+        let due = ::threads::now() + left;
         let mut timer = lock(&self.timer);
         if timer.due.is_none_or(|before| due < before) {
             timer.due = Some(due);

@@ -1,11 +1,12 @@
 //! An emulated link in front of any transport: each direction holds each frame for half a round
 //! trip and lets bytes through at a bounded rate. Adjustable while in use.
 
+use ::threads::JoinHandle;
+use ::threads::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use base::limits::{FRAME_BYTES_MAX, PEER_QUEUE_BYTES_MAX};
@@ -46,7 +47,7 @@ impl Link {
 
     /// When a frame of `bytes` bytes that enters `direction` now comes out.
     fn due(&self, direction: Direction, bytes: usize) -> Instant {
-        let now = Instant::now();
+        let now = ::threads::now();
         let held = Duration::from_nanos(self.rtt_nanos.load(Ordering::Relaxed) / 2);
         let rate = self.bytes_per_second.load(Ordering::Relaxed);
         if rate == 0 {
@@ -121,7 +122,7 @@ impl<T> Line<T> {
     fn pop(&self, deadline: Option<Instant>) -> Option<T> {
         let mut state = lock(&self.state);
         loop {
-            let now = Instant::now();
+            let now = ::threads::now();
             let due = state.under_way.front().map(|(due, ..)| *due);
             if due.is_some_and(|due| due <= now) {
                 let (_, bytes, item) = state.under_way.pop_front()?;

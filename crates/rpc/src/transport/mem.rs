@@ -1,11 +1,12 @@
 //! Connections inside one process: the same encoded frames through bounded queues. A frame is
 //! delivered by the receiving end's reader thread, never on the sender's stack.
 
+use ::threads::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, ErrorKind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
 use wire::frame::{Frame, FrameError};
@@ -139,7 +140,7 @@ impl Pipe {
             if state.closed {
                 return Err(ReceiveError::Closed);
             }
-            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            if deadline.is_some_and(|deadline| deadline <= ::threads::now()) {
                 return Err(ReceiveError::Io(ErrorKind::TimedOut.into()));
             }
             state = wait_until(&self.changed, state, deadline);

@@ -1,11 +1,11 @@
 //! TCP and Unix stream sockets.
 
+use ::threads::Mutex;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -144,7 +144,7 @@ impl Socket {
         };
         loop {
             if let Wait::Until(deadline) = wait {
-                let left = deadline.saturating_duration_since(Instant::now());
+                let left = deadline.saturating_duration_since(::threads::now());
                 if left.is_zero() {
                     return Err(ErrorKind::TimedOut.into());
                 }

@@ -1,8 +1,9 @@
 //! The thread that drains the overlay: when to flush is decided here, how in `store`.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
+use threads::MutexGuard;
+use threads::{Builder, JoinHandle};
 
 use super::Commit;
 use super::store::{Progress, Shared};
@@ -39,7 +40,7 @@ fn wait_for_work(shared: &Shared, interval: Duration) -> bool {
             break;
         }
         match progress.dirty_since.map(|since| since + interval) {
-            Some(due) if due <= Instant::now() => break,
+            Some(due) if due <= threads::now() => break,
             due => progress = wait_until(shared, progress, due),
         }
     }
@@ -57,7 +58,7 @@ fn wait_until<'a>(
         let woken = shared.wake.wait(progress);
         return woken.unwrap_or_else(PoisonError::into_inner);
     };
-    let left = due.saturating_duration_since(Instant::now());
+    let left = due.saturating_duration_since(threads::now());
     let woken = shared.wake.wait_timeout(progress, left);
     woken.unwrap_or_else(PoisonError::into_inner).0
 }

@@ -5,11 +5,9 @@ use std::cell::Cell;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{
-    Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard,
-    RwLockWriteGuard,
-};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Instant;
+use threads::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use base::limits::{KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX};
 
@@ -225,7 +223,7 @@ impl Shared {
         drop(overlay);
         let filled_up = self.is_filling_up(total) && !self.is_filling_up(total - added);
         if before == 0 || filled_up {
-            self.progress().dirty_since.get_or_insert_with(Instant::now);
+            self.progress().dirty_since.get_or_insert_with(threads::now);
             self.wake.notify_one();
         }
         Ok(ticket)
