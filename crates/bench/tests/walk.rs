@@ -224,6 +224,7 @@ fn a_flat_directory_is_made_listed_and_removed() {
     let base = tempfile::tempdir().unwrap();
     let config = FlatConfig {
         files: 1_000,
+        only_create: false,
         runs: 1,
         cap: Duration::from_secs(120),
         stop: StopFlag::new(),

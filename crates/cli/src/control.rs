@@ -39,9 +39,9 @@ pub enum Question {
     Clear,
     /// All tunables.
     ListParams,
-    /// Set one of a mount.
+    /// Set one that is a number.
     SetParam {
-        /// Its name without the prefix.
+        /// Its name; of a mount's without the prefix.
         name: String,
         /// Its value.
         value: u64,

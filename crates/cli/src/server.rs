@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{Clock, TargetIndex, TargetKind, TargetName, Transno};
-use rpc::serving::{Recovering, Scheduling};
 use rpc::window::RECOVERY_WINDOW;
 use rpc::{Address, Key, LastCommitted, MemPort, ServedTarget, Server, ServerConfig, Service};
-use storage::{KvOptions, Target, TargetDir};
+use storage::{COMMIT_MS, KvOptions, Pace, Target, TargetDir};
 use wire::mgs::{Config, TargetInfo};
 
-use crate::control::of_targets::ServedTargets;
+use crate::control::of_targets::{Controls, ServedTargets};
 use crate::mgs::{self, Mgs};
 use crate::port_holder::why_not_started;
 use crate::registration::{self, Registration};
@@ -27,6 +26,8 @@ pub struct ServeConfig {
     pub listen: Vec<Address>,
     /// Beyond loopback although nothing is encrypted.
     pub insecure: bool,
+    /// Changes of names are said to be durable before they are: for measurements.
+    pub undurable: bool,
     /// Where the MGS is, if it is not among the targets.
     pub mgs: Vec<Address>,
     /// How long a client may take to give a lock back, and two thirds of how long it may be gone.
@@ -42,8 +43,7 @@ pub struct Serving {
     addresses: Vec<Address>,
     port: Arc<MemPort>,
     config: Config,
-    schedulings: Vec<(TargetName, Arc<dyn Scheduling>)>,
-    recovering: Vec<(TargetName, Arc<dyn Recovering>)>,
+    controls: Vec<Controls>,
 }
 
 /// One target, opened and not yet served.
@@ -54,18 +54,18 @@ struct Opened {
 
 struct Opening {
     timeout: Duration,
+    undurable: bool,
     targets: Vec<Opened>,
     mgs: Option<Arc<Mgs>>,
     mdts: Vec<mds::serve::MdtServer>,
     osts: Vec<oss::serve::OstServer>,
-    schedulings: Vec<(TargetName, Arc<dyn Scheduling>)>,
-    recovering: Vec<(TargetName, Arc<dyn Recovering>)>,
+    controls: Vec<Controls>,
 }
 
 impl Serving {
     /// Opens every target and serves it.
     pub fn start(config: &ServeConfig, clock: Arc<dyn Clock>) -> Result<Serving, String> {
-        let mut opening = Opening::new(config.timeout);
+        let mut opening = Opening::new(config);
         let mut key = None;
         for dir in &config.dirs {
             let found = TargetDir::open(dir).map_err(|error| error.to_string())?;
@@ -90,8 +90,7 @@ impl Serving {
             mgs,
             mdts,
             osts,
-            schedulings,
-            recovering,
+            controls,
             ..
         } = opening;
         let (infos, served): (Vec<_>, Vec<_>) = targets
@@ -123,8 +122,7 @@ impl Serving {
             addresses,
             port,
             config: found,
-            schedulings,
-            recovering,
+            controls,
         })
     }
 
@@ -160,8 +158,7 @@ impl Serving {
     pub fn targets(&self) -> ServedTargets {
         ServedTargets {
             fsname: self.config.fsname.clone(),
-            targets: self.schedulings.clone(),
-            recovering: self.recovering.clone(),
+            targets: self.controls.clone(),
         }
     }
 
@@ -189,15 +186,15 @@ impl Drop for Serving {
 }
 
 impl Opening {
-    fn new(timeout: Duration) -> Opening {
+    fn new(config: &ServeConfig) -> Opening {
         Opening {
-            timeout,
+            timeout: config.timeout,
+            undurable: config.undurable,
             targets: Vec::new(),
             mgs: None,
             mdts: Vec::new(),
             osts: Vec::new(),
-            schedulings: Vec::new(),
-            recovering: Vec::new(),
+            controls: Vec::new(),
         }
     }
 
@@ -207,6 +204,7 @@ impl Opening {
             callback_deadline: self.timeout,
             life: Some(life),
             recovery_window: self.timeout.min(usual.recovery_window),
+            undurable: self.undurable,
             ..usual
         }
     }
@@ -220,7 +218,7 @@ impl Opening {
 
     /// Starts an OST, with its newest durable change.
     fn open_ost(
-        &self,
+        &mut self,
         dir: &Path,
         target: &Target,
         clock: &Arc<dyn Clock>,
@@ -237,12 +235,20 @@ impl Opening {
             wall: clock.now(),
             window: self.timeout.min(RECOVERY_WINDOW),
         };
-        let oss =
-            oss::Oss::open(store.clone(), kv.clone(), self.lock_limits(), life).map_err(at)?;
+        let pace = Pace::usual();
+        let limits = self.lock_limits();
+        let oss = oss::Oss::open(store.clone(), kv.clone(), limits, life, pace.clone());
+        let oss = oss.map_err(at)?;
         let committed = LastCommitted::new(oss.committed());
-        let syncer = oss::Syncer::new(store, kv);
+        let syncer = oss::Syncer::new(store, kv, pace.clone());
         let server = oss::serve::OstServer::start(oss, syncer, committed.clone(), clock.clone());
         let server = server.map_err(|error| format!("{name}: {error}"))?;
+        self.controls.push(Controls {
+            name,
+            scheduling: server.scheduling(),
+            recovering: server.recovering(),
+            pace,
+        });
         Ok((server, committed))
     }
 
@@ -268,14 +274,24 @@ impl Opening {
             }
             TargetKind::Mdt => {
                 committed = LastCommitted::new(Transno(0));
-                let kv = target.kv(&mds::tables(), options(name)).map_err(at)?;
+                let options = options(name);
+                let pace = options.pace.clone();
+                if self.undurable {
+                    pace.set_ms(COMMIT_MS.most)
+                        .map_err(|bounds| format!("{name}: {bounds}"))?;
+                }
+                let kv = target.kv(&mds::tables(), options).map_err(at)?;
                 let rules = self.rules(superblock.boot_epoch);
                 let (kv, clock) = (Arc::new(kv), clock.clone());
                 let server = mds::serve::MdtServer::start(kv, rules, committed.clone(), clock)
                     .map_err(at)?;
                 let service = server.service();
-                self.schedulings.push((name, server.scheduling()));
-                self.recovering.push((name, server.recovering()));
+                self.controls.push(Controls {
+                    name,
+                    scheduling: server.scheduling(),
+                    recovering: server.recovering(),
+                    pace,
+                });
                 self.mdts.push(server);
                 service
             }
@@ -283,8 +299,6 @@ impl Opening {
                 let (server, durable) = self.open_ost(dir, &target, clock)?;
                 committed = durable;
                 let service = server.service();
-                self.schedulings.push((name, server.scheduling()));
-                self.recovering.push((name, server.recovering()));
                 self.osts.push(server);
                 service
             }

@@ -82,7 +82,7 @@ fn numbers_measure_every_promise_and_leave_nothing() {
     let words = "numbers --tree 60 --files 100 --mebibytes 8 --runs 1";
     let verdict = measured(dir.path(), words);
     let lines = verdict["lines"].as_array().unwrap();
-    assert_eq!(lines.len(), 19, "{verdict}");
+    assert_eq!(lines.len(), 20, "{verdict}");
     for line in lines {
         assert!(line["value"].is_number(), "{line}");
         let reference = &line["reference"];

@@ -222,6 +222,42 @@ fn a_server_and_a_mount_apart() {
 }
 
 #[test]
+fn how_a_server_commits_is_set_and_seen_while_it_runs() {
+    let dir = place();
+    glint(dir.path(), &["format", "D", "--role", "mgs,mdt,ost"]).worked();
+    let mut server = Staying::start(dir.path(), &["serve", "D", "--listen", "127.0.0.1:0"]);
+    let param = |words: &[&str]| glint(dir.path(), &[&["param", "--dir", "D"], words].concat());
+    let told = "mdt.glint-MDT0.commit_ms=1000\nost.glint-OST0.commit_ms=1000\n";
+    assert_eq!(param(&["get", "*.commit_ms"]).worked(), told);
+    param(&["set", "mdt.*.commit_ms=20"]).worked();
+    param(&["set", "ost.*.commit_bytes=65536"]).worked();
+    let told = "mdt.glint-MDT0.commit_ms=20\nost.glint-OST0.commit_ms=1000\n";
+    assert_eq!(param(&["get", "*.commit_ms"]).worked(), told);
+    for (wrong, why) in [
+        ("mdt.*.commit_ms=0", "0 is not from 1 to 60000"),
+        ("ost.*.commit_bytes=1", "1 is not from 4096 to"),
+        ("mdt.*.commit_ms=soon", "\"soon\" is not a number"),
+        ("mdt.*.commit_stats=0", "can only be read"),
+    ] {
+        let said = param(&["set", wrong]);
+        assert_eq!(said.code, Some(1), "{wrong}: {said:?}");
+        assert!(said.err.contains(why), "{wrong}: {said:?}");
+    }
+    let stats = param(&["get", "mdt.*.commit_stats"]);
+    let stats = stats.worked();
+    assert!(
+        stats.starts_with("mdt.glint-MDT0.commit_stats=commits="),
+        "{stats}"
+    );
+    assert!(
+        stats.contains(" ms_p99=") && stats.contains(" bytes="),
+        "{stats}"
+    );
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.ended(), Some(0), "{}", server.said());
+}
+
+#[test]
 fn rules_of_a_server_are_set_and_seen_while_it_runs() {
     if needs_root() {
         return;

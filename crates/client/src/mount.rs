@@ -142,8 +142,8 @@ impl ClientHandler for Handler {
     }
 
     fn last_committed(&self, transno: Transno) {
-        if let (Some(client), Holder::Ost(_)) = (self.client(), self.holder) {
-            client.ost_committed(transno);
+        if let (Some(client), Holder::Ost(target)) = (self.client(), self.holder) {
+            client.ost_committed(target, transno);
         }
     }
 }

@@ -56,7 +56,11 @@ impl Client {
                         names.extend(void_inode(&mut state, fid, &mut forget));
                         reopen.extend(void_opens(&mut state, fid, why));
                     }
-                    Holder::Ost(_) => void_bytes(&mut state, fid, why, now, &mut forget),
+                    // One whose OST is not known may be there.
+                    Holder::Ost(target) if state.ost(fid).is_none_or(|ost| ost == target) => {
+                        void_bytes(&mut state, fid, why, now, &mut forget);
+                    }
+                    Holder::Ost(_) => {}
                 }
             }
             for (dir, name, fid) in names {

@@ -309,7 +309,10 @@ impl Mds {
         apply(mutations, &mut batch);
         let ticket = self.store.commit(batch)?;
         self.state = state;
-        self.tickets.push_back((ticket, state.transno));
+        match self.rules.undurable {
+            true => self.committed = state.transno,
+            false => self.tickets.push_back((ticket, state.transno)),
+        }
         Ok(state.transno)
     }
 

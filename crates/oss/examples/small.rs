@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use base::{BootEpoch, ClientId, Fid, LockHandle, Tick, Timestamp};
 use layout::ObjectId;
 use oss::{Call, Oss, Output, Syncer};
-use storage::{FileDisk, Kv, KvOptions, ObjectFiles};
+use storage::{FileDisk, Kv, KvOptions, ObjectFiles, Pace};
 use wire::mdt::WriteTicket;
 use wire::ost::Request;
 
@@ -40,9 +40,15 @@ impl Bench {
         };
         let store = Arc::new(ObjectFiles::open(dir.join("objects")).expect("the directory"));
         Bench {
-            oss: Oss::open(store.clone(), kv.clone(), dlm::Limits::default(), life)
-                .expect("a sound disk"),
-            syncer: Syncer::new(store, kv),
+            oss: Oss::open(
+                store.clone(),
+                kv.clone(),
+                dlm::Limits::default(),
+                life,
+                Pace::usual(),
+            )
+            .expect("a sound disk"),
+            syncer: Syncer::new(store, kv, Pace::usual()),
             started: Instant::now(),
             syncing: Duration::ZERO,
         }

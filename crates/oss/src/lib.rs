@@ -21,7 +21,7 @@ mod room;
 pub mod serve;
 mod syncer;
 
-pub use durability::{SYNC_INTERVAL, SyncTicket};
+pub use durability::SyncTicket;
 pub use objects::TOMBSTONE_AGE;
 pub use oss::{Call, Oss};
 pub use outbox::{Answer, Outbox, Output};

@@ -10,7 +10,7 @@ use base::{ClientId, FsError, LockHandle, Tick, Timestamp, Transno};
 use dlm::{Input, Limits, ResourceId};
 use layout::ObjectId;
 use rpc::window::Window;
-use storage::{Kv, ObjectStore, StorageError};
+use storage::{Kv, ObjectStore, Pace, StorageError};
 use wire::handshake::ClientUuid;
 use wire::ost::{CallbackReply, Reply, Request};
 
@@ -122,6 +122,7 @@ impl Oss {
         kv: Arc<Kv>,
         limits: Limits,
         life: Life,
+        pace: Arc<Pace>,
     ) -> Result<Oss, StorageError> {
         let clients = Clients::new(kv.clone());
         let (objects, before, history) = Objects::open(store, kv)?;
@@ -131,7 +132,7 @@ impl Oss {
             reserved: history.reserved,
             objects,
             locks: Locks::new(limits),
-            durability: Durability::new(before.committed, before.reserved),
+            durability: Durability::new(before.committed, before.reserved, pace),
             parked: BTreeMap::new(),
             waits: 0,
             glimpses: BTreeMap::new(),
@@ -229,7 +230,7 @@ impl Oss {
             Ok(()) => {
                 self.objects.removed(objects);
                 // So that a sync makes it final before long.
-                self.modified(now);
+                self.modified(now, 0);
             }
             Err(error) => self.note_failure(&Failure::Storage(error), out),
         }
@@ -445,7 +446,7 @@ impl Oss {
         if !objects.is_empty() {
             out.push(Output::RemoveWanted { objects });
         }
-        let Some(ticket) = self.durability.start_due(now) else {
+        let Some((ticket, bytes)) = self.durability.start_due(now) else {
             return;
         };
         match self.objects.before_sync() {
@@ -455,7 +456,11 @@ impl Oss {
                     committed,
                     reserved,
                 };
-                let work = SyncWork { history, touched };
+                let work = SyncWork {
+                    history,
+                    touched,
+                    bytes,
+                };
                 out.push(Output::SyncWanted { ticket, work });
             }
             Err(failure) => {
@@ -467,9 +472,9 @@ impl Oss {
         }
     }
 
-    /// A modification was made now.
-    pub(crate) fn modified(&mut self, now: Tick) -> Transno {
-        self.durability.modified(now)
+    /// A modification of so many bytes was made now.
+    pub(crate) fn modified(&mut self, now: Tick, bytes: u64) -> Transno {
+        self.durability.modified(now, bytes)
     }
 
     pub(crate) fn forget_client(&mut self, now: Tick, client: ClientId) {

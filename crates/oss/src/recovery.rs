@@ -133,7 +133,7 @@ impl Oss {
             }
         }
         // Or a crash that comes soon would have others wait for who is gone.
-        self.modified(now);
+        self.modified(now, 0);
         self.durability.hurry();
         Ok(())
     }
@@ -158,7 +158,7 @@ impl Oss {
             return Step::answer(Reply::Done);
         }
         self.clients.put(uuid, known)?;
-        self.modified(now);
+        self.modified(now, 0);
         Ok(Step::Sync)
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use layout::ObjectId;
-use storage::{Batch, Kv, ObjectStore, StorageError};
+use storage::{Batch, Kv, ObjectStore, Pace, StorageError};
 use wire::ost::{ObjectAttr, Reply};
 
 use crate::objects::stored;
@@ -22,6 +22,8 @@ pub struct SyncWork {
     pub history: History,
     /// The objects.
     pub touched: Touched,
+    /// How many were written, for statistics.
+    pub bytes: u64,
 }
 
 /// Bytes to be read under a lock of the client's.
@@ -62,16 +64,18 @@ impl Touched {
 pub struct Syncer {
     store: Arc<dyn ObjectStore>,
     kv: Arc<Kv>,
+    pace: Arc<Pace>,
 }
 
 impl Syncer {
-    /// For the objects in `store` and `kv`.
-    pub fn new(store: Arc<dyn ObjectStore>, kv: Arc<Kv>) -> Syncer {
-        Syncer { store, kv }
+    /// For the objects in `store` and `kv`; `pace` is told what syncs take.
+    pub fn new(store: Arc<dyn ObjectStore>, kv: Arc<Kv>, pace: Arc<Pace>) -> Syncer {
+        Syncer { store, kv, pace }
     }
 
     /// Bytes first, then the records, then the word that both are there.
     pub fn run(&self, work: &SyncWork) -> Result<(), StorageError> {
+        let begun = threads::now();
         match &work.touched {
             Touched::Objects(objects) => {
                 for object in objects {
@@ -82,7 +86,9 @@ impl Syncer {
         }
         let mut batch = Batch::new();
         batch.put(META, HISTORY_KEY, work.history.encode());
-        self.kv.wait_durable(self.kv.commit(batch)?)
+        self.kv.wait_durable(self.kv.commit(batch)?)?;
+        self.pace.took(threads::now() - begun, work.bytes);
+        Ok(())
     }
 
     /// Reads. What the object no longer has is missing from the answer.

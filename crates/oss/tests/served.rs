@@ -20,7 +20,7 @@ use rpc::{
     Address, Batch, CallbackResponder, ClientHandler, ClientUuid, LastCommitted, MemPort, Message,
     Peer, PeerConfig, Policy, ReplyBatch, ServedTarget, Server, ServerConfig,
 };
-use storage::{Kv, KvOptions, MemDisk, ObjectMemory, ObjectStore};
+use storage::{Kv, KvOptions, MemDisk, ObjectMemory, ObjectStore, Pace};
 use wire::mdt::WriteTicket;
 use wire::opcode;
 use wire::ost::{Callback, CallbackReply, ExtentGrant, ObjectAttr, Reply, Request};
@@ -54,9 +54,9 @@ impl Cluster {
             window: RECOVERY_WINDOW,
         };
         let limits = dlm::Limits::default();
-        let oss = Oss::open(store.clone(), kv.clone(), limits, life).expect("fresh");
+        let oss = Oss::open(store.clone(), kv.clone(), limits, life, Pace::usual()).expect("fresh");
         let last_committed = LastCommitted::new(Transno(0));
-        let syncer = Syncer::new(store, kv);
+        let syncer = Syncer::new(store, kv, Pace::usual());
         let ost = OstServer::start(oss, syncer, last_committed.clone(), clock.clone());
         let ost = ost.expect("threads");
         let port = MemPort::new("ost0");

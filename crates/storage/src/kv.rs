@@ -17,7 +17,6 @@ mod store;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 use threads::JoinHandle;
 
 pub use batch::{Batch, KeyRange, TableId, Ticket};
@@ -25,16 +24,14 @@ use store::Shared;
 
 use crate::disk::{Disk, MemDisk};
 use crate::error::Result;
+use crate::pace::Pace;
 use crate::room::{Room, RoomyDisk};
 
 /// Who drains the overlay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Commit {
-    /// A thread of its own: soon when someone waits, else after `interval` at the latest.
-    Thread {
-        /// How long a batch may stay undurable when nobody asks.
-        interval: Duration,
-    },
+    /// A thread of its own: soon when someone waits, else at its pace.
+    Thread,
     /// Nobody but [`Kv::flush_once`], which a call that would wait calls itself: tests and the
     /// simulator.
     Manual,
@@ -47,6 +44,8 @@ pub struct KvOptions {
     pub name: String,
     /// Who drains the overlay.
     pub commit: Commit,
+    /// When it is drained though nobody waits.
+    pub pace: Arc<Pace>,
     /// Bytes of keys and values not yet durable. Beyond: `commit` blocks until they have drained.
     pub overlay_bytes_max: usize,
     /// Bytes of the engine's page cache.
@@ -60,9 +59,8 @@ impl KvOptions {
     pub fn new(name: impl Into<String>) -> KvOptions {
         KvOptions {
             name: name.into(),
-            commit: Commit::Thread {
-                interval: Duration::from_secs(1),
-            },
+            commit: Commit::Thread,
+            pace: Pace::usual(),
             overlay_bytes_max: 64 << 20,
             cache_bytes: 64 << 20,
             room: None,

@@ -11,6 +11,7 @@ pub mod disk;
 pub mod error;
 pub mod kv;
 pub mod objects;
+pub mod pace;
 pub mod room;
 pub mod target;
 
@@ -18,6 +19,7 @@ pub use disk::{CheckedDisk, Disk, FaultyDisk, FileDisk, MemDisk, Survivors};
 pub use error::{Result, StorageError};
 pub use kv::{Batch, Commit, KeyRange, Kv, KvOptions, KvStats, TableId, Ticket};
 pub use objects::{ObjectFiles, ObjectId, ObjectMemory, ObjectStat, ObjectStore, SpaceStat};
+pub use pace::{COMMIT_BYTES, COMMIT_MS, Pace, Taken};
 pub use room::Room;
 pub use target::{
     FormatRequest, FsName, State, Superblock, SystemRandom, Target, TargetDir, TargetError,

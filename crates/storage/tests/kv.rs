@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use base::{Rng, SeededRng};
 use storage::{
-    Batch, Commit, Disk, FaultyDisk, KeyRange, Kv, KvOptions, MemDisk, StorageError, TableId,
-    Ticket,
+    Batch, Disk, FaultyDisk, KeyRange, Kv, KvOptions, MemDisk, Pace, StorageError, TableId, Ticket,
 };
 
 const NAMES: TableId = TableId(3);
@@ -200,9 +199,7 @@ fn the_thread_commits_for_a_waiter_at_once_and_by_itself_after_the_interval() {
     let disk = MemDisk::new();
     Kv::create(disk.clone()).unwrap();
     let mut options = KvOptions::new("MDT0");
-    options.commit = Commit::Thread {
-        interval: Duration::from_secs(3600),
-    };
+    options.pace = Pace::every(Duration::from_secs(3600));
     let kv = Kv::open(disk.clone(), TABLES, options.clone()).unwrap();
     let ticket = kv.commit(put(NAMES, b"a", b"1")).unwrap();
     kv.wait_durable(ticket).unwrap();
@@ -213,9 +210,7 @@ fn the_thread_commits_for_a_waiter_at_once_and_by_itself_after_the_interval() {
     kv.sync_soon(ticket);
     await_news(&news, ticket);
     drop(kv);
-    options.commit = Commit::Thread {
-        interval: Duration::from_millis(1),
-    };
+    options.pace = Pace::every(Duration::from_millis(1));
     let kv = Kv::open(disk, TABLES, options).unwrap();
     let (told, news) = mpsc::channel();
     kv.on_durable(move |ticket| told.send(ticket.clone().unwrap()).unwrap());
@@ -284,9 +279,7 @@ fn readers_see_whole_batches_in_order_while_flushes_run() {
     let disk = MemDisk::new();
     Kv::create(disk.clone()).unwrap();
     let mut options = KvOptions::new("MDT0");
-    options.commit = Commit::Thread {
-        interval: Duration::from_micros(1),
-    };
+    options.pace = Pace::every(Duration::from_micros(1));
     let kv = Kv::open(disk, TABLES, options).unwrap();
     let keys: Vec<[u8; 2]> = (0..20_u16).map(u16::to_be_bytes).collect();
     let done = AtomicBool::new(false);

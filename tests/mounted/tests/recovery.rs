@@ -44,6 +44,34 @@ fn make_tree(root: &Path, rng: &mut SeededRng) {
     );
 }
 
+/// Before another mount reads bytes, whoever wrote them has them made durable; what nobody else
+/// looks at costs nothing.
+#[test]
+fn what_another_mount_reads_is_durable_by_then() {
+    let cluster = Cluster::with_mounts(2);
+    let (writing, reading) = (cluster.root(0), cluster.root(1));
+    // No commit comes by itself while this looks.
+    cluster.set_server_param("ost.*.commit_ms", "60000");
+    let syncs = || {
+        let stats = cluster.stats(0);
+        stats["requests"]["ost_sync"].as_u64().unwrap_or(0)
+    };
+    let none = syncs();
+    fs::write(writing.join("shared"), "one").unwrap();
+    fs::write(writing.join("own"), "one").unwrap();
+    assert_eq!(syncs(), none, "nobody has looked");
+    for text in ["one", "two", "three"] {
+        fs::write(writing.join("shared"), text).unwrap();
+        let before = syncs();
+        let read = cluster.timed("reading", || fs::read_to_string(reading.join("shared")));
+        assert_eq!(read.unwrap(), text);
+        assert_eq!(syncs(), before + 1, "{text}");
+    }
+    fs::read_to_string(reading.join("shared")).unwrap();
+    assert_eq!(fs::read_to_string(writing.join("own")).unwrap(), "one");
+    assert_eq!(syncs(), none + 3);
+}
+
 /// Files written over and over on one mount, none of it synced, are read on another at once after
 /// each crash: what a write there has returned for is what is read here.
 #[test]

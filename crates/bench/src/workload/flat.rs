@@ -34,6 +34,8 @@ const TURN: u64 = 64;
 pub struct FlatConfig {
     /// Files to create.
     pub files: u64,
+    /// That is all there is to do.
+    pub only_create: bool,
     /// How often; the report shows medians.
     pub runs: u32,
     /// How long a step may take; creating stops there and the rest goes on with what there is.
@@ -60,13 +62,16 @@ pub fn flat(
         stop: &config.stop,
     };
     measure(system, &plan, progress, &|measurement, directory| {
-        run(measurement, directory, config.files)
+        run(measurement, directory, config)
     })
 }
 
-fn run(measurement: &mut Measurement, directory: &Path, files: u64) -> Result<()> {
+fn run(measurement: &mut Measurement, directory: &Path, config: &FlatConfig) -> Result<()> {
     let create = |number| File::create_new(path(directory, number)).map(|_| ());
-    let made = each(measurement, CREATE, files, &create)?;
+    let made = each(measurement, CREATE, config.files, &create)?;
+    if config.only_create {
+        return Ok(());
+    }
     for step in [LIST_COLD, LIST_WARM] {
         if step == LIST_COLD && !measurement.make_cold(step)? {
             continue;

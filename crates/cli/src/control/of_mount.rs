@@ -58,11 +58,15 @@ fn answer(question: Question, served: &ServedMount) -> Answer {
             all.extend(served.targets.iter().flat_map(ServedTargets::params));
             Answer::Params(all)
         }
-        Question::SetParam { name, value } => done(client.params().set(&name, value)),
-        question @ Question::SetRule { .. } => match &served.targets {
-            Some(targets) => targets.answer(question),
-            None => Answer::Failed("this mount serves no target".to_owned()),
-        },
+        Question::SetParam { name, value } if is_of_mount(&name) => {
+            done(client.params().set(&name, value))
+        }
+        question @ (Question::SetRule { .. } | Question::SetParam { .. }) => {
+            match &served.targets {
+                Some(targets) => targets.answer(question),
+                None => Answer::Failed("this mount serves no target".to_owned()),
+            }
+        }
         Question::PathOf { fid } => path_of(client, fid),
         Question::SizeOnMdt { fid } => size_on_mdt(client, Fid(fid)),
         Question::Sync => {
@@ -87,6 +91,11 @@ fn answer(question: Question, served: &ServedMount) -> Answer {
             Answer::Done
         }
     }
+}
+
+/// Names of targets' tunables say whose they are.
+fn is_of_mount(name: &str) -> bool {
+    !name.contains('.')
 }
 
 fn list_params(fsname: &str, values: &params::Params) -> Vec<ParamValue> {

@@ -1,10 +1,13 @@
-//! What a server answers: the rules by which requests to its targets wait, and what became of them.
+//! What a server answers for its targets: the rules by which requests wait and what became of them,
+//! whom it waits for after a restart, how it commits.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::{TargetKind, TargetName};
 use rpc::scheduler::RuleReport;
 use rpc::serving::{Recovering, Scheduling};
+use storage::pace::{self, Pace, Taken};
 
 use super::{Answer, Answering, ParamValue, Question, Setting};
 
@@ -22,6 +25,36 @@ const STATS_HELP: &str = "Of each rule: requests it was about, of these held, wa
 const CLIENTS: &str = "exports";
 const CLIENTS_HELP: &str = "The clients: number, UUID, address. Can only be read.";
 
+/// What making changes durable took.
+const COMMITS: &str = "commit_stats";
+const COMMITS_HELP: &str = "Commits so far, their bytes, and how many milliseconds half of them and \
+    99% of them took at most (to a factor of two), and the longest. Can only be read.";
+
+/// A tunable that is a number.
+struct Number {
+    name: &'static str,
+    help: &'static str,
+    bound: pace::Bound,
+    get: fn(&Pace) -> u64,
+    set: fn(&Pace, u64) -> Result<(), pace::OutOfBounds>,
+}
+
+const COMMIT_MS: Number = Number {
+    name: "commit_ms",
+    help: "Milliseconds that a change waits at most to be made durable together with others where \
+        nobody waits for it. Clients keep it for so long. 1 to 60000.",
+    bound: pace::COMMIT_MS,
+    get: |pace| pace.interval().as_millis() as u64,
+    set: Pace::set_ms,
+};
+const COMMIT_BYTES: Number = Number {
+    name: "commit_bytes",
+    help: "Bytes that wait so at most; of records 32 MiB at most. From 4096.",
+    bound: pace::COMMIT_BYTES,
+    get: Pace::bytes,
+    set: Pace::set_bytes,
+};
+
 /// Whom a target waits for after a restart.
 const RECOVERY: &str = "recovery_status";
 const RECOVERY_HELP: &str = "After a restart: whether clients are waited for, for how long still, \
@@ -33,40 +66,67 @@ const RECOVERY_HELP: &str = "After a restart: whether clients are waited for, fo
 pub struct ServedTargets {
     /// The file system's name.
     pub fsname: String,
-    /// Those that have rules.
-    pub targets: Vec<(TargetName, Arc<dyn Scheduling>)>,
-    /// Those that wait for their clients after a restart.
-    pub recovering: Vec<(TargetName, Arc<dyn Recovering>)>,
+    /// Those that can be controlled.
+    pub targets: Vec<Controls>,
+}
+
+/// What can be asked of a target and set while it is served.
+#[derive(Clone)]
+pub struct Controls {
+    /// Which one.
+    pub name: TargetName,
+    /// The rules by which its requests wait.
+    pub scheduling: Arc<dyn Scheduling>,
+    /// Whom it waits for after a restart.
+    pub recovering: Arc<dyn Recovering>,
+    /// How it commits.
+    pub pace: Arc<Pace>,
 }
 
 impl ServedTargets {
     /// All tunables.
     pub fn params(&self) -> Vec<ParamValue> {
-        let all = self.targets.iter().flat_map(|(name, scheduling)| {
-            let (report, clients) = (scheduling.report(), scheduling.clients());
-            let rules = report.iter().map(|report| report.rule.clone()).collect();
-            let stats = report.iter().map(counted).collect();
-            let clients = clients
-                .into_iter()
-                .map(|(client, peer)| format!("{client} {} {}", peer.uuid, peer.address));
-            [
-                self.param(*name, RULES, rules, RULES_HELP),
-                self.param(*name, STATS, stats, STATS_HELP),
-                self.param(*name, CLIENTS, clients.collect(), CLIENTS_HELP),
-            ]
-        });
-        let recovering = self.recovering.iter().map(|(name, recovering)| {
-            self.param(*name, RECOVERY, recovering.report(), RECOVERY_HELP)
-        });
-        all.chain(recovering).collect()
+        self.targets
+            .iter()
+            .flat_map(|of| self.params_of(of))
+            .collect()
     }
 
-    fn param(&self, target: TargetName, name: &str, lines: Vec<String>, help: &str) -> ParamValue {
+    fn params_of(&self, of: &Controls) -> [ParamValue; 7] {
+        let (report, clients) = (of.scheduling.report(), of.scheduling.clients());
+        let rules = report.iter().map(|report| report.rule.clone()).collect();
+        let stats = report.iter().map(counted).collect();
+        let clients = clients
+            .into_iter()
+            .map(|(client, peer)| format!("{client} {} {}", peer.uuid, peer.address));
+        let text = |name, lines, help| self.text(of.name, name, lines, help);
+        let number = |which: &Number| self.number(of, which);
+        [
+            text(RULES, rules, RULES_HELP),
+            text(STATS, stats, STATS_HELP),
+            text(CLIENTS, clients.collect(), CLIENTS_HELP),
+            text(RECOVERY, of.recovering.report(), RECOVERY_HELP),
+            text(COMMITS, vec![committed(&of.pace.taken())], COMMITS_HELP),
+            number(&COMMIT_MS),
+            number(&COMMIT_BYTES),
+        ]
+    }
+
+    fn text(&self, target: TargetName, name: &str, lines: Vec<String>, help: &str) -> ParamValue {
         ParamValue {
             name: self.name_of(target, name),
             value: Setting::Text(lines.join("\n")),
             default: Setting::Text(String::new()),
             help: help.to_owned(),
+        }
+    }
+
+    fn number(&self, of: &Controls, number: &Number) -> ParamValue {
+        ParamValue {
+            name: self.name_of(of.name, number.name),
+            value: Setting::Number((number.get)(&of.pace)),
+            default: Setting::Number(number.bound.usual),
+            help: number.help.to_owned(),
         }
     }
 
@@ -81,10 +141,10 @@ impl ServedTargets {
     }
 
     fn set(&self, name: &str, command: &str) -> Result<(), String> {
-        let mut recovering = self.recovering.iter();
-        match recovering.find(|(target, _)| self.name_of(*target, RECOVERY) == name) {
-            Some((_, recovering)) if command == "end" => {
-                recovering.end();
+        let mut targets = self.targets.iter();
+        match targets.find(|of| self.name_of(of.name, RECOVERY) == name) {
+            Some(of) if command == "end" => {
+                of.recovering.end();
                 Ok(())
             }
             Some(_) => Err(format!("{name}: the only thing to be set is 'end'")),
@@ -92,11 +152,23 @@ impl ServedTargets {
         }
     }
 
+    fn set_number(&self, name: &str, value: u64) -> Result<(), String> {
+        let all = self
+            .targets
+            .iter()
+            .flat_map(|of| [(of, &COMMIT_MS), (of, &COMMIT_BYTES)]);
+        let mut found = all.filter(|(of, number)| self.name_of(of.name, number.name) == name);
+        let (of, number) = found
+            .next()
+            .ok_or_else(|| format!("{name}: there is no such number"))?;
+        (number.set)(&of.pace, value).map_err(|bounds| format!("{name}: {value} is not {bounds}"))
+    }
+
     fn set_rule(&self, name: &str, command: &str) -> Result<(), String> {
         let mut targets = self.targets.iter();
-        let found = targets.find(|(target, _)| self.name_of(*target, RULES) == name);
-        let (_, scheduling) = found.ok_or_else(|| format!("{name} can only be read"))?;
-        let done = scheduling.command(command);
+        let found = targets.find(|of| self.name_of(of.name, RULES) == name);
+        let of = found.ok_or_else(|| format!("{name} can only be read"))?;
+        let done = of.scheduling.command(command);
         done.map_err(|error| format!("{name}: {error}"))
     }
 }
@@ -116,14 +188,29 @@ fn counted(report: &RuleReport) -> String {
     )
 }
 
+fn committed(taken: &Taken) -> String {
+    let ms = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1e3);
+    let Taken {
+        commits,
+        bytes,
+        longest,
+        ..
+    } = taken;
+    let (half, most) = (ms(taken.percentile(50)), ms(taken.percentile(99)));
+    let longest = ms(*longest);
+    format!("commits={commits} bytes={bytes} ms_p50={half} ms_p99={most} ms_max={longest}")
+}
+
+fn done(result: Result<(), String>) -> Answer {
+    result.map_or_else(Answer::Failed, |()| Answer::Done)
+}
+
 impl Answering for ServedTargets {
     fn answer(&self, question: Question) -> Answer {
         match question {
             Question::ListParams => Answer::Params(self.params()),
-            Question::SetRule { name, command } => match self.set(&name, &command) {
-                Ok(()) => Answer::Done,
-                Err(reason) => Answer::Failed(reason),
-            },
+            Question::SetRule { name, command } => done(self.set(&name, &command)),
+            Question::SetParam { name, value } => done(self.set_number(&name, value)),
             _ => Answer::Failed("a server answers for its parameters only; ask a mount".to_owned()),
         }
     }

@@ -153,7 +153,10 @@ fn set(endpoints: &[Endpoint], assignment: &Assignment) -> Result<(), String> {
     {
         let question = match now {
             Setting::Number(_) => Question::SetParam {
-                name: name.rsplit('.').next().unwrap_or_default().to_owned(),
+                name: match name.starts_with("llite.") {
+                    true => name.rsplit('.').next().unwrap_or_default().to_owned(),
+                    false => name.clone(),
+                },
                 value: number(value)?,
             },
             Setting::Text(_) => Question::SetRule {

@@ -41,6 +41,10 @@ pub struct Serve {
     timeout: u64,
     #[command(flatten)]
     daemon: Daemon,
+    /// Say that changes of names are durable before they are, and commit as late as can be. A crash
+    /// takes everything: it is there to be measured beside.
+    #[arg(long, hide = true)]
+    undurable: bool,
     /// End when standard input ends.
     #[arg(long, hide = true)]
     with_parent: bool,
@@ -65,6 +69,7 @@ impl Serve {
                 .collect::<Result<_, _>>()?,
             listen: self.listen,
             insecure: self.insecure,
+            undurable: self.undurable,
             mgs: self.mgs,
             timeout: Duration::from_secs(self.timeout),
         };

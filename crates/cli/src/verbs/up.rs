@@ -64,6 +64,7 @@ impl Up {
             dirs: vec![dir.clone()],
             listen: self.listen,
             insecure: self.insecure,
+            undurable: false,
             mgs: Vec::new(),
             timeout: CALLBACK_DEADLINE,
         };

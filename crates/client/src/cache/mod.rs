@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::{Fid, Tick, Timestamp};
+use base::{Fid, TargetIndex, Tick, Timestamp};
 use dlm::{Bits, Mode};
 use wire::attr::{Cover, DirState, Grant, Node, SizeState};
 use wire::mdt::{Lease, OpenHandle, SizeUpdate, Space};
@@ -441,6 +441,11 @@ impl State {
             true => None,
             false => inode.attr.clone(),
         }
+    }
+
+    /// The OST that has the file's bytes, once its attributes are known.
+    pub fn ost(&self, fid: Fid) -> Option<TargetIndex> {
+        self.known(fid).and_then(Inode::ost)
     }
 
     /// What this client may say of the size: only what its locks let nobody else change.

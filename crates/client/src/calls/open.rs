@@ -105,7 +105,7 @@ impl Client {
                 continue;
             }
             self.write_out(fid, ByteRange::ALL).await?;
-            self.sync_object(fid).await?;
+            self.sync_target(self.target_of(fid)?).await?;
             {
                 let mut state = self.lock();
                 let file = state.file(fid);
@@ -346,18 +346,7 @@ impl Client {
     pub async fn fsync(&self, handle: HandleId) -> Result<(), FsError> {
         let fid = self.lock().handles.file(handle).map(|open| open.fid);
         let fid = fid.ok_or(FsError::BadHandle)?;
-        loop {
-            let before = self.restarts(fid);
-            self.write_out(fid, ByteRange::ALL).await?;
-            let touched = self.lock().file_known(fid).map(|file| !file.unsent);
-            if touched == Some(true) {
-                self.sync_object(fid).await?;
-            }
-            // An OST that restarted meanwhile has synced all it still had, which may be less.
-            if self.restarts(fid) == before {
-                break;
-            }
-        }
+        self.write_out_durably(fid, ByteRange::ALL).await?;
         self.tell_changes(fid).await?;
         self.sync_names().await?;
         let mut state = self.lock();
@@ -370,10 +359,6 @@ impl Client {
             open.told = told;
         }
         result
-    }
-
-    fn restarts(&self, fid: Fid) -> u32 {
-        self.lock().file_known(fid).map_or(0, |file| file.restarts)
     }
 
     /// Everything done in the directory is durable when this returns.
@@ -406,10 +391,6 @@ impl Client {
             Reply::Done => Ok(()),
             other => Err(unexpected(&other)),
         }
-    }
-
-    async fn sync_object(&self, fid: Fid) -> Result<(), FsError> {
-        self.sync_target(self.target_of(fid)?).await
     }
 
     /// What the OST was sent is durable when this returns.

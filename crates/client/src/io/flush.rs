@@ -98,6 +98,29 @@ impl Client {
         }
     }
 
+    /// The same, and what was changed here of the file is durable when this returns.
+    pub(crate) async fn write_out_durably(
+        &self,
+        fid: Fid,
+        range: ByteRange,
+    ) -> Result<(), FsError> {
+        loop {
+            let before = self.restarts(fid);
+            self.write_out(fid, range).await?;
+            if self.lock().uncommitted.contains(&fid) {
+                self.sync_target(self.target_of(fid)?).await?;
+            }
+            // An OST that restarted meanwhile has synced all it still had, which may be less.
+            if self.restarts(fid) == before {
+                return Ok(());
+            }
+        }
+    }
+
+    fn restarts(&self, fid: Fid) -> u32 {
+        self.lock().file_known(fid).map_or(0, |file| file.restarts)
+    }
+
     /// Sends what is of `target` and was dirty at `then`, and waits until the OST has it.
     pub(crate) async fn write_old_bytes(&self, target: TargetIndex, then: Tick) {
         loop {
@@ -193,20 +216,25 @@ impl Client {
     }
 
     /// The OST has made everything up to `last_committed` durable.
-    pub(crate) fn ost_committed(&self, last_committed: Transno) {
-        let mut state = self.lock();
-        let waiting: Vec<Fid> = state.uncommitted.iter().copied().collect();
-        for fid in waiting {
-            let Some(file) = state.file_known(fid) else {
-                state.uncommitted.remove(&fid);
-                continue;
-            };
-            if file.written <= last_committed {
+    pub(crate) fn ost_committed(&self, target: TargetIndex, last_committed: Transno) {
+        committed(&mut self.lock(), target, last_committed);
+    }
+}
+
+/// Each OST has numbers of its own.
+fn committed(state: &mut State, target: TargetIndex, last_committed: Transno) {
+    let waiting: Vec<Fid> = state.uncommitted.iter().copied().collect();
+    for fid in waiting {
+        let is_there = state.ost(fid) == Some(target);
+        match state.file_known(fid) {
+            Some(file) if is_there && file.written <= last_committed => {
                 file.pages.committed(last_committed);
                 file.committed = true;
-                state.uncommitted.remove(&fid);
             }
+            Some(_) => continue,
+            None => {}
         }
+        state.uncommitted.remove(&fid);
     }
 }
 

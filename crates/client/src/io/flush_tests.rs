@@ -3,6 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use base::Timestamp;
+use layout::{Layout, Stripes};
+use wire::{Attr, FileKind, SizeState};
+
 use super::*;
 use crate::io::failures::Told;
 use crate::locks::Locks;
@@ -122,4 +126,49 @@ fn a_write_of_which_a_part_was_cut_off_fails() {
     file.state.with_pages(FILE, |file| file.pages.truncate(1));
     file.answered(sent, FsError::NoSpace);
     assert_eq!(file.told(), Err(FsError::NoSpace));
+}
+
+#[test]
+fn what_another_ost_made_durable_says_nothing_of_this_files_bytes() {
+    const HERE: TargetIndex = TargetIndex(1);
+    let mut file = Written::new(b"four");
+    file.state.inode(FILE).take(attr_at(HERE));
+    let sent = file.send(ByteRange::new(0, 4));
+    let answer = Reply::Written {
+        attr: ObjectAttr::default(),
+    };
+    written(&mut file.state, sent, Ok(answer), Transno(5));
+    committed(&mut file.state, TargetIndex(0), Transno(9));
+    assert!(!file.state.file(FILE).committed && file.state.uncommitted.contains(&FILE));
+    committed(&mut file.state, HERE, Transno(4));
+    assert!(!file.state.file(FILE).committed && file.state.uncommitted.contains(&FILE));
+    committed(&mut file.state, HERE, Transno(5));
+    assert!(file.state.file(FILE).committed && file.state.uncommitted.is_empty());
+}
+
+/// Attributes of a file whose bytes are at `ost`.
+fn attr_at(ost: TargetIndex) -> Attr {
+    let then = Timestamp::default();
+    Attr {
+        kind: FileKind::Regular,
+        mode: 0o644,
+        uid: 0,
+        gid: 0,
+        nlink: 1,
+        rdev: 0,
+        has_xattrs: false,
+        size_state: SizeState::Ask,
+        layout: Layout {
+            stripes: Stripes::new(&[ost]),
+            ..Layout::none()
+        },
+        atime: then,
+        mtime: then,
+        mtime_set: then,
+        ctime: then,
+        btime: then,
+        size: 0,
+        blocks: 0,
+        version: 1,
+    }
 }

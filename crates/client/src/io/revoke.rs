@@ -1,4 +1,6 @@
-//! Giving back locks on bytes: the kernel forgets, dirty bytes go out, then the lock goes.
+//! Giving back locks on bytes: the kernel forgets, dirty bytes go out and become durable, then the
+//! lock goes. So nobody is shown what a crash of the OST may take, and what it takes this mount has
+//! and sends again (docs/recovery.md, section 5).
 
 use base::{ByteRange, Fid, FsError, LockHandle};
 use dlm::CacheInput;
@@ -23,7 +25,7 @@ impl Client {
     ) {
         self.begin_revoking(fid, |_| true).await;
         self.forget_pages(fid, range, handle).await;
-        let written = self.write_out(fid, range).await;
+        let written = self.write_out_durably(fid, range).await;
         self.finish_revoking(fid, range, written, (holder, handle));
         self.send_releases();
     }
@@ -123,7 +125,7 @@ impl Client {
         let dir = self.lock().inode(fid).dir();
         self.0.forget(Forget::Attributes { fid, dir }).await;
         self.forget_pages(fid, ByteRange::ALL, handle).await;
-        let written = self.write_out(fid, ByteRange::ALL).await;
+        let written = self.write_out_durably(fid, ByteRange::ALL).await;
         if let Err(error) = self.tell_last_changes(fid, handle).await {
             tracing::warn!("{fid}: the MDT did not take its attributes: {error}");
         }

@@ -1,11 +1,10 @@
 //! The core of a metadata server without a network, and one client of it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use base::{ClientId, Fid, Name, Tick, Timestamp, Xid};
 use mds::{Call, Mds, Output, Rules};
-use storage::{Commit, Disk, Kv, KvOptions};
+use storage::{Disk, Kv, KvOptions};
 use wire::FileKind;
 use wire::mdt::{Caller, NewFile, Page, Reply, Request};
 
@@ -23,10 +22,7 @@ pub struct Bench {
 impl Bench {
     /// The target in the store on `disk`, which is formatted first if it is new.
     pub fn start(disk: impl Disk + 'static, is_new: bool) -> Bench {
-        let mut options = KvOptions::new("MDT0");
-        options.commit = Commit::Thread {
-            interval: Duration::from_secs(1),
-        };
+        let options = KvOptions::new("MDT0");
         let kv = Kv::open(disk, &mds::tables(), options).expect("a sound disk");
         let kv = Arc::new(kv);
         if is_new {

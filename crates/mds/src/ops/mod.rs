@@ -73,6 +73,9 @@ pub struct Rules {
     pub life: Option<BootEpoch>,
     /// How long clients of the life before are waited for. Beyond: given up.
     pub recovery_window: Duration,
+    /// Changes are said to be durable as soon as they are made, so that nobody keeps or waits for
+    /// anything: to measure what keeping the promise costs, and for nothing else.
+    pub undurable: bool,
 }
 
 impl Default for Rules {
@@ -83,6 +86,7 @@ impl Default for Rules {
             callback_deadline: base::limits::CALLBACK_DEADLINE,
             life: None,
             recovery_window: rpc::window::RECOVERY_WINDOW,
+            undurable: false,
         }
     }
 }

@@ -56,7 +56,7 @@ impl Oss {
         if mode != AllocateMode::PunchHole {
             self.objects.admit_growth(object, range)?;
         }
-        let transno = self.modified(now);
+        let transno = self.modified(now, 0);
         self.objects.allocate(object, range, mode, change)?;
         let attr = self.objects.attr(object)?;
         Ok(Step::Done(Reply::Written { attr }.into(), transno))

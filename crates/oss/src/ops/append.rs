@@ -41,7 +41,7 @@ impl Oss {
         let range = file_range(offset, append.data.len() as u64)?;
         self.objects.admit(append.object, append.change.ticket)?;
         self.objects.admit_growth(append.object, range)?;
-        let transno = self.modified(now);
+        let transno = self.modified(now, append.data.len() as u64);
         self.objects
             .write(append.object, offset, &append.data, append.change)?;
         let attr = self.objects.attr(append.object)?;

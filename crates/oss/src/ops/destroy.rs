@@ -21,7 +21,7 @@ impl Oss {
             locks::resource_of(*object)?;
         }
         for (object, epoch) in objects {
-            self.modified(now);
+            self.modified(now, 0);
             self.objects.destroy(*object, *epoch, wall)?;
         }
         Ok(Step::Sync)

@@ -44,7 +44,7 @@ impl Oss {
     pub(crate) fn truncate_locked(&mut self, now: Tick, truncate: &Truncate) -> Outcome<Step> {
         self.objects
             .admit(truncate.object, truncate.change.ticket)?;
-        let transno = self.modified(now);
+        let transno = self.modified(now, 0);
         self.objects
             .truncate(truncate.object, truncate.size, truncate.change)?;
         let attr = self.objects.attr(truncate.object)?;

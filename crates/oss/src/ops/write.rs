@@ -43,7 +43,7 @@ impl Oss {
         self.objects.admit(write.object, write.change.ticket)?;
         self.objects.admit_growth(write.object, range)?;
         // A write that fails half-way has changed something, too.
-        let transno = self.modified(now);
+        let transno = self.modified(now, write.data.len() as u64);
         self.objects
             .write(write.object, write.offset, write.data, write.change)?;
         let attr = self.objects.attr(write.object)?;

@@ -8,7 +8,7 @@ use base::{BootEpoch, ByteRange, ClientId, Fid, FsError, LockHandle, Tick, Times
 use layout::ObjectId;
 use oss::records::TABLES;
 use oss::{Call, Life, Oss, Output, SyncTicket, SyncWork, Syncer};
-use storage::{Kv, KvOptions, MemDisk, ObjectMemory, ObjectStore, Result, Survivors};
+use storage::{Kv, KvOptions, MemDisk, ObjectMemory, ObjectStore, Pace, Result, Survivors};
 use wire::mdt::WriteTicket;
 use wire::ost::{AllocateMode, Request};
 
@@ -253,8 +253,14 @@ impl Target {
             window: Duration::ZERO,
         };
         Ok(Target {
-            oss: Oss::open(store.clone(), kv.clone(), dlm::Limits::default(), life)?,
-            syncer: Syncer::new(store.clone(), kv.clone()),
+            oss: Oss::open(
+                store.clone(),
+                kv.clone(),
+                dlm::Limits::default(),
+                life,
+                Pace::usual(),
+            )?,
+            syncer: Syncer::new(store.clone(), kv.clone(), Pace::usual()),
             kv,
             store,
             removes_late: false,

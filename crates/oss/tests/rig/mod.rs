@@ -13,7 +13,7 @@ use oss::records::TABLES;
 use oss::{Answer, Call, Life, Oss, Output, SyncTicket, SyncWork, Syncer};
 use rpc::window::RECOVERY_WINDOW;
 use rpc::{ClientUuid, Departure};
-use storage::{Kv, KvOptions, MemDisk, ObjectMemory};
+use storage::{Kv, KvOptions, MemDisk, ObjectMemory, Pace};
 use wire::mdt::WriteTicket;
 use wire::ost::{Callback, CallbackReply, ExtentGrant, ObjectAttr, Reply, Request};
 
@@ -99,10 +99,10 @@ impl Rig {
         let options = KvOptions::new("OST0").manual();
         let kv = Arc::new(Kv::open(disk.records.clone(), &TABLES, options).expect("a kv"));
         let limits = dlm::Limits::default();
-        let oss = Oss::open(disk.store.clone(), kv.clone(), limits, life);
+        let oss = Oss::open(disk.store.clone(), kv.clone(), limits, life, Pace::usual());
         Rig {
             oss: oss.expect("a target"),
-            syncer: Syncer::new(disk.store.clone(), kv.clone()),
+            syncer: Syncer::new(disk.store.clone(), kv.clone(), Pace::usual()),
             disk,
             kv,
             life,

@@ -17,6 +17,7 @@ use super::overlay::{Layer, View};
 use super::scan::{FIRST_RUN, LARGEST_RUN, merge};
 use super::{Commit, KvOptions, KvStats};
 use crate::error::{Result, StorageError};
+use crate::pace::Pace;
 
 /// The bound of the overlay while the disk is nearly full. The engine writes pages anew before it
 /// frees the old ones, so what one flush takes for a while is a page or two for each record.
@@ -229,9 +230,14 @@ impl Shared {
         Ok(ticket)
     }
 
-    /// The committer starts at half the bound, so that callers rarely reach it.
+    pub(super) fn pace(&self) -> &Pace {
+        &self.options.pace
+    }
+
+    /// The committer starts at half the bound at the latest, so that callers rarely reach it.
     pub(super) fn is_filling_up(&self, bytes: usize) -> bool {
-        bytes > self.overlay_bytes_max() / 2
+        let paced = usize::try_from(self.pace().bytes()).unwrap_or(usize::MAX);
+        bytes > paced.min(self.overlay_bytes_max() / 2)
     }
 
     fn overlay_bytes_max(&self) -> usize {
@@ -384,7 +390,9 @@ impl Shared {
         let Some((layer, last)) = self.begin_flush() else {
             return Ok(self.durable());
         };
+        let begun = threads::now();
         let snapshot = engine.apply(&layer).map_err(|error| self.fail(error))?;
+        self.pace().took(threads::now() - begun, layer.bytes as u64);
         self.end_flush(snapshot);
         self.overlay_bytes.fetch_sub(layer.bytes, Ordering::Relaxed);
         self.durable.store(last.0, Ordering::Release);

@@ -36,6 +36,7 @@ impl Flat {
     fn measure(&self, rivals: &Rivals, progress: &mut Progress) -> bench::Result<Report> {
         let config = FlatConfig {
             files: self.files,
+            only_create: false,
             runs: self.common.runs(),
             cap: self.common.cap(),
             stop: rivals.stop.clone(),

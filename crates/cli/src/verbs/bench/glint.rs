@@ -27,17 +27,27 @@ pub struct Flavour {
     pub name: &'static str,
     /// Tunables set after each mount.
     pub params: &'static [Setting],
+    /// What `glint serve` is told besides.
+    pub serve: &'static [&'static str],
 }
 
 /// As it comes.
 pub const PLAIN: Flavour = Flavour {
     name: "Glint",
     params: &[],
+    serve: &[],
 };
 /// One request a stat, as `llite.*.statahead_max=0` says.
 pub const NO_PREFETCH: Flavour = Flavour {
     name: "Glint, no prefetch",
     params: &[("statahead_max", 0)],
+    serve: &[],
+};
+/// Nothing is durable and nothing is kept to be done again.
+pub const UNDURABLE: Flavour = Flavour {
+    name: "Glint, undurable",
+    params: &[],
+    serve: &["--undurable"],
 };
 
 /// A served and mounted Glint. Everything ends when it is dropped.
@@ -75,7 +85,8 @@ impl<'l> Glint<'l> {
             Some(_) => Way::Link,
             None => way_without_link(rtt),
         };
-        let served = Served::start(dir, link, stop).map_err(|error| failed(error, stop))?;
+        let served =
+            Served::start(dir, link, flavour.serve, stop).map_err(|error| failed(error, stop))?;
         let mut glint = Glint {
             mount: RefCell::new(Mount::prepare(dir.join("mnt"))?),
             point: dir.join("mnt"),

@@ -19,6 +19,9 @@ use crate::output::say;
 const UPCALLS: u32 = 100_000;
 /// The row of their time.
 const UPCALL: &str = "getattr upcall";
+/// Files made to measure how fast that goes: what they take in memory stays below what makes a
+/// store commit early.
+const MADE: u64 = 20_000;
 /// Slower by less is as fast: runs differ by more.
 const AS_FAST: f64 = 1.05;
 /// Times that a cold walk may stand still, whatever its size.
@@ -35,6 +38,8 @@ pub enum Part {
     Stream,
     /// What a request of the kernel costs.
     Upcall,
+    /// What it costs that no change is lost with a server.
+    Create,
 }
 
 /// Measure what the project promises, beside ext4 and tmpfs in the same run, and say for each
@@ -100,6 +105,7 @@ impl Numbers {
                 Part::Flat => self.flat(stop, progress)?,
                 Part::Stream => self.stream(stop, progress)?,
                 Part::Upcall => self.upcall(stop, progress)?,
+                Part::Create => self.create(stop, progress)?,
             };
             verdict.lines.extend(lines);
         }
@@ -146,6 +152,7 @@ impl Numbers {
         let rivals = self.rivals(&[Rival::Glint, Rival::Ext4], stop)?;
         let config = FlatConfig {
             files: self.files,
+            only_create: false,
             runs: self.runs,
             cap: self.cap,
             stop: stop.clone(),
@@ -222,6 +229,33 @@ impl Numbers {
         }
         line.unit = "us".to_owned();
         Ok(vec![line])
+    }
+
+    fn create(&self, stop: &StopFlag, progress: &mut Progress) -> Result<Vec<Line>> {
+        let rivals = self.rivals(&[Rival::Glint, Rival::GlintUndurable], stop)?;
+        let config = FlatConfig {
+            files: MADE,
+            only_create: true,
+            runs: self.runs,
+            cap: self.cap,
+            stop: stop.clone(),
+        };
+        let step = flat_steps::CREATE;
+        let mut report = Report::new(format!("making {MADE} files"), [step]);
+        rivals.run(&mut report, progress, &mut |system, progress| {
+            flat(system, &config, progress)
+        })?;
+        progress(Event::Line(report.text()));
+        let work = "create, nothing is ever lost";
+        // 90 % of the rate.
+        let slower = 1.0 / 0.9;
+        Ok(vec![ratio(
+            work,
+            &report,
+            Rival::GlintUndurable,
+            &[step],
+            slower,
+        )])
     }
 }
 

@@ -12,7 +12,7 @@ use bench::{
 use clap::ValueEnum;
 
 use super::empty::EmptyFs;
-use super::glint::{Glint, NO_PREFETCH, PLAIN};
+use super::glint::{Glint, NO_PREFETCH, PLAIN, UNDURABLE};
 use super::named::Named;
 
 /// A sparse file's length: room for a tree and its copy.
@@ -28,6 +28,9 @@ pub enum Rival {
     Glint,
     /// The same with llite.*.statahead_max=0.
     GlintNoPrefetch,
+    /// The same, that keeps and awaits nothing for what a crash might take.
+    #[value(skip)]
+    GlintUndurable,
     /// sshfs over the same link.
     Sshfs,
     /// A new ext4 on a file (root only).
@@ -50,6 +53,7 @@ impl Rival {
         match self {
             Rival::Glint => PLAIN.name,
             Rival::GlintNoPrefetch => NO_PREFETCH.name,
+            Rival::GlintUndurable => UNDURABLE.name,
             Rival::Sshfs => "sshfs",
             Rival::Ext4 => "ext4",
             Rival::Tmpfs => "tmpfs",
@@ -173,6 +177,7 @@ impl Rivals {
         match rival {
             Rival::Glint => glint(&PLAIN, measure),
             Rival::GlintNoPrefetch => glint(&NO_PREFETCH, measure),
+            Rival::GlintUndurable => glint(&UNDURABLE, measure),
             Rival::Sshfs => match link {
                 Some(link) => measure(&mut Sshfs::create(link, place.path(), stop)?),
                 None => Err(BenchError::unavailable(

@@ -135,18 +135,20 @@ pub struct Served<'l> {
 }
 
 impl<'l> Served<'l> {
-    /// Formats `dir`, which does not exist yet, and serves it at the far end of the link, or on
-    /// loopback.
+    /// Formats `dir`, which does not exist yet, and serves it, with `flags`, at the far end of the
+    /// link, or on loopback.
     pub fn start(
         dir: &Path,
         link: Option<&'l Link>,
+        flags: &[&str],
         stop: &StopFlag,
     ) -> Result<Served<'l>, String> {
         let store = dir.join("store");
         let targets = [TargetName::MGS, TargetName::mdt(0), TargetName::ost(0)];
         format(&store, &targets, "glint", None)?;
         let mut command = command(link.map(Link::server))?;
-        command.arg("serve").arg(&store).env("GLINT_LOG", "warn");
+        command.arg("serve").arg(&store).args(flags);
+        command.env("GLINT_LOG", "warn");
         match link {
             // The link is private to this measurement.
             Some(link) => command
