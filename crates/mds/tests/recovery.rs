@@ -3,12 +3,12 @@
 
 mod support;
 
-use base::{BootEpoch, Fid, TargetIndex, Transno};
+use base::{BootEpoch, Fid, FsError, TargetIndex, Transno};
 use rpc::ClientUuid;
 use rpc::window::RECOVERY_WINDOW;
 use support::*;
 use wire::SizeState;
-use wire::mdt::{Reply, Request, SetAttr, SetTime};
+use wire::mdt::{Reply, Request, SetAttr, SetTime, SizeUpdate};
 
 fn getattr(fid: Fid) -> Request {
     let dir = Fid::NONE;
@@ -215,4 +215,41 @@ fn a_new_files_bytes_stay_where_they_were() {
         assert_eq!(now.layout, node.attr.layout);
         assert_eq!(now.ctime, node.attr.ctime);
     }
+}
+
+/// A writer's open file is told of beside what was under way, which may come first.
+#[test]
+fn what_a_writer_says_of_the_size_before_it_is_known_again_is_left_to_the_osts() {
+    let mut world = World::new();
+    let (a, b) = (world.connect(1), world.connect(2));
+    let fid = world.touch(a, Fid::ROOT, "f");
+    let handle = world.open(a, fid, WRITE).expect("opened");
+    let size = SizeUpdate {
+        size: 5,
+        blocks: 8,
+        mtime: FORMATTED,
+        committed: false,
+    };
+    let change = SetAttr {
+        size: Some(size),
+        ..SetAttr::default()
+    };
+    let told = world.setattr(a, fid, change.clone()).expect("a writer");
+    assert_eq!(told.attr.size, 5);
+    assert_eq!(world.setattr(b, fid, change.clone()), Err(FsError::Invalid));
+    world
+        .close(a, fid, handle, SetAttr::default())
+        .expect("closed");
+    world.open(a, fid, WRITE).expect("opened");
+    world.flush();
+    world.crash();
+    let change = SetAttr {
+        size: Some(SizeUpdate { size: 9, ..size }),
+        mode: Some(0o600),
+        ..SetAttr::default()
+    };
+    let told = world.setattr(a, fid, change).expect("a writer before");
+    assert_eq!((told.attr.size, told.attr.mode), (5, 0o600));
+    assert_eq!(told.attr.size_state, SizeState::Ask);
+    world.check();
 }

@@ -413,6 +413,20 @@ impl Cluster {
         count
     }
 
+    /// Stops the server's process where it is: it answers nobody.
+    pub fn freeze_server(&mut self) {
+        if let Some(server) = &mut self.server {
+            server.signal(Signal::SIGSTOP);
+        }
+    }
+
+    /// It goes on.
+    pub fn thaw_server(&mut self) {
+        if let Some(server) = &mut self.server {
+            server.signal(Signal::SIGCONT);
+        }
+    }
+
     /// Stops the process of mount `number` where it is: it answers nobody.
     pub fn freeze_mount(&mut self, number: usize) {
         self.mounts[number].process.signal(Signal::SIGSTOP);

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use base::{Rng, SeededRng};
-use mounted::{Cluster, count, run, seed};
+use mounted::{Cluster, Pulse, count, run, seed};
 
 const DIRECTORIES: u64 = 40;
 const FILES: u64 = 20;
@@ -185,16 +185,29 @@ fn unpack_under_kills(kills: u64) {
         })
     };
     let watch = cluster.watch(LONG * (1 + kills as u32 / 20), "unpacking");
+    let pulses = [0, 1].map(|mount| Pulse::begin(cluster.root(mount), &format!("pulse{mount}")));
+    let mut back = Vec::new();
     for _ in 0..kills {
         thread::sleep(Duration::from_millis(rng.below(400)));
         assert!(!unpacking.is_finished(), "{:?}", unpacking.join());
         cluster.kill_server();
         cluster.restart_server();
+        back.push(Instant::now());
     }
     enough.store(true, Ordering::Relaxed);
     let made = unpacking.join().unwrap();
     drop(watch);
-    println!("{} copies", made.len());
+    let pauses = back
+        .iter()
+        .flat_map(|back| pulses.iter().map(|pulse| pulse.waited_beyond(*back)));
+    let mut pauses: Vec<Duration> = pauses.collect();
+    pauses.sort();
+    let (half, longest) = (pauses[pauses.len() / 2], pauses[pauses.len() - 1]);
+    println!(
+        "{} copies; pauses beyond the server's own: half {half:?}, longest {longest:?}",
+        made.len()
+    );
+    pulses.into_iter().for_each(Pulse::end);
     let expected = described(&tree);
     for dir in made {
         let name = dir.file_name().unwrap();

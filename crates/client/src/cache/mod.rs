@@ -454,6 +454,10 @@ impl State {
         if file.exclusive.is_none() && !self.locks.reaches_eof(fid) {
             return None;
         }
+        // Bytes that are lost do not count: the OST knows where those end that are not.
+        if file.failures.is_any() {
+            return None;
+        }
         let ObjectAttr {
             size,
             blocks,

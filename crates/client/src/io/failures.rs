@@ -27,6 +27,11 @@ impl Failures {
         self.told = false;
     }
 
+    /// Something could not be written since the file was first in use.
+    pub fn is_any(&self) -> bool {
+        self.count > 0
+    }
+
     /// Where an open file begins: what nobody was told yet is its business too.
     pub fn at_open(&self) -> Told {
         match self.told {

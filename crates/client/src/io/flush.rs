@@ -117,7 +117,8 @@ impl Client {
         }
     }
 
-    fn restarts(&self, fid: Fid) -> u32 {
+    /// How often the OST of a file that is in use here has restarted.
+    pub(crate) fn restarts(&self, fid: Fid) -> u32 {
         self.lock().file_known(fid).map_or(0, |file| file.restarts)
     }
 

@@ -146,6 +146,16 @@ fn what_another_ost_made_durable_says_nothing_of_this_files_bytes() {
     assert!(file.state.file(FILE).committed && file.state.uncommitted.is_empty());
 }
 
+#[test]
+fn of_a_file_that_lost_bytes_the_mdt_is_told_no_size() {
+    let mut file = Written::new(b"four");
+    file.state.file(FILE).exclusive = Some(LockHandle(1));
+    assert!(file.state.size_to_tell(FILE, true).is_some());
+    let sent = file.send(ByteRange::new(0, 4));
+    file.answered(sent, FsError::NoSpace);
+    assert_eq!(file.state.size_to_tell(FILE, true), None);
+}
+
 /// Attributes of a file whose bytes are at `ost`.
 fn attr_at(ost: TargetIndex) -> Attr {
     let then = Timestamp::default();

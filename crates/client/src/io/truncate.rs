@@ -24,10 +24,17 @@ impl Client {
     }
 
     async fn truncate_open(&self, fid: Fid, size: u64) -> Result<(), FsError> {
-        let under = self.lock_all(fid).await?;
-        let cut = self.truncate_locked(fid, size, under).await;
-        self.end_use(fid);
-        cut?;
+        loop {
+            let before = self.restarts(fid);
+            let under = self.lock_all(fid).await?;
+            let cut = self.truncate_locked(fid, size, under).await;
+            self.end_use(fid);
+            match cut {
+                // The lock was of the OST's life before.
+                Err(FsError::Stale) if self.restarts(fid) != before => {}
+                cut => break cut?,
+            }
+        }
         self.tell_size(fid).await
     }
 

@@ -2,6 +2,8 @@
 //! takes set-user-id and set-group-id away. With `under` it tells what was done earlier under an
 //! exclusive lock, which the core has checked is still held.
 
+use std::borrow::Cow;
+
 use base::{Fid, FsError, LockHandle};
 use dlm::{Bits, Mode};
 use wire::mdt::{Reply, SetAttr};
@@ -41,12 +43,18 @@ impl Op for SetAttrOp<'_> {
         let mut file = ctx.txn.file(self.fid)?;
         let may_tell_size =
             self.under != LockHandle::default() || ctx.opens.is_writer(self.fid, ctx.who.client);
-        if self.change.size.is_some() && !may_tell_size && !file.inode.is_dir() {
-            return Err(FsError::Invalid.into());
+        let mut change = Cow::Borrowed(self.change);
+        if change.size.is_some() && !may_tell_size && !file.inode.is_dir() {
+            if !ctx.grace {
+                return Err(FsError::Invalid.into());
+            }
+            // A writer that has yet to tell of itself after a restart: the file's size is asked of
+            // the OSTs until its last writer has closed it.
+            change.to_mut().size = None;
         }
         let alone = !ctx.opens.has_writer(self.fid);
-        access::apply(ctx, &mut file.inode, self.change, alone)?;
-        file.inode.ctime = self.change.ctime.unwrap_or(ctx.txn.now);
+        access::apply(ctx, &mut file.inode, &change, alone)?;
+        file.inode.ctime = change.ctime.unwrap_or(ctx.txn.now);
         ctx.txn.save(&mut file)?;
         Ok(Reply::Node(node(self.fid, &file.inode)))
     }
