@@ -38,13 +38,16 @@ impl Pulse {
         }
     }
 
-    /// How long after `then` the first beat that began before it, or at once after it, was answered:
-    /// zero if it was before. Call it when some have been answered since.
-    pub fn waited_beyond(&self, then: Instant) -> Duration {
+    /// Of each beat that was on its way at one of these moments, or several: how long it took beyond
+    /// the last one.
+    pub fn waits_beyond(&self, moments: &[Instant]) -> Vec<Duration> {
         let beats = lock(&self.beats);
-        let over = |(end, took): &(Instant, Duration)| *end > then && *end - *took <= then + SLOW;
-        let ends = beats.slow.iter().filter(|beat| over(beat));
-        ends.map(|(end, _)| *end - then).max().unwrap_or_default()
+        let waits = beats.slow.iter().filter_map(|(end, took)| {
+            let during = |moment: &&Instant| **moment <= *end && **moment + *took >= *end;
+            let last = moments.iter().filter(during).max()?;
+            Some(*end - *last)
+        });
+        waits.collect()
     }
 
     /// Ends it. Panics if a beat failed.

@@ -197,10 +197,8 @@ fn unpack_under_kills(kills: u64) {
     enough.store(true, Ordering::Relaxed);
     let made = unpacking.join().unwrap();
     drop(watch);
-    let pauses = back
-        .iter()
-        .flat_map(|back| pulses.iter().map(|pulse| pulse.waited_beyond(*back)));
-    let mut pauses: Vec<Duration> = pauses.collect();
+    let pauses = pulses.iter().flat_map(|pulse| pulse.waits_beyond(&back));
+    let mut pauses: Vec<Duration> = pauses.chain([Duration::ZERO]).collect();
     pauses.sort();
     let (half, longest) = (pauses[pauses.len() / 2], pauses[pauses.len() - 1]);
     println!(
