@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use wire::{mgs, opcode};
 use crate::cache::State;
 use crate::client::{Client, Shared};
 use crate::cluster::Cluster;
-use crate::executor::block_on;
+use crate::executor::{block_on, spawn};
 use crate::kernel::KernelCache;
 use crate::locks::{Holder, Locks};
 use crate::params::Params;
@@ -262,6 +262,20 @@ impl Mounted {
     /// What the MGS told.
     pub fn config(&self) -> &mgs::Config {
         &self.config
+    }
+
+    /// Fetches the root's attributes, which whoever comes asks for first: what a server far away needs
+    /// until it is reached belongs to mounting. One that is away is waited for no longer than that.
+    pub fn meet_root(&self, patience: Duration) {
+        let (tell, told) = mpsc::channel();
+        let client = self.client.clone();
+        spawn(async move {
+            // Whoever asks is told what is wrong.
+            let _ = client.getattr(Fid::ROOT).await;
+            // Nobody listens any more where it took too long.
+            let _ = tell.send(());
+        });
+        let _ = told.recv_timeout(patience);
     }
 
     /// Sends everything unsent, closes, and leaves. Nothing is lost.
