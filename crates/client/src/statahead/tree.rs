@@ -479,7 +479,7 @@ impl Walk {
         is_of_now
     }
 
-    /// The next stretch is to be asked for now.
+    /// The next stretch is due.
     fn wants_more(&self, reach: Reach) -> bool {
         let (more, unread) = (u64::from(self.larger()), self.ahead * ENTRY_BYTES);
         let ahead = unread + self.bytes_in_flight;
