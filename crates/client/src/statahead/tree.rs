@@ -48,8 +48,8 @@ const ENTRIES_PER_SECOND: u64 = 200_000;
 /// How many round trips of reading are to be at hand or on their way: what is asked for comes one
 /// later, and more where a connection is new and slow.
 const LINES_AHEAD: u64 = 2;
-/// Bytes of reading ahead for which a line is long: at a round trip of 15 ms.
-const LINE_BYTES_FAR: u64 = 1 << 20;
+/// A round trip in which a walker reads more than the first stretches bring.
+const FAR: Duration = Duration::from_millis(15);
 /// How many times as much as was read may have been asked for, where a long line is not full.
 const TRUST: u64 = 64;
 /// Directories needed in a row that a walk under way does not bring, before it is given up.
@@ -144,16 +144,18 @@ pub(crate) struct Reach {
 impl Reach {
     /// A walker waits for longer than it takes it to read the first stretches.
     fn is_far(self) -> bool {
-        self.line_bytes() >= LINE_BYTES_FAR
+        self.round_trip >= FAR
     }
 
     fn bytes_max(self) -> u64 {
         self.entries_max * ENTRY_BYTES
     }
 
-    /// Bytes ahead of the walker below which it would come to wait for the line. Close by, less than
-    /// any stretch.
+    /// Bytes ahead of the walker below which it would come to wait for the line; none close by.
     fn line_bytes(self) -> u64 {
+        if !self.is_far() {
+            return 0;
+        }
         let micros = u64::try_from(self.round_trip.as_micros()).unwrap_or(u64::MAX);
         let entries = micros.saturating_mul(LINES_AHEAD * ENTRIES_PER_SECOND) / 1_000_000;
         entries.saturating_mul(ENTRY_BYTES)

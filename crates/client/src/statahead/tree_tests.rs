@@ -295,7 +295,7 @@ fn who_leaves_what_is_below_for_later_is_followed_by_depth() {
 }
 
 /// From a server at 200 ms.
-const FAR: Reach = Reach {
+const DISTANT: Reach = Reach {
     entries_max: 1 << 17,
     round_trip: Duration::from_millis(200),
 };
@@ -303,7 +303,7 @@ const FAR: Reach = Reach {
 /// A walk of a tree far away, whose first stretches are under way.
 fn begun_far() -> (Trees, Asked) {
     let mut trees = Trees::default();
-    match trees.missed(place(1), FAR, NOW) {
+    match trees.missed(place(1), DISTANT, NOW) {
         Step::Ask(asked) => (trees, asked),
         Step::Alone | Step::Wait(_) => panic!("the first one below begins a walk"),
     }
@@ -317,12 +317,15 @@ fn far_away_a_walk_begins_with_two_stretches_on_one_lane() {
     assert_eq!(asked.needed.bytes, STRETCH_BYTES_FIRST);
     assert_eq!((beyond.bytes, beyond.number), (256 << 10, 2));
     assert_eq!((beyond.chain, beyond.levels), (asked.needed.chain, vec![]));
-    let near = |round_trip| Reach { round_trip, ..FAR };
+    let near = |round_trip| Reach {
+        round_trip,
+        ..DISTANT
+    };
     for reach in [
         near(Duration::from_millis(5)),
         Reach {
             entries_max: 1000,
-            ..FAR
+            ..DISTANT
         },
     ] {
         match Trees::default().missed(place(1), reach, NOW) {
@@ -340,7 +343,7 @@ fn far_away_more_is_asked_for_early_and_no_more_than_was_earned() {
     let mut reads = 0;
     let third = loop {
         reads += 1;
-        if let Some(third) = trees.read(needed.walk, visit(10), FAR, NOW) {
+        if let Some(third) = trees.read(needed.walk, visit(10), DISTANT, NOW) {
             break third;
         }
     };
@@ -365,15 +368,15 @@ fn far_away_the_line_is_full_of_what_a_walker_reads_meanwhile() {
         let next = vec![level(ROOT, u64::from(came.number) * 1000, true)];
         trees.came(&came, part(directories, entries, next));
         for _ in 0..directories {
-            under_way.extend(trees.read(needed.walk, visit(10), FAR, NOW));
+            under_way.extend(trees.read(needed.walk, visit(10), DISTANT, NOW));
             let bytes: u64 = under_way.iter().map(|one| u64::from(one.bytes)).sum();
             most = most.max(bytes);
             assert!(under_way.len() <= IN_FLIGHT_FAR_MAX as usize);
-            assert!(bytes <= FAR.bytes_max());
+            assert!(bytes <= DISTANT.bytes_max());
         }
     }
     assert!(
-        most >= FAR.line_bytes() && most <= FAR.line_bytes() + (4 << 20),
+        most >= DISTANT.line_bytes() && most <= DISTANT.line_bytes() + (4 << 20),
         "{most}"
     );
 }

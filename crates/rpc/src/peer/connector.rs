@@ -218,12 +218,16 @@ impl Connector {
             transport.shutdown();
             transport.join();
         }
-        let (welcome, round_trip) = greeted?;
-        self.measured(lane, round_trip);
+        let (welcome, quickest) = greeted?;
+        self.measured(
+            lane,
+            transport.round_trip().unwrap_or(quickest).min(quickest),
+        );
         Ok((transport, welcome))
     }
 
-    /// The quickest answer says how far the target is: the others had to wait for a busy machine.
+    /// How far the target is the system says or, where it does not, the quickest answer: the others had
+    /// to wait for a busy machine.
     fn measured(&self, lane: Lane, round_trip: Duration) {
         let micros = u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX);
         let known = &self.inner.round_trip;
