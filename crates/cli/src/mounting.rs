@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::Clock;
 use client::params::Params;
@@ -15,6 +16,9 @@ use crate::control::of_mount::ServedMount;
 use crate::control::of_targets::ServedTargets;
 use crate::control::{ControlServer, path_for_dir, path_for_mount};
 use crate::memory;
+
+/// How long mounting waits for the root's attributes, from a server that may be away.
+const ROOT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where to mount, and how.
 pub struct MountWish {
@@ -56,6 +60,7 @@ impl Mounting {
         }
         let files = FileSystem::new(gate.clone()).map_err(|error| error.to_string())?;
         files.serve(mounted.client().clone());
+        mounted.meet_root(ROOT_PATIENCE);
         let options = MountOptions {
             source: mounted.config().fsname.clone(),
             allow_other: wish.allow_other,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use threads::JoinHandle;
 use threads::{Condvar, Mutex};
@@ -18,7 +18,7 @@ use wire::{mgs, opcode};
 use crate::cache::State;
 use crate::client::{Client, Shared};
 use crate::cluster::Cluster;
-use crate::executor::block_on;
+use crate::executor::{block_on, spawn};
 use crate::kernel::KernelCache;
 use crate::locks::{Holder, Locks};
 use crate::params::Params;
@@ -263,6 +263,26 @@ impl Mounted {
     /// What the MGS told.
     pub fn config(&self) -> &mgs::Config {
         &self.config
+    }
+
+    /// Fetches the root's attributes, which whoever comes asks for first: what a server far away needs
+    /// until it is reached belongs to mounting. One that is away is waited for no longer than that.
+    pub fn meet_root(&self, patience: Duration) {
+        let met = Arc::new((Mutex::new(false), Condvar::new()));
+        let (client, told) = (self.client.clone(), met.clone());
+        spawn(async move {
+            // Whoever asks is told what is wrong.
+            let _ = client.getattr(Fid::ROOT).await;
+            *told.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            told.1.notify_all();
+        });
+        let until = threads::now() + patience;
+        let mut is_met = met.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*is_met && threads::now() < until {
+            let left = until.saturating_duration_since(threads::now());
+            let woken = met.1.wait_timeout(is_met, left);
+            is_met = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// Sends everything unsent, closes, and leaves. Nothing is lost.

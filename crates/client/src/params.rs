@@ -43,8 +43,8 @@ macro_rules! params {
 params! {
     statahead_max = 8192, 0, 65_536,
         "Entries whose attributes are fetched ahead of a walk; 0: one request for each stat.";
-    statahead_tree_max = 65_536, 0, 16_777_216,
-        "Entries of directories fetched ahead of a walk of a tree; 0: one request for each directory.";
+    statahead_tree_max = 131_072, 0, 16_777_216,
+        "Entries of directories fetched ahead of a walk of a tree, where the server is far away; close by no more than 65,536. 0: one request for each directory.";
     statahead_bytes_max = 16 << 20, 0, 1 << 32,
         "Bytes of small files fetched ahead of whoever reads them in order; 0: one request for each.";
     statahead_fname_max = 256, 0, 4096,

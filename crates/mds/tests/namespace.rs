@@ -574,22 +574,26 @@ fn op_readdir_pages_by_entries_attributes_and_bytes() {
             bytes_max,
         };
         match world.call(a, request) {
-            Ok(Reply::Page(Page { entries, end, .. })) => (entries, end),
+            Ok(Reply::Page(page)) => page,
             other => panic!("{other:?}"),
         }
     };
-    let (entries, end) = read(&mut world, 5, 20, 1 << 20);
+    let Page { entries, end, .. } = read(&mut world, 5, 20, 1 << 20);
     assert_eq!((entries.len(), end), (20, false));
     assert_eq!(
         entries.iter().filter(|entry| entry.node.is_some()).count(),
         5
     );
-    let (entries, end) = read(&mut world, 100, 100, 1 << 20);
+    let Page { entries, end, .. } = read(&mut world, 100, 100, 1 << 20);
     assert_eq!((entries.len(), end), (50, true));
-    assert_eq!(read(&mut world, 100, 100, 1).0.len(), 1, "one at least");
-    let (entries, end) = read(&mut world, 100, 100, 2000);
-    assert!(entries.len() > 5 && entries.len() < 15 && !end);
-    let size = wire::encode(&entries).len();
+    assert_eq!(
+        read(&mut world, 100, 100, 1).entries.len(),
+        1,
+        "one at least"
+    );
+    let page = read(&mut world, 100, 100, 2000);
+    assert!(page.entries.len() > 5 && page.entries.len() < 15 && !page.end);
+    let size = wire::encode(&Reply::Page(page)).len();
     assert!(size <= 2000, "{size}");
     let none = Request::ReadDir {
         dir,

@@ -72,26 +72,30 @@ fn hear(transport: &dyn Transport, deadline: Instant) -> Result<Frame, GreetErro
     Ok(transport.receive(HANDSHAKE_BYTES_MAX, Some(deadline))?)
 }
 
-/// The client's half.
+/// The client's half. Also how long the quickest answer took: a round trip, about.
 pub(crate) fn greet(
     transport: &dyn Transport,
     hello: &Hello,
     key: Option<&Key>,
-) -> Result<Welcome, GreetError> {
-    let deadline = ::threads::now() + GREET_TIMEOUT;
+) -> Result<(Welcome, Duration), GreetError> {
+    let begun = ::threads::now();
+    let deadline = begun + GREET_TIMEOUT;
     say(transport, &Handshake::Hello(hello.clone()))?;
     let mut answer = Handshake::from_frame(&hear(transport, deadline)?)?;
+    let mut quickest = ::threads::now() - begun;
     let mut proven = transport.identity() != Identity::Unknown;
     if let Handshake::Challenge(challenge) = &answer {
         let proof = answer_challenge(transport, hello, challenge, key)?;
+        let begun = ::threads::now();
         say(transport, &Handshake::Proof(proof))?;
         proven = true;
         answer = Handshake::from_frame(&hear(transport, deadline)?)?;
+        quickest = quickest.min(::threads::now() - begun);
     }
     match answer {
         Handshake::Welcome(welcome) if proven => {
             check_version(welcome.version)?;
-            Ok(welcome)
+            Ok((welcome, quickest))
         }
         Handshake::Welcome(_) => {
             let text = format!("the server at {} did not prove its key", transport.peer());

@@ -6,6 +6,7 @@ use ::threads::JoinHandle;
 use ::threads::{Condvar, Mutex};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use base::{BootEpoch, ClientId, Clock, Disrupted, TargetName, Tick, Transno};
@@ -114,6 +115,8 @@ struct Inner {
     order: [Mutex<()>; Lane::COUNT],
     /// Of the control lane.
     attendance: Arc<Attendance>,
+    /// In microseconds, since the control lane stands; zero: not known.
+    round_trip: AtomicU64,
 }
 
 struct State {
@@ -168,6 +171,7 @@ impl Peer {
             news: Condvar::new(),
             order: Default::default(),
             attendance: Arc::default(),
+            round_trip: AtomicU64::new(0),
         });
         let connector = connector::Connector::new(inner.clone());
         let connector = threads::spawn(name, move || connector.run())?;
@@ -244,6 +248,11 @@ impl Peer {
     /// The target's life at the last connection; zero before the first.
     pub fn epoch(&self) -> BootEpoch {
         lock(&self.inner.state).session.epoch()
+    }
+
+    /// How long a message and its answer are on their way, about; zero before the first connection.
+    pub fn round_trip(&self) -> Duration {
+        Duration::from_micros(self.inner.round_trip.load(Ordering::Relaxed))
     }
 
     /// The newest durable change that the target told of.

@@ -133,6 +133,10 @@ pub(crate) trait Transport: Send + Sync {
     fn bytes_received(&self) -> u64;
     /// Bytes sent so far.
     fn bytes_sent(&self) -> u64;
+    /// How far the other end is, where the system has measured it.
+    fn round_trip(&self) -> Option<Duration> {
+        None
+    }
     /// Who is there.
     fn identity(&self) -> Identity;
     /// Where it is, for logs.

@@ -11,6 +11,7 @@ pub mod mgs;
 pub mod opcode;
 mod operations;
 pub mod ost;
+pub mod page;
 
 pub use attr::{Attr, Cover, DirState, FileKind, Grant, Node, SizeState};
 pub use codec::{DecodeError, decode, encode, status_from, status_of};

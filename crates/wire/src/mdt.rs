@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attr::{DirState, FileKind, Grant, Node};
 use crate::operations::operations;
+pub use crate::page::{DirEntry, Page};
 
 /// Who asks: the kernel's view of the calling process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -310,34 +311,6 @@ pub enum Request {
         /// A walk that is not wanted any more; zero: none. What was asked of it is answered at once.
         instead_of: u64,
     },
-}
-
-/// One directory entry of a page.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DirEntry {
-    /// The entry's own cookie: the next page is asked for with the last one's.
-    pub cookie: u64,
-    /// Its name.
-    pub name: Name,
-    /// The file.
-    pub fid: Fid,
-    /// Its kind.
-    pub kind: FileKind,
-    /// Attributes, where asked for and to be had without disturbing a writer.
-    pub node: Option<Node>,
-}
-
-/// A part of a directory, in cookie order.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Page {
-    /// What covers names and attributes.
-    pub lease: Lease,
-    /// The directory when the page was read.
-    pub dir: DirState,
-    /// In cookie order.
-    pub entries: Vec<DirEntry>,
-    /// Nothing follows.
-    pub end: bool,
 }
 
 /// Where a walk is in one directory. The levels of a walk are below each other, outermost first;

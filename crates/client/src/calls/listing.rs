@@ -144,9 +144,9 @@ impl Client {
                     wait.await;
                     continue;
                 }
-                Step::Ask(stretch) => {
+                Step::Ask(asked) => {
                     first = false;
-                    self.fetch_stretch(stretch).await;
+                    self.fetch_asked(asked).await;
                     continue;
                 }
                 Step::Alone => {}

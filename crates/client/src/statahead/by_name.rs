@@ -70,7 +70,7 @@ impl Client {
             (step, state.mark(dir))
         };
         match step {
-            tree::Step::Ask(stretch) => self.fetch_stretch(stretch).await,
+            tree::Step::Ask(asked) => self.fetch_asked(asked).await,
             tree::Step::Wait(wait) => {
                 wait.await;
             }
@@ -96,7 +96,7 @@ impl Client {
         let is_first = Some(WalkOrder::Name);
         let place = Place { is_first, ..place };
         let now = state.locks.now;
-        state.trees.missed(place, self.ahead_max(), now)
+        state.trees.missed(place, self.reach(), now)
     }
 }
 

@@ -26,6 +26,9 @@ const WALKS_MAX: usize = 16;
 const ENTERED_MAX: usize = 64;
 /// Bytes of a walk's first stretch, for which the walker waits.
 const STRETCH_BYTES_FIRST: u32 = 64 << 10;
+/// Stretches up to this size come over the control lane, in order with everything else; larger
+/// ones do not hold anything else up.
+const CONTROL_BYTES_MAX: u32 = 64 << 10;
 /// How much larger each next stretch is.
 const GROWTH: u32 = 4;
 /// About how many bytes an entry takes in an answer.
@@ -36,6 +39,19 @@ const WRONG_MAX: u8 = 3;
 /// Stretches of one walk under way at once. A long round trip is filled with what a walker reads
 /// meanwhile; what is ahead is bounded beside that.
 const IN_FLIGHT_MAX: u32 = 3;
+/// Entries ahead of a walker with which it is never late where the line is not long.
+const NEAR_ENTRIES_MAX: u64 = 1 << 16;
+/// Stretches under way at once where the server is so far away that a walker would read less than the line could bring.
+const IN_FLIGHT_FAR_MAX: u32 = 6;
+/// Entries that a walker reads in a second.
+const ENTRIES_PER_SECOND: u64 = 200_000;
+/// How many round trips of reading are to be at hand or on their way: what is asked for comes one
+/// later, and more where a connection is new and slow.
+const LINES_AHEAD: u64 = 2;
+/// A round trip in which a walker reads more than the first stretches bring.
+const FAR: Duration = Duration::from_millis(15);
+/// How many times as much as was read may have been asked for, where a long line is not full.
+const TRUST: u64 = 64;
 /// Directories needed in a row that a walk under way does not bring, before it is given up.
 const STRAYS_MAX: u32 = 2;
 /// After so long without its walker a walk is forgotten.
@@ -60,6 +76,18 @@ pub(crate) struct Stretch {
     pub bytes: u32,
     /// What the walk was called before it turned; zero: it did not.
     pub instead_of: u64,
+    /// It comes beside other replies, whatever its size: another follows it there.
+    pub aside: bool,
+}
+
+/// What a walk begins with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// The stretch with the directory that is needed.
+    pub needed: Stretch,
+    /// What comes after it, to be asked for right behind it: far away, who goes on reading would
+    /// wait for a round trip more than who does not can lose.
+    pub beyond: Option<Stretch>,
 }
 
 /// A part of a tree that came.
@@ -92,7 +120,7 @@ pub(crate) enum Step {
     /// It is on its way.
     Wait(Oneshot<()>),
     /// Ask for it with what comes after it.
-    Ask(Stretch),
+    Ask(Asked),
 }
 
 /// Where a directory is that is needed now.
@@ -102,6 +130,36 @@ pub(crate) struct Place {
     pub levels: Vec<WalkLevel>,
     /// The order in which it is the first directory of its parent.
     pub is_first: Option<WalkOrder>,
+}
+
+/// How far a walk may be ahead of its walker.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reach {
+    /// Entries at most; zero: none is.
+    pub entries_max: u64,
+    /// How long a request and its answer are on their way to the server and back.
+    pub round_trip: Duration,
+}
+
+impl Reach {
+    /// A walker waits for longer than it takes it to read the first stretches.
+    fn is_far(self) -> bool {
+        self.round_trip >= FAR
+    }
+
+    fn bytes_max(self) -> u64 {
+        self.entries_max * ENTRY_BYTES
+    }
+
+    /// Bytes ahead of the walker below which it would come to wait for the line; none close by.
+    fn line_bytes(self) -> u64 {
+        if !self.is_far() {
+            return 0;
+        }
+        let micros = u64::try_from(self.round_trip.as_micros()).unwrap_or(u64::MAX);
+        let entries = micros.saturating_mul(LINES_AHEAD * ENTRIES_PER_SECOND) / 1_000_000;
+        entries.saturating_mul(ENTRY_BYTES)
+    }
 }
 
 /// All walks of a mount.
@@ -135,6 +193,8 @@ struct Walk {
     strays: u32,
     /// Entries that came and were not read yet.
     ahead: u64,
+    /// Entries that were read since the last turn.
+    entries_read: u64,
     /// Directories that came since the last turn, and of these read.
     came: u32,
     read: u32,
@@ -156,11 +216,11 @@ struct Total {
 }
 
 impl Trees {
-    /// `place` is needed now and not at hand. Up to `ahead_max` entries may be fetched ahead.
-    pub fn missed(&mut self, place: Place, ahead_max: u64, now: Tick) -> Step {
+    /// `place` is needed now and not at hand.
+    pub fn missed(&mut self, place: Place, reach: Reach, now: Tick) -> Step {
         self.walks
             .retain(|walk| walk.in_flight > 0 || now.since(walk.seen) < IDLE);
-        let (Some(here), true) = (place.levels.last().copied(), ahead_max > 0) else {
+        let (Some(here), true) = (place.levels.last().copied(), reach.entries_max > 0) else {
             return Step::Alone;
         };
         let within = |walk: &&mut Walk| place.levels.iter().any(|level| level.dir == walk.root);
@@ -174,7 +234,7 @@ impl Trees {
         let order = place.is_first.unwrap_or(WalkOrder::Cookie);
         let begins = place.is_first.is_some() || self.enters_again(parent.dir);
         match here.cookie == 0 && begins {
-            true => self.begin(parent, here, order, now),
+            true => Step::Ask(self.begin(parent, here, (order, reach), now)),
             false => Step::Alone,
         }
     }
@@ -191,7 +251,13 @@ impl Trees {
         false
     }
 
-    fn begin(&mut self, parent: WalkLevel, here: WalkLevel, order: WalkOrder, now: Tick) -> Step {
+    fn begin(
+        &mut self,
+        parent: WalkLevel,
+        here: WalkLevel,
+        (order, reach): (WalkOrder, Reach),
+        now: Tick,
+    ) -> Asked {
         self.last += 1;
         self.last_chain += 1;
         if self.walks.len() >= WALKS_MAX {
@@ -211,6 +277,7 @@ impl Trees {
             bytes_in_flight: 0,
             strays: 0,
             ahead: 0,
+            entries_read: 0,
             came: 0,
             read: 0,
             wrong: 0,
@@ -219,39 +286,39 @@ impl Trees {
             total: Total::default(),
         };
         walk.gait.step(here.dir, parent.dir);
-        let stretch = walk.ask(0);
+        let mut needed = walk.ask(0);
+        needed.aside = reach.is_far() && u64::from(walk.larger()) <= reach.bytes_max();
+        let beyond = needed.aside.then(|| {
+            walk.bytes = walk.larger();
+            walk.ask(0)
+        });
         self.walks.push_back(walk);
-        Step::Ask(stretch)
+        Asked { needed, beyond }
     }
 
     /// A directory that a walk brought is read. What to ask for meanwhile.
-    pub fn read(&mut self, id: WalkId, visit: Visit, ahead_max: u64, now: Tick) -> Option<Stretch> {
+    pub fn read(&mut self, id: WalkId, visit: Visit, reach: Reach, now: Tick) -> Option<Stretch> {
         let walk = self.walk(id)?;
         walk.seen = now;
         walk.visit(visit);
         // The first was asked for; those after it are what the walk guessed.
         let guessed_right = walk.read > 1 && walk.wrong < WRONG_MAX && walk.is_in_step();
-        if !guessed_right || walk.next.is_empty() || walk.in_flight >= walk.in_flight_max() {
+        if !guessed_right || walk.next.is_empty() || !walk.wants_more(reach) {
             return None;
         }
         let more = walk.larger();
-        let unread = walk.ahead * ENTRY_BYTES;
-        let enough = walk.in_flight == 0 && unread > u64::from(walk.bytes);
-        if enough || unread + walk.bytes_in_flight + u64::from(more) > ahead_max * ENTRY_BYTES {
-            return None;
-        }
         walk.bytes = more;
         Some(walk.ask(0))
     }
 
     /// A reader is in the middle of `dir`, whose rest a walk brings; `left` entries of it are at hand
     /// and not read. What to ask for meanwhile.
-    pub fn within(&mut self, dir: Fid, left: u64, ahead_max: u64, now: Tick) -> Option<Stretch> {
+    pub fn within(&mut self, dir: Fid, left: u64, reach: Reach, now: Tick) -> Option<Stretch> {
         let walk = self.walks.iter_mut().find(|walk| walk.lists(dir))?;
         walk.seen = now;
         let (more, unread) = (walk.larger(), left * ENTRY_BYTES);
         let enough = walk.in_flight > 0 || unread > u64::from(walk.bytes);
-        let too_much = unread + u64::from(more) > ahead_max * ENTRY_BYTES;
+        let too_much = unread + u64::from(more) > reach.bytes_max();
         if enough || too_much || walk.wrong >= WRONG_MAX {
             return None;
         }
@@ -344,7 +411,8 @@ impl Walk {
             true => self.larger(),
             false => STRETCH_BYTES_FIRST >> self.wrong,
         };
-        (self.came, self.read, self.ahead) = (0, 0, 0);
+        (self.came, self.read) = (0, 0);
+        (self.ahead, self.entries_read) = (0, 0);
         self.next = self.below_root(levels).to_vec();
         self.order = self.order_from_here(mostly_read);
         let before = match self.in_flight {
@@ -354,7 +422,10 @@ impl Walk {
         *last_chain += 1;
         (self.chain, self.asked, self.last_came) = (*last_chain, 0, 0);
         (self.in_flight, self.bytes_in_flight, self.strays) = (0, 0, 0);
-        Step::Ask(self.ask(before))
+        Step::Ask(Asked {
+            needed: self.ask(before),
+            beyond: None,
+        })
     }
 
     /// The order in which the walk goes on from `next`, whose last directory is needed.
@@ -390,6 +461,7 @@ impl Walk {
         self.strays = 0;
         self.read += 1;
         self.total.read += 1;
+        self.entries_read += visit.entries;
         self.total.entries_read += visit.entries;
         self.ahead = self.ahead.saturating_sub(visit.entries);
     }
@@ -407,6 +479,23 @@ impl Walk {
             self.bytes_in_flight -= u64::from(stretch.bytes);
         }
         is_of_now
+    }
+
+    /// The next stretch is due.
+    fn wants_more(&self, reach: Reach) -> bool {
+        let (more, unread) = (u64::from(self.larger()), self.ahead * ENTRY_BYTES);
+        let ahead = unread + self.bytes_in_flight;
+        let fits = |entries_max: u64| ahead + more <= entries_max * ENTRY_BYTES;
+        if !fits(reach.entries_max) {
+            return false;
+        }
+        let asked = self.entries_read * ENTRY_BYTES + ahead + more;
+        let is_trusted = asked <= TRUST * self.entries_read * ENTRY_BYTES;
+        if ahead < reach.line_bytes() && is_trusted && self.in_flight < IN_FLIGHT_FAR_MAX {
+            return true;
+        }
+        let enough = self.in_flight == 0 && unread > u64::from(self.bytes);
+        fits(NEAR_ENTRIES_MAX) && !enough && self.in_flight < self.in_flight_max()
     }
 
     /// How many stretches may be under way: one more for each third of what came that was read.
@@ -501,6 +590,7 @@ impl Walk {
             order: self.order,
             bytes: self.bytes,
             instead_of,
+            aside: self.bytes > CONTROL_BYTES_MAX,
         }
     }
 }

@@ -2,9 +2,17 @@
 
 use super::*;
 
-const PLENTY: u64 = 100_000;
+const PLENTY: Reach = near(100_000);
 const ROOT: Fid = Fid(1 << 24);
 const NOW: Tick = Tick(0);
+
+/// From a server next door.
+const fn near(entries_max: u64) -> Reach {
+    Reach {
+        entries_max,
+        round_trip: Duration::ZERO,
+    }
+}
 
 fn level(dir: Fid, cookie: u64, listed: bool) -> WalkLevel {
     WalkLevel {
@@ -28,7 +36,7 @@ fn place(n: u64) -> Place {
 
 fn asked(step: Step) -> Option<Stretch> {
     match step {
-        Step::Ask(stretch) => Some(stretch),
+        Step::Ask(asked) => Some(asked.needed),
         Step::Alone | Step::Wait(_) => None,
     }
 }
@@ -81,7 +89,7 @@ fn the_first_directory_below_begins_a_walk_and_so_does_a_second_one() {
     assert!(asked(trees.missed(place(3), PLENTY, NOW)).is_some());
     let mut trees = Trees::default();
     assert!(
-        asked(trees.missed(place(1), 0, NOW)).is_none(),
+        asked(trees.missed(place(1), near(0), NOW)).is_none(),
         "switched off"
     );
 }
@@ -140,13 +148,13 @@ fn what_is_ahead_and_not_read_is_bounded() {
     trees.came(&first, part(10, 1000, vec![level(ROOT, 100, true)]));
     trees.read(walk, visit(10), PLENTY, NOW);
     assert_eq!(
-        trees.read(walk, visit(10), 1000, NOW),
+        trees.read(walk, visit(10), near(1000), NOW),
         None,
         "a window is ahead"
     );
-    (0..7).for_each(|_| drop(trees.read(walk, visit(100), 300, NOW)));
+    (0..7).for_each(|_| drop(trees.read(walk, visit(100), near(300), NOW)));
     assert_eq!(
-        trees.read(walk, visit(100), 300, NOW),
+        trees.read(walk, visit(100), near(300), NOW),
         None,
         "it may not be more"
     );
@@ -178,7 +186,7 @@ fn a_walker_that_turns_while_more_is_on_its_way_ends_that() {
 #[test]
 fn a_walker_that_turns_is_followed_and_one_that_jumps_about_is_not() {
     let (mut trees, walk) = begun(4);
-    (0..3).for_each(|_| drop(trees.read(walk, visit(10), 0, NOW)));
+    (0..3).for_each(|_| drop(trees.read(walk, visit(10), near(0), NOW)));
     let mut turned = asked(trees.missed(place(90), PLENTY, NOW)).expect("followed");
     assert_eq!(turned.levels, place(90).levels);
     let mut bytes = Vec::new();
@@ -284,4 +292,107 @@ fn who_leaves_what_is_below_for_later_is_followed_by_depth() {
     assert!(waits(&[3, 4]) && waits(&[4, 1]) && waits(&[2, 1, 1]));
     assert!(!waits(&[3, 2]) && !waits(&[3, 1]) && !waits(&[2, 7]));
     assert!(!waits(&[7]) && !waits(&[4, 1, 1, 1]));
+}
+
+/// From a server at 200 ms.
+const DISTANT: Reach = Reach {
+    entries_max: 1 << 17,
+    round_trip: Duration::from_millis(200),
+};
+
+/// A walk of a tree far away, whose first stretches are under way.
+fn begun_far() -> (Trees, Asked) {
+    let mut trees = Trees::default();
+    match trees.missed(place(1), DISTANT, NOW) {
+        Step::Ask(asked) => (trees, asked),
+        Step::Alone | Step::Wait(_) => panic!("the first one below begins a walk"),
+    }
+}
+
+#[test]
+fn far_away_a_walk_begins_with_two_stretches_on_one_lane() {
+    let (_, asked) = begun_far();
+    let beyond = asked.beyond.expect("it is far");
+    assert!(asked.needed.aside && beyond.aside, "one behind the other");
+    assert_eq!(asked.needed.bytes, STRETCH_BYTES_FIRST);
+    assert_eq!((beyond.bytes, beyond.number), (256 << 10, 2));
+    assert_eq!((beyond.chain, beyond.levels), (asked.needed.chain, vec![]));
+    let near = |round_trip| Reach {
+        round_trip,
+        ..DISTANT
+    };
+    for reach in [
+        near(Duration::from_millis(5)),
+        Reach {
+            entries_max: 1000,
+            ..DISTANT
+        },
+    ] {
+        match Trees::default().missed(place(1), reach, NOW) {
+            Step::Ask(asked) => assert!(asked.beyond.is_none() && !asked.needed.aside),
+            Step::Alone | Step::Wait(_) => panic!("the first one below begins a walk"),
+        }
+    }
+}
+
+#[test]
+fn far_away_more_is_asked_for_early_and_no_more_than_was_earned() {
+    let (mut trees, Asked { needed, .. }) = begun_far();
+    let entries = u64::from(STRETCH_BYTES_FIRST) / ENTRY_BYTES;
+    trees.came(&needed, part(38, entries, vec![level(ROOT, 380, true)]));
+    let mut reads = 0;
+    let third = loop {
+        reads += 1;
+        if let Some(third) = trees.read(needed.walk, visit(10), DISTANT, NOW) {
+            break third;
+        }
+    };
+    assert_eq!((third.bytes, third.levels), (1 << 20, vec![]));
+    let asked = u64::from(STRETCH_BYTES_FIRST) * (1 + 4 + 16);
+    let earned = |reads| TRUST * reads * 10 * ENTRY_BYTES;
+    assert!(
+        earned(reads) >= asked && earned(reads - 2) < asked,
+        "{reads}"
+    );
+}
+
+#[test]
+fn far_away_the_line_is_full_of_what_a_walker_reads_meanwhile() {
+    let (mut trees, Asked { needed, beyond }) = begun_far();
+    let mut under_way = VecDeque::from([needed.clone(), beyond.expect("it is far")]);
+    let mut most = 0;
+    for _ in 0..8 {
+        let came = under_way.pop_front().expect("the line is never empty");
+        let directories = came.bytes / (10 * ENTRY_BYTES as u32);
+        let entries = u64::from(directories) * 10;
+        let next = vec![level(ROOT, u64::from(came.number) * 1000, true)];
+        trees.came(&came, part(directories, entries, next));
+        for _ in 0..directories {
+            under_way.extend(trees.read(needed.walk, visit(10), DISTANT, NOW));
+            let bytes: u64 = under_way.iter().map(|one| u64::from(one.bytes)).sum();
+            most = most.max(bytes);
+            assert!(under_way.len() <= IN_FLIGHT_FAR_MAX as usize);
+            assert!(bytes <= DISTANT.bytes_max());
+        }
+    }
+    assert!(
+        most >= DISTANT.line_bytes() && most <= DISTANT.line_bytes() + (4 << 20),
+        "{most}"
+    );
+}
+
+#[test]
+fn close_by_no_more_is_ahead_however_much_may_be() {
+    let most = |entries_max| {
+        let (mut trees, walk) = begun(12);
+        let reach = near(entries_max);
+        let mut bytes = 0;
+        for _ in 0..12 {
+            bytes += trees
+                .read(walk, visit(10), reach, NOW)
+                .map_or(0, |more| more.bytes);
+        }
+        bytes
+    };
+    assert_eq!(most(NEAR_ENTRIES_MAX), most(1 << 24));
 }

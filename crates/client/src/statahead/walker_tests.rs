@@ -1,15 +1,19 @@
 //! Walkers of whole trees, against a server that answers as the MDT does: what they ask for.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
 
 use base::{Fid, Rng, SeededRng, Tick};
 use wire::mdt::{WalkLevel, WalkOrder};
 
 use super::super::report::Pattern;
-use super::{ENTRY_BYTES, Place, Step, Stretch, TreePart, Trees, Visit, WalkId};
+use super::{ENTRY_BYTES, Place, Reach, Step, Stretch, TreePart, Trees, Visit, WalkId};
 
 const NOW: Tick = Tick(0);
-const PLENTY: u64 = 100_000;
+const PLENTY: Reach = Reach {
+    entries_max: 100_000,
+    round_trip: Duration::ZERO,
+};
 /// Entries of each directory, beside those below it.
 const FILES: u64 = 10;
 
@@ -186,8 +190,8 @@ impl World {
     fn visit(&mut self, dir: usize) {
         while !self.listed.contains(&dir) {
             match self.trees.missed(self.tree.place(dir), PLENTY, NOW) {
-                Step::Ask(stretch) => {
-                    self.ask(stretch);
+                Step::Ask(asked) => {
+                    self.ask(asked.needed);
                     while !self.on_its_way.is_empty() {
                         self.take();
                     }

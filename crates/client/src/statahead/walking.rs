@@ -1,21 +1,20 @@
 //! Stretches of trees: asked for, and put into the cache.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use base::limits::WALK_BYTES_MAX;
 use base::{Fid, FsError};
 use dlm::Bits;
 use wire::mdt::{Page, Reply, Request, WalkLevel, WalkOrder};
 
-use super::tree::{ENTRY_BYTES, Place, Step, Stretch, TreePart, Visit, WalkId};
+use super::tree::{Asked, ENTRY_BYTES, Place, Reach, Step, Stretch, TreePart, Visit, WalkId};
 use crate::cache::{Mark, State};
 use crate::calls::DirPage;
 use crate::client::{Client, unexpected};
+use crate::executor::{oneshot, spawn};
 use crate::stats::bump;
 
-/// Stretches up to this size come over the control lane, in order with everything else; larger
-/// ones do not hold anything else up.
-const CONTROL_BYTES_MAX: u32 = 64 << 10;
 /// Directories above one that is needed, as far as lists are known.
 const CLIMB_MAX: usize = 32;
 /// Entries of a list that is searched for a directory that is needed. Beyond: it is not.
@@ -24,11 +23,11 @@ const SEARCH_MAX: u64 = 1 << 16;
 impl Client {
     /// The list of `dir` is needed from `cookie` on and is not at hand.
     pub(crate) fn step_to(&self, state: &mut State, dir: Fid, cookie: u64) -> Step {
-        let ahead_max = self.ahead_max();
+        let reach = self.reach();
         match place(state, dir, cookie) {
-            Some(place) if ahead_max > 0 => {
+            Some(place) if reach.entries_max > 0 => {
                 let now = state.locks.now;
-                state.trees.missed(place, ahead_max, now)
+                state.trees.missed(place, reach, now)
             }
             _ => Step::Alone,
         }
@@ -48,7 +47,7 @@ impl Client {
             entries,
         };
         let now = state.locks.now;
-        state.trees.read(walk, visit, self.ahead_max(), now)
+        state.trees.read(walk, visit, self.reach(), now)
     }
 
     /// A reader of `dir` has taken `page`. What to fetch meanwhile.
@@ -67,18 +66,41 @@ impl Client {
         let most = WALK_BYTES_MAX as u64 / ENTRY_BYTES + 1;
         let left = behind.take(most as usize).count() as u64;
         let now = state.locks.now;
-        state.trees.within(dir, left, self.ahead_max(), now)
+        state.trees.within(dir, left, self.reach(), now)
     }
 
-    pub(super) fn ahead_max(&self) -> u64 {
-        match self.0.params.statahead_max() {
-            0 => 0,
-            _ => self.0.params.statahead_tree_max(),
+    pub(super) fn reach(&self) -> Reach {
+        Reach {
+            entries_max: match self.0.params.statahead_max() {
+                0 => 0,
+                _ => self.0.params.statahead_tree_max(),
+            },
+            // Before there is a lane for long answers nothing is asked for early.
+            round_trip: match self.0.cluster.mdt.connections() {
+                0 | 1 => Duration::ZERO,
+                _ => self.0.cluster.mdt.round_trip(),
+            },
         }
     }
 
+    /// Fetches the stretch that is needed, and starts with what comes after it.
+    pub(crate) async fn fetch_asked(&self, asked: Asked) {
+        let Asked { needed, beyond } = asked;
+        if beyond.is_none() {
+            return self.fetch_stretch(needed).await;
+        }
+        let (client, (done, told)) = (self.clone(), oneshot());
+        spawn(async move {
+            client.fetch_stretch(needed).await;
+            done.send(());
+        });
+        // Spawned behind the first it is sent behind it.
+        self.start_stretch(beyond);
+        told.await;
+    }
+
     /// Fetches a stretch and keeps it.
-    pub(crate) async fn fetch_stretch(&self, stretch: Stretch) {
+    async fn fetch_stretch(&self, stretch: Stretch) {
         bump(&self.0.stats.statahead_tree_walks);
         let request = Request::Walk {
             walk: stretch.chain,
@@ -87,8 +109,8 @@ impl Client {
             bytes_max: stretch.bytes,
             instead_of: stretch.instead_of,
         };
-        let aside = stretch.bytes > CONTROL_BYTES_MAX;
-        let part = self.fetch_part(request, aside, Some(stretch.walk)).await;
+        let part = self.fetch_part(request, stretch.aside, Some(stretch.walk));
+        let part = part.await;
         let mut state = self.lock();
         match part {
             Ok(part) => {
@@ -179,7 +201,7 @@ impl Client {
             return;
         };
         let client = self.clone();
-        crate::executor::spawn(async move { client.fetch_stretch(stretch).await });
+        spawn(async move { client.fetch_stretch(stretch).await });
     }
 }
 

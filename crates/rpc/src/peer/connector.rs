@@ -2,6 +2,7 @@
 //! watches silence, deadlines and how long the wait has been.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use base::Disrupted;
@@ -217,7 +218,23 @@ impl Connector {
             transport.shutdown();
             transport.join();
         }
-        Ok((transport, greeted?))
+        let (welcome, quickest) = greeted?;
+        self.measured(
+            lane,
+            transport.round_trip().unwrap_or(quickest).min(quickest),
+        );
+        Ok((transport, welcome))
+    }
+
+    /// How far the target is the system says or, where it does not, the quickest answer: the others had
+    /// to wait for a busy machine.
+    fn measured(&self, lane: Lane, round_trip: Duration) {
+        let micros = u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX);
+        let known = &self.inner.round_trip;
+        match lane {
+            Lane::Control => known.store(micros, Ordering::Relaxed),
+            _ => drop(known.fetch_min(micros, Ordering::Relaxed)),
+        }
     }
 
     fn hello(&self, lane: Lane, nonce: [u8; 32]) -> Hello {

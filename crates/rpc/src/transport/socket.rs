@@ -13,7 +13,7 @@ use base::limits::FRAME_BYTES_MAX;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{self, MsgFlags, sockopt};
-use nix::{libc, setsockopt_impl, sockopt_impl};
+use nix::{getsockopt_impl, libc, setsockopt_impl, sockopt_impl};
 use wire::frame::{self, Frame, HEADER_BYTES};
 
 use super::{Identity, Outgoing, ReceiveError, Transport, Watched};
@@ -226,6 +226,16 @@ impl Transport for Socket {
         self.sent.load(Ordering::Relaxed)
     }
 
+    fn round_trip(&self) -> Option<Duration> {
+        match &self.stream {
+            Stream::Tcp(stream) => {
+                let info = socket::getsockopt(stream, Measured).ok()?;
+                Some(Duration::from_micros(info.tcpi_rtt.into()))
+            }
+            Stream::Unix(_) => Some(Duration::ZERO),
+        }
+    }
+
     fn identity(&self) -> Identity {
         self.identity
     }
@@ -259,6 +269,15 @@ sockopt_impl!(
     libc::SOL_SOCKET,
     libc::SO_RCVLOWAT,
     usize
+);
+
+sockopt_impl!(
+    /// What TCP knows of a connection.
+    Measured,
+    GetOnly,
+    libc::IPPROTO_TCP,
+    libc::TCP_INFO,
+    libc::tcp_info
 );
 
 impl Watched for Socket {
