@@ -9,6 +9,7 @@
 
 pub mod disk;
 pub mod error;
+pub mod fence;
 pub mod kv;
 pub mod objects;
 pub mod room;
@@ -16,6 +17,7 @@ pub mod target;
 
 pub use disk::{CheckedDisk, Disk, FaultyDisk, FileDisk, MemDisk, Survivors};
 pub use error::{Result, StorageError};
+pub use fence::{Fence, Process};
 pub use kv::{Batch, Commit, KeyRange, Kv, KvOptions, KvStats, TableId, Ticket};
 pub use objects::{ObjectFiles, ObjectId, ObjectMemory, ObjectStat, ObjectStore, SpaceStat};
 pub use room::Room;
