@@ -194,8 +194,10 @@ pub fn fetch_config(
         .first()
         .ok_or_else(|| failed("an empty answer".to_owned()))?;
     let decoded = wire::decode::<mgs::Reply>(&reply.body);
-    let mgs::Reply::Config(found) = decoded.map_err(|cause| failed(cause.to_string()))?;
-    Ok(found)
+    match decoded.map_err(|cause| failed(cause.to_string()))? {
+        mgs::Reply::Config(found) => Ok(found),
+        mgs::Reply::Refused { reason } => Err(failed(reason)),
+    }
 }
 
 impl Mounted {

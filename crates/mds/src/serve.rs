@@ -12,8 +12,8 @@ use layout::ObjectId;
 use rpc::scheduler::{Nature, Vocabulary};
 use rpc::serving::{Arrival, Effect, Machine, Moment, Recovering, Scheduling, Serving};
 use rpc::{
-    Batch, ClientUuid, Departure, LastCommitted, Message, Peer, PeerInfo, ReplyBatch, ReplyMessage,
-    Service, Urgency,
+    Address, Batch, ClientUuid, Departure, LastCommitted, Message, Peer, PeerInfo, PeerState,
+    ReplyBatch, ReplyMessage, Service, Urgency,
 };
 use storage::{Kv, StorageError, Ticket};
 use wire::mdt::{CallbackReply, Reply, Request};
@@ -115,6 +115,22 @@ impl MdtServer {
         // Ending them waits for their threads, which may be about to tell of an OST.
         drop(before);
         self.serving.with(|mds, _, _| mds.set_osts(osts));
+    }
+
+    /// Where OSTs are now, of those that were named at the start.
+    pub fn osts_are_at(&self, places: Vec<(TargetIndex, Vec<Address>)>) {
+        let osts = lock(&self.osts);
+        for (index, addresses) in places {
+            if osts.get(&index).is_some_and(|peer| peer.set_addresses(addresses)) {
+                tracing::info!("OST{} is elsewhere now", index.0);
+            }
+        }
+    }
+
+    /// An OST cannot be reached.
+    pub fn misses_osts(&self) -> bool {
+        let osts = lock(&self.osts);
+        osts.values().any(|peer| peer.state() != PeerState::Connected)
     }
 
     /// Why the target no longer serves, if it does not.

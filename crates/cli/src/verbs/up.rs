@@ -64,7 +64,14 @@ impl Up {
             dirs: vec![dir.clone()],
             listen: self.listen,
             insecure: self.insecure,
+            also: Vec::new(),
             mgs: Vec::new(),
+            machine: None,
+            when_fenced: |cause| {
+                // The mount is dead then, as after a crash.
+                eprintln!("glint: {cause}");
+                std::process::exit(1);
+            },
             timeout: CALLBACK_DEADLINE,
         };
         let mut serving = Serving::start(&config, clock.clone())?;
