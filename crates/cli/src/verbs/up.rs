@@ -83,6 +83,7 @@ impl Up {
             key: None,
             insecure: false,
             policy: options.policy,
+            patience: Arc::new(|_| true),
         };
         let (wish, beside) = (options.wish(self.mount), (serving.targets(), &*dir));
         let mut mounting = Mounting::start(&config, &wish, Some(beside), clock)?;

@@ -1,0 +1,273 @@
+//! Where targets are: asked of the MGS at the beginning, and again while one of them does not answer,
+//! for it may have moved.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use base::{Clock, TargetName};
+use rpc::{Address, Batch, Peer, PeerState, Policy};
+use wire::{mgs, opcode};
+
+use crate::client::Shared;
+use crate::mount::{MountConfig, MountError, NoCallbacks};
+
+/// How often it is looked whether all targets answer.
+const LOOK: Duration = Duration::from_secs(1);
+/// Looks without any answer of a target that was asked something, until it counts as silent.
+const SILENT_LOOKS: u32 = 5;
+/// How long the MGS may take to answer before it is asked again.
+const ANSWER: Duration = Duration::from_secs(1);
+
+/// Asks the MGS what the file system consists of. Waits for it as long as `config` is patient.
+pub fn fetch_config(
+    config: &MountConfig,
+    clock: Arc<dyn Clock>,
+) -> Result<mgs::Config, MountError> {
+    let (began, peer) = (Instant::now(), mgs_peer(config, clock)?);
+    let found = loop {
+        match ask(&peer) {
+            ControlFlow::Break(found) => break found,
+            ControlFlow::Continue(()) if (config.patience)(began.elapsed()) => {}
+            ControlFlow::Continue(()) => {
+                let tried: Vec<String> = config.addresses.iter().map(Address::to_string).collect();
+                break Err(MountError::Mgs(format!(
+                    "nobody serves it at {}; check the address, or start glint serve there",
+                    tried.join(",")
+                )));
+            }
+        }
+    };
+    peer.close();
+    found
+}
+
+fn mgs_peer(config: &MountConfig, clock: Arc<dyn Clock>) -> Result<Peer, MountError> {
+    let mut peer = config.peer(TargetName::MGS, config.addresses.clone(), 1);
+    peer.policy = Policy::Soft { timeout: ANSWER };
+    Peer::new(peer, Arc::new(NoCallbacks), clock).map_err(MountError::Threads)
+}
+
+/// Asks once. `Continue`: no answer yet.
+fn ask(peer: &Peer) -> ControlFlow<Result<mgs::Config, MountError>> {
+    let request = wire::encode(&mgs::Request::GetConfig);
+    let answer = peer.call(Batch::of(opcode::MGS, request)).wait();
+    let failed = |cause: String| ControlFlow::Break(Err(MountError::Mgs(cause)));
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(base::Disrupted::Timeout | base::Disrupted::NewEpoch) => {
+            return ControlFlow::Continue(());
+        }
+        Err(cause) => return failed(cause.to_string()),
+    };
+    let Some(reply) = answer.replies.first() else {
+        return failed("an empty answer".to_owned());
+    };
+    match wire::decode::<mgs::Reply>(&reply.body) {
+        Ok(mgs::Reply::Config(found)) => ControlFlow::Break(Ok(found)),
+        Ok(mgs::Reply::Refused { reason }) => failed(reason),
+        Err(cause) => failed(cause.to_string()),
+    }
+}
+
+/// Where to look for a target. One that listens on all addresses of the MGS's machine is where the
+/// MGS is.
+pub(crate) fn reachable(
+    config: &MountConfig,
+    target: &mgs::TargetInfo,
+) -> Result<Vec<Address>, MountError> {
+    let mut reachable = Vec::new();
+    for text in &target.addresses {
+        let address =
+            (config.reach)(text).ok_or_else(|| MountError::Address(target.name, text.clone()))?;
+        let known = reachable.len();
+        if address.is_wildcard() {
+            let mgs = config.addresses.iter();
+            reachable.extend(mgs.filter_map(|mgs| address.at_host_of(mgs)));
+        }
+        if reachable.len() == known {
+            reachable.push(address);
+        }
+    }
+    Ok(reachable)
+}
+
+/// Follows targets that move, until it is dropped.
+pub(crate) struct Following {
+    shared: Arc<Stopping>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Stopping {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    ending: bool,
+    /// The MGS, being asked.
+    mgs: Option<Arc<Peer>>,
+}
+
+impl Following {
+    /// Begins, for the mount of `client`.
+    pub fn start(
+        config: MountConfig,
+        client: Weak<Shared>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Following, MountError> {
+        let shared = Arc::<Stopping>::default();
+        let mut follower = Follower {
+            shared: shared.clone(),
+            config,
+            client,
+            clock,
+            looks: Vec::new(),
+        };
+        let thread = std::thread::Builder::new().name("client-places".to_owned());
+        let thread = thread.spawn(move || follower.run());
+        Ok(Following {
+            shared,
+            thread: Some(thread.map_err(MountError::Threads)?),
+        })
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.ending = true;
+        let mgs = state.mgs.take();
+        drop(state);
+        self.shared.changed.notify_all();
+        if let Some(mgs) = mgs {
+            mgs.close();
+        }
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that follows targets panicked");
+        }
+    }
+}
+
+impl Stopping {
+    // Changed in single steps.
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ends_within(&self, time: Duration) -> bool {
+        let state = self.lock();
+        let waited = self.changed.wait_timeout_while(state, time, |state| !state.ending);
+        waited.unwrap_or_else(PoisonError::into_inner).0.ending
+    }
+}
+
+/// What was seen of a target: frames that came from it, and looks since one did.
+#[derive(Default, Clone, Copy)]
+struct Look {
+    frames: u64,
+    silent: u32,
+}
+
+struct Follower {
+    shared: Arc<Stopping>,
+    config: MountConfig,
+    client: Weak<Shared>,
+    clock: Arc<dyn Clock>,
+    looks: Vec<Look>,
+}
+
+impl Follower {
+    fn run(&mut self) {
+        while !self.shared.ends_within(LOOK) {
+            let Some(client) = self.client.upgrade() else {
+                return;
+            };
+            let missing = self.look(&client);
+            if !missing.contains(&true) {
+                self.done();
+                continue;
+            }
+            match self.ask() {
+                Some(ControlFlow::Break(Ok(found))) => self.follow(&client, &found, &missing),
+                Some(ControlFlow::Break(Err(error))) => {
+                    tracing::debug!("where targets are is not known anew: {error}");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Of each target: it cannot be reached, or was asked something and is silent.
+    fn look(&mut self, client: &Shared) -> Vec<bool> {
+        let peers: Vec<&Peer> = client.cluster.peers().collect();
+        self.looks.resize(peers.len(), Look::default());
+        let looks = self.looks.iter_mut().zip(peers);
+        looks
+            .map(|(look, peer)| {
+                let frames = peer.counters().frames_received();
+                let is_silent = peer.outstanding() > 0 && frames == look.frames;
+                look.silent = if is_silent { look.silent + 1 } else { 0 };
+                look.frames = frames;
+                peer.state() != PeerState::Connected || look.silent >= SILENT_LOOKS
+            })
+            .collect()
+    }
+
+    fn ask(&self) -> Option<ControlFlow<Result<mgs::Config, MountError>>> {
+        let mut state = self.shared.lock();
+        if state.ending {
+            return None;
+        }
+        if state.mgs.is_none() {
+            state.mgs = mgs_peer(&self.config, self.clock.clone()).ok().map(Arc::new);
+        }
+        let mgs = state.mgs.clone();
+        drop(state);
+        mgs.map(|mgs| ask(&mgs))
+    }
+
+    /// All targets answer: the MGS is not needed for now.
+    fn done(&self) {
+        let mgs = self.shared.lock().mgs.take();
+        if let Some(mgs) = mgs {
+            mgs.close();
+        }
+    }
+
+    fn follow(&mut self, client: &Shared, found: &mgs::Config, missing: &[bool]) {
+        let at = |name: TargetName| {
+            let target = found.targets.iter().find(|target| target.name == name)?;
+            reachable(&self.config, target).ok()
+        };
+        for (peer, is_missing) in client.cluster.peers().zip(missing) {
+            let Some(addresses) = at(peer.target()) else {
+                continue;
+            };
+            if peer.set_addresses(addresses) {
+                tracing::info!(target = %peer.target(), "it is elsewhere now");
+                if *is_missing {
+                    // Whoever is silent at the old place does not serve it any more.
+                    peer.disconnect();
+                }
+            }
+        }
+        // The MGS may move as well, to where it said that it might.
+        let known = |address: &Address| {
+            let mut known = self.config.addresses.iter();
+            known.any(|known| known.to_string() == address.to_string())
+        };
+        let others = at(TargetName::MGS).unwrap_or_default();
+        let others: Vec<Address> = others.into_iter().filter(|other| !known(other)).collect();
+        self.config.addresses.extend(others);
+        self.config.addresses.truncate(ADDRESSES_MAX);
+    }
+}
+
+/// Addresses at which the MGS is looked for; later ones are not learnt.
+const ADDRESSES_MAX: usize = 16;
