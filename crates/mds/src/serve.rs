@@ -11,6 +11,7 @@ use base::{BootEpoch, ClientId, Clock, FsError, TargetIndex, Tick, Transno};
 use layout::ObjectId;
 use rpc::scheduler::{Nature, Vocabulary};
 use rpc::serving::{Arrival, Effect, Machine, Moment, Recovering, Scheduling, Serving};
+use rpc::window::Report;
 use rpc::{
     Address, Batch, ClientUuid, Departure, LastCommitted, Message, Peer, PeerInfo, PeerState,
     ReplyBatch, ReplyMessage, Service, Urgency,
@@ -279,7 +280,7 @@ impl Machine for Mds {
         self.ready_again(now, wall, client, out);
     }
 
-    fn recovery(&self, now: Tick) -> Vec<String> {
+    fn recovery(&self, now: Tick) -> Report {
         Mds::recovery(self).report(now)
     }
 

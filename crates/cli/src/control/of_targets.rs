@@ -5,8 +5,9 @@ use std::sync::Arc;
 use base::{TargetKind, TargetName};
 use rpc::scheduler::RuleReport;
 use rpc::serving::{Recovering, Scheduling};
+use rpc::{ClientUuid, window::Report};
 
-use super::{Answer, Answering, ParamValue, Question, Setting};
+use super::{Answer, Answering, ParamValue, Question, ServerStatus, Setting, TargetStatus};
 
 /// The rules of a target.
 const RULES: &str = "nrs_tbf_rule";
@@ -27,6 +28,11 @@ const RECOVERY: &str = "recovery_status";
 const RECOVERY_HELP: &str = "After a restart: whether clients are waited for, for how long still, \
     who has not come back, and how much was done again. 'end' \
     waits no longer: what those had not on disk is lost.";
+
+/// Ends a client's session by hand.
+const EVICT: &str = "evict_client";
+const EVICT_HELP: &str = "Set to a client's UUID, as in exports, it evicts the client: its locks and \
+    open files here end, and what it had not written is lost. Others go on.";
 
 /// The targets of a process.
 #[derive(Clone)]
@@ -55,8 +61,12 @@ impl ServedTargets {
                 self.param(*name, CLIENTS, clients.collect(), CLIENTS_HELP),
             ]
         });
-        let recovering = self.recovering.iter().map(|(name, recovering)| {
-            self.param(*name, RECOVERY, recovering.report(), RECOVERY_HELP)
+        let recovering = self.recovering.iter().flat_map(|(name, recovering)| {
+            let lines = recovering.report().lines();
+            [
+                self.param(*name, RECOVERY, lines, RECOVERY_HELP),
+                self.param(*name, EVICT, Vec::new(), EVICT_HELP),
+            ]
         });
         all.chain(recovering).collect()
     }
@@ -81,14 +91,39 @@ impl ServedTargets {
     }
 
     fn set(&self, name: &str, command: &str) -> Result<(), String> {
-        let mut recovering = self.recovering.iter();
-        match recovering.find(|(target, _)| self.name_of(*target, RECOVERY) == name) {
-            Some((_, recovering)) if command == "end" => {
-                recovering.end();
-                Ok(())
+        for (target, recovering) in &self.recovering {
+            if self.name_of(*target, RECOVERY) == name {
+                return match command {
+                    "end" => {
+                        recovering.end();
+                        Ok(())
+                    }
+                    _ => Err(format!("{name}: the only thing to be set is 'end'")),
+                };
             }
-            Some(_) => Err(format!("{name}: the only thing to be set is 'end'")),
-            None => self.set_rule(name, command),
+            if self.name_of(*target, EVICT) == name {
+                return evict(&**recovering, command).map_err(|why| format!("{name}: {why}"));
+            }
+        }
+        self.set_rule(name, command)
+    }
+
+    /// How things stand with each target.
+    pub fn status(&self) -> ServerStatus {
+        let targets = self.recovering.iter().map(|(name, recovering)| {
+            let scheduling = self.targets.iter().find(|(known, _)| known == name);
+            let here = scheduling.map(|(_, scheduling)| scheduling.clients());
+            let here: Vec<(ClientUuid, String)> = here
+                .into_iter()
+                .flatten()
+                .map(|(_, peer)| (peer.uuid, peer.address.clone()))
+                .collect();
+            target_status(name.to_string(), recovering.report(), &here)
+        });
+        ServerStatus {
+            fsname: self.fsname.clone(),
+            pid: std::process::id(),
+            targets: targets.collect(),
         }
     }
 
@@ -98,6 +133,36 @@ impl ServedTargets {
         let (_, scheduling) = found.ok_or_else(|| format!("{name} can only be read"))?;
         let done = scheduling.command(command);
         done.map_err(|error| format!("{name}: {error}"))
+    }
+}
+
+fn evict(recovering: &dyn Recovering, uuid: &str) -> Result<(), String> {
+    let parsed = u128::from_str_radix(uuid, 16).ok().filter(|_| uuid.len() == 32);
+    let parsed = parsed.ok_or("expected a client's UUID, 32 hexadecimal digits")?;
+    match recovering.evict(ClientUuid(parsed.to_be_bytes())) {
+        true => Ok(()),
+        false => Err(format!("no client {uuid} is here; exports lists those that are")),
+    }
+}
+
+/// Clients are named by UUID, and by address where they are here.
+fn target_status(target: String, report: Report, here: &[(ClientUuid, String)]) -> TargetStatus {
+    let named = |clients: Vec<ClientUuid>| -> Vec<String> {
+        let name = |uuid: ClientUuid| match here.iter().find(|(known, _)| *known == uuid) {
+            Some((_, address)) => format!("{uuid} ({address})"),
+            None => uuid.to_string(),
+        };
+        clients.into_iter().map(name).collect()
+    };
+    TargetStatus {
+        target,
+        recovering: report.left.is_some(),
+        seconds_left: report.left.map(|left| left.as_secs()),
+        clients: here.len(),
+        back: named(report.back),
+        awaited: named(report.awaited),
+        given_up: named(report.given_up),
+        replayed: report.replayed,
     }
 }
 
@@ -119,6 +184,7 @@ fn counted(report: &RuleReport) -> String {
 impl Answering for ServedTargets {
     fn answer(&self, question: Question) -> Answer {
         match question {
+            Question::Status => Answer::Serving(self.status()),
             Question::ListParams => Answer::Params(self.params()),
             Question::SetRule { name, command } => match self.set(&name, &command) {
                 Ok(()) => Answer::Done,
