@@ -44,6 +44,7 @@ pub struct ServeConfig {
 /// Targets being served.
 pub struct Serving {
     following: Option<Following>,
+    fences: Vec<Arc<Fence>>,
     server: Option<Server>,
     mdts: Vec<Arc<mds::serve::MdtServer>>,
     osts: Vec<oss::serve::OstServer>,
@@ -126,12 +127,13 @@ impl Serving {
         let followed = Followed {
             registration,
             told: told.collect(),
-            fences,
+            fences: fences.clone(),
             mdts: mdts.clone(),
         };
         let found = followed.begin()?;
         Ok(Serving {
             following: Some(Following::start(followed)?),
+            fences,
             server: Some(server),
             mdts,
             osts,
@@ -201,6 +203,10 @@ impl Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.stop();
+        (self.schedulings, self.recovering) = (Vec::new(), Vec::new());
+        (self.mdts, self.osts) = (Vec::new(), Vec::new());
+        // Nothing is written any more.
+        self.fences.iter().for_each(|fence| fence.let_go());
     }
 }
 
@@ -432,6 +438,10 @@ impl Service for Held {
 
     fn gave_up(&self, client: rpc::ClientUuid) -> bool {
         self.service.gave_up(client)
+    }
+
+    fn lost_changes(&self, reason: &str) {
+        self.service.lost_changes(reason);
     }
 
     fn expired(&self, client: base::ClientId, how: rpc::Departure) {

@@ -544,6 +544,11 @@ impl<M: Machine> Service for Served<M> {
         lock(&self.0.state).machine.gave_up(client)
     }
 
+    fn lost_changes(&self, reason: &str) {
+        tracing::error!(reason, "the target stops");
+        lock(&self.0.state).stopped = Some(reason.to_owned());
+    }
+
     fn expired(&self, client: ClientId, how: Departure) {
         self.0.with_state(|state, _, out| {
             state.sessions.remove(&client);

@@ -255,10 +255,10 @@ fn tick() -> Tick {
 /// What is done when a fence is lost, before any write that waits for it fails.
 type OnLoss = Box<dyn FnOnce(&StorageError) + Send>;
 
-/// A fence that is held. Let go when dropped: by then nothing can be written any more.
+/// A fence that is held, until it is let go or dropped.
 pub struct Fence {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct Shared {
@@ -303,7 +303,7 @@ impl Fence {
             .map_err(|e| StorageError::from_io(&shared.at, "start a thread for its fence", &e))?;
         Ok(Arc::new(Fence {
             shared,
-            thread: Some(thread),
+            thread: Mutex::new(Some(thread)),
         }))
     }
 
@@ -335,15 +335,23 @@ impl Fence {
     }
 }
 
-impl Drop for Fence {
-    fn drop(&mut self) {
+impl Fence {
+    /// Others may have it at once. What it guards cannot be written by this process any more.
+    pub fn let_go(&self) {
         self.shared.state().ending = true;
         self.shared.changed.notify_all();
-        if let Some(thread) = self.thread.take()
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
             && thread.join().is_err()
         {
             tracing::error!("the keeper of the fence of {} panicked", self.shared.at);
         }
+    }
+}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        self.let_go();
     }
 }
 
@@ -397,7 +405,13 @@ impl Shared {
                 break;
             }
         }
-        if tick() < lease.until() {
+        // First nothing more is written, then others are let in.
+        let is_held = tick() < lease.until();
+        self.until.store(0, Ordering::Release);
+        let over = StorageError::refused(&self.at, "it is not served any more");
+        self.state().lost.get_or_insert(over);
+        self.changed.notify_all();
+        if is_held {
             let_go(&self.at, &*self.sectors, &lease);
         }
     }
