@@ -20,9 +20,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use client::{NameRange, WalkReport, stats::Snapshot};
-use nix::sys::socket::{
-    AddressFamily, Shutdown, SockFlag, SockType, UnixAddr, shutdown, socket,
-};
+use nix::sys::socket::{AddressFamily, Shutdown, SockFlag, SockType, UnixAddr, shutdown, socket};
 use serde::{Deserialize, Serialize};
 use wire::mdt::WalkLevel;
 

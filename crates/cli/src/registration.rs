@@ -245,9 +245,17 @@ impl Followed {
         };
         let config = ask(peer, &Request::GetConfig)?;
         let mut mgs_at = self.registration.addresses.clone();
-        let mgs = config.targets.iter().find(|one| one.name == TargetName::MGS);
-        for address in mgs.map(|mgs| self.registration.addresses_of(mgs)).unwrap_or_default() {
-            let is_new = !mgs_at.iter().any(|known| known.to_string() == address.to_string());
+        let mgs = config
+            .targets
+            .iter()
+            .find(|one| one.name == TargetName::MGS);
+        for address in mgs
+            .map(|mgs| self.registration.addresses_of(mgs))
+            .unwrap_or_default()
+        {
+            let is_new = !mgs_at
+                .iter()
+                .any(|known| known.to_string() == address.to_string());
             if is_new && !address.is_wildcard() {
                 mgs_at.push(address);
             }

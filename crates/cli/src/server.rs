@@ -322,10 +322,7 @@ impl Opening {
             key: Some(key.clone()),
             boot_epoch: superblock.boot_epoch,
             last_committed: committed,
-            service: Arc::new(Held {
-                service,
-                target,
-            }),
+            service: Arc::new(Held { service, target }),
         };
         self.targets.push(Opened { info, served });
         Ok(())

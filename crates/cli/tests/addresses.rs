@@ -31,7 +31,10 @@ fn a_mount_goes_where_everything_went() {
     glint(dir.path(), &["format", "D"]).worked();
     let (a, b) = (free_address(), free_address());
     let serve = |here: &str, there: &str| {
-        Staying::start(dir.path(), &["serve", "D", "--listen", here, "--also", there])
+        Staying::start(
+            dir.path(),
+            &["serve", "D", "--listen", here, "--also", there],
+        )
     };
     let mut server = serve(&a, &b);
     // Of the other address it learns from the MGS.
@@ -62,8 +65,16 @@ fn an_ost_that_moved_is_found_by_mounts_and_by_the_mdt() {
     let dir = place();
     // The OST is known when the MDT starts.
     for (name, role) in [("D", "mgs"), ("E", "ost"), ("F", "mdt")] {
-        let join = if name == "D" { &[][..] } else { &["--join", "D"] };
-        glint(dir.path(), &[&["format", name, "--role", role], join].concat()).worked();
+        let join = if name == "D" {
+            &[][..]
+        } else {
+            &["--join", "D"]
+        };
+        glint(
+            dir.path(),
+            &[&["format", name, "--role", role], join].concat(),
+        )
+        .worked();
     }
     let (a, mdt) = (free_address(), free_address());
     let (first, second) = (free_address(), free_address());
@@ -75,13 +86,16 @@ fn an_ost_that_moved_is_found_by_mounts_and_by_the_mdt() {
     let _mdt = serve("F", &mdt);
     let mount = Staying::start(dir.path(), &["mount", &a, "mnt", "--key", "D/key"]);
     shell(dir.path(), "echo one > mnt/one && sync -f mnt/one").worked();
-eventually("its bytes are there", || objects(dir.path()) == 1);
+    eventually("its bytes are there", || objects(dir.path()) == 1);
     server.signal(Signal::SIGTERM);
     assert_eq!(server.ended(), Some(0), "{}", server.said());
     // While it is nowhere, and where somebody else is then.
     shell(dir.path(), "rm mnt/one").worked();
     let _server = serve("E", &second);
-    let said = shell(dir.path(), "echo two > mnt/two && sync -f mnt/two && cat mnt/two");
+    let said = shell(
+        dir.path(),
+        "echo two > mnt/two && sync -f mnt/two && cat mnt/two",
+    );
     assert_eq!(said.worked(), "two\n", "{}", mount.said());
     eventually("the MDT has found it, too", || objects(dir.path()) == 1);
     shell(dir.path(), "rm mnt/two").worked();

@@ -22,7 +22,11 @@ fn place() -> tempfile::TempDir {
 #[track_caller]
 fn one_line(ran: &Ran, parts: &[&str]) {
     ran.failed_saying(parts);
-    let lines: Vec<&str> = ran.err.lines().filter(|line| line.starts_with("glint: ")).collect();
+    let lines: Vec<&str> = ran
+        .err
+        .lines()
+        .filter(|line| line.starts_with("glint: "))
+        .collect();
     assert_eq!(lines.len(), 1, "{ran:?}");
     for part in parts {
         assert!(lines[0].contains(part), "no {part:?} in {lines:?}");
@@ -37,18 +41,28 @@ fn serve(dir: &Path, dirs: &[&str]) -> Ran {
 
 /// What is in a target's directory, but for the fence, in which each start writes.
 fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let listed = shell(dir, "find D -type f ! -name fence | sort").worked().to_owned();
+    let listed = shell(dir, "find D -type f ! -name fence | sort")
+        .worked()
+        .to_owned();
     let paths = listed.lines().map(|line| dir.join(line));
-    paths.map(|path| (path.clone(), fs::read(&path).unwrap())).collect()
+    paths
+        .map(|path| (path.clone(), fs::read(&path).unwrap()))
+        .collect()
 }
 
 #[test]
 fn a_directory_named_twice() {
     let dir = place();
     let before = contents(dir.path());
-    one_line(&serve(dir.path(), &["D", "D"]), &["D is named twice", "once"]);
+    one_line(
+        &serve(dir.path(), &["D", "D"]),
+        &["D is named twice", "once"],
+    );
     std::os::unix::fs::symlink("D", dir.path().join("same")).unwrap();
-    one_line(&serve(dir.path(), &["D", "same"]), &["same is named twice", "D"]);
+    one_line(
+        &serve(dir.path(), &["D", "same"]),
+        &["same is named twice", "D"],
+    );
     assert_eq!(contents(dir.path()), before);
 }
 
@@ -56,15 +70,29 @@ fn a_directory_named_twice() {
 fn two_directories_that_claim_to_be_one_target() {
     let dir = place();
     for name in ["E", "F"] {
-        glint(dir.path(), &["format", name, "--role", "ost1", "--join", "D"]).worked();
+        glint(
+            dir.path(),
+            &["format", name, "--role", "ost1", "--join", "D"],
+        )
+        .worked();
     }
     let a = free_address();
     let _mgs = Staying::start(dir.path(), &["serve", "D", "--listen", &a]);
     let listen = free_address();
-    let _first = Staying::start(dir.path(), &["serve", "E", "--mgs", &a, "--listen", &listen]);
+    let _first = Staying::start(
+        dir.path(),
+        &["serve", "E", "--mgs", &a, "--listen", &listen],
+    );
     let other = free_address();
     let ran = glint(dir.path(), &["serve", "F", "--mgs", &a, "--listen", &other]);
-    one_line(&ran, &["OST1 is another directory's already", &listen, "--role ost7"]);
+    one_line(
+        &ran,
+        &[
+            "OST1 is another directory's already",
+            &listen,
+            "--role ost7",
+        ],
+    );
 }
 
 #[test]
@@ -78,7 +106,10 @@ fn another_version() {
     bytes[508..].copy_from_slice(&crc.to_le_bytes());
     fs::write(&path, &bytes).unwrap();
     let before = contents(dir.path());
-    one_line(&serve(dir.path(), &["D"]), &["mdt0/superblock", "version 9", "this program has 1"]);
+    one_line(
+        &serve(dir.path(), &["D"]),
+        &["mdt0/superblock", "version 9", "this program has 1"],
+    );
     assert_eq!(contents(dir.path()), before);
 }
 
@@ -135,7 +166,9 @@ fn a_mount_says_once_what_it_waits_for() {
     let pid = shell(dir.path(), &script).worked().trim().to_owned();
     let mut server = Staying::start(dir.path(), &["serve", "D", "--listen", &address]);
     support::eventually("it is mounted", || {
-        fs::read_to_string(dir.path().join("waiting")).unwrap().contains("mounted at ")
+        fs::read_to_string(dir.path().join("waiting"))
+            .unwrap()
+            .contains("mounted at ")
     });
     glint(dir.path(), &["umount", "mnt"]).worked();
     support::eventually("it has ended", || !Path::new("/proc").join(&pid).exists());

@@ -16,7 +16,10 @@ const WAITED: &str = "another machine served it last";
 
 fn served(dir: &Path, words: &[&str]) -> Staying {
     let address = free_address();
-    Staying::start(dir, &[&["serve", "D", "--listen", &address], words].concat())
+    Staying::start(
+        dir,
+        &[&["serve", "D", "--listen", &address], words].concat(),
+    )
 }
 
 fn place() -> tempfile::TempDir {
@@ -91,9 +94,15 @@ fn who_stood_still_for_too_long_writes_nothing_more_and_ends() {
     first.signal(Signal::SIGCONT);
     assert_eq!(first.ended(), Some(1), "{}", first.said());
     let said = first.said();
-    assert!(said.contains("its fence was taken from this process"), "{said}");
+    assert!(
+        said.contains("its fence was taken from this process"),
+        "{said}"
+    );
     assert!(said.contains("on elsewhere"), "{said}");
-    assert_eq!(support::shell(dir.path(), "cat mnt/after").worked(), "more\n");
+    assert_eq!(
+        support::shell(dir.path(), "cat mnt/after").worked(),
+        "more\n"
+    );
     mount.signal(Signal::SIGTERM);
     assert_eq!(mount.ended(), Some(0), "{}", mount.said());
     second.signal(Signal::SIGTERM);

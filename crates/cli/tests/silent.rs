@@ -44,7 +44,10 @@ fn who_stands_still_is_named_and_the_others_answer() {
     }
     let ran = glint(dir.path(), &["status"]);
     let lively = dir.path().join("mnt2").display().to_string();
-    assert!(ran.worked().contains(&format!("{lively}: glint")), "{ran:?}");
+    assert!(
+        ran.worked().contains(&format!("{lively}: glint")),
+        "{ran:?}"
+    );
     assert!(ran.worked().contains("glint, server, pid"), "{ran:?}");
     // Who asks for it by name is told, too.
     let ran = glint(dir.path(), &["status", &point]);
@@ -54,7 +57,8 @@ fn who_stands_still_is_named_and_the_others_answer() {
     eventually("it is gone", || {
         let ran = glint(dir.path(), &["status"]);
         ran.worked();
-        ran.err.contains(&format!("the mount at {point} does not answer"))
+        ran.err
+            .contains(&format!("the mount at {point} does not answer"))
     });
 }
 
@@ -75,7 +79,10 @@ fn a_server_tells_whom_it_waits_for_and_gives_up_by_hand() {
     };
     let uuid = told("mnt")["uuid"].as_str().unwrap().to_owned();
     let mdt = || told("D")["targets"][0].clone();
-    assert_eq!((&mdt()["target"], &mdt()["recovering"]), (&"MDT0".into(), &false.into()));
+    assert_eq!(
+        (&mdt()["target"], &mdt()["recovering"]),
+        (&"MDT0".into(), &false.into())
+    );
     mount.signal(Signal::SIGSTOP);
     server.signal(Signal::SIGKILL);
     server.ended();
@@ -84,7 +91,10 @@ fn a_server_tells_whom_it_waits_for_and_gives_up_by_hand() {
     assert_eq!(waiting["awaited"][0], uuid, "{waiting}");
     assert!(waiting["seconds_left"].as_u64().unwrap() <= 60);
     let shown = glint(dir.path(), &["status", "D"]);
-    assert!(shown.worked().contains(&format!("waited for: {uuid}")), "{shown:?}");
+    assert!(
+        shown.worked().contains(&format!("waited for: {uuid}")),
+        "{shown:?}"
+    );
     assert!(shown.worked().contains("MDT0: recovering, "), "{shown:?}");
     mount.signal(Signal::SIGCONT);
     eventually("it is back", || mdt()["recovering"] == false);
@@ -98,9 +108,17 @@ fn a_server_tells_whom_it_waits_for_and_gives_up_by_hand() {
     set("nobody").failed_saying(&["expected a client's UUID"]);
     set(&"0".repeat(32)).failed_saying(&["no client 0000", "exports"]);
     set(&uuid).worked();
-    eventually("it hears of it", || mount.said().contains("evicted this mount"));
-    eventually("it works again", || shell(dir.path(), "echo more > mnt/again").code == Some(0));
-    assert!(server.said().contains("evicted by hand"), "{}", server.said());
+    eventually("it hears of it", || {
+        mount.said().contains("evicted this mount")
+    });
+    eventually("it works again", || {
+        shell(dir.path(), "echo more > mnt/again").code == Some(0)
+    });
+    assert!(
+        server.said().contains("evicted by hand"),
+        "{}",
+        server.said()
+    );
     mount.signal(Signal::SIGTERM);
     assert_eq!(mount.ended(), Some(0), "{}", mount.said());
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use base::{BootEpoch, Clock, Fid, TargetIndex, TargetKind, TargetName, Transno};
 use rpc::{
-    Address, CallbackResponder, ClientHandler, ClientUuid, Keeping, Key, Message, Peer,
-    PeerConfig, Policy,
+    Address, CallbackResponder, ClientHandler, ClientUuid, Keeping, Key, Message, Peer, PeerConfig,
+    Policy,
 };
 use wire::handshake::Lane;
 use wire::mgs;

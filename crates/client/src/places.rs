@@ -162,7 +162,9 @@ impl Stopping {
 
     fn ends_within(&self, time: Duration) -> bool {
         let state = self.lock();
-        let waited = self.changed.wait_timeout_while(state, time, |state| !state.ending);
+        let waited = self
+            .changed
+            .wait_timeout_while(state, time, |state| !state.ending);
         waited.unwrap_or_else(PoisonError::into_inner).0.ending
     }
 }
@@ -188,13 +190,12 @@ impl Follower {
             let Some(client) = self.client.upgrade() else {
                 return;
             };
-            let missing = self.look(&client);
-            if !missing.contains(&true) {
+            if !self.misses_any(&client) {
                 self.done();
                 continue;
             }
             match self.ask() {
-                Some(ControlFlow::Break(Ok(found))) => self.follow(&client, &found, &missing),
+                Some(ControlFlow::Break(Ok(found))) => self.follow(&client, &found),
                 Some(ControlFlow::Break(Err(error))) => {
                     tracing::debug!("where targets are is not known anew: {error}");
                 }
@@ -203,20 +204,18 @@ impl Follower {
         }
     }
 
-    /// Of each target: it cannot be reached, or was asked something and is silent.
-    fn look(&mut self, client: &Shared) -> Vec<bool> {
+    /// A target cannot be reached, or was asked something and is silent.
+    fn misses_any(&mut self, client: &Shared) -> bool {
         let peers: Vec<&Peer> = client.cluster.peers().collect();
         self.looks.resize(peers.len(), Look::default());
         let looks = self.looks.iter_mut().zip(peers);
-        looks
-            .map(|(look, peer)| {
-                let frames = peer.counters().frames_received();
-                let is_silent = peer.outstanding() > 0 && frames == look.frames;
-                look.silent = if is_silent { look.silent + 1 } else { 0 };
-                look.frames = frames;
-                peer.state() != PeerState::Connected || look.silent >= SILENT_LOOKS
-            })
-            .collect()
+        looks.fold(false, |misses, (look, peer)| {
+            let frames = peer.counters().frames_received();
+            let is_silent = peer.outstanding() > 0 && frames == look.frames;
+            look.silent = if is_silent { look.silent + 1 } else { 0 };
+            look.frames = frames;
+            misses || peer.state() != PeerState::Connected || look.silent >= SILENT_LOOKS
+        })
     }
 
     fn ask(&self) -> Option<ControlFlow<Result<mgs::Config, MountError>>> {
@@ -225,7 +224,9 @@ impl Follower {
             return None;
         }
         if state.mgs.is_none() {
-            state.mgs = mgs_peer(&self.config, self.clock.clone()).ok().map(Arc::new);
+            state.mgs = mgs_peer(&self.config, self.clock.clone())
+                .ok()
+                .map(Arc::new);
         }
         let mgs = state.mgs.clone();
         drop(state);
@@ -240,34 +241,36 @@ impl Follower {
         }
     }
 
-    fn follow(&mut self, client: &Shared, found: &mgs::Config, missing: &[bool]) {
+    fn follow(&mut self, client: &Shared, found: &mgs::Config) {
         let at = |name: TargetName| {
             let target = found.targets.iter().find(|target| target.name == name)?;
             reachable(&self.config, target).ok()
         };
-        for (peer, is_missing) in client.cluster.peers().zip(missing) {
+        for peer in client.cluster.peers() {
             let Some(addresses) = at(peer.target()) else {
                 continue;
             };
             if peer.set_addresses(addresses) {
                 tracing::info!(target = %peer.target(), "it is elsewhere now");
-                if *is_missing {
-                    // Whoever is silent at the old place does not serve it any more.
-                    peer.disconnect();
-                }
+                // Whoever is at the old place does not serve it any more; if it is the same one, the
+                // session goes on.
+                peer.disconnect();
             }
         }
-        // The MGS may move as well, to where it said that it might.
-        let known = |address: &Address| {
-            let mut known = self.config.addresses.iter();
-            known.any(|known| known.to_string() == address.to_string())
-        };
-        let others = at(TargetName::MGS).unwrap_or_default();
-        let others: Vec<Address> = others.into_iter().filter(|other| !known(other)).collect();
-        self.config.addresses.extend(others);
-        self.config.addresses.truncate(ADDRESSES_MAX);
+        // The MGS may move as well, to where it said that it might; where it is now it is asked first.
+        let mut mgs = at(TargetName::MGS).unwrap_or_default();
+        for address in &self.config.addresses {
+            if !mgs
+                .iter()
+                .any(|known| known.to_string() == address.to_string())
+            {
+                mgs.push(address.clone());
+            }
+        }
+        mgs.truncate(ADDRESSES_MAX);
+        self.config.addresses = mgs;
     }
 }
 
-/// Addresses at which the MGS is looked for; later ones are not learnt.
+/// Addresses at which the MGS is looked for. Beyond: those it was not at last are forgotten.
 const ADDRESSES_MAX: usize = 16;

@@ -122,7 +122,10 @@ impl MdtServer {
     pub fn osts_are_at(&self, places: Vec<(TargetIndex, Vec<Address>)>) {
         let osts = lock(&self.osts);
         for (index, addresses) in places {
-            if osts.get(&index).is_some_and(|peer| peer.set_addresses(addresses)) {
+            if osts
+                .get(&index)
+                .is_some_and(|peer| peer.set_addresses(addresses))
+            {
                 tracing::info!("OST{} is elsewhere now", index.0);
             }
         }
@@ -131,7 +134,8 @@ impl MdtServer {
     /// An OST cannot be reached.
     pub fn misses_osts(&self) -> bool {
         let osts = lock(&self.osts);
-        osts.values().any(|peer| peer.state() != PeerState::Connected)
+        osts.values()
+            .any(|peer| peer.state() != PeerState::Connected)
     }
 
     /// Why the target no longer serves, if it does not.

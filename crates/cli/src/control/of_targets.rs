@@ -137,11 +137,15 @@ impl ServedTargets {
 }
 
 fn evict(recovering: &dyn Recovering, uuid: &str) -> Result<(), String> {
-    let parsed = u128::from_str_radix(uuid, 16).ok().filter(|_| uuid.len() == 32);
+    let parsed = u128::from_str_radix(uuid, 16)
+        .ok()
+        .filter(|_| uuid.len() == 32);
     let parsed = parsed.ok_or("expected a client's UUID, 32 hexadecimal digits")?;
     match recovering.evict(ClientUuid(parsed.to_be_bytes())) {
         true => Ok(()),
-        false => Err(format!("no client {uuid} is here; exports lists those that are")),
+        false => Err(format!(
+            "no client {uuid} is here; exports lists those that are"
+        )),
     }
 }
 

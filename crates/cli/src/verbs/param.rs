@@ -104,7 +104,10 @@ fn say_value(param: &ParamValue) {
 
 fn matching<'e>(endpoints: &'e [Endpoint], pattern: &str) -> Result<Vec<Found<'e>>, String> {
     let (mut found, mut silent) = (Vec::new(), Vec::new());
-    for (endpoint, answer) in endpoints.iter().zip(ask_all(endpoints, &Question::ListParams)) {
+    for (endpoint, answer) in endpoints
+        .iter()
+        .zip(ask_all(endpoints, &Question::ListParams))
+    {
         let all = match answer {
             Ok(Answer::Params(all)) => all,
             Ok(_) => return Err(format!("{} answered something else", endpoint.name)),

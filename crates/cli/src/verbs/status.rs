@@ -135,9 +135,15 @@ fn show_target(status: &TargetStatus) {
         None => "serving".to_owned(),
     };
     let replayed = replayed.filter(|count| *count > 0);
-    let replayed = replayed.map_or(String::new(), |count| format!(", {count} requests done again"));
+    let replayed = replayed.map_or(String::new(), |count| {
+        format!(", {count} requests done again")
+    });
     say(format!("  {target}: {state}, {clients} clients{replayed}"));
-    for (what, who) in [("back", back), ("waited for", awaited), ("given up", given_up)] {
+    for (what, who) in [
+        ("back", back),
+        ("waited for", awaited),
+        ("given up", given_up),
+    ] {
         for client in who {
             say(format!("    {what}: {client}"));
         }

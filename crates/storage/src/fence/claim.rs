@@ -51,9 +51,20 @@ pub(super) enum Loss {
 #[derive(Debug)]
 enum Phase {
     Looking,
-    Watching { first: Sight, since: Tick },
-    Claiming { looked: Tick, quick: bool, beat: Sector },
-    Settling { since: Tick, beat: Sector, begun: u32 },
+    Watching {
+        first: Sight,
+        since: Tick,
+    },
+    Claiming {
+        looked: Tick,
+        quick: bool,
+        beat: Sector,
+    },
+    Settling {
+        since: Tick,
+        beat: Sector,
+        begun: u32,
+    },
 }
 
 /// One who wants a fence.
@@ -147,12 +158,7 @@ impl Claimant {
         Todo::LookAfter(self.pace.poll)
     }
 
-    fn first_look(
-        &mut self,
-        now: Tick,
-        sight: &Sight,
-        is_gone: impl Fn(&Process) -> bool,
-    ) -> Todo {
+    fn first_look(&mut self, now: Tick, sight: &Sight, is_gone: impl Fn(&Process) -> bool) -> Todo {
         let found = Claim::decode(&sight.claim);
         match &found {
             Found::ForeignVersion(version) => return Todo::Lose(Loss::ForeignVersion(*version)),

@@ -137,8 +137,7 @@ pub(super) fn take(
     let mut takers = Vec::new();
     for (at, sectors) in wanted {
         let owner = random.bytes();
-        let owner =
-            owner.map_err(|e| StorageError::from_io("/dev/urandom", "read it", &e))?;
+        let owner = owner.map_err(|e| StorageError::from_io("/dev/urandom", "read it", &e))?;
         takers.push(Taker {
             at,
             sectors,
@@ -158,7 +157,10 @@ pub(super) fn take(
             std::thread::sleep(pace.poll);
         }
     }
-    Ok(takers.into_iter().filter_map(|mut taker| taker.fence.take()).collect())
+    Ok(takers
+        .into_iter()
+        .filter_map(|mut taker| taker.fence.take())
+        .collect())
 }
 
 /// One fence on the way to being held.
@@ -284,12 +286,7 @@ impl fmt::Debug for Fence {
 }
 
 impl Fence {
-    fn keep(
-        at: String,
-        sectors: Arc<dyn Sectors>,
-        lease: Lease,
-        pace: Pace,
-    ) -> Result<Arc<Fence>> {
+    fn keep(at: String, sectors: Arc<dyn Sectors>, lease: Lease, pace: Pace) -> Result<Arc<Fence>> {
         let shared = Arc::new(Shared {
             at,
             sectors,
@@ -340,7 +337,11 @@ impl Fence {
     pub fn let_go(&self) {
         self.shared.state().ending = true;
         self.shared.changed.notify_all();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(thread) = thread
             && thread.join().is_err()
         {
@@ -397,7 +398,8 @@ impl Shared {
                         tracing::warn!("nothing is written until its fence can be kept: {error}");
                     }
                     if tick().since(lease.until()) > FAILING_MAX {
-                        return self.lose(format!("nobody, but its fence cannot be kept ({error})"));
+                        return self
+                            .lose(format!("nobody, but its fence cannot be kept ({error})"));
                     }
                 }
             }

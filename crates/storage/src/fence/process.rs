@@ -131,9 +131,8 @@ mod tests {
 
     #[test]
     fn a_name_may_hold_anything() {
-        let stat = |state| {
-            format!("7 (a) Z b) {state} 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 1 0 4242 0 0")
-        };
+        let stat =
+            |state| format!("7 (a) Z b) {state} 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 1 0 4242 0 0");
         assert_eq!(started_in(&stat("S")), Some(4242));
         assert_eq!(started_in(&stat("Z")), None);
         assert_eq!(started_in(""), None);

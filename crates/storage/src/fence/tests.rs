@@ -107,7 +107,10 @@ fn a_holder_known_to_have_ended_is_not_waited_for() {
 fn a_hasty_claim_that_took_long_settles() {
     let storage = Storage::of(on(1), false);
     let mut claimant = Claimant::new(on(1), [1; 16], PACE);
-    assert!(matches!(claimant.look(at(0), &storage.0, nobody_gone), Todo::Write(_)));
+    assert!(matches!(
+        claimant.look(at(0), &storage.0, nobody_gone),
+        Todo::Write(_)
+    ));
     assert_eq!(claimant.written(at(1_500)), Todo::LookAfter(PACE.poll));
     assert!(claimant.is_waiting());
 }
@@ -116,7 +119,10 @@ fn a_hasty_claim_that_took_long_settles() {
 fn a_fence_that_shows_life_is_refused_and_its_holder_named() {
     let mut storage = Storage::of(on(1), true);
     let mut claimant = Claimant::new(on(2), [2; 16], PACE);
-    assert_eq!(claimant.look(at(0), &storage.0, nobody_gone), Todo::LookAfter(PACE.poll));
+    assert_eq!(
+        claimant.look(at(0), &storage.0, nobody_gone),
+        Todo::LookAfter(PACE.poll)
+    );
     storage.0.beat = super::block::beat(&[9; 16], 1);
     let todo = claimant.look(at(1_000), &storage.0, nobody_gone);
     assert_eq!(todo, Todo::Lose(Loss::Held(on(1))));
@@ -159,7 +165,10 @@ fn a_lease_ends_with_another_claim() {
     assert_eq!(lease.seen(at(3_000), &storage.0.claim), Ok(()));
     assert_eq!(lease.until(), at(7_000));
     let other = Storage::of(on(2), true);
-    assert_eq!(lease.seen(at(4_000), &other.0.claim), Err(Loss::Held(on(2))));
+    assert_eq!(
+        lease.seen(at(4_000), &other.0.claim),
+        Err(Loss::Held(on(2)))
+    );
     assert_eq!(lease.until(), at(7_000));
 }
 
@@ -259,16 +268,17 @@ impl Machine {
             Actor::Off(_) => {
                 let mut name = [self.process.kernel[0]; 16];
                 name[8..].copy_from_slice(&(now << 8 | u64::from(owner)).to_le_bytes());
-                (Actor::Wants(Claimant::new(self.process.clone(), name, PACE)), 0)
+                (
+                    Actor::Wants(Claimant::new(self.process.clone(), name, PACE)),
+                    0,
+                )
             }
-            Actor::Wants(mut claimant) => {
-                match claimant.look(clock, &storage.0, nobody_gone) {
-                    Todo::Write(claim) => (Actor::Writing(claimant, *claim), 0),
-                    Todo::Hold(began) => (self.holds(claimant, began), 1),
-                    Todo::Lose(_) => return 0,
-                    Todo::LookAfter(_) => (Actor::Wants(claimant), 0),
-                }
-            }
+            Actor::Wants(mut claimant) => match claimant.look(clock, &storage.0, nobody_gone) {
+                Todo::Write(claim) => (Actor::Writing(claimant, *claim), 0),
+                Todo::Hold(began) => (self.holds(claimant, began), 1),
+                Todo::Lose(_) => return 0,
+                Todo::LookAfter(_) => (Actor::Wants(claimant), 0),
+            },
             Actor::Writing(mut claimant, claim) => {
                 storage.0.claim = claim;
                 match claimant.written(clock) {
@@ -415,9 +425,15 @@ fn of_three_at_the_same_time_one_gets_it_and_a_taken_one_is_noticed() {
             .collect();
         tries.into_iter().map(|one| one.join().unwrap()).collect()
     });
-    let refused: Vec<_> = results.iter().filter_map(|result| result.as_ref().err()).collect();
+    let refused: Vec<_> = results
+        .iter()
+        .filter_map(|result| result.as_ref().err())
+        .collect();
     assert_eq!(refused.len(), 2, "{refused:?}");
-    let held: Vec<_> = results.into_iter().filter_map(|result| result.ok()).collect();
+    let held: Vec<_> = results
+        .into_iter()
+        .filter_map(|result| result.ok())
+        .collect();
     let fence = &held[0][0];
     fence.check().unwrap();
     let told = Arc::new(Mutex::new(None));
