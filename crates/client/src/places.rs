@@ -233,7 +233,7 @@ impl Follower {
         mgs.map(|mgs| ask(&mgs))
     }
 
-    /// All targets answer: the MGS is not needed for now.
+    /// All targets answer: nothing is asked of the MGS until one does not.
     fn done(&self) {
         let mgs = self.shared.lock().mgs.take();
         if let Some(mgs) = mgs {

@@ -61,14 +61,14 @@ fn nobody_gone(_: &Process) -> bool {
 
 /// Looks every poll from `from` on until it is decided; when, and what.
 fn decided(claimant: &mut Claimant, storage: &mut Storage, from: u64) -> (u64, Todo) {
-    for now in (from..from + 100_000).step_by(100) {
-        let mut todo = claimant.look(at(now), &storage.0, nobody_gone);
+    for time in (from..from + 100_000).step_by(100) {
+        let mut todo = claimant.look(at(time), &storage.0, nobody_gone);
         if let Todo::Write(claim) = todo {
             storage.0.claim = *claim;
-            todo = claimant.written(at(now));
+            todo = claimant.written(at(time));
         }
         if let Todo::Hold(_) | Todo::Lose(_) = todo {
-            return (now, todo);
+            return (time, todo);
         }
     }
     panic!("it is never decided");
@@ -215,21 +215,21 @@ fn run(seed: u64) -> u32 {
         })
         .collect();
     let (mut taken, mut owners) = (0, 0_u8);
-    for now in (0..400_000).step_by(50) {
+    for time in (0..400_000).step_by(50) {
         for machine in &mut machines {
-            if machine.asleep_until > now {
+            if machine.asleep_until > time {
                 continue;
             }
             owners = owners.wrapping_add(1);
-            taken += machine.step(now, &mut storage, owners, &mut rng);
-            machine.asleep_until = now + machine.pause(&mut rng);
+            taken += machine.step(time, &mut storage, owners, &mut rng);
+            machine.asleep_until = time + machine.pause(&mut rng);
         }
         let writing: Vec<&Process> = machines
             .iter()
-            .filter(|machine| machine.may_write(now))
+            .filter(|machine| machine.may_write(time))
             .map(|machine| &machine.process)
             .collect();
-        assert!(writing.len() <= 1, "seed {seed}, at {now}: {writing:?}");
+        assert!(writing.len() <= 1, "seed {seed}, at {time}: {writing:?}");
     }
     taken
 }
