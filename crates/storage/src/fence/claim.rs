@@ -52,7 +52,7 @@ pub(super) enum Loss {
 enum Phase {
     Looking,
     Watching {
-        first: Sight,
+        first: Box<Sight>,
         since: Tick,
     },
     Claiming {
@@ -104,7 +104,7 @@ impl Claimant {
         match &mut self.phase {
             Phase::Looking => self.first_look(now, sight, is_gone),
             Phase::Watching { first, since } => {
-                let (quiet, watched) = (first == sight, now.since(*since));
+                let (quiet, watched) = (**first == *sight, now.since(*since));
                 match Claim::decode(&sight.claim) {
                     // Let go of, or ended, while it was watched.
                     Found::Claim(claim) if !claim.held || is_gone(&claim.process) => {
@@ -170,7 +170,7 @@ impl Claimant {
             }
             Found::Claim(_) | Found::Unreadable => {
                 self.phase = Phase::Watching {
-                    first: sight.clone(),
+                    first: Box::new(sight.clone()),
                     since: now,
                 };
                 return Todo::LookAfter(self.pace.poll);

@@ -173,6 +173,7 @@ fn a_lease_ends_with_another_claim() {
 }
 
 /// A machine with its own clock that stands still now and then, also between reading and writing.
+#[allow(clippy::large_enum_variant, reason = "there are three of them")]
 enum Actor {
     /// Not wanting it until then.
     Off(u64),
@@ -286,7 +287,7 @@ impl Machine {
                     _ => (Actor::Wants(claimant), 0),
                 }
             }
-            Actor::Holds(lease) if rng.next_u64() % 60 == 0 => {
+            Actor::Holds(lease) if rng.next_u64().is_multiple_of(60) => {
                 if let (true, Some(free)) = (clock < lease.until(), lease.let_go())
                     && lease.is(&storage.0.claim)
                 {
