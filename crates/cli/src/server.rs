@@ -82,7 +82,7 @@ impl Serving {
             key.get_or_insert_with(|| dir_key.clone());
             for target in found.into_targets() {
                 let act = config.when_fenced;
-                target.fence().on_loss(move |cause| act(cause));
+                target.fence().on_loss(act);
                 opening.fences.push(target.fence().clone());
                 opening.open(dir, target, &dir_key, &clock)?;
             }
