@@ -9,7 +9,7 @@ mod whereabouts;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -20,11 +20,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use client::{NameRange, WalkReport, stats::Snapshot};
-use nix::sys::socket::{Shutdown, shutdown};
+use nix::sys::socket::{AddressFamily, Shutdown, SockFlag, SockType, UnixAddr, shutdown, socket};
 use serde::{Deserialize, Serialize};
 use wire::mdt::WalkLevel;
 
-pub use whereabouts::{Endpoint, directory, mount_of, mount_points, path_for_dir, path_for_mount};
+pub use whereabouts::{Endpoint, directory, mount_of, path_for_dir, path_for_mount};
 
 /// What is asked of a mount, or of a server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -89,8 +89,10 @@ pub enum Question {
 /// What it answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Answer {
-    /// To [`Question::Status`].
+    /// To [`Question::Status`], of a mount.
     Status(Status),
+    /// To [`Question::Status`], of a server.
+    Serving(ServerStatus),
     /// To [`Question::Stats`].
     Stats(Box<Snapshot>),
     /// To [`Question::Walks`].
@@ -165,6 +167,10 @@ pub struct Status {
     pub fsname: String,
     /// The serving process.
     pub pid: u32,
+    /// The mount's name for itself, as servers list it.
+    pub uuid: String,
+    /// Targets that the same process serves.
+    pub serves: Option<ServerStatus>,
     /// Each target and how things stand with it.
     pub targets: BTreeMap<String, String>,
     /// Files known, files open, directories open, locks held.
@@ -173,8 +179,68 @@ pub struct Status {
     pub parked: usize,
 }
 
+/// A server's state.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ServerStatus {
+    /// The file system's name.
+    pub fsname: String,
+    /// The serving process.
+    pub pid: u32,
+    /// Its targets.
+    pub targets: Vec<TargetStatus>,
+}
+
+/// How things stand with a target's clients since its restart. Clients are named by UUID, and by
+/// address where they are here.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TargetStatus {
+    /// As in `MDT0`.
+    pub target: String,
+    /// It waits for clients that were here before.
+    pub recovering: bool,
+    /// For how long still.
+    pub seconds_left: Option<u64>,
+    /// Clients that are here.
+    pub clients: usize,
+    /// Clients of the life before that have come back.
+    pub back: Vec<String>,
+    /// Those that are waited for.
+    pub awaited: Vec<String>,
+    /// Those that did not come in time.
+    pub given_up: Vec<String>,
+    /// Requests that did again what a crash had taken, where that is counted.
+    pub replayed: Option<u64>,
+}
+
+impl Question {
+    /// How long an answer may take. None: as long as servers need.
+    fn deadline(&self) -> Option<Duration> {
+        match self {
+            Question::Status
+            | Question::Stats
+            | Question::Walks
+            | Question::Clear
+            | Question::ListParams
+            | Question::SetParam { .. }
+            | Question::SetRule { .. } => Some(ANSWER_AT_ONCE),
+            Question::PathOf { .. }
+            | Question::SizeOnMdt { .. }
+            | Question::Sync
+            | Question::PrefetchTree { .. }
+            | Question::PrefetchFiles { .. }
+            | Question::PrefetchRange { .. }
+            | Question::DropCaches => None,
+        }
+    }
+}
+
+/// How long what needs no server may take: a process that has not answered by then stands still.
+const ANSWER_AT_ONCE: Duration = Duration::from_secs(2);
+/// Questions that are answered at the same time. Beyond: they wait in the socket's queue.
+const QUESTIONS_MAX: usize = 16;
+
 /// Who knows the answers.
-pub trait Answering: Send + 'static {
+pub trait Answering: Send + Sync + 'static {
     /// The answer to one question.
     fn answer(&self, question: Question) -> Answer;
 }
@@ -201,17 +267,7 @@ impl ControlServer {
         let accepting = listener.try_clone().map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let work = move || {
-            for stream in accepting.incoming() {
-                if stopped.load(Ordering::SeqCst) {
-                    return;
-                }
-                let Ok(stream) = stream else { continue };
-                if let Err(error) = answer_one(&stream, &answering) {
-                    tracing::debug!("control: {error}");
-                }
-            }
-        };
+        let work = move || accept(&accepting, &stopped, &Arc::new(answering));
         let thread = std::thread::Builder::new().name("control".to_owned());
         let thread = thread.spawn(work).map_err(failed)?;
         Ok(ControlServer {
@@ -259,6 +315,33 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     Some((found.dev(), found.ino()))
 }
 
+/// Answers each question on a thread of its own: one may wait for servers, while another asks why.
+fn accept(listener: &UnixListener, stopped: &AtomicBool, answering: &Arc<impl Answering>) {
+    let mut answers: Vec<JoinHandle<()>> = Vec::new();
+    for stream in listener.incoming() {
+        if stopped.load(Ordering::SeqCst) {
+            return;
+        }
+        let Ok(stream) = stream else { continue };
+        answers.retain(|thread| !thread.is_finished());
+        while answers.len() >= QUESTIONS_MAX && !stopped.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(10));
+            answers.retain(|thread| !thread.is_finished());
+        }
+        let answering = answering.clone();
+        let work = move || {
+            if let Err(error) = answer_one(&stream, &*answering) {
+                tracing::debug!("control: {error}");
+            }
+        };
+        let thread = std::thread::Builder::new().name("answer".to_owned());
+        match thread.spawn(work) {
+            Ok(thread) => answers.push(thread),
+            Err(error) => tracing::warn!("control: {error}"),
+        }
+    }
+}
+
 fn answer_one(
     stream: &UnixStream,
     answering: &impl Answering,
@@ -284,13 +367,20 @@ pub fn ask(path: &Path, question: &Question) -> Result<Answer, String> {
 }
 
 impl Endpoint {
-    /// Asks it.
+    /// Asks it. Fails where the process does not answer in time.
     pub fn ask(&self, question: &Question) -> Result<Answer, String> {
-        let (name, socket) = (&self.name, &self.socket);
-        let failed = |error: std::io::Error| {
-            format!("{name} does not answer ({}): {error}", socket.display())
+        let (name, socket, deadline) = (&self.name, &self.socket, question.deadline());
+        let failed = |error: std::io::Error| match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => format!(
+                "{name} has not answered for {} s: its process stands still ({})",
+                ANSWER_AT_ONCE.as_secs(),
+                socket.display()
+            ),
+            _ => format!("{name} does not answer ({}): {error}", socket.display()),
         };
-        let stream = UnixStream::connect(socket).map_err(failed)?;
+        let stream = connect(socket).map_err(failed)?;
+        stream.set_read_timeout(deadline).map_err(failed)?;
+        stream.set_write_timeout(deadline).map_err(failed)?;
         let line = serde_json::to_string(question).map_err(|error| error.to_string())?;
         writeln!(&stream, "{line}").map_err(failed)?;
         let mut reply = String::new();
@@ -306,6 +396,35 @@ impl Endpoint {
 
     /// Somebody listens there.
     fn is_there(&self) -> bool {
-        UnixStream::connect(&self.socket).is_ok()
+        match connect(&self.socket) {
+            Ok(_) => true,
+            // So many wait for an answer that nobody gives: it will be named as silent.
+            Err(error) => error.kind() == ErrorKind::WouldBlock,
+        }
     }
+}
+
+/// Asks all of them at once, so that silent ones cost one deadline together.
+pub fn ask_all(endpoints: &[Endpoint], question: &Question) -> Vec<Result<Answer, String>> {
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = endpoints
+            .iter()
+            .map(|endpoint| scope.spawn(|| endpoint.ask(question)))
+            .collect();
+        let answered = asked.into_iter().map(|asked| {
+            let answer = asked.join();
+            answer.unwrap_or_else(|_| Err("asking it panicked".to_owned()))
+        });
+        answered.collect()
+    })
+}
+
+/// Does not wait for a process that accepts nobody: whose queue is full refuses.
+fn connect(path: &Path) -> std::io::Result<UnixStream> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    nix::sys::socket::connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }

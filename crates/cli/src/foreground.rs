@@ -56,6 +56,11 @@ impl Stop {
         }
     }
 
+    /// It is set.
+    pub fn is_wished(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
     /// Forgets a wish that could not be fulfilled.
     pub fn clear(&self) {
         self.0.store(false, Ordering::SeqCst);

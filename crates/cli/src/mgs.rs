@@ -50,9 +50,10 @@ impl Mgs {
                 .find(|known| known.name == target.name)
             {
                 Some(known) if known.uuid != target.uuid => {
+                    let (name, at) = (target.name, known.addresses.join(","));
                     return Err(format!(
-                        "{} is registered with another uuid: two directories claim to be it",
-                        target.name
+                        "{name} is another directory's already, last served at {at}: two cannot \
+                         be it; format this one with another number, as in --role ost7"
                     ));
                 }
                 Some(known) => *known = target,
@@ -75,28 +76,30 @@ impl Mgs {
 
     /// Answers who came from `peer`.
     fn answer(&self, peer: &str, body: &[u8]) -> ReplyMessage {
-        let failed = |reason: String| {
-            tracing::warn!("MGS: {reason}");
-            let status = wire::status_of(Err(base::FsError::Invalid));
-            ReplyMessage {
-                status,
-                body: Vec::new(),
-            }
-        };
         let config = match wire::decode::<Request>(body) {
             Ok(Request::GetConfig) => self.register(Vec::new()),
             Ok(Request::Register { targets }) => {
                 let targets = targets.into_iter();
                 self.register(targets.map(|target| seen_from(peer, target)).collect())
             }
-            Err(error) => Err(error.to_string()),
+            Err(error) => {
+                tracing::warn!("MGS: {error}");
+                return ReplyMessage {
+                    status: wire::status_of(Err(base::FsError::Invalid)),
+                    body: Vec::new(),
+                };
+            }
         };
-        match config {
-            Ok(config) => ReplyMessage {
-                status: 0,
-                body: wire::encode(&Reply::Config(config)),
+        let reply = config.map_or_else(
+            |reason| {
+                tracing::warn!("MGS: {peer}: {reason}");
+                Reply::Refused { reason }
             },
-            Err(reason) => failed(reason),
+            Reply::Config,
+        );
+        ReplyMessage {
+            status: 0,
+            body: wire::encode(&reply),
         }
     }
 }

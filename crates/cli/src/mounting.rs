@@ -85,6 +85,7 @@ impl Mounting {
         let served = ServedMount {
             mounted: mounted.clone(),
             files,
+            uuid: config.uuid.to_string(),
             targets,
         };
         let mut control = ControlServer::start(path_for_mount(&mount)?, served)?;

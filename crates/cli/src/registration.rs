@@ -1,36 +1,55 @@
-//! Telling the MGS where targets are, and reaching the targets it names.
+//! Telling the MGS where targets are, and reaching the targets it names, wherever they move.
 
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use base::{BootEpoch, Clock, TargetIndex, TargetKind, TargetName, Transno};
+use mds::serve::MdtServer;
 use rpc::{
     Address, Batch, CallbackResponder, ClientHandler, Key, MemPort, Message, Peer, PeerConfig,
     Policy,
 };
+use storage::Fence;
 use wire::mgs::{Config, Reply, Request, TargetInfo};
 use wire::opcode;
 
 use crate::mgs::Mgs;
 
+/// How long the MGS may take to answer while everything is served.
+const ANSWER: Duration = Duration::from_secs(5);
+/// How often it is asked where targets are, while all are reached and while one is not.
+const ASKED_EVERY: Duration = Duration::from_secs(10);
+const ASKED_FOR_A_MISSING_ONE: Duration = Duration::from_secs(1);
+
 /// How this process reaches the MGS.
-pub struct Registration<'a> {
+#[derive(Clone)]
+pub struct Registration {
     /// The MGS, if it is served here.
-    pub mgs: Option<&'a Mgs>,
+    pub mgs: Option<Arc<Mgs>>,
     /// Where it is otherwise.
-    pub addresses: &'a [Address],
+    pub addresses: Vec<Address>,
     /// What proves that this process belongs to the file system.
-    pub key: &'a Key,
+    pub key: Key,
     /// Beyond loopback although nothing is encrypted.
     pub insecure: bool,
     /// Where this process listens for itself, and the targets it serves: these are reached without
     /// a socket, whether or not others can reach them.
-    pub here: (&'a Arc<MemPort>, Vec<TargetName>),
+    pub here: (Arc<MemPort>, Vec<TargetName>),
+    /// Time.
+    pub clock: Arc<dyn Clock>,
 }
 
-/// The target with the addresses it is served at.
-pub fn at(info: TargetInfo, addresses: &[Address]) -> TargetInfo {
+/// The target with the addresses it is served at, and those it is served at other times.
+pub fn at(info: TargetInfo, addresses: &[Address], also: &[Address]) -> TargetInfo {
+    let mut spelt: Vec<String> = addresses.iter().map(Address::to_string).collect();
+    for other in also.iter().map(Address::to_string) {
+        if !spelt.contains(&other) {
+            spelt.push(other);
+        }
+    }
     TargetInfo {
-        addresses: addresses.iter().map(Address::to_string).collect(),
+        addresses: spelt,
         ..info
     }
 }
@@ -45,58 +64,44 @@ impl ClientHandler for NoCallbacks {
     fn last_committed(&self, _transno: Transno) {}
 }
 
-impl Registration<'_> {
-    /// Tells the MGS; what it knows then.
-    pub fn register(
-        &self,
-        targets: Vec<TargetInfo>,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Config, String> {
-        if let Some(mgs) = self.mgs {
+impl Registration {
+    /// Tells the MGS; what it knows then. Waits for it.
+    pub fn register(&self, targets: Vec<TargetInfo>) -> Result<Config, String> {
+        if let Some(mgs) = &self.mgs {
             return mgs.register(targets);
         }
         if self.addresses.is_empty() {
             return Err("no MGS among the targets; say where it is with --mgs ADDR".to_owned());
         }
-        let peer = self.peer(TargetName::MGS, self.addresses.to_vec(), clock)?;
-        let body = wire::encode(&Request::Register { targets });
-        let answer = peer.call(Batch::of(opcode::MGS, body)).wait();
+        let peer = self.peer(TargetName::MGS, self.addresses.clone(), Policy::Hard)?;
+        let answer = ask(&peer, &Request::Register { targets });
         peer.close();
-        let answer = answer.map_err(|cause| format!("the MGS did not answer: {cause}"))?;
-        let reply = answer
-            .replies
-            .first()
-            .ok_or("the MGS gave an empty answer")?;
-        wire::status_from(reply.status)
-            .map_err(|_| "the MGS refused to register the targets; its log says why".to_owned())?;
-        let Reply::Config(config) = wire::decode(&reply.body).map_err(|error| error.to_string())?;
-        Ok(config)
+        answer
     }
 
     /// A connection to each OST, for an MDT that removes objects.
-    pub fn peers(
-        &self,
-        config: &Config,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Vec<(TargetIndex, Peer)>, String> {
-        let osts = config
-            .targets
-            .iter()
-            .filter(|target| target.name.kind == TargetKind::Ost);
-        osts.map(|target| {
-            let addresses = self.addresses_of(target);
-            Ok((
-                target.name.index,
-                self.peer(target.name, addresses, clock.clone())?,
-            ))
-        })
-        .collect()
+    pub fn peers(&self, config: &Config) -> Result<Vec<(TargetIndex, Peer)>, String> {
+        let peer = |(index, addresses)| {
+            let name = TargetName {
+                kind: TargetKind::Ost,
+                index,
+            };
+            Ok((index, self.peer(name, addresses, Policy::Hard)?))
+        };
+        self.osts(config).into_iter().map(peer).collect()
+    }
+
+    fn osts(&self, config: &Config) -> Vec<(TargetIndex, Vec<Address>)> {
+        let targets = config.targets.iter();
+        let osts = targets.filter(|target| target.name.kind == TargetKind::Ost);
+        osts.map(|target| (target.name.index, self.addresses_of(target)))
+            .collect()
     }
 
     fn addresses_of(&self, target: &TargetInfo) -> Vec<Address> {
         let (port, ours) = &self.here;
         if ours.contains(&target.name) {
-            return vec![Address::Mem((*port).clone())];
+            return vec![Address::Mem(port.clone())];
         }
         let parsed = target.addresses.iter().map(|text| text.parse());
         parsed.filter_map(Result::ok).collect()
@@ -106,7 +111,7 @@ impl Registration<'_> {
         &self,
         target: TargetName,
         addresses: Vec<Address>,
-        clock: Arc<dyn Clock>,
+        policy: Policy,
     ) -> Result<Peer, String> {
         let uuid = rpc::new_client_uuid().map_err(|error| error.to_string())?;
         let config = PeerConfig {
@@ -116,10 +121,157 @@ impl Registration<'_> {
             incarnation: 1,
             key: Some(self.key.clone()),
             insecure: self.insecure,
-            policy: Policy::Hard,
+            policy,
             lanes: 1,
             keeping: rpc::Keeping::Nothing,
         };
+        let clock = self.clock.clone();
         Peer::new(config, Arc::new(NoCallbacks), clock).map_err(|error| error.to_string())
+    }
+}
+
+fn ask(peer: &Peer, request: &Request) -> Result<Config, String> {
+    let answer = peer
+        .call(Batch::of(opcode::MGS, wire::encode(request)))
+        .wait();
+    let answer = answer.map_err(|cause| format!("the MGS did not answer: {cause}"))?;
+    let reply = answer
+        .replies
+        .first()
+        .ok_or("the MGS gave an empty answer")?;
+    wire::status_from(reply.status).map_err(|_| "the MGS did not understand".to_owned())?;
+    match wire::decode(&reply.body).map_err(|error| error.to_string())? {
+        Reply::Config(config) => Ok(config),
+        Reply::Refused { reason } => Err(reason),
+    }
+}
+
+/// Keeps the MGS and the MDTs of this process up to date about who is where, until it is dropped.
+pub struct Following {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What is kept up to date.
+pub struct Followed {
+    /// How the MGS is reached.
+    pub registration: Registration,
+    /// The targets of this process, as registered.
+    pub told: Vec<TargetInfo>,
+    /// What this process must hold to say that it serves them.
+    pub fences: Vec<Arc<Fence>>,
+    /// Those of this process.
+    pub mdts: Vec<Arc<MdtServer>>,
+}
+
+impl Following {
+    /// Begins.
+    pub fn start(followed: Followed) -> Result<Following, String> {
+        let stop = Arc::<(Mutex<bool>, Condvar)>::default();
+        let stopped = stop.clone();
+        let thread = std::thread::Builder::new().name("places".to_owned());
+        let thread = thread.spawn(move || followed.run(&stopped));
+        Ok(Following {
+            stop,
+            thread: Some(
+                thread.map_err(|error| format!("a thread could not be started: {error}"))?,
+            ),
+        })
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stop.1.notify_all();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that follows targets panicked");
+        }
+    }
+}
+
+impl Followed {
+    /// Registers the targets and lets the MDTs reach the OSTs; what the MGS knows then.
+    pub fn begin(&self) -> Result<Config, String> {
+        let found = self.registration.register(self.told.clone())?;
+        for mdt in &self.mdts {
+            let peers = self.registration.peers(&found)?;
+            mdt.set_osts(peers.iter().map(|(index, _)| *index).collect(), peers);
+        }
+        Ok(found)
+    }
+
+    fn run(&self, stop: &(Mutex<bool>, Condvar)) {
+        let mut asked = Instant::now();
+        let mut peer = None;
+        loop {
+            let stopped = stop.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let waited = stop.1.wait_timeout(stopped, ASKED_FOR_A_MISSING_ONE);
+            if *waited.unwrap_or_else(PoisonError::into_inner).0 {
+                break;
+            }
+            let misses = self.mdts.iter().any(|mdt| mdt.misses_osts());
+            if !misses && asked.elapsed() < ASKED_EVERY {
+                continue;
+            }
+            asked = Instant::now();
+            match self.config(&mut peer) {
+                Ok(config) => {
+                    for mdt in &self.mdts {
+                        mdt.osts_are_at(self.registration.osts(&config));
+                    }
+                }
+                Err(error) => tracing::debug!("where targets are is not known anew: {error}"),
+            }
+        }
+        if let Some(peer) = peer {
+            peer.close();
+        }
+    }
+
+    /// What the MGS knows. One that does not know of the targets here, or not where they are, as it
+    /// may after it was restored, is told.
+    fn config(&self, peer: &mut Option<Peer>) -> Result<Config, String> {
+        if let Some(mgs) = &self.registration.mgs {
+            return mgs.register(Vec::new());
+        }
+        let policy = Policy::Soft { timeout: ANSWER };
+        let addresses = self.registration.addresses.clone();
+        let peer = match peer {
+            Some(peer) => peer,
+            none => none.insert(self.registration.peer(TargetName::MGS, addresses, policy)?),
+        };
+        let config = ask(peer, &Request::GetConfig)?;
+        let mut mgs_at = self.registration.addresses.clone();
+        let mgs = config
+            .targets
+            .iter()
+            .find(|one| one.name == TargetName::MGS);
+        for address in mgs
+            .map(|mgs| self.registration.addresses_of(mgs))
+            .unwrap_or_default()
+        {
+            let is_new = !mgs_at
+                .iter()
+                .any(|known| known.to_string() == address.to_string());
+            if is_new && !address.is_wildcard() {
+                mgs_at.push(address);
+            }
+        }
+        peer.set_addresses(mgs_at);
+        let is_told = |ours: &TargetInfo| {
+            let mut known = config.targets.iter();
+            known.any(|known| known.name == ours.name && known.uuid == ours.uuid)
+        };
+        if self.told.iter().all(is_told) {
+            return Ok(config);
+        }
+        for fence in &self.fences {
+            fence.check().map_err(|error| error.to_string())?;
+        }
+        let targets = self.told.clone();
+        ask(peer, &Request::Register { targets })
     }
 }

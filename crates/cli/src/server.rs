@@ -1,19 +1,20 @@
 //! A serving process: every target of its directories behind one listener.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{Clock, TargetIndex, TargetKind, TargetName, Transno};
+use base::{Clock, TargetKind, TargetName, Transno};
 use rpc::window::RECOVERY_WINDOW;
 use rpc::{Address, Key, LastCommitted, MemPort, ServedTarget, Server, ServerConfig, Service};
-use storage::{COMMIT_MS, KvOptions, Pace, Target, TargetDir};
+use storage::{COMMIT_MS, Fence, KvOptions, Pace, Process, StorageError, Target, TargetDir};
 use wire::mgs::{Config, TargetInfo};
 
 use crate::control::of_targets::{Controls, ServedTargets};
 use crate::mgs::{self, Mgs};
 use crate::port_holder::why_not_started;
-use crate::registration::{self, Registration};
+use crate::registration::{self, Followed, Following, Registration};
 
 /// Finds the way to an address as the configuration spells it.
 pub type Reach = Arc<dyn Fn(&str) -> Option<Address> + Send + Sync>;
@@ -28,8 +29,14 @@ pub struct ServeConfig {
     pub insecure: bool,
     /// Changes of names are said to be durable before they are: for measurements.
     pub undurable: bool,
+    /// Addresses at which these targets are served at other times, by this machine or another.
+    pub also: Vec<Address>,
     /// Where the MGS is, if it is not among the targets.
     pub mgs: Vec<Address>,
+    /// Acts as on the machine of this name: see [`Process::apart`].
+    pub machine: Option<String>,
+    /// What to do, at once, when another process has taken a target: it must not return to serve it.
+    pub when_fenced: fn(&StorageError),
     /// How long a client may take to give a lock back, and two thirds of how long it may be gone.
     /// Beyond: it is evicted.
     pub timeout: Duration,
@@ -37,8 +44,10 @@ pub struct ServeConfig {
 
 /// Targets being served.
 pub struct Serving {
+    following: Option<Following>,
+    fences: Vec<Arc<Fence>>,
     server: Option<Server>,
-    mdts: Vec<mds::serve::MdtServer>,
+    mdts: Vec<Arc<mds::serve::MdtServer>>,
     osts: Vec<oss::serve::OstServer>,
     addresses: Vec<Address>,
     port: Arc<MemPort>,
@@ -57,7 +66,8 @@ struct Opening {
     undurable: bool,
     targets: Vec<Opened>,
     mgs: Option<Arc<Mgs>>,
-    mdts: Vec<mds::serve::MdtServer>,
+    fences: Vec<Arc<Fence>>,
+    mdts: Vec<Arc<mds::serve::MdtServer>>,
     osts: Vec<oss::serve::OstServer>,
     controls: Vec<Controls>,
 }
@@ -67,11 +77,13 @@ impl Serving {
     pub fn start(config: &ServeConfig, clock: Arc<dyn Clock>) -> Result<Serving, String> {
         let mut opening = Opening::new(config);
         let mut key = None;
-        for dir in &config.dirs {
-            let found = TargetDir::open(dir).map_err(|error| error.to_string())?;
+        for (dir, found) in open_all(config)? {
             let dir_key = Key::new(*found.key().as_bytes());
             key.get_or_insert_with(|| dir_key.clone());
             for target in found.into_targets() {
+                let act = config.when_fenced;
+                target.fence().on_loss(act);
+                opening.fences.push(target.fence().clone());
                 opening.open(dir, target, &dir_key, &clock)?;
             }
         }
@@ -88,6 +100,7 @@ impl Serving {
         let Opening {
             targets,
             mgs,
+            fences,
             mdts,
             osts,
             controls,
@@ -101,21 +114,25 @@ impl Serving {
             Server::start(server_config, served).map_err(|error| why_not_started(&error))?;
         let addresses = told_to_others(server.local_addresses());
         let registration = Registration {
-            mgs: mgs.as_deref(),
-            addresses: &config.mgs,
-            key: &key,
+            mgs,
+            addresses: config.mgs.clone(),
+            key,
             insecure: config.insecure,
-            here: (&port, infos.iter().map(|info| info.name).collect()),
+            here: (port.clone(), infos.iter().map(|info| info.name).collect()),
+            clock,
         };
-        let told = infos
-            .into_iter()
-            .map(|info| registration::at(info, &addresses))
-            .collect();
-        let found = registration.register(told, clock.clone())?;
-        for mdt in &mdts {
-            mdt.set_osts(osts_of(&found), registration.peers(&found, clock.clone())?);
-        }
+        let told = infos.into_iter();
+        let told = told.map(|info| registration::at(info, &addresses, &config.also));
+        let followed = Followed {
+            registration,
+            told: told.collect(),
+            fences: fences.clone(),
+            mdts: mdts.clone(),
+        };
+        let found = followed.begin()?;
         Ok(Serving {
+            following: Some(Following::start(followed)?),
+            fences,
             server: Some(server),
             mdts,
             osts,
@@ -164,17 +181,18 @@ impl Serving {
 
     /// Why a target no longer serves, if one does not.
     pub fn stopped(&self) -> Option<String> {
-        let mdts = self.mdts.iter().filter_map(mds::serve::MdtServer::stopped);
+        let mdts = self.mdts.iter().filter_map(|mdt| mdt.stopped());
         mdts.chain(self.osts.iter().filter_map(oss::serve::OstServer::stopped))
             .next()
     }
 
     /// Makes everything durable and ends. Nothing is lost.
     pub fn stop(&mut self) {
+        self.following = None;
         if let Some(server) = self.server.take() {
             server.stop();
         }
-        self.mdts.iter().for_each(mds::serve::MdtServer::stop);
+        self.mdts.iter().for_each(|mdt| mdt.stop());
         self.osts.iter().for_each(oss::serve::OstServer::stop);
     }
 }
@@ -182,6 +200,10 @@ impl Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.stop();
+        self.controls.clear();
+        (self.mdts, self.osts) = (Vec::new(), Vec::new());
+        // Nothing is written any more.
+        self.fences.iter().for_each(|fence| fence.let_go());
     }
 }
 
@@ -192,6 +214,7 @@ impl Opening {
             undurable: config.undurable,
             targets: Vec::new(),
             mgs: None,
+            fences: Vec::new(),
             mdts: Vec::new(),
             osts: Vec::new(),
             controls: Vec::new(),
@@ -292,7 +315,7 @@ impl Opening {
                     recovering: server.recovering(),
                     pace,
                 });
-                self.mdts.push(server);
+                self.mdts.push(Arc::new(server));
                 service
             }
             TargetKind::Ost => {
@@ -313,20 +336,56 @@ impl Opening {
             key: Some(key.clone()),
             boot_epoch: superblock.boot_epoch,
             last_committed: committed,
-            service: Arc::new(Held {
-                service,
-                _target: target,
-            }),
+            service: Arc::new(Held { service, target }),
         };
         self.targets.push(Opened { info, served });
         Ok(())
     }
 }
 
-fn osts_of(config: &Config) -> Vec<TargetIndex> {
-    let names = config.targets.iter().map(|target| target.name);
-    let osts = names.filter(|name| name.kind == TargetKind::Ost);
-    osts.map(|name| name.index).collect()
+/// The targets of every directory, held for this process. Side by side: each may have to wait.
+fn open_all(config: &ServeConfig) -> Result<Vec<(&Path, TargetDir)>, String> {
+    refuse_twice(&config.dirs)?;
+    let process = match &config.machine {
+        Some(machine) => Process::apart(machine),
+        None => Process::this(),
+    };
+    let process =
+        process.map_err(|error| format!("cannot find out who this process is: {error}"))?;
+    let open = |dir: &Path| TargetDir::open_as(dir, &process).map_err(|error| error.to_string());
+    std::thread::scope(|scope| {
+        let dirs = config.dirs.iter().map(PathBuf::as_path);
+        let opening: Vec<_> = dirs
+            .map(|dir| (dir, scope.spawn(move || open(dir))))
+            .collect();
+        let opened = opening.into_iter().map(|(dir, opened)| {
+            let opened = opened.join();
+            let opened = opened.unwrap_or_else(|_| Err(format!("{}: panicked", dir.display())));
+            Ok((dir, opened?))
+        });
+        opened.collect()
+    })
+}
+
+/// One directory is served once, however it is spelt.
+fn refuse_twice(dirs: &[PathBuf]) -> Result<(), String> {
+    let mut seen: Vec<((u64, u64), &Path)> = Vec::new();
+    for dir in dirs {
+        // What is not there is told of by whoever opens it.
+        let Ok(found) = std::fs::metadata(dir) else {
+            continue;
+        };
+        let identity = (found.dev(), found.ino());
+        if let Some((_, first)) = seen.iter().find(|(known, _)| *known == identity) {
+            return Err(format!(
+                "{} is named twice, first as {}; name each directory once",
+                dir.display(),
+                first.display()
+            ));
+        }
+        seen.push((identity, dir));
+    }
+    Ok(())
 }
 
 /// Addresses that mean something outside this process; if there are none, the one inside, so that a
@@ -345,10 +404,10 @@ fn options(name: TargetName) -> KvOptions {
     KvOptions::new(name.to_string())
 }
 
-/// A service with the lock on its directory.
+/// A service with the hold on its directory.
 struct Held {
     service: Arc<dyn Service>,
-    _target: Target,
+    target: Target,
 }
 
 impl Service for Held {
@@ -364,6 +423,11 @@ impl Service for Held {
         batch: rpc::Batch,
         responder: rpc::Responder,
     ) {
+        if self.target.fence().check().is_err() {
+            // Whoever serves the target now answers it, when the client has come there. Dropped, it
+            // would be answered here.
+            return std::mem::forget(responder);
+        }
         self.service.request(session, xid, resent, batch, responder);
     }
 
@@ -385,6 +449,10 @@ impl Service for Held {
 
     fn gave_up(&self, client: rpc::ClientUuid) -> bool {
         self.service.gave_up(client)
+    }
+
+    fn lost_changes(&self, reason: &str) {
+        self.service.lost_changes(reason);
     }
 
     fn expired(&self, client: base::ClientId, how: rpc::Departure) {

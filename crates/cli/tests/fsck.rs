@@ -243,6 +243,8 @@ fn bytes_that_are_missing_are_told_of() {
     glint(dir.path(), &["fsck", "D"]).worked();
     let objects = target(dir.path(), TargetKind::Ost).objects().unwrap();
     assert!(objects.remove(ObjectId::new(file, 0)).unwrap());
+    // With it the target is held.
+    drop(objects);
     for words in [&["fsck", "D"][..], &["fsck", "D", "--repair"]] {
         let ran = glint(dir.path(), words);
         ran.failed_saying(&["one error"]);

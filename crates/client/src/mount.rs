@@ -9,11 +9,11 @@ use threads::{Condvar, Mutex};
 
 use base::{BootEpoch, Clock, Fid, TargetIndex, TargetKind, TargetName, Transno};
 use rpc::{
-    Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Keeping, Key, Message, Peer,
-    PeerConfig, Policy,
+    Address, CallbackResponder, ClientHandler, ClientUuid, Keeping, Key, Message, Peer, PeerConfig,
+    Policy,
 };
 use wire::handshake::Lane;
-use wire::{mgs, opcode};
+use wire::mgs;
 
 use crate::cache::State;
 use crate::client::{Client, Shared};
@@ -22,6 +22,7 @@ use crate::executor::{block_on, spawn};
 use crate::kernel::KernelCache;
 use crate::locks::{Holder, Locks};
 use crate::params::Params;
+use crate::places::{Following, fetch_config, reachable};
 use crate::recovery::Void;
 use crate::sequence::FidMint;
 use crate::stats::Stats;
@@ -33,6 +34,7 @@ const TICK: Duration = Duration::from_millis(100);
 pub type Reach = Arc<dyn Fn(&str) -> Option<Address> + Send + Sync>;
 
 /// Which file system to join, and how.
+#[derive(Clone)]
 pub struct MountConfig {
     /// Where the MGS may be; tried in turn.
     pub addresses: Vec<Address>,
@@ -46,7 +48,13 @@ pub struct MountConfig {
     pub insecure: bool,
     /// What a call does while a server is away.
     pub policy: Policy,
+    /// Asked about once a second while the MGS does not answer at the beginning, with the time waited
+    /// so far: whether to wait on.
+    pub patience: Patience,
 }
+
+/// Whether to wait on.
+pub type Patience = Arc<dyn Fn(Duration) -> bool + Send + Sync>;
 
 /// Why a file system can't be joined.
 #[derive(Debug)]
@@ -88,6 +96,7 @@ pub struct Mounted {
     config: mgs::Config,
     stop: Arc<(Mutex<bool>, Condvar)>,
     timer: Option<JoinHandle<()>>,
+    following: Option<Following>,
     ended: AtomicBool,
 }
 
@@ -149,7 +158,7 @@ impl ClientHandler for Handler {
 }
 
 /// The MGS calls nobody back.
-struct NoCallbacks;
+pub(crate) struct NoCallbacks;
 
 impl ClientHandler for NoCallbacks {
     fn callback(&self, _message: Message, _responder: CallbackResponder) {}
@@ -159,7 +168,12 @@ impl ClientHandler for NoCallbacks {
 }
 
 impl MountConfig {
-    fn peer(&self, target: TargetName, addresses: Vec<Address>, lanes: u8) -> PeerConfig {
+    pub(crate) fn peer(
+        &self,
+        target: TargetName,
+        addresses: Vec<Address>,
+        lanes: u8,
+    ) -> PeerConfig {
         PeerConfig {
             target,
             addresses,
@@ -176,27 +190,6 @@ impl MountConfig {
             },
         }
     }
-}
-
-/// Asks the MGS what the file system consists of.
-pub fn fetch_config(
-    config: &MountConfig,
-    clock: Arc<dyn Clock>,
-) -> Result<mgs::Config, MountError> {
-    let peer_config = config.peer(TargetName::MGS, config.addresses.clone(), 1);
-    let peer = Peer::new(peer_config, Arc::new(NoCallbacks), clock).map_err(MountError::Threads)?;
-    let request = wire::encode(&mgs::Request::GetConfig);
-    let answer = peer.call(Batch::of(opcode::MGS, request)).wait();
-    peer.close();
-    let failed = |cause: String| MountError::Mgs(cause);
-    let answer = answer.map_err(|cause| failed(cause.to_string()))?;
-    let reply = answer
-        .replies
-        .first()
-        .ok_or_else(|| failed("an empty answer".to_owned()))?;
-    let decoded = wire::decode::<mgs::Reply>(&reply.body);
-    let mgs::Reply::Config(found) = decoded.map_err(|cause| failed(cause.to_string()))?;
-    Ok(found)
 }
 
 impl Mounted {
@@ -233,7 +226,7 @@ impl Mounted {
         if osts.is_empty() {
             return Err(MountError::Incomplete("OST"));
         }
-        let client = build(Cluster { mdt, osts }, kernel, clock);
+        let client = build(Cluster { mdt, osts }, kernel, clock.clone());
         // The slot is filled once, here.
         let _ = slot.set(Arc::downgrade(&client.0));
         // Sessions that began before had nobody to tell.
@@ -245,12 +238,14 @@ impl Mounted {
         }
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let timer = start_timer(&client, stop.clone());
+        let following = Following::start(config.clone(), Arc::downgrade(&client.0), clock)?;
         let ended = AtomicBool::new(false);
         Ok(Mounted {
             client,
             config: found,
             stop,
             timer,
+            following: Some(following),
             ended,
         })
     }
@@ -307,6 +302,7 @@ impl Mounted {
     fn end(&mut self) {
         *self.stop.0.lock().unwrap_or_else(|p| p.into_inner()) = true;
         self.stop.1.notify_all();
+        self.following = None;
         if let Some(timer) = self.timer.take() {
             // A timer that panicked has said so already.
             let _ = timer.join();
@@ -319,25 +315,6 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         self.abandon();
     }
-}
-
-/// Where to look for a target. One that listens on all addresses of the MGS's machine is where the
-/// MGS is.
-fn reachable(config: &MountConfig, target: &mgs::TargetInfo) -> Result<Vec<Address>, MountError> {
-    let mut reachable = Vec::new();
-    for text in &target.addresses {
-        let address =
-            (config.reach)(text).ok_or_else(|| MountError::Address(target.name, text.clone()))?;
-        let known = reachable.len();
-        if address.is_wildcard() {
-            let mgs = config.addresses.iter();
-            reachable.extend(mgs.filter_map(|mgs| address.at_host_of(mgs)));
-        }
-        if reachable.len() == known {
-            reachable.push(address);
-        }
-    }
-    Ok(reachable)
 }
 
 fn build(cluster: Cluster, kernel: Arc<dyn KernelCache>, clock: Arc<dyn Clock>) -> Client {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use base::{BootEpoch, ClientId, FsError, Tick, Timestamp, Transno};
 use rpc::Departure;
-use rpc::window::{GIVEN_UP_FOR, Window};
+use rpc::window::{GIVEN_UP_FOR, Report, Window};
 use storage::{Batch, KeyRange, StorageError};
 use wire::handshake;
 use wire::mdt::{Reply, Request};
@@ -40,11 +40,12 @@ impl Recovery {
         self.replayed
     }
 
-    /// How things stand, a fact in each line.
-    pub fn report(&self, now: Tick) -> Vec<String> {
-        let mut lines = self.window.report(now);
-        lines.insert(1, format!("replayed={}", self.replayed));
-        lines
+    /// How things stand.
+    pub fn report(&self, now: Tick) -> Report {
+        Report {
+            replayed: Some(self.replayed),
+            ..self.window.report(now)
+        }
     }
 }
 

@@ -11,9 +11,10 @@ use base::{BootEpoch, ClientId, Clock, FsError, TargetIndex, Tick, Transno};
 use layout::ObjectId;
 use rpc::scheduler::{Nature, Vocabulary};
 use rpc::serving::{Arrival, Effect, Machine, Moment, Recovering, Scheduling, Serving};
+use rpc::window::Report;
 use rpc::{
-    Batch, ClientUuid, Departure, LastCommitted, Message, Peer, PeerInfo, ReplyBatch, ReplyMessage,
-    Service, Urgency,
+    Address, Batch, ClientUuid, Departure, LastCommitted, Message, Peer, PeerInfo, PeerState,
+    ReplyBatch, ReplyMessage, Service, Urgency,
 };
 use storage::{Kv, StorageError, Ticket};
 use wire::mdt::{CallbackReply, Reply, Request};
@@ -115,6 +116,26 @@ impl MdtServer {
         // Ending them waits for their threads, which may be about to tell of an OST.
         drop(before);
         self.serving.with(|mds, _, _| mds.set_osts(osts));
+    }
+
+    /// Where OSTs are now, of those that were named at the start.
+    pub fn osts_are_at(&self, places: Vec<(TargetIndex, Vec<Address>)>) {
+        let osts = lock(&self.osts);
+        for (index, addresses) in places {
+            if osts
+                .get(&index)
+                .is_some_and(|peer| peer.set_addresses(addresses))
+            {
+                tracing::info!("OST{} is elsewhere now", index.0);
+            }
+        }
+    }
+
+    /// An OST cannot be reached.
+    pub fn misses_osts(&self) -> bool {
+        let osts = lock(&self.osts);
+        osts.values()
+            .any(|peer| peer.state() != PeerState::Connected)
     }
 
     /// Why the target no longer serves, if it does not.
@@ -263,7 +284,7 @@ impl Machine for Mds {
         self.ready_again(now, wall, client, out);
     }
 
-    fn recovery(&self, now: Tick) -> Vec<String> {
+    fn recovery(&self, now: Tick) -> Report {
         Mds::recovery(self).report(now)
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use base::limits::HELD_BYTES_MAX;
 use base::{BootEpoch, ClientId, FsError, Tick, Timestamp};
 use rpc::Departure;
-use rpc::window::Window;
+use rpc::window::{Report, Window};
 use storage::StorageError;
 use wire::handshake::ClientUuid;
 use wire::ost::{Reply, Request};
@@ -86,7 +86,7 @@ impl Oss {
     }
 
     /// Whom it waits for since the restart.
-    pub fn recovery(&self, now: Tick) -> Vec<String> {
+    pub fn recovery(&self, now: Tick) -> Report {
         self.recovery.window.report(now)
     }
 

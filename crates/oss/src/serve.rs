@@ -20,6 +20,7 @@ use base::{ClientId, Clock, FsError, Tick, Transno};
 use layout::ObjectId;
 use rpc::scheduler::{Nature, Vocabulary};
 use rpc::serving::{Arrival, Effect, Machine, Moment, Recovering, Scheduling, Serving};
+use rpc::window::Report;
 use rpc::{ClientUuid, Departure, LastCommitted, Message, PeerInfo, ReplyBatch, Service};
 use storage::StorageError;
 use wire::opcode;
@@ -294,7 +295,7 @@ impl Machine for Oss {
         })
     }
 
-    fn recovery(&self, now: Tick) -> Vec<String> {
+    fn recovery(&self, now: Tick) -> Report {
         Oss::recovery(self, now)
     }
 

@@ -27,7 +27,7 @@ fn join(rig: &mut Rig, clients: &[ClientId]) {
 }
 
 fn is_open(rig: &Rig) -> bool {
-    rig.oss.recovery(rig.now)[0] != "status=complete"
+    rig.oss.recovery(rig.now).left.is_some()
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub enum Policy {
 pub struct PeerConfig {
     /// The target.
     pub target: TargetName,
-    /// Where it may be; tried in turn.
+    /// Where it may be at first; tried in turn. See [`Peer::set_addresses`].
     pub addresses: Vec<Address>,
     /// The mount's name for itself.
     pub uuid: ClientUuid,
@@ -121,6 +121,10 @@ struct Inner {
 
 struct State {
     session: Session<Token>,
+    /// Where the target may be; tried in turn.
+    addresses: Vec<Address>,
+    /// They are others than before: the first of them is next.
+    moved: bool,
     lanes: [Option<Arc<Connection>>; Lane::COUNT],
     standing: PeerState,
     waiting: Waiting,
@@ -149,6 +153,7 @@ impl Peer {
         clock: Arc<dyn Clock>,
     ) -> std::io::Result<Peer> {
         let (now, keeping) = (clock.tick(), config.keeping);
+        let addresses = config.addresses.clone();
         let name = format!("rpc-{}", config.target);
         let inner = Arc::new(Inner {
             config,
@@ -157,6 +162,8 @@ impl Peer {
             counters: Arc::default(),
             state: Mutex::new(State {
                 session: Session::new(keeping),
+                addresses,
+                moved: false,
                 lanes: Default::default(),
                 standing: PeerState::WaitingSince(now),
                 waiting: Waiting::new(now),
@@ -306,6 +313,21 @@ impl Peer {
         {
             threads::join(connector);
         }
+    }
+
+    /// From now on the target may be at these; tried in turn, the first of them first. A connection
+    /// that stands is kept. True: they are others than before.
+    pub fn set_addresses(&self, addresses: Vec<Address>) -> bool {
+        let spelt = |addresses: &[Address]| -> Vec<String> {
+            addresses.iter().map(Address::to_string).collect()
+        };
+        let mut state = lock(&self.inner.state);
+        if spelt(&state.addresses) == spelt(&addresses) {
+            return false;
+        }
+        (state.addresses, state.moved) = (addresses, true);
+        self.inner.tell(&mut state);
+        true
     }
 
     /// Cuts the connections as a broken network would; they are made again.

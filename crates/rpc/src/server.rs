@@ -77,6 +77,10 @@ pub trait Service: Send + Sync {
         _ = client;
         false
     }
+    /// A client was told of changes that the target does not have: it must serve no longer.
+    fn lost_changes(&self, reason: &str) {
+        _ = reason;
+    }
     /// The client's session has ended.
     fn expired(&self, client: ClientId, how: Departure);
 }

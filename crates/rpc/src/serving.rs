@@ -24,6 +24,7 @@ use crate::batch::{Batch, Message, ReplyBatch, ReplyMessage};
 use crate::scheduler::{Nature, Scheduler, Vocabulary};
 use crate::server::{Connected, Departure, LastCommitted, PeerInfo, Responder, Service};
 use crate::threads::{self, lock, wait_until};
+use crate::window::Report;
 use frames::{Complete, Frames};
 pub use schedule::Scheduling;
 use schedule::{Arrived, Timer};
@@ -126,8 +127,8 @@ pub trait Machine: Send + Sized + 'static {
     fn ready(&mut self, moment: Moment, client: ClientId, out: &mut Vec<Self::Output>) {
         _ = (moment, client, out);
     }
-    /// Whom it waits for since its restart, a fact in each line.
-    fn recovery(&self, now: Tick) -> Vec<String>;
+    /// Whom it waits for since its restart.
+    fn recovery(&self, now: Tick) -> Report;
     /// It waits for them no longer.
     fn give_up_waiting(&mut self, moment: Moment, out: &mut Vec<Self::Output>);
     /// Of that life of the target, the newest change that is durable.
@@ -167,12 +168,14 @@ pub trait Machine: Send + Sized + 'static {
     fn pack(answers: Vec<Self::Answer>) -> ReplyBatch;
 }
 
-/// Whom a target waits for after a restart, seen and ended while it serves.
+/// Whom a target waits for after a restart, and whom an operator gives up, while it serves.
 pub trait Recovering: Send + Sync {
-    /// How things stand, a fact in each line.
-    fn report(&self) -> Vec<String>;
+    /// How things stand.
+    fn report(&self) -> Report;
     /// Waits no longer: who is missing is given up.
     fn end(&self);
+    /// Evicts a client, as if it had not done in time what others wait for. False: it is not here.
+    fn evict(&self, client: ClientUuid) -> bool;
 }
 
 /// Does a machine's chores; called while the machine is held: must not block.
@@ -478,12 +481,30 @@ impl<M: Machine> Serving<M> {
 }
 
 impl<M: Machine> Recovering for Serving<M> {
-    fn report(&self) -> Vec<String> {
+    fn report(&self) -> Report {
         lock(&self.state).machine.recovery(self.clock.tick())
     }
 
     fn end(&self) {
         self.with(|machine, moment, out| machine.give_up_waiting(moment, out));
+    }
+
+    fn evict(&self, client: ClientUuid) -> bool {
+        let mut was_here = false;
+        self.with_state(|state, _, out| {
+            let found = state.sessions.iter();
+            let mut found = found.filter(|(_, session)| session.peer().uuid == client);
+            let Some(id) = found.next().map(|(id, _)| *id) else {
+                return;
+            };
+            was_here = true;
+            tracing::warn!(client = %id, uuid = %client, "evicted by hand");
+            if let Some(session) = state.sessions.remove(&id) {
+                session.evict();
+            }
+            self.end_client(state, (id, Departure::GivenUp), out);
+        });
+        was_here
     }
 }
 
@@ -524,6 +545,11 @@ impl<M: Machine> Service for Served<M> {
 
     fn gave_up(&self, client: ClientUuid) -> bool {
         lock(&self.0.state).machine.gave_up(client)
+    }
+
+    fn lost_changes(&self, reason: &str) {
+        tracing::error!(reason, "the target stops");
+        lock(&self.0.state).stopped = Some(reason.to_owned());
     }
 
     fn expired(&self, client: ClientId, how: Departure) {

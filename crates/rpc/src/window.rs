@@ -15,10 +15,43 @@ pub const GIVEN_UP_FOR: Duration = Duration::from_secs(24 * 3600);
 /// Requests that wait for the end of a window. Beyond: refused.
 pub const WAITING_MAX: usize = 1 << 16;
 
+/// How things stand with whom a target waited for, or waits for, since its restart.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// While clients are waited for: for how long still.
+    pub left: Option<Duration>,
+    /// Those who have come back.
+    pub back: Vec<ClientUuid>,
+    /// Those who have not, or have not said all.
+    pub awaited: Vec<ClientUuid>,
+    /// Those who did not come in time.
+    pub given_up: Vec<ClientUuid>,
+    /// Requests that did again what a crash had taken, where that is counted.
+    pub replayed: Option<u64>,
+}
+
+impl Report {
+    /// A fact in each line.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = vec![match self.left {
+            Some(left) => format!("status=recovering seconds_left={}", left.as_secs()),
+            None => "status=complete".to_owned(),
+        }];
+        lines.extend(self.replayed.map(|count| format!("replayed={count}")));
+        let who = [("awaited", &self.awaited), ("given_up", &self.given_up)];
+        for (what, clients) in who {
+            lines.extend(clients.iter().map(|uuid| format!("{what}={uuid}")));
+        }
+        lines
+    }
+}
+
 /// Who is waited for, and who waits: `W` is a request, as it came.
 #[derive(Debug)]
 pub struct Window<W> {
     awaited: BTreeSet<ClientUuid>,
+    back: BTreeSet<ClientUuid>,
+    given_up: BTreeSet<ClientUuid>,
     /// While it is open.
     until: Option<Tick>,
     waiting: VecDeque<W>,
@@ -36,6 +69,8 @@ impl<W> Window<W> {
         Window {
             until: (!awaited.is_empty()).then_some(until),
             awaited,
+            back: BTreeSet::new(),
+            given_up: BTreeSet::new(),
             waiting: VecDeque::new(),
         }
     }
@@ -66,7 +101,11 @@ impl<W> Window<W> {
 
     /// Nobody waits for this client any more. True: it was the last one, and the window is to end.
     pub fn is_back(&mut self, client: ClientUuid) -> bool {
-        self.awaited.remove(&client) && self.awaited.is_empty()
+        if !self.awaited.remove(&client) {
+            return false;
+        }
+        self.back.insert(client);
+        self.awaited.is_empty()
     }
 
     /// Ends it: those who are missing, and the requests that waited, oldest first. None: it is not
@@ -74,6 +113,7 @@ impl<W> Window<W> {
     pub fn end(&mut self) -> Option<(BTreeSet<ClientUuid>, VecDeque<W>)> {
         self.until.take()?;
         let missing = std::mem::take(&mut self.awaited);
+        self.given_up.clone_from(&missing);
         for client in &missing {
             tracing::warn!(%client, "did not come back after the restart: given up");
         }
@@ -85,17 +125,16 @@ impl<W> Window<W> {
         self.waiting.retain(stays);
     }
 
-    /// How things stand, a fact in each line.
-    pub fn report(&self, now: Tick) -> Vec<String> {
-        let mut lines = vec![match self.until {
-            Some(until) => format!(
-                "status=recovering seconds_left={}",
-                until.since(now).as_secs()
-            ),
-            None => "status=complete".to_owned(),
-        }];
-        lines.extend(self.awaited.iter().map(|uuid| format!("awaited={uuid}")));
-        lines
+    /// How things stand.
+    pub fn report(&self, now: Tick) -> Report {
+        let listed = |clients: &BTreeSet<ClientUuid>| clients.iter().copied().collect();
+        Report {
+            left: self.until.map(|until| until.since(now)),
+            back: listed(&self.back),
+            awaited: listed(&self.awaited),
+            given_up: listed(&self.given_up),
+            replayed: None,
+        }
     }
 
     /// Tells the operator that the target is about to wait.
@@ -136,13 +175,17 @@ mod tests {
     fn who_is_missing_is_named() {
         let mut window = Window::new([client(1), client(2)].into(), Tick(5_000_000_000));
         assert!(!window.is_back(client(1)));
-        let lines = window.report(Tick(2_000_000_000));
+        let report = window.report(Tick(2_000_000_000));
+        assert_eq!(report.back, [client(1)]);
+        let lines = report.lines();
         assert_eq!(lines[0], "status=recovering seconds_left=3");
         assert_eq!(lines[1..], [format!("awaited={}", client(2))]);
         window.wait(()).unwrap();
         let (missing, waiting) = window.end().unwrap();
         assert_eq!((missing, waiting.len()), ([client(2)].into(), 1));
-        assert_eq!(window.report(Tick(0)), ["status=complete"]);
+        let lines = window.report(Tick(0)).lines();
+        let given_up = format!("given_up={}", client(2));
+        assert_eq!(lines, ["status=complete".to_owned(), given_up]);
     }
 
     #[test]

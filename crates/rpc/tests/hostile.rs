@@ -98,6 +98,25 @@ fn addresses_are_tried_in_turn() {
 }
 
 #[test]
+fn a_target_that_moves_is_followed_and_calls_only_wait() {
+    let mut place = Place::new(Over::Tcp);
+    let (first, _) = place.serve(1);
+    let (peer, _) = place.peer();
+    echo(&peer, "where it was");
+    first.stop();
+    // Somebody else serves there now: the target is on its way.
+    let elsewhere = Server::start(ServerConfig::new(vec![place.listen.clone()]), Vec::new());
+    let _elsewhere = elsewhere.unwrap();
+    let under_way = peer.call(Batch::of(ECHO, b"on the way".to_vec()));
+    place.listen = Address::Tcp("127.0.0.1:0".into());
+    let (_second, _) = place.serve(2);
+    assert!(peer.set_addresses(vec![place.address()]));
+    assert!(!peer.set_addresses(vec![place.address()]), "the same");
+    assert_eq!(under_way.wait().unwrap().replies[0].body, b"on the way");
+    echo(&peer, "where it is");
+}
+
+#[test]
 fn beyond_loopback_nothing_goes_unless_said() {
     let any = Address::Tcp("0.0.0.0:0".into());
     let error = Server::start(ServerConfig::new(vec![any.clone()]), Vec::new())

@@ -139,8 +139,8 @@ impl Machine for Toy {
         self.evicted.lock().expect("no panic").push(client);
     }
 
-    fn recovery(&self, _: Tick) -> Vec<String> {
-        Vec::new()
+    fn recovery(&self, _: Tick) -> rpc::window::Report {
+        rpc::window::Report::default()
     }
 
     fn give_up_waiting(&mut self, _: Moment, _: &mut Vec<Told>) {}

@@ -40,6 +40,20 @@ pub enum StorageError {
         /// Who, where the system tells.
         holder: Option<u32>,
     },
+    /// Somebody else has the target's fence; nothing was changed.
+    Fenced {
+        /// Which target.
+        at: String,
+        /// Who.
+        holder: String,
+    },
+    /// Somebody else has taken the target's fence from this process.
+    FenceLost {
+        /// Which target.
+        at: String,
+        /// Who has it now.
+        holder: String,
+    },
     /// What is stored is not what was written.
     Damaged {
         /// Which file or target.
@@ -142,6 +156,15 @@ impl fmt::Display for StorageError {
             StorageError::InUse { at, holder: None } => {
                 write!(f, "{at} is in use by another process; stop it first")
             }
+            StorageError::Fenced { at, holder } => write!(
+                f,
+                "{at} is in use by {holder}, which still writes its fence; stop it there first"
+            ),
+            StorageError::FenceLost { at, holder } => write!(
+                f,
+                "{at} is served by {holder} now: its fence was taken from this process, which \
+                 stood still for too long, and writes nothing more"
+            ),
             StorageError::Damaged { at, damage } => write!(
                 f,
                 "{at}: {damage}; restore it from a copy, or run glint fsck"

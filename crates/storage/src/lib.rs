@@ -9,6 +9,7 @@
 
 pub mod disk;
 pub mod error;
+pub mod fence;
 pub mod kv;
 pub mod objects;
 pub mod pace;
@@ -17,6 +18,7 @@ pub mod target;
 
 pub use disk::{CheckedDisk, Disk, FaultyDisk, FileDisk, MemDisk, Survivors};
 pub use error::{Result, StorageError};
+pub use fence::{Fence, Process};
 pub use kv::{Batch, Commit, KeyRange, Kv, KvOptions, KvStats, TableId, Ticket};
 pub use objects::{ObjectFiles, ObjectId, ObjectMemory, ObjectStat, ObjectStore, SpaceStat};
 pub use pace::{COMMIT_BYTES, COMMIT_MS, Pace, Taken};

@@ -44,4 +44,9 @@ pub enum Request {
 pub enum Reply {
     /// The configuration now.
     Config(Config),
+    /// It does not take the targets in.
+    Refused {
+        /// Why, and how to mend it: one line for a person.
+        reason: String,
+    },
 }

@@ -11,6 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::binary::glint;
+use crate::ports::free_address;
 use crate::watchdog::{PATIENCE, Watch, Watchdog, abort};
 
 /// How long a process may take to start, or to end cleanly.
@@ -159,7 +160,8 @@ impl Cluster {
             targets,
             server: None,
             server_options: server_options.iter().map(ToString::to_string).collect(),
-            address: "127.0.0.1:0".to_owned(),
+            // It is served there again and again.
+            address: free_address(),
             mounts: Vec::new(),
             watchdog: Watchdog::start(),
             starts: 0,

@@ -7,6 +7,7 @@ mod container;
 pub mod hint;
 mod mapping;
 mod memory_limit;
+mod ports;
 mod program;
 mod pulse;
 mod small_disk;

@@ -17,6 +17,8 @@ pub struct ServedMount {
     pub mounted: Arc<Mutex<Mounted>>,
     /// The calls under way.
     pub files: Arc<FileSystem>,
+    /// The mount's name for itself, as servers list it.
+    pub uuid: String,
     /// Targets served by this very process.
     pub targets: Option<ServedTargets>,
 }
@@ -43,6 +45,8 @@ fn answer(question: Question, served: &ServedMount) -> Answer {
         Question::Status => Answer::Status(Status {
             fsname,
             pid: std::process::id(),
+            uuid: served.uuid.clone(),
+            serves: served.targets.as_ref().map(ServedTargets::status),
             targets: client.targets().into_iter().collect(),
             sizes: client.sizes(),
             parked: served.files.parked(),

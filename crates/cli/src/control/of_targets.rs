@@ -7,9 +7,10 @@ use std::time::Duration;
 use base::{TargetKind, TargetName};
 use rpc::scheduler::RuleReport;
 use rpc::serving::{Recovering, Scheduling};
+use rpc::{ClientUuid, window::Report};
 use storage::pace::{self, Pace, Taken};
 
-use super::{Answer, Answering, ParamValue, Question, Setting};
+use super::{Answer, Answering, ParamValue, Question, ServerStatus, Setting, TargetStatus};
 
 /// The rules of a target.
 const RULES: &str = "nrs_tbf_rule";
@@ -61,6 +62,11 @@ const RECOVERY_HELP: &str = "After a restart: whether clients are waited for, fo
     who has not come back, and how much was done again. 'end' \
     waits no longer: what those had not on disk is lost.";
 
+/// Ends a client's session by hand.
+const EVICT: &str = "evict_client";
+const EVICT_HELP: &str = "Set to a client's UUID, as in exports, it evicts the client: its locks and \
+    open files here end, and what it had not written is lost. Others go on.";
+
 /// The targets of a process.
 #[derive(Clone)]
 pub struct ServedTargets {
@@ -92,7 +98,7 @@ impl ServedTargets {
             .collect()
     }
 
-    fn params_of(&self, of: &Controls) -> [ParamValue; 7] {
+    fn params_of(&self, of: &Controls) -> [ParamValue; 8] {
         let (report, clients) = (of.scheduling.report(), of.scheduling.clients());
         let rules = report.iter().map(|report| report.rule.clone()).collect();
         let stats = report.iter().map(counted).collect();
@@ -105,7 +111,8 @@ impl ServedTargets {
             text(RULES, rules, RULES_HELP),
             text(STATS, stats, STATS_HELP),
             text(CLIENTS, clients.collect(), CLIENTS_HELP),
-            text(RECOVERY, of.recovering.report(), RECOVERY_HELP),
+            text(RECOVERY, of.recovering.report().lines(), RECOVERY_HELP),
+            text(EVICT, Vec::new(), EVICT_HELP),
             text(COMMITS, vec![committed(&of.pace.taken())], COMMITS_HELP),
             number(&COMMIT_MS),
             number(&COMMIT_BYTES),
@@ -141,14 +148,36 @@ impl ServedTargets {
     }
 
     fn set(&self, name: &str, command: &str) -> Result<(), String> {
-        let mut targets = self.targets.iter();
-        match targets.find(|of| self.name_of(of.name, RECOVERY) == name) {
-            Some(of) if command == "end" => {
-                of.recovering.end();
-                Ok(())
+        for of in &self.targets {
+            if self.name_of(of.name, RECOVERY) == name {
+                return match command {
+                    "end" => {
+                        of.recovering.end();
+                        Ok(())
+                    }
+                    _ => Err(format!("{name}: the only thing to be set is 'end'")),
+                };
             }
-            Some(_) => Err(format!("{name}: the only thing to be set is 'end'")),
-            None => self.set_rule(name, command),
+            if self.name_of(of.name, EVICT) == name {
+                return evict(&*of.recovering, command).map_err(|why| format!("{name}: {why}"));
+            }
+        }
+        self.set_rule(name, command)
+    }
+
+    /// How things stand with each target.
+    pub fn status(&self) -> ServerStatus {
+        let targets = self.targets.iter().map(|of| {
+            let here = of.scheduling.clients().into_iter();
+            let here: Vec<(ClientUuid, String)> = here
+                .map(|(_, peer)| (peer.uuid, peer.address.clone()))
+                .collect();
+            target_status(of.name.to_string(), of.recovering.report(), &here)
+        });
+        ServerStatus {
+            fsname: self.fsname.clone(),
+            pid: std::process::id(),
+            targets: targets.collect(),
         }
     }
 
@@ -170,6 +199,40 @@ impl ServedTargets {
         let of = found.ok_or_else(|| format!("{name} can only be read"))?;
         let done = of.scheduling.command(command);
         done.map_err(|error| format!("{name}: {error}"))
+    }
+}
+
+fn evict(recovering: &dyn Recovering, uuid: &str) -> Result<(), String> {
+    let parsed = u128::from_str_radix(uuid, 16)
+        .ok()
+        .filter(|_| uuid.len() == 32);
+    let parsed = parsed.ok_or("expected a client's UUID, 32 hexadecimal digits")?;
+    match recovering.evict(ClientUuid(parsed.to_be_bytes())) {
+        true => Ok(()),
+        false => Err(format!(
+            "no client {uuid} is here; exports lists those that are"
+        )),
+    }
+}
+
+/// Clients are named by UUID, and by address where they are here.
+fn target_status(target: String, report: Report, here: &[(ClientUuid, String)]) -> TargetStatus {
+    let named = |clients: Vec<ClientUuid>| -> Vec<String> {
+        let name = |uuid: ClientUuid| match here.iter().find(|(known, _)| *known == uuid) {
+            Some((_, address)) => format!("{uuid} ({address})"),
+            None => uuid.to_string(),
+        };
+        clients.into_iter().map(name).collect()
+    };
+    TargetStatus {
+        target,
+        recovering: report.left.is_some(),
+        seconds_left: report.left.map(|left| left.as_secs()),
+        clients: here.len(),
+        back: named(report.back),
+        awaited: named(report.awaited),
+        given_up: named(report.given_up),
+        replayed: report.replayed,
     }
 }
 
@@ -208,6 +271,7 @@ fn done(result: Result<(), String>) -> Answer {
 impl Answering for ServedTargets {
     fn answer(&self, question: Question) -> Answer {
         match question {
+            Question::Status => Answer::Serving(self.status()),
             Question::ListParams => Answer::Params(self.params()),
             Question::SetRule { name, command } => done(self.set(&name, &command)),
             Question::SetParam { name, value } => done(self.set_number(&name, value)),

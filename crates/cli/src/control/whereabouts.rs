@@ -17,6 +17,8 @@ const SERVER: &str = "serve-";
 pub struct Endpoint {
     /// Who it is, for people.
     pub name: String,
+    /// The mount point, the directory that is served, or, where that is not known, the socket.
+    pub at: PathBuf,
     pub(super) socket: PathBuf,
 }
 
@@ -79,11 +81,22 @@ fn own_or_of(user: Uid, socket: impl Fn(&Path) -> PathBuf) -> PathBuf {
 impl Endpoint {
     /// The mount at (or above) `path`.
     pub fn of_mount(path: &Path) -> Result<Endpoint, String> {
-        let ours = mount_of(path)?;
-        let (user, number) = (Uid::from_raw(ours.user), ours.number);
+        // The point itself is not touched: its process may stand still.
+        let point = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let listed = listed()?.into_iter().rev().find(|mount| mount.0 == point);
+        let (user, number) = match listed {
+            Some((point, number)) => (user_of(&point), number),
+            None => mount_of(path).map(|ours| (ours.user, ours.number))?,
+        };
+        Ok(Endpoint::at(path, user, number))
+    }
+
+    fn at(point: &Path, user: u32, number: DeviceNumber) -> Endpoint {
+        let user = Uid::from_raw(user);
         let socket = own_or_of(user, |dir| socket_in(dir, number.major, number.minor));
-        let name = format!("the mount at {}", path.display());
-        Ok(Endpoint { name, socket })
+        let name = format!("the mount at {}", point.display());
+        let at = point.to_owned();
+        Endpoint { name, at, socket }
     }
 
     /// The process that serves the targets in `dir`.
@@ -93,7 +106,8 @@ impl Endpoint {
         let user = Uid::from_raw(found.uid());
         let socket = own_or_of(user, |dir| socket_in_dir_of(dir, &found));
         let name = format!("the server of {}", dir.display());
-        let endpoint = Endpoint { name, socket };
+        let at = dir.to_owned();
+        let endpoint = Endpoint { name, at, socket };
         match endpoint.is_there() {
             true => Ok(endpoint),
             false => Err(format!(
@@ -106,18 +120,18 @@ impl Endpoint {
     /// Every mount of this machine, and every server of this user. A process that both serves and
     /// mounts, or serves several directories, is there once.
     pub fn all() -> Result<Vec<Endpoint>, String> {
-        let points = mount_points()?;
-        let mut all: Vec<Endpoint> = points
-            .iter()
-            .map(|point| Endpoint::of_mount(point))
-            .collect::<Result<_, _>>()?;
+        let mounts = listed()?.into_iter();
+        let mut all: Vec<Endpoint> = mounts
+            .map(|(point, number)| Endpoint::at(&point, user_of(&point), number))
+            .collect();
         let mut seen: Vec<_> = all.iter().map(|mount| identity(&mount.socket)).collect();
         let listed = std::fs::read_dir(directory_of(geteuid()));
         for entry in listed.into_iter().flatten().flatten() {
             let is_server = entry.file_name().to_string_lossy().starts_with(SERVER);
             let (socket, found) = (entry.path(), identity(&entry.path()));
             let name = format!("the server at {}", socket.display());
-            let server = Endpoint { name, socket };
+            let at = socket.clone();
+            let server = Endpoint { name, at, socket };
             // Of a server that was killed the socket stays.
             if is_server && !seen.contains(&found) && server.is_there() {
                 seen.push(found);
@@ -178,11 +192,8 @@ fn user_of(point: &Path) -> u32 {
 }
 
 /// Every Glint mount on this machine.
-pub fn mount_points() -> Result<Vec<PathBuf>, String> {
+fn listed() -> Result<Vec<(PathBuf, DeviceNumber)>, String> {
     let all = mounts().map_err(|error| error.to_string())?;
-    Ok(all
-        .into_iter()
-        .filter(|m| m.kind == "fuse.glint")
-        .map(|m| m.point)
-        .collect())
+    let ours = all.into_iter().filter(|mount| mount.kind == "fuse.glint");
+    Ok(ours.map(|mount| (mount.point, mount.number)).collect())
 }

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base::SystemClock;
 use clap::Args;
-use client::MountConfig;
+use client::{MountConfig, Patience};
 use fuse::kernel::KernelLevel;
 use fuse::kernel::mount::{Unmount, unmount};
 use rpc::{Address, Key, Link, Policy};
@@ -41,6 +42,10 @@ pub struct MountVerb {
     /// kernel=5.14|6.1 (use no more of the kernel than these have).
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<MountOption>,
+    /// End with a failure if the MGS does not answer within so many seconds. Without this the mount
+    /// waits for it.
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
     /// Speak to servers beyond this machine although connections are not encrypted.
     #[arg(long)]
     insecure: bool,
@@ -157,6 +162,22 @@ fn load_key(path: &Path) -> Result<Key, String> {
     Ok(Key::new(*key.as_bytes()))
 }
 
+/// Says once what is waited for. Waits no longer than `timeout` and than nobody wants an end.
+fn patience(servers: &[Address], timeout: Option<u64>, stop: Stop) -> Patience {
+    let servers: Vec<String> = servers.iter().map(Address::to_string).collect();
+    let servers = servers.join(",");
+    let said = AtomicBool::new(false);
+    Arc::new(move |waited| {
+        if !said.swap(true, Ordering::SeqCst) {
+            eprintln!(
+                "glint: waiting for the management service, which nobody serves at {servers} yet"
+            );
+        }
+        let is_over = timeout.is_some_and(|seconds| waited >= Duration::from_secs(seconds));
+        !is_over && !stop.is_wished()
+    })
+}
+
 impl MountVerb {
     /// Does it.
     pub fn run(self) -> Result<(), String> {
@@ -178,6 +199,7 @@ impl MountVerb {
             None => address,
         };
         let link = options.delay.clone();
+        let patience = patience(&self.servers, self.timeout, stop.clone());
         let config = MountConfig {
             addresses: self.servers.into_iter().map(delayed).collect(),
             reach: Arc::new(move |text| {
@@ -188,6 +210,7 @@ impl MountVerb {
             key: self.key.as_deref().map(load_key).transpose()?,
             insecure: self.insecure,
             policy: options.policy,
+            patience,
         };
         let wish = options.wish(self.point);
         let clock = Arc::new(SystemClock::default());

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::control::{Answer, Endpoint, ParamValue, Question, Setting};
+use crate::control::{Answer, Endpoint, ParamValue, Question, Setting, ask_all};
 use crate::output::{say, say_json};
 
 /// What stands below the options.
@@ -103,13 +103,28 @@ fn say_value(param: &ParamValue) {
 }
 
 fn matching<'e>(endpoints: &'e [Endpoint], pattern: &str) -> Result<Vec<Found<'e>>, String> {
-    let mut found = Vec::new();
-    for endpoint in endpoints {
-        let Answer::Params(all) = endpoint.ask(&Question::ListParams)? else {
-            return Err(format!("{} answered something else", endpoint.name));
+    let (mut found, mut silent) = (Vec::new(), Vec::new());
+    for (endpoint, answer) in endpoints
+        .iter()
+        .zip(ask_all(endpoints, &Question::ListParams))
+    {
+        let all = match answer {
+            Ok(Answer::Params(all)) => all,
+            Ok(_) => return Err(format!("{} answered something else", endpoint.name)),
+            Err(reason) => {
+                silent.push(reason);
+                continue;
+            }
         };
         let ours = all.into_iter().filter(|param| fits(pattern, &param.name));
         found.extend(ours.map(|param| (endpoint, param)));
+    }
+    if found.is_empty() && !silent.is_empty() {
+        return Err(silent.join("; "));
+    }
+    // The others answer for themselves.
+    for reason in silent {
+        eprintln!("glint: {reason}");
     }
     match found.is_empty() {
         true => Err(format!(

@@ -28,7 +28,11 @@ pub struct Serve {
     /// Where to listen: HOST:PORT or unix:/PATH; port 0 takes a free one, which is printed.
     #[arg(long, default_value = "127.0.0.1:7988", value_delimiter = ',')]
     listen: Vec<Address>,
-    /// Where the MGS is, if it is not in one of the directories.
+    /// Addresses at which other processes serve the same directories at other times: mounts look for
+    /// the targets there, too, when this one does not answer.
+    #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
+    also: Vec<Address>,
+    /// Where the MGS is, if it is not in one of the directories; several are tried in turn.
     #[arg(long, value_delimiter = ',')]
     mgs: Vec<Address>,
     /// Listen beyond this machine although connections are not encrypted.
@@ -39,6 +43,10 @@ pub struct Serve {
     #[arg(long, value_name = "SECONDS", default_value_t = CALLBACK_DEADLINE.as_secs(),
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
+    /// Act as on another machine, of this name: its `flock`s are not seen here. For tests of
+    /// storage that machines share.
+    #[arg(long, hide = true)]
+    machine: Option<String>,
     #[command(flatten)]
     daemon: Daemon,
     /// Say that changes of names are durable before they are, and commit as late as can be. A crash
@@ -70,7 +78,14 @@ impl Serve {
             listen: self.listen,
             insecure: self.insecure,
             undurable: self.undurable,
+            also: self.also,
             mgs: self.mgs,
+            machine: self.machine,
+            when_fenced: |cause| {
+                // Whatever is still done here is done in somebody else's target.
+                eprintln!("glint: {cause}");
+                std::process::exit(1);
+            },
             timeout: Duration::from_secs(self.timeout),
         };
         let mut serving = Serving::start(&config, Arc::new(SystemClock::default()))?;

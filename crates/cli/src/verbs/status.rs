@@ -4,86 +4,108 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
+use storage::{State, TargetDir};
 
-use crate::control::{self, Answer, Question, ask, mount_points};
+use crate::control::{self, Answer, Endpoint, Question, ServerStatus, TargetStatus, ask_all};
 use crate::output::{say, say_json};
 
-/// How things stand with the mounts of this machine and the targets they use.
+/// How things stand with the mounts of this machine and the targets they use, and with its servers:
+/// whom they wait for after a restart, for how long still, who is back and who was given up.
 #[derive(Args)]
 pub struct Status {
-    /// One mount; all of this machine if not given.
+    /// One mount, or the server of a directory; all mounts of this machine and all servers of this
+    /// user if not given.
+    #[arg(value_name = "MNT|DIR")]
     point: Option<PathBuf>,
     /// As JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// One mount, or why it does not say.
+/// A mount or a server.
 #[derive(Serialize)]
-struct Mount {
-    point: PathBuf,
-    #[serde(flatten)]
-    status: Option<control::Status>,
-    trouble: Option<String>,
+#[serde(untagged)]
+enum Seen {
+    Mount {
+        point: PathBuf,
+        #[serde(flatten)]
+        status: control::Status,
+    },
+    Server {
+        server: PathBuf,
+        #[serde(flatten)]
+        status: ServerStatus,
+    },
 }
 
 impl Status {
     /// Does it.
     pub fn run(self) -> Result<(), String> {
-        let points = match &self.point {
-            Some(point) => vec![point.clone()],
-            None => mount_points()?,
+        let endpoints = match &self.point {
+            Some(point) => vec![named(point)?],
+            None => Endpoint::all()?,
         };
-        let mounts: Vec<Mount> = points.iter().map(|point| look_at(point)).collect();
-        if self.json {
-            say_json(&mounts)?;
-        } else {
-            mounts.iter().for_each(show);
-        }
-        if mounts.is_empty() && !self.json {
-            say("there is no Glint mount on this machine");
-        }
-        let silent = mounts.iter().find_map(|mount| mount.trouble.clone());
-        silent.map_or(Ok(()), Err)
-    }
-}
-
-fn look_at(point: &Path) -> Mount {
-    let point = point.to_owned();
-    match ask(&point, &Question::Status) {
-        Ok(Answer::Status(status)) => Mount {
-            point,
-            status: Some(status),
-            trouble: None,
-        },
-        Ok(_) => {
-            let trouble = Some("the mount answered something else".to_owned());
-            Mount {
-                point,
-                status: None,
-                trouble,
+        let (mut seen, mut silent) = (Vec::new(), Vec::new());
+        for (endpoint, answer) in endpoints.iter().zip(ask_all(&endpoints, &Question::Status)) {
+            let at = endpoint.at.clone();
+            match answer {
+                Ok(Answer::Status(status)) => seen.push(Seen::Mount { point: at, status }),
+                Ok(Answer::Serving(status)) => seen.push(Seen::Server { server: at, status }),
+                Ok(_) => silent.push(format!("{} answered something else", endpoint.name)),
+                Err(reason) => silent.push(reason),
             }
         }
-        Err(trouble) => Mount {
-            point,
-            status: None,
-            trouble: Some(trouble),
-        },
+        if self.json {
+            say_json(&seen)?;
+        } else {
+            seen.iter().for_each(show);
+            if endpoints.is_empty() {
+                say("there is no Glint mount and no server on this machine");
+            }
+        }
+        if seen.is_empty() && !silent.is_empty() {
+            return Err(silent.join("; "));
+        }
+        // The others have answered for themselves.
+        for reason in silent {
+            eprintln!("glint: {reason}");
+        }
+        Ok(())
     }
 }
 
-fn show(mount: &Mount) {
-    let Some(status) = &mount.status else { return };
+/// The mount, or the server of the directory, at `point`.
+fn named(point: &Path) -> Result<Endpoint, String> {
+    Endpoint::of_mount(point).or_else(|no_mount| match TargetDir::inspect(point) {
+        Ok(State::Targets { .. }) => Endpoint::of_dir(point),
+        _ => Err(no_mount),
+    })
+}
+
+fn show(seen: &Seen) {
+    match seen {
+        Seen::Mount { point, status } => show_mount(point, status),
+        Seen::Server { server, status } => {
+            let ServerStatus { fsname, pid, .. } = status;
+            say(format!("{}: {fsname}, server, pid {pid}", server.display()));
+            status.targets.iter().for_each(show_target);
+        }
+    }
+}
+
+fn show_mount(point: &Path, status: &control::Status) {
     let control::Status {
         fsname,
         pid,
+        uuid,
+        serves,
         targets,
         sizes,
         parked,
     } = status;
     say(format!(
-        "{}: {fsname}, served by pid {pid}",
-        mount.point.display()
+        "{}: {fsname}, served by pid {pid}, client {uuid}",
+        point.display()
     ));
     for (target, state) in targets {
         say(format!("  {target}: {state}"));
@@ -93,4 +115,37 @@ fn show(mount: &Mount) {
         "  {files} files known, {open} open, {directories} directories open, {locks} locks, \
          {parked} calls under way"
     ));
+    let served = serves.iter().flat_map(|serves| &serves.targets);
+    served.for_each(show_target);
+}
+
+fn show_target(status: &TargetStatus) {
+    let TargetStatus {
+        target,
+        seconds_left,
+        clients,
+        back,
+        awaited,
+        given_up,
+        replayed,
+        ..
+    } = status;
+    let state = match seconds_left {
+        Some(left) => format!("recovering, {left} s left"),
+        None => "serving".to_owned(),
+    };
+    let replayed = replayed.filter(|count| *count > 0);
+    let replayed = replayed.map_or(String::new(), |count| {
+        format!(", {count} requests done again")
+    });
+    say(format!("  {target}: {state}, {clients} clients{replayed}"));
+    for (what, who) in [
+        ("back", back),
+        ("waited for", awaited),
+        ("given up", given_up),
+    ] {
+        for client in who {
+            say(format!("    {what}: {client}"));
+        }
+    }
 }

@@ -65,7 +65,14 @@ impl Up {
             listen: self.listen,
             insecure: self.insecure,
             undurable: false,
+            also: Vec::new(),
             mgs: Vec::new(),
+            machine: None,
+            when_fenced: |cause| {
+                // The mount is dead then, as after a crash.
+                eprintln!("glint: {cause}");
+                std::process::exit(1);
+            },
             timeout: CALLBACK_DEADLINE,
         };
         let mut serving = Serving::start(&config, clock.clone())?;
@@ -77,6 +84,7 @@ impl Up {
             key: None,
             insecure: false,
             policy: options.policy,
+            patience: Arc::new(|_| true),
         };
         let (wish, beside) = (options.wish(self.mount), (serving.targets(), &*dir));
         let mut mounting = Mounting::start(&config, &wish, Some(beside), clock)?;

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+#[path = "../../../../tests/mounted/src/ports.rs"]
+pub mod ports;
+
 /// How long anything here may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -227,4 +230,10 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(started.elapsed() < PATIENCE, "never: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Runs a line of shell in a directory.
+#[track_caller]
+pub fn shell(dir: &Path, line: &str) -> Ran {
+    finish(Command::new("sh").args(["-c", line]).current_dir(dir))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use base::Disrupted;
+use base::{BootEpoch, Disrupted};
 use wire::frame::FrameKind;
 use wire::handshake::{Hello, Lane, Nonce, Refusal, RefusalReason, Versions, Welcome};
 
@@ -86,8 +86,13 @@ impl Connector {
     }
 
     /// Tells the handler of an eviction, then fails the calls that it hit, and those not taken.
-    fn settle(&self) {
+    fn settle(&mut self) {
         let mut state = lock(&self.inner.state);
+        if std::mem::take(&mut state.moved) {
+            (self.address, self.retry_at[0]) = (0, None);
+            (self.refusal, self.broken) = (None, None);
+            self.backoff = BACKOFF_FIRST;
+        }
         let condemned = state.condemned.take();
         let shed = std::mem::take(&mut state.shed);
         drop(state);
@@ -120,12 +125,11 @@ impl Connector {
             .drain(..)
             .partition(|reader| reader.is_finished());
         state.readers = running;
+        let address = state.addresses.get(self.address).map(ToString::to_string);
         drop(state);
         let _: Vec<()> = Vec::into_iter(ended).map(threads::join).collect();
         if let Some(waited) = waited {
-            let config = &self.inner.config;
-            let (target, seconds) = (config.target, waited.as_secs());
-            let address = config.addresses.get(self.address).map(ToString::to_string);
+            let (target, seconds) = (self.inner.config.target, waited.as_secs());
             let address = address.unwrap_or_else(|| "no address".into());
             tracing::warn!("still waiting for {target} at {address}, {seconds} s");
         }
@@ -194,12 +198,13 @@ impl Connector {
     fn greet(&self, lane: Lane) -> Result<Greeted, GreetError> {
         let config = &self.inner.config;
         let broken = |error: std::io::Error| GreetError::Broken(error.to_string());
-        let address = config.addresses.get(self.address).ok_or_else(|| {
+        let address = lock(&self.inner.state).addresses.get(self.address).cloned();
+        let address = address.ok_or_else(|| {
             let text = format!("no address is known for {}", config.target);
             GreetError::Refused(Refusal::new(RefusalReason::NotServed, text))
         })?;
         let transport =
-            transport::connect(address, config.insecure).map_err(|error| match error.kind() {
+            transport::connect(&address, config.insecure).map_err(|error| match error.kind() {
                 std::io::ErrorKind::PermissionDenied => {
                     GreetError::Refused(Refusal::new(RefusalReason::User, error.to_string()))
                 }
@@ -262,14 +267,19 @@ impl Connector {
             GreetError::Broken(text) | GreetError::Garbled(text) => self.broken = Some(text),
         }
         self.address += 1;
-        if self.address < self.inner.config.addresses.len() {
+        let state = lock(&self.inner.state);
+        let (count, is_known) = (state.addresses.len(), state.session.epoch() != BootEpoch(0));
+        drop(state);
+        if self.address < count {
             return;
         }
         self.address = 0;
         let (refusal, broken) = (self.refusal.take(), self.broken.take());
-        // A target that is not at one address may come back at one that does not answer.
-        let refusal = refusal
-            .filter(|refusal| broken.is_none() || refusal.reason != RefusalReason::NotServed);
+        // A target that is not at one address may come back at one that does not answer; one that
+        // was there is on its way from one to another.
+        let may_come = broken.is_some() || is_known;
+        let refusal =
+            refusal.filter(|refusal| !may_come || refusal.reason != RefusalReason::NotServed);
         let pause = match refusal {
             Some(refusal) => {
                 self.refused(refusal);

@@ -157,9 +157,10 @@ impl Target {
         let (name, told) = (self.name, hello.last_committed);
         let text = format!(
             "{name} has lost changes: it holds {ours}, a client was told of {told}; \
-             it is damaged or was restored from an older copy"
+             it is damaged or was restored from an older copy; restore a newer one, or end the mounts \
+             that saw more before it is served again"
         );
-        tracing::error!("{text}");
+        self.service.lost_changes(&text);
         Err(Refusal::new(RefusalReason::Damaged, text))
     }
 

@@ -5,47 +5,68 @@ use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use super::Disk;
 use crate::error::{Result, StorageError};
+use crate::fence::Fence;
 use crate::target::lock::{ExclusiveLock, lock_exclusive};
 
-/// A file or block device under an exclusive `flock`, so that two processes never share it.
+/// A file or block device under an exclusive `flock`, so that two processes never share it; where it
+/// is a target's, written only while the target's fence is held.
 pub struct FileDisk {
     path: PathBuf,
     file: File,
+    fence: Option<Arc<Fence>>,
     lock: Mutex<Option<ExclusiveLock>>,
 }
 
 impl FileDisk {
     /// Opens the existing file at `path`; fails with [`StorageError::InUse`] if another holds it.
     pub fn open(path: impl Into<PathBuf>) -> Result<FileDisk> {
-        FileDisk::open_with(path.into(), OpenOptions::new().read(true).write(true))
+        FileDisk::open_with(path.into(), OpenOptions::new().read(true).write(true), true)
+    }
+
+    /// The same for a target's file, with a `flock` only if `locked`.
+    pub(crate) fn open_fenced(path: PathBuf, fence: Arc<Fence>, locked: bool) -> Result<FileDisk> {
+        let mut options = OpenOptions::new();
+        let disk = FileDisk::open_with(path, options.read(true).write(true), locked)?;
+        Ok(FileDisk {
+            fence: Some(fence),
+            ..disk
+        })
     }
 
     /// Creates a file at `path`, readable by its owner alone; fails if there is one.
     pub fn create(path: impl Into<PathBuf>) -> Result<FileDisk> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
-        FileDisk::open_with(path.into(), &options)
+        FileDisk::open_with(path.into(), &options, true)
     }
 
-    fn open_with(path: PathBuf, options: &OpenOptions) -> Result<FileDisk> {
+    fn open_with(path: PathBuf, options: &OpenOptions, locked: bool) -> Result<FileDisk> {
         let file = options
             .open(&path)
             .map_err(|e| StorageError::from_io(path.display(), "open it", &e))?;
-        let lock = lock_exclusive(&file, &path)?;
+        let lock = match locked {
+            true => Some(lock_exclusive(&file, &path)?),
+            false => None,
+        };
         Ok(FileDisk {
             path,
             file,
-            lock: Mutex::new(Some(lock)),
+            fence: None,
+            lock: Mutex::new(lock),
         })
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn may_write(&self) -> Result<()> {
+        self.fence.as_ref().map_or(Ok(()), |fence| fence.check())
     }
 
     fn error(&self, action: &'static str) -> impl Fn(std::io::Error) -> StorageError {
@@ -79,17 +100,20 @@ impl Disk for FileDisk {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.may_write()?;
         self.file
             .write_all_at(data, offset)
             .map_err(self.error("write it"))
     }
 
     fn sync(&self) -> Result<()> {
+        self.may_write()?;
         // Data and the metadata needed to read it back, which includes the length.
         self.file.sync_data().map_err(self.error("sync it"))
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
+        self.may_write()?;
         self.file.set_len(len).map_err(self.error("resize it"))
     }
 

@@ -22,6 +22,7 @@ use super::page_cache;
 use super::stream::Stream;
 use super::{ObjectId, ObjectStat, ObjectStore, SpaceStat};
 use crate::error::{Result, StorageError};
+use crate::fence::Fence;
 
 /// Directories the objects are spread over.
 const FAN_OUT: usize = 256;
@@ -43,12 +44,18 @@ pub struct ObjectFiles {
     /// The first sync that failed: the system reports a lost write once, so no later sync may
     /// claim that all is well.
     sync_failed: OnceLock<Arc<StorageError>>,
+    /// Of the target they belong to.
+    fence: Option<Arc<Fence>>,
 }
 
 impl ObjectFiles {
     /// Opens the existing directory `dir`.
     pub fn open(dir: impl Into<PathBuf>) -> Result<ObjectFiles> {
-        let dir = dir.into();
+        ObjectFiles::open_fenced(dir.into(), None)
+    }
+
+    /// The same, changed only while `fence` is held.
+    pub(crate) fn open_fenced(dir: PathBuf, fence: Option<Arc<Fence>>) -> Result<ObjectFiles> {
         let dir_file =
             File::open(&dir).map_err(|e| StorageError::from_io(dir.display(), "open it", &e))?;
         let mut shelves = Vec::with_capacity(FAN_OUT);
@@ -76,6 +83,7 @@ impl ObjectFiles {
             stream: Stream::new(direct_io),
             changed: [const { AtomicBool::new(false) }; FAN_OUT],
             sync_failed: OnceLock::new(),
+            fence,
         })
     }
 
@@ -109,8 +117,13 @@ impl ObjectFiles {
         self.open.get(id, open).map_err(self.error(id, "open it"))
     }
 
-    /// The file, created if need be.
+    fn may_write(&self) -> Result<()> {
+        self.fence.as_ref().map_or(Ok(()), |fence| fence.check())
+    }
+
+    /// The file, to be changed; created if need be.
     fn made(&self, id: ObjectId) -> Result<Arc<File>> {
+        self.may_write()?;
         let create = || {
             let file = self.open_file(id, OFlag::O_CREAT)?;
             // It may have been there: one needless sync of a directory is cheaper than a second
@@ -307,6 +320,7 @@ impl ObjectStore for ObjectFiles {
     }
 
     fn punch(&self, id: ObjectId, range: ByteRange) -> Result<()> {
+        self.may_write()?;
         let Some(file) = self.existing(id)? else {
             return Ok(());
         };
@@ -345,6 +359,7 @@ impl ObjectStore for ObjectFiles {
     }
 
     fn remove(&self, id: ObjectId) -> Result<bool> {
+        self.may_write()?;
         let removed = self.open.forget(id, || self.unlink(id));
         match removed {
             Ok(()) => {
@@ -357,6 +372,7 @@ impl ObjectStore for ObjectFiles {
     }
 
     fn sync_all(&self) -> Result<()> {
+        self.may_write()?;
         self.check_synced()?;
         let synced = nix::unistd::syncfs(&self.dir_file);
         let at = self.dir.display();
@@ -365,6 +381,7 @@ impl ObjectStore for ObjectFiles {
     }
 
     fn sync(&self, id: ObjectId) -> Result<()> {
+        self.may_write()?;
         self.check_synced()?;
         if let Some(file) = self.existing(id)? {
             self.note_sync(file.sync_data().map_err(self.error(id, "sync it")))?;

@@ -14,6 +14,7 @@ use super::lock::{ExclusiveLock, lock_exclusive};
 use super::superblock::{FsName, Superblock, Unreadable, Uuid};
 use crate::disk::FileDisk;
 use crate::error::StorageError;
+use crate::fence::{self, FENCE, Fence, Process};
 use crate::kv::{Kv, KvOptions, TableId};
 use crate::objects::ObjectFiles;
 use crate::room::ReserveFile;
@@ -88,7 +89,9 @@ pub struct TargetDir {
 pub struct Target {
     path: PathBuf,
     superblock: Superblock,
-    _lock: ExclusiveLock,
+    fence: Arc<Fence>,
+    /// None where machines do not see each other's: the fence is all there is.
+    lock: Option<ExclusiveLock>,
 }
 
 /// The directory of a target inside its DIR: `mgs`, `mdt0`, `ost12`.
@@ -172,7 +175,7 @@ fn classify(entry: &DirEntry) -> Found {
 
 /// Holds nothing but what a format puts there.
 fn is_leftover(path: &Path) -> bool {
-    let known = [SUPERBLOCK, DATABASE, OBJECTS, RESERVE];
+    let known = [SUPERBLOCK, DATABASE, OBJECTS, RESERVE, FENCE];
     entries(path).is_ok_and(|entries| {
         let mut names = entries.iter().map(DirEntry::file_name);
         names.all(|name| known.iter().any(|known| name == *known))
@@ -354,6 +357,11 @@ impl TargetDir {
 
     /// Takes every target in `dir` for this process, and counts a start of each durably.
     pub fn open(dir: &Path) -> Result<TargetDir> {
+        TargetDir::open_as(dir, &this_process(dir)?)
+    }
+
+    /// The same for `process`. It waits for some seconds where another machine served a target last.
+    pub fn open_as(dir: &Path, process: &Process) -> Result<TargetDir> {
         let (superblocks, _) = TargetDir::existing(dir)?;
         if superblocks.is_empty() {
             return Err(TargetError::NoTarget {
@@ -363,12 +371,15 @@ impl TargetDir {
         let key = TargetKey::load(&TargetKey::path_in(dir))?;
         let locked = superblocks.into_iter().map(|superblock| {
             let path = dir.join(dir_name(superblock.target));
-            let lock = lock_dir(&path)?;
+            let lock = hold(&path, process)?;
             Ok((path, lock))
         });
         // All of them before the first is touched.
         let locked: Vec<_> = locked.collect::<Result<_>>()?;
-        let targets = locked.into_iter().map(|(path, lock)| start(path, lock));
+        let paths: Vec<&Path> = locked.iter().map(|(path, _)| path.as_path()).collect();
+        let fences = fence::take_all(&paths, process)?;
+        let targets = locked.into_iter().zip(fences);
+        let targets = targets.map(|((path, lock), fence)| start(path, fence, lock));
         Ok(TargetDir {
             key,
             targets: targets.collect::<Result<_>>()?,
@@ -399,8 +410,10 @@ impl TargetDir {
             let dir = dir.to_owned();
             return Err(TargetError::Unknown { dir, target });
         }
+        let process = this_process(dir)?;
         let _dir_lock = lock_dir(dir)?;
         let _lock = lock_dir(&path)?;
+        drop(fence::take_all(&[&path], &process)?);
         // Out of sight in one step: what an interruption leaves is removed by the next format.
         let doomed = unfinished(dir, target);
         remove_leftover(&doomed)?;
@@ -456,6 +469,7 @@ fn make_target(dir: &Path, superblock: &Superblock) -> Result<()> {
     }
     Kv::create(FileDisk::create(aside.join(DATABASE))?)?;
     replace_superblock(&aside, superblock)?;
+    fence::make(&aside)?;
     reserve(&aside, superblock.target.kind);
     fs::rename(&aside, dir.join(dir_name(superblock.target))).map_err(io)?;
     sync_dir(dir)
@@ -470,8 +484,20 @@ fn reserve(path: &Path, kind: TargetKind) -> ReserveFile {
     ReserveFile::open(path.join(RESERVE), bytes_max)
 }
 
-fn start(path: PathBuf, lock: ExclusiveLock) -> Result<Target> {
-    // Read under the lock: who held it before may have counted its start since.
+/// Keeps others of this machine from the target at `path`.
+fn hold(path: &Path, process: &Process) -> Result<Option<ExclusiveLock>> {
+    match process.is_apart() {
+        true => Ok(None),
+        false => lock_dir(path).map(Some),
+    }
+}
+
+fn this_process(dir: &Path) -> Result<Process> {
+    Process::this().map_err(|error| TargetError::io(dir, "find out who this process is", &error))
+}
+
+fn start(path: PathBuf, fence: Arc<Fence>, lock: Option<ExclusiveLock>) -> Result<Target> {
+    // Read under the fence: who held it before may have counted its start since.
     let mut superblock = read_superblock(&path).map_err(|_| TargetError::Damaged {
         path: path.join(SUPERBLOCK),
         why: "it changed while it was being opened".to_owned(),
@@ -481,7 +507,8 @@ fn start(path: PathBuf, lock: ExclusiveLock) -> Result<Target> {
     Ok(Target {
         path,
         superblock,
-        _lock: lock,
+        fence,
+        lock,
     })
 }
 
@@ -496,6 +523,11 @@ impl Target {
         &self.path
     }
 
+    /// What keeps other processes from it, on other machines too.
+    pub fn fence(&self) -> &Arc<Fence> {
+        &self.fence
+    }
+
     /// The store of its records, which falls back on the space set aside for them.
     pub fn kv(
         &self,
@@ -503,11 +535,13 @@ impl Target {
         mut options: KvOptions,
     ) -> std::result::Result<Kv, StorageError> {
         options.room = Some(Arc::new(reserve(&self.path, self.superblock.target.kind)));
-        Kv::open(FileDisk::open(self.path.join(DATABASE))?, tables, options)
+        let database = self.path.join(DATABASE);
+        let disk = FileDisk::open_fenced(database, self.fence.clone(), self.lock.is_some())?;
+        Kv::open(disk, tables, options)
     }
 
     /// The bytes of its objects, for an object storage target.
     pub fn objects(&self) -> std::result::Result<ObjectFiles, StorageError> {
-        ObjectFiles::open(self.path.join(OBJECTS))
+        ObjectFiles::open_fenced(self.path.join(OBJECTS), Some(self.fence.clone()))
     }
 }

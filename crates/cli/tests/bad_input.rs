@@ -1,0 +1,210 @@
+//! Directories and addresses that are not what they should be: one line each, and no harm.
+#![allow(clippy::unwrap_used, reason = "a failed step of a test says where")]
+
+#[allow(dead_code, reason = "each test uses a part of it")]
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::sys::signal::Signal;
+use support::ports::free_address;
+use support::{Ran, Staying, glint, needs_root, shell};
+
+fn place() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("mnt")).unwrap();
+    glint(dir.path(), &["format", "D"]).worked();
+    dir
+}
+
+/// The one line in which it says why it ended, which has all these parts.
+#[track_caller]
+fn one_line(ran: &Ran, parts: &[&str]) {
+    ran.failed_saying(parts);
+    let lines: Vec<&str> = ran
+        .err
+        .lines()
+        .filter(|line| line.starts_with("glint: "))
+        .collect();
+    assert_eq!(lines.len(), 1, "{ran:?}");
+    for part in parts {
+        assert!(lines[0].contains(part), "no {part:?} in {lines:?}");
+    }
+}
+
+fn serve(dir: &Path, dirs: &[&str]) -> Ran {
+    let address = free_address();
+    let words = [&["serve"], dirs, &["--listen", &address]].concat();
+    glint(dir, &words)
+}
+
+/// What is in a target's directory, but for the fence, in which each start writes.
+fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let listed = shell(dir, "find D -type f ! -name fence | sort")
+        .worked()
+        .to_owned();
+    let paths = listed.lines().map(|line| dir.join(line));
+    paths
+        .map(|path| (path.clone(), fs::read(&path).unwrap()))
+        .collect()
+}
+
+#[test]
+fn a_directory_named_twice() {
+    let dir = place();
+    let before = contents(dir.path());
+    one_line(
+        &serve(dir.path(), &["D", "D"]),
+        &["D is named twice", "once"],
+    );
+    std::os::unix::fs::symlink("D", dir.path().join("same")).unwrap();
+    one_line(
+        &serve(dir.path(), &["D", "same"]),
+        &["same is named twice", "D"],
+    );
+    assert_eq!(contents(dir.path()), before);
+}
+
+#[test]
+fn two_directories_that_claim_to_be_one_target() {
+    let dir = place();
+    for name in ["E", "F"] {
+        glint(
+            dir.path(),
+            &["format", name, "--role", "ost1", "--join", "D"],
+        )
+        .worked();
+    }
+    let a = free_address();
+    let _mgs = Staying::start(dir.path(), &["serve", "D", "--listen", &a]);
+    let listen = free_address();
+    let _first = Staying::start(
+        dir.path(),
+        &["serve", "E", "--mgs", &a, "--listen", &listen],
+    );
+    let other = free_address();
+    let ran = glint(dir.path(), &["serve", "F", "--mgs", &a, "--listen", &other]);
+    one_line(
+        &ran,
+        &[
+            "OST1 is another directory's already",
+            &listen,
+            "--role ost7",
+        ],
+    );
+}
+
+#[test]
+fn another_version() {
+    let dir = place();
+    let path = dir.path().join("D/mdt0/superblock");
+    // A superblock of version 9, sealed as it should be.
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[8] = 9;
+    let crc = castagnoli(&bytes[..508]);
+    bytes[508..].copy_from_slice(&crc.to_le_bytes());
+    fs::write(&path, &bytes).unwrap();
+    let before = contents(dir.path());
+    one_line(
+        &serve(dir.path(), &["D"]),
+        &["mdt0/superblock", "version 9", "this program has 1"],
+    );
+    assert_eq!(contents(dir.path()), before);
+}
+
+/// CRC-32C, bit by bit.
+fn castagnoli(bytes: &[u8]) -> u32 {
+    let mut crc = u32::MAX;
+    for byte in bytes {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = (crc >> 1) ^ (0x82f6_3b78 * (crc & 1));
+        }
+    }
+    !crc
+}
+
+#[test]
+fn a_file_that_is_missing() {
+    for (file, parts) in [
+        ("D/mdt0/superblock", &["mdt0/superblock", "missing"][..]),
+        ("D/key", &["D/key"]),
+        ("D/mdt0/db", &["MDT0 in ", "/mdt0/db"]),
+        ("D/ost0/db", &["OST0 in ", "/ost0/db"]),
+        ("D/ost0/objects", &["OST0 in ", "/ost0/objects"]),
+    ] {
+        let dir = place();
+        let gone = dir.path().join(file);
+        fs::rename(&gone, dir.path().join("kept")).unwrap();
+        one_line(&serve(dir.path(), &["D"]), parts);
+        assert!(!gone.exists(), "{file} is not made anew");
+        fs::rename(dir.path().join("kept"), &gone).unwrap();
+        let address = free_address();
+        Staying::start(dir.path(), &["serve", "D", "--listen", &address]);
+    }
+}
+
+#[test]
+fn a_mount_says_once_what_it_waits_for() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let address = free_address();
+    let words = ["mount", &address, "mnt", "--key", "D/key", "--timeout", "2"];
+    let ran = glint(dir.path(), &words);
+    ran.failed_saying(&["nobody serves it at ", &address, "start glint serve"]);
+    let waiting = format!("waiting for the management service, which nobody serves at {address}");
+    assert_eq!(ran.err.matches(&waiting).count(), 1, "{ran:?}");
+    // Without an end it waits until there is somebody.
+    let script = format!(
+        "{} mount {address} mnt --key D/key 2>waiting >waiting & while ! grep -q waiting waiting; \
+         do sleep 0.1; done; echo $!",
+        support::program()
+    );
+    let pid = shell(dir.path(), &script).worked().trim().to_owned();
+    let mut server = Staying::start(dir.path(), &["serve", "D", "--listen", &address]);
+    support::eventually("it is mounted", || {
+        fs::read_to_string(dir.path().join("waiting"))
+            .unwrap()
+            .contains("mounted at ")
+    });
+    glint(dir.path(), &["umount", "mnt"]).worked();
+    support::eventually("it has ended", || !Path::new("/proc").join(&pid).exists());
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.ended(), Some(0));
+}
+
+#[test]
+fn a_target_restored_from_an_old_copy_stops_as_damaged() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let address = free_address();
+    let serve = ["serve", "D", "--listen", &address];
+    let mut server = Staying::start(dir.path(), &serve);
+    let mut mount = Staying::start(dir.path(), &["mount", &address, "mnt", "--key", "D/key"]);
+    shell(dir.path(), "mkdir mnt/early && sync -f mnt/early").worked();
+    server.signal(Signal::SIGTERM);
+    server.ended();
+    shell(dir.path(), "cp -a D copy").worked();
+    let mut server = Staying::start(dir.path(), &serve);
+    // Durable, and told to the mount.
+    shell(dir.path(), "mkdir mnt/late && sync -f mnt/late").worked();
+    shell(dir.path(), "mkdir mnt/later && sync -f mnt/later").worked();
+    server.signal(Signal::SIGTERM);
+    server.ended();
+    shell(dir.path(), "mv D lost && mv copy D").worked();
+    let mut restored = Staying::start(dir.path(), &serve);
+    support::eventually("the mount is refused", || mount.said().contains("restored"));
+    let ran = shell(dir.path(), "mkdir mnt/never");
+    assert_ne!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(restored.ended(), Some(1), "{}", restored.said());
+    assert!(restored.said().contains("restored"), "{}", restored.said());
+    mount.signal(Signal::SIGTERM);
+    shell(dir.path(), "sleep 3");
+    mount.signal(Signal::SIGTERM);
+    mount.ended();
+}

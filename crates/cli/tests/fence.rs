@@ -1,0 +1,125 @@
+//! One process at a time serves a target, also where machines share the storage and do not see each
+//! other's locks.
+#![allow(clippy::unwrap_used, reason = "a failed step of a test says where")]
+
+#[allow(dead_code, reason = "each test uses a part of it")]
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use nix::sys::signal::Signal;
+use support::ports::free_address;
+use support::{Staying, eventually, glint, needs_root};
+
+const WAITED: &str = "another machine served it last";
+
+fn served(dir: &Path, words: &[&str]) -> Staying {
+    let address = free_address();
+    Staying::start(
+        dir,
+        &[&["serve", "D", "--listen", &address], words].concat(),
+    )
+}
+
+fn place() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("mnt")).unwrap();
+    glint(dir.path(), &["format", "D"]).worked();
+    dir
+}
+
+/// A fence says whether it is held in its thirteenth byte.
+fn is_held(dir: &Path) -> Vec<bool> {
+    let targets = ["mgs", "mdt0", "ost0"].iter();
+    targets
+        .map(|target| fs::read(dir.join("D").join(target).join("fence")).unwrap()[12] == 1)
+        .collect()
+}
+
+#[test]
+fn who_starts_second_on_another_machine_loses_and_says_to_whom() {
+    let dir = place();
+    let mut first = served(dir.path(), &[]);
+    let listen = free_address();
+    let second = ["serve", "D", "--machine", "elsewhere", "--listen", &listen];
+    let holder = format!("in use by process {} on ", first.pid());
+    let ran = glint(dir.path(), &second);
+    ran.failed_saying(&["D/", &holder, "stop it there first"]);
+    let refused = ran.err.lines().filter(|line| line.starts_with("glint: "));
+    assert_eq!(refused.count(), 1, "{ran:?}");
+    assert_eq!(is_held(dir.path()), [true; 3], "the first goes on");
+    first.signal(Signal::SIGTERM);
+    assert_eq!(first.ended(), Some(0), "{}", first.said());
+    assert_eq!(is_held(dir.path()), [false; 3], "let go");
+    let moved = served(dir.path(), &["--machine", "elsewhere"]);
+    assert_eq!(is_held(dir.path()), [true; 3], "{}", moved.said());
+}
+
+#[test]
+fn a_restart_after_a_kill_does_not_wait_here_and_does_elsewhere() {
+    let dir = place();
+    for _ in 0..2 {
+        let mut server = served(dir.path(), &[]);
+        assert!(!server.said().contains(WAITED), "{}", server.said());
+        server.signal(Signal::SIGKILL);
+        server.ended();
+        assert_eq!(is_held(dir.path()), [true; 3]);
+    }
+    let moved = served(dir.path(), &["--machine", "elsewhere"]);
+    assert!(moved.said().contains(WAITED), "{}", moved.said());
+}
+
+#[test]
+fn who_stood_still_for_too_long_writes_nothing_more_and_ends() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let (a, b) = (free_address(), free_address());
+    let both = format!("{a},{b}");
+    let mut first = Staying::start(dir.path(), &["serve", "D", "--listen", &a]);
+    let mount = ["mount", &both, "mnt", "--key", "D/key"];
+    let mut mount = Staying::start(dir.path(), &mount);
+    let mnt = dir.path().join("mnt");
+    fs::write(mnt.join("before"), "words").unwrap();
+    first.signal(Signal::SIGSTOP);
+    let second = ["serve", "D", "--listen", &b, "--machine", "elsewhere"];
+    let mut second = Staying::start(dir.path(), &second);
+    // Of programs that use the mount meanwhile one is stopped if all this goes wrong.
+    let write = "cat mnt/before && echo more > mnt/after && sync -f mnt/after";
+    let ran = support::shell(dir.path(), write);
+    assert_eq!(ran.worked(), "words", "{}", mount.said());
+    let database = |target: &str| fs::read(dir.path().join("D").join(target).join("db")).unwrap();
+    first.signal(Signal::SIGCONT);
+    assert_eq!(first.ended(), Some(1), "{}", first.said());
+    let said = first.said();
+    assert!(
+        said.contains("its fence was taken from this process"),
+        "{said}"
+    );
+    assert!(said.contains("on elsewhere"), "{said}");
+    assert_eq!(
+        support::shell(dir.path(), "cat mnt/after").worked(),
+        "more\n"
+    );
+    mount.signal(Signal::SIGTERM);
+    assert_eq!(mount.ended(), Some(0), "{}", mount.said());
+    second.signal(Signal::SIGTERM);
+    assert_eq!(second.ended(), Some(0), "{}", second.said());
+    assert!(!database("mdt0").is_empty());
+    glint(dir.path(), &["fsck", "D"]).worked();
+}
+
+#[test]
+fn a_fence_that_is_not_there_is_made_and_a_torn_one_is_watched() {
+    let dir = place();
+    fs::remove_file(dir.path().join("D/mgs/fence")).unwrap();
+    let torn = dir.path().join("D/mdt0/fence");
+    let mut bytes = fs::read(&torn).unwrap();
+    bytes[100] ^= 1;
+    fs::write(&torn, bytes).unwrap();
+    let server = served(dir.path(), &[]);
+    eventually("all are held", || is_held(dir.path()) == [true; 3]);
+    assert!(server.said().contains("mdt0: "), "{}", server.said());
+}

@@ -1,0 +1,279 @@
+//! Where targets are: asked of the MGS at the beginning, and again while one of them does not answer,
+//! for it may have moved.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::Duration;
+
+use base::{Clock, TargetName};
+use rpc::{Address, Batch, Peer, PeerState, Policy};
+use threads::{Builder, Condvar, JoinHandle, Mutex};
+use wire::{mgs, opcode};
+
+use crate::client::Shared;
+use crate::mount::{MountConfig, MountError, NoCallbacks};
+
+/// How often it is looked whether all targets answer.
+const LOOK: Duration = Duration::from_secs(1);
+/// Looks without any answer of a target that was asked something, until it counts as silent.
+const SILENT_LOOKS: u32 = 5;
+/// How long the MGS may take to answer before it is asked again.
+const ANSWER: Duration = Duration::from_secs(1);
+
+/// Asks the MGS what the file system consists of. Waits for it as long as `config` is patient.
+pub fn fetch_config(
+    config: &MountConfig,
+    clock: Arc<dyn Clock>,
+) -> Result<mgs::Config, MountError> {
+    let (began, peer) = (threads::now(), mgs_peer(config, clock)?);
+    let found = loop {
+        match ask(&peer) {
+            ControlFlow::Break(found) => break found,
+            ControlFlow::Continue(()) if (config.patience)(threads::now() - began) => {}
+            ControlFlow::Continue(()) => {
+                let tried: Vec<String> = config.addresses.iter().map(Address::to_string).collect();
+                break Err(MountError::Mgs(format!(
+                    "nobody serves it at {}; check the address, or start glint serve there",
+                    tried.join(",")
+                )));
+            }
+        }
+    };
+    peer.close();
+    found
+}
+
+fn mgs_peer(config: &MountConfig, clock: Arc<dyn Clock>) -> Result<Peer, MountError> {
+    let mut peer = config.peer(TargetName::MGS, config.addresses.clone(), 1);
+    peer.policy = Policy::Soft { timeout: ANSWER };
+    Peer::new(peer, Arc::new(NoCallbacks), clock).map_err(MountError::Threads)
+}
+
+/// Asks once. `Continue`: no answer yet.
+fn ask(peer: &Peer) -> ControlFlow<Result<mgs::Config, MountError>> {
+    let request = wire::encode(&mgs::Request::GetConfig);
+    let answer = peer.call(Batch::of(opcode::MGS, request)).wait();
+    let failed = |cause: String| ControlFlow::Break(Err(MountError::Mgs(cause)));
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(base::Disrupted::Timeout | base::Disrupted::NewEpoch) => {
+            return ControlFlow::Continue(());
+        }
+        Err(cause) => return failed(cause.to_string()),
+    };
+    let Some(reply) = answer.replies.first() else {
+        return failed("an empty answer".to_owned());
+    };
+    match wire::decode::<mgs::Reply>(&reply.body) {
+        Ok(mgs::Reply::Config(found)) => ControlFlow::Break(Ok(found)),
+        Ok(mgs::Reply::Refused { reason }) => failed(reason),
+        Err(cause) => failed(cause.to_string()),
+    }
+}
+
+/// Where to look for a target. One that listens on all addresses of the MGS's machine is where the
+/// MGS is.
+pub(crate) fn reachable(
+    config: &MountConfig,
+    target: &mgs::TargetInfo,
+) -> Result<Vec<Address>, MountError> {
+    let mut reachable = Vec::new();
+    for text in &target.addresses {
+        let address =
+            (config.reach)(text).ok_or_else(|| MountError::Address(target.name, text.clone()))?;
+        let known = reachable.len();
+        if address.is_wildcard() {
+            let mgs = config.addresses.iter();
+            reachable.extend(mgs.filter_map(|mgs| address.at_host_of(mgs)));
+        }
+        if reachable.len() == known {
+            reachable.push(address);
+        }
+    }
+    Ok(reachable)
+}
+
+/// Follows targets that move, until it is dropped.
+pub(crate) struct Following {
+    shared: Arc<Stopping>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Stopping {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    ending: bool,
+    /// The MGS, being asked.
+    mgs: Option<Arc<Peer>>,
+}
+
+impl Following {
+    /// Begins, for the mount of `client`.
+    pub fn start(
+        config: MountConfig,
+        client: Weak<Shared>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Following, MountError> {
+        let shared = Arc::<Stopping>::default();
+        let mut follower = Follower {
+            shared: shared.clone(),
+            config,
+            client,
+            clock,
+            looks: Vec::new(),
+        };
+        let thread = Builder::new().name("client-places".to_owned());
+        let thread = thread.spawn(move || follower.run());
+        Ok(Following {
+            shared,
+            thread: Some(thread.map_err(MountError::Threads)?),
+        })
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.ending = true;
+        let mgs = state.mgs.take();
+        drop(state);
+        self.shared.changed.notify_all();
+        if let Some(mgs) = mgs {
+            mgs.close();
+        }
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that follows targets panicked");
+        }
+    }
+}
+
+impl Stopping {
+    // Changed in single steps.
+    fn lock(&self) -> threads::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ends_within(&self, time: Duration) -> bool {
+        let until = threads::now() + time;
+        let mut state = self.lock();
+        while !state.ending && threads::now() < until {
+            let left = until.saturating_duration_since(threads::now());
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.ending
+    }
+}
+
+/// What was seen of a target: frames that came from it, and looks since one did.
+#[derive(Default, Clone, Copy)]
+struct Look {
+    frames: u64,
+    silent: u32,
+}
+
+struct Follower {
+    shared: Arc<Stopping>,
+    config: MountConfig,
+    client: Weak<Shared>,
+    clock: Arc<dyn Clock>,
+    looks: Vec<Look>,
+}
+
+impl Follower {
+    fn run(&mut self) {
+        while !self.shared.ends_within(LOOK) {
+            let Some(client) = self.client.upgrade() else {
+                return;
+            };
+            if !self.misses_any(&client) {
+                self.done();
+                continue;
+            }
+            match self.ask() {
+                Some(ControlFlow::Break(Ok(found))) => self.follow(&client, &found),
+                Some(ControlFlow::Break(Err(error))) => {
+                    tracing::debug!("where targets are is not known anew: {error}");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A target cannot be reached, or was asked something and is silent.
+    fn misses_any(&mut self, client: &Shared) -> bool {
+        let peers: Vec<&Peer> = client.cluster.peers().collect();
+        self.looks.resize(peers.len(), Look::default());
+        let looks = self.looks.iter_mut().zip(peers);
+        looks.fold(false, |misses, (look, peer)| {
+            let frames = peer.counters().frames_received();
+            let is_silent = peer.outstanding() > 0 && frames == look.frames;
+            look.silent = if is_silent { look.silent + 1 } else { 0 };
+            look.frames = frames;
+            misses || peer.state() != PeerState::Connected || look.silent >= SILENT_LOOKS
+        })
+    }
+
+    fn ask(&self) -> Option<ControlFlow<Result<mgs::Config, MountError>>> {
+        let mut state = self.shared.lock();
+        if state.ending {
+            return None;
+        }
+        if state.mgs.is_none() {
+            state.mgs = mgs_peer(&self.config, self.clock.clone())
+                .ok()
+                .map(Arc::new);
+        }
+        let mgs = state.mgs.clone();
+        drop(state);
+        mgs.map(|mgs| ask(&mgs))
+    }
+
+    /// All targets answer: nothing is asked of the MGS until one does not.
+    fn done(&self) {
+        let mgs = self.shared.lock().mgs.take();
+        if let Some(mgs) = mgs {
+            mgs.close();
+        }
+    }
+
+    fn follow(&mut self, client: &Shared, found: &mgs::Config) {
+        let at = |name: TargetName| {
+            let target = found.targets.iter().find(|target| target.name == name)?;
+            reachable(&self.config, target).ok()
+        };
+        for peer in client.cluster.peers() {
+            let Some(addresses) = at(peer.target()) else {
+                continue;
+            };
+            if peer.set_addresses(addresses) {
+                tracing::info!(target = %peer.target(), "it is elsewhere now");
+                // Whoever is at the old place does not serve it any more; if it is the same one, the
+                // session goes on.
+                peer.disconnect();
+            }
+        }
+        // The MGS may move as well, to where it said that it might; where it is now it is asked first.
+        let mut mgs = at(TargetName::MGS).unwrap_or_default();
+        for address in &self.config.addresses {
+            if !mgs
+                .iter()
+                .any(|known| known.to_string() == address.to_string())
+            {
+                mgs.push(address.clone());
+            }
+        }
+        mgs.truncate(ADDRESSES_MAX);
+        self.config.addresses = mgs;
+    }
+}
+
+/// Addresses at which the MGS is looked for. Beyond: those it was not at last are forgotten.
+const ADDRESSES_MAX: usize = 16;
