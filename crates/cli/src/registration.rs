@@ -119,6 +119,7 @@ impl Registration<'_> {
             policy: Policy::Hard,
             lanes: 1,
             keeping: rpc::Keeping::Nothing,
+            legacy: None,
         };
         Peer::new(config, Arc::new(NoCallbacks), clock).map_err(|error| error.to_string())
     }

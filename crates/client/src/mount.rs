@@ -11,6 +11,7 @@ use rpc::{
     Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Keeping, Key, Message, Peer,
     PeerConfig, Policy,
 };
+use wire::frame::SessionId;
 use wire::handshake::Lane;
 use wire::{mgs, opcode};
 
@@ -22,6 +23,7 @@ use crate::kernel::KernelCache;
 use crate::locks::{Holder, Locks};
 use crate::params::Params;
 use crate::recovery::Void;
+use crate::remembered::{Heritage, Redone};
 use crate::sequence::FidMint;
 use crate::stats::Stats;
 
@@ -45,6 +47,8 @@ pub struct MountConfig {
     pub insecure: bool,
     /// What a call does while a server is away.
     pub policy: Policy,
+    /// The memory in which what the next process needs is remembered, and what the one before left.
+    pub heritage: Option<Heritage>,
 }
 
 /// Why a file system can't be joined.
@@ -95,6 +99,7 @@ type Slot = Arc<OnceLock<Weak<Shared>>>;
 /// Takes one target's messages to the client.
 struct Handler {
     holder: Holder,
+    target: TargetName,
     client: Slot,
 }
 
@@ -121,6 +126,12 @@ impl ClientHandler for Handler {
         if let Some(client) = self.client() {
             client.void_all(self.holder, Void::Restarted);
             client.join(self.holder, new);
+        }
+    }
+
+    fn connected(&self, session: SessionId, epoch: BootEpoch) {
+        if let Some(client) = self.client() {
+            client.remember_session(self.target, session, epoch);
         }
     }
 
@@ -163,7 +174,7 @@ impl MountConfig {
             target,
             addresses,
             uuid: self.uuid,
-            incarnation: 1,
+            incarnation: self.heritage.as_ref().map_or(1, Heritage::incarnation),
             key: self.key.clone(),
             insecure: self.insecure,
             policy: self.policy,
@@ -173,6 +184,7 @@ impl MountConfig {
                 TargetKind::Mdt => Keeping::Changes,
                 TargetKind::Mgs | TargetKind::Ost => Keeping::Nothing,
             },
+            legacy: None,
         }
     }
 }
@@ -207,6 +219,12 @@ impl Mounted {
     ) -> Result<Mounted, MountError> {
         let found = fetch_config(config, clock.clone())?;
         let slot: Slot = Arc::default();
+        let (heritage, redone) = (config.heritage.as_ref(), Redone::default());
+        let legacies = heritage.map(Heritage::legacies).unwrap_or_default();
+        let mut unanswered = heritage
+            .map(|left| left.unanswered(&redone))
+            .unwrap_or_default();
+        let requests = unanswered.len();
         let mut mdt = None;
         let mut osts = Vec::new();
         for target in &found.targets {
@@ -218,11 +236,18 @@ impl Mounted {
             let addresses = reachable(config, target)?;
             let handler = Arc::new(Handler {
                 holder,
+                target: target.name,
                 client: slot.clone(),
             });
-            let peer_config = config.peer(target.name, addresses, lanes);
-            let peer =
-                Peer::new(peer_config, handler, clock.clone()).map_err(MountError::Threads)?;
+            let mut peer_config = config.peer(target.name, addresses, lanes);
+            let legacy = legacies.iter().find(|(name, _)| *name == target.name);
+            peer_config.legacy = legacy.map(|(_, legacy)| *legacy);
+            let again = match holder {
+                Holder::Mdt => std::mem::take(&mut unanswered),
+                Holder::Ost(_) => Vec::new(),
+            };
+            let peer = Peer::with_unanswered(peer_config, handler, clock.clone(), again)
+                .map_err(MountError::Threads)?;
             match holder {
                 Holder::Mdt => mdt = Some(peer),
                 Holder::Ost(index) => osts.push((index, peer)),
@@ -232,10 +257,16 @@ impl Mounted {
         if osts.is_empty() {
             return Err(MountError::Incomplete("OST"));
         }
-        let client = build(Cluster { mdt, osts }, kernel, clock);
+        let remembered = (heritage, redone, requests);
+        let client = build(Cluster { mdt, osts }, kernel, clock, remembered);
         // The slot is filled once, here.
         let _ = slot.set(Arc::downgrade(&client.0));
         // Sessions that began before had nobody to tell.
+        for peer in client.0.cluster.peers() {
+            if let Some((session, epoch)) = peer.session() {
+                client.remember_session(peer.target(), session, epoch);
+            }
+        }
         for (index, peer) in &client.0.cluster.osts {
             let life = peer.epoch();
             if life != BootEpoch(0) {
@@ -319,11 +350,27 @@ fn reachable(config: &MountConfig, target: &mgs::TargetInfo) -> Result<Vec<Addre
     Ok(reachable)
 }
 
-fn build(cluster: Cluster, kernel: Arc<dyn KernelCache>, clock: Arc<dyn Clock>) -> Client {
+fn build(
+    cluster: Cluster,
+    kernel: Arc<dyn KernelCache>,
+    clock: Arc<dyn Clock>,
+    (heritage, redone, requests): (Option<&Heritage>, Redone, usize),
+) -> Client {
     let targets: Vec<TargetIndex> = cluster.osts.iter().map(|(index, _)| *index).collect();
     let stamp = Arc::new(AtomicU64::new(0));
     let mut state = State::new(Locks::new(targets), stamp.clone());
-    state.inode(Fid::ROOT).lookups = 1;
+    let records = heritage.map(|left| left.records().clone());
+    let mut takings = None;
+    if let Some(left) = heritage {
+        state.remember_in(left.records().clone());
+        let found = left.restore(&mut state).with_requests(requests);
+        takings = (left.incarnation() > 1).then_some(found);
+        state.unsettled = takings.is_some();
+    }
+    if state.inode(Fid::ROOT).lookups == 0 {
+        state.inode(Fid::ROOT).lookups = 1;
+        state.note_lookups(Fid::ROOT);
+    }
     let shared = Arc::new_cyclic(|me: &Weak<Shared>| Shared {
         me: me.clone(),
         cluster,
@@ -334,6 +381,9 @@ fn build(cluster: Cluster, kernel: Arc<dyn KernelCache>, clock: Arc<dyn Clock>) 
         clock,
         kernel,
         fids: FidMint::default(),
+        records,
+        redone,
+        takings: Mutex::new(takings),
     });
     Client(shared)
 }

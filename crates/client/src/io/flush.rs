@@ -196,6 +196,7 @@ impl Client {
     pub(crate) fn ost_committed(&self, last_committed: Transno) {
         let mut state = self.lock();
         let waiting: Vec<Fid> = state.uncommitted.iter().copied().collect();
+        let records = state.records.clone();
         for fid in waiting {
             let Some(file) = state.file_known(fid) else {
                 state.uncommitted.remove(&fid);
@@ -204,6 +205,7 @@ impl Client {
             if file.written <= last_committed {
                 file.pages.committed(last_committed);
                 file.committed = true;
+                file.forget_settled(records.as_ref());
                 state.uncommitted.remove(&fid);
             }
         }

@@ -44,14 +44,13 @@ impl Client {
         } else {
             By::Call
         };
-        let at = loop {
+        let (at, remembered) = loop {
             let cover = {
                 let mut state = self.lock();
                 let (at, range) = place(&mut state, fid, offset, data.len(), append)?;
                 match covering(&mut state, fid, range, Mode::PW, by) {
                     Covering::Lock(_) => {
-                        self.put(&mut state, fid, at, data);
-                        break at;
+                        break (at, self.put(&mut state, fid, at, data));
                     }
                     other => other,
                 }
@@ -63,6 +62,10 @@ impl Client {
                 _ => self.enqueue(fid, Mode::PW, by).await?,
             }
         };
+        if !remembered && let Some(range) = ByteRange::at(at, data.len() as u64) {
+            bump(&self.0.stats.unremembered);
+            self.write_out(fid, range).await?;
+        }
         if append && at != offset {
             // The kernel believes it wrote at `offset`.
             let range = ByteRange::from(at.min(offset));
@@ -74,13 +77,20 @@ impl Client {
         Ok(at)
     }
 
-    fn put(&self, state: &mut State, fid: Fid, at: u64, data: &[u8]) {
+    /// False: these bytes are not remembered for the next process.
+    fn put(&self, state: &mut State, fid: Fid, at: u64, data: &[u8]) -> bool {
         let tick = self.0.clock.tick();
         let now = state.content_time(fid, self.0.clock.now());
-        state.with_pages(fid, |file| {
+        let told_time = state.with_pages(fid, |file| {
             file.pages.write(at, data, tick);
+            let told_time = file.changed.mtime.is_some();
             file.wrote(at + data.len() as u64, now);
+            told_time
         });
+        if told_time {
+            state.remember_change(fid);
+        }
+        state.remember_bytes(fid, now, at, data)
     }
 
     async fn kill_privileges(&self, fid: Fid) -> Result<(), FsError> {
