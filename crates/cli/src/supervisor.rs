@@ -61,6 +61,10 @@ impl Inheritance {
         let mut descriptors = descriptors
             .collect::<Result<Vec<OwnedFd>, _>>()
             .map_err(|error| format!("the supervisor left nothing: {error}"))?;
+        // Inherited from the supervisor, which waits for its signals.
+        SigSet::all()
+            .thread_unblock()
+            .map_err(|errno| format!("cannot take signals: {errno}"))?;
         let memory = descriptors.remove(0);
         Ok(Some(Inheritance {
             memory,

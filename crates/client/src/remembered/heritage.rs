@@ -401,15 +401,15 @@ impl Client {
                 file.exec = Some(open);
             }
         }
-        if !dirty {
-            return;
-        }
+        // Where its bytes are is among its attributes.
         let asked = self.ask_attributes(fid).await;
-        let written = match asked {
-            Ok(()) => self.write_out(fid, ByteRange::ALL).await,
-            Err(error) => Err(error),
+        let written = match (asked, dirty) {
+            (Ok(()), true) => self.write_out(fid, ByteRange::ALL).await,
+            (asked, _) => asked,
         };
-        if let Err(error) = written {
+        if let Err(error) = written
+            && dirty
+        {
             tracing::warn!("{fid}: bytes of the process before could not be written: {error}");
         }
     }
