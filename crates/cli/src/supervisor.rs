@@ -6,11 +6,12 @@
 //! (docs/adr/0011-supervisor.md).
 
 use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use client::Heritage;
+use client::{Heritage, Left};
 use fuse::kernel::{Device, SessionConfig};
 use handover::{Region, bequeath, inherited};
 use nix::sys::signal::{SigSet, Signal, kill};
@@ -22,7 +23,7 @@ const WORKER: &str = "GLINT_WORKER";
 const PROGRAM: &str = "/proc/self/exe";
 /// How long the memory is. Only what is used takes room.
 const MEMORY_BYTES: u64 = 4 << 30;
-/// A worker that ends sooner has perhaps met what every other will meet.
+/// A worker that fails sooner has perhaps met what every other will meet.
 const SOON: Duration = Duration::from_secs(1);
 /// How many such in a row, before it is given up.
 const SOON_MAX: u32 = 10;
@@ -131,14 +132,17 @@ impl Supervisor {
             let mut worker = self.start_worker(first)?;
             first = false;
             let (status, asked) = self.wait(&mut worker)?;
-            if status.success() || asked || !self.was_serving() {
+            let left = self.left();
+            if status.success() || asked || !left.served {
                 return match status.code() {
                     Some(0) => Ok(()),
                     // It has said why.
                     code => std::process::exit(code.unwrap_or(1)),
                 };
             }
-            soon = match began.elapsed() < SOON {
+            // Killed from outside, unlike what fails by itself, it says nothing about the next.
+            let failed = status.signal() != Some(Signal::SIGKILL as i32);
+            soon = match !left.settled || failed && began.elapsed() < SOON {
                 true => soon + 1,
                 false => 0,
             };
@@ -191,7 +195,11 @@ impl Supervisor {
         }
     }
 
-    fn was_serving(&self) -> bool {
-        Region::map(&self.memory).is_ok_and(|region| client::was_serving(&region))
+    fn left(&self) -> Left {
+        let nothing = Left {
+            served: false,
+            settled: false,
+        };
+        Region::map(&self.memory).map_or(nothing, |memory| Left::in_memory(&memory))
     }
 }

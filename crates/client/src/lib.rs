@@ -31,7 +31,7 @@ pub use handles::HandleId;
 pub use io::read::ReadData;
 pub use io::write::WriteWish;
 pub use mount::{MountConfig, MountError, Mounted};
-pub use remembered::{Heritage, begin_serving, end_serving, note_offer, offer, was_serving};
+pub use remembered::{Heritage, Left, begin_serving, note_offer, offer};
 pub use statahead::advice::{Advice, Heard, NameRange, RANGE_PART_MAX};
 pub use statahead::report::{Pattern, WalkReport};
 pub use statahead::tree::TreePart;

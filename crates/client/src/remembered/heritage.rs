@@ -18,7 +18,7 @@ use wire::opcode;
 
 use super::memos::{AnswerBody, RequestBody, RequestMemo, outcome_of_resent, place_of};
 use super::{ANSWER, BYTES, CHANGE, ChangeBody, HANDLE, HandleBody, INCARNATION, NODE, REQUEST};
-use super::{Redone, TARGET, UUID, decode, encode};
+use super::{Redone, SETTLED, TARGET, UUID, decode, encode};
 use crate::cache::State;
 use crate::calls::attributes::changed_here;
 use crate::client::Client;
@@ -307,6 +307,9 @@ impl Client {
         block_on(async move { client.put_in_order(files, changes).await });
         self.0.cluster.peers().for_each(rpc::Peer::settled);
         self.lock().unsettled = false;
+        if let Some(records) = &self.0.records {
+            records.set(SETTLED, records.get(INCARNATION));
+        }
         let took = self.0.clock.tick().since(began);
         tracing::warn!(
             "took over from a process that ended: {bytes} unwritten bytes, {told} changed files, \

@@ -30,6 +30,8 @@ const UUID: [Cell; 2] = [Cell(2), Cell(3)];
 const OFFER: [Cell; 3] = [Cell(4), Cell(5), Cell(6)];
 /// Not zero: requests of the kernel are served.
 const SERVING: Cell = Cell(7);
+/// The last process that had put in order what the one before left.
+pub(crate) const SETTLED: Cell = Cell(8);
 
 /// A session with a target: which, its number, the target's life.
 pub(crate) const TARGET: u8 = 1;
@@ -112,17 +114,27 @@ pub fn begin_serving(records: &Records) {
     records.set(SERVING, 1);
 }
 
-/// It is not to be replaced any more.
-pub fn end_serving(records: &Records) {
-    records.set(SERVING, 0);
-}
-
-/// Whether it is.
+/// Whether it would be.
 pub(crate) fn is_serving(records: &Records) -> bool {
     records.get(SERVING) != 0
 }
 
-/// Whether the process that worked in this memory is.
-pub fn was_serving(memory: &Region) -> bool {
-    SERVING.in_memory(memory) != 0
+/// What a supervisor sees of the process that worked in the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Left {
+    /// It served the kernel's requests.
+    pub served: bool,
+    /// What the process before it had left, if there was one, was in order.
+    pub settled: bool,
+}
+
+impl Left {
+    /// Looks.
+    pub fn in_memory(memory: &Region) -> Left {
+        let incarnation = INCARNATION.in_memory(memory);
+        Left {
+            served: SERVING.in_memory(memory) != 0,
+            settled: incarnation == 1 || SETTLED.in_memory(memory) == incarnation,
+        }
+    }
 }
