@@ -101,6 +101,8 @@ struct Handler {
     holder: Holder,
     target: TargetName,
     client: Slot,
+    /// Targets that had given up the process before, when there was nobody yet to tell.
+    gave_up: Arc<Mutex<Vec<Holder>>>,
 }
 
 impl Handler {
@@ -146,8 +148,13 @@ impl ClientHandler for Handler {
             "{:?} evicted this mount: caches dropped, unwritten data of open files is lost",
             self.holder
         );
-        if let Some(client) = self.client() {
-            client.void_all(self.holder, Void::Evicted);
+        let mut gave_up = self.gave_up.lock().unwrap_or_else(|p| p.into_inner());
+        match self.client() {
+            Some(client) => {
+                drop(gave_up);
+                client.void_all(self.holder, Void::Evicted);
+            }
+            None => gave_up.push(self.holder),
         }
     }
 
@@ -219,6 +226,7 @@ impl Mounted {
     ) -> Result<Mounted, MountError> {
         let found = fetch_config(config, clock.clone())?;
         let slot: Slot = Arc::default();
+        let gave_up = Arc::<Mutex<Vec<Holder>>>::default();
         let (heritage, redone) = (config.heritage.as_ref(), Redone::default());
         let legacies = heritage.map(Heritage::legacies).unwrap_or_default();
         let mut unanswered = heritage
@@ -238,6 +246,7 @@ impl Mounted {
                 holder,
                 target: target.name,
                 client: slot.clone(),
+                gave_up: gave_up.clone(),
             });
             let mut peer_config = config.peer(target.name, addresses, lanes);
             let legacy = legacies.iter().find(|(name, _)| *name == target.name);
@@ -259,20 +268,7 @@ impl Mounted {
         }
         let remembered = (heritage, redone, requests);
         let client = build(Cluster { mdt, osts }, kernel, clock, remembered);
-        // The slot is filled once, here.
-        let _ = slot.set(Arc::downgrade(&client.0));
-        // Sessions that began before had nobody to tell.
-        for peer in client.0.cluster.peers() {
-            if let Some((session, epoch)) = peer.session() {
-                client.remember_session(peer.target(), session, epoch);
-            }
-        }
-        for (index, peer) in &client.0.cluster.osts {
-            let life = peer.epoch();
-            if life != BootEpoch(0) {
-                client.join(Holder::Ost(*index), life);
-            }
-        }
+        introduce(&client, &slot, &gave_up);
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let timer = start_timer(&client, stop.clone());
         let ended = AtomicBool::new(false);
@@ -328,6 +324,32 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         self.abandon();
+    }
+}
+
+/// Handlers find the client from now on; it hears what they heard before.
+fn introduce(client: &Client, slot: &Slot, gave_up: &Mutex<Vec<Holder>>) {
+    let given_up = {
+        let mut gave_up = gave_up.lock().unwrap_or_else(|p| p.into_inner());
+        // The slot is filled once, here.
+        let _ = slot.set(Arc::downgrade(&client.0));
+        std::mem::take(&mut *gave_up)
+    };
+    for holder in given_up {
+        // What the process before had not sent may clash with what others did since.
+        client.void_all(holder, Void::Evicted);
+    }
+    // Sessions that began before had nobody to tell.
+    for peer in client.0.cluster.peers() {
+        if let Some((session, epoch)) = peer.session() {
+            client.remember_session(peer.target(), session, epoch);
+        }
+    }
+    for (index, peer) in &client.0.cluster.osts {
+        let life = peer.epoch();
+        if life != BootEpoch(0) {
+            client.join(Holder::Ost(*index), life);
+        }
     }
 }
 

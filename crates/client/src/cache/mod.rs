@@ -101,6 +101,8 @@ pub(crate) struct State {
     pub sessions: HashMap<String, Record>,
     /// The next write's place in the order of all.
     pub write_order: u64,
+    /// Requests of the kernel whose bytes the process before had written, and perhaps not said so.
+    pub written_for: BTreeSet<u64>,
     /// What the process before left is not in order yet: no lock is this one's.
     pub unsettled: bool,
 }
@@ -137,6 +139,7 @@ impl State {
             nodes: HashMap::new(),
             sessions: HashMap::new(),
             write_order: 0,
+            written_for: BTreeSet::new(),
             unsettled: false,
         }
     }

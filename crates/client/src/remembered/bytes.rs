@@ -10,6 +10,7 @@ use handover::{Found, Record, Records};
 use serde::{Deserialize, Serialize};
 
 use super::{BYTES, decode, encode};
+use crate::executor;
 
 /// Bytes in one record: with its heads it fills a block.
 const PART_BYTES: usize = (128 << 10) - 128;
@@ -21,6 +22,8 @@ struct Head {
     offset: u64,
     mtime: Timestamp,
     order: u64,
+    /// The kernel's request that wrote them; zero: unknown.
+    origin: u64,
 }
 
 #[derive(Debug)]
@@ -46,6 +49,7 @@ pub(crate) struct FoundBytes {
     pub bytes: Vec<u8>,
     pub mtime: Timestamp,
     pub order: u64,
+    pub origin: u64,
 }
 
 fn mark(from: u64, live: ByteRange) -> u64 {
@@ -61,6 +65,7 @@ impl RememberedBytes {
         offset: u64,
         data: &[u8],
     ) -> bool {
+        let origin = executor::origin().map_or(0, |origin| origin.number());
         let mut new = Vec::new();
         for (index, part) in data.chunks(PART_BYTES).enumerate() {
             let offset = offset + (index * PART_BYTES) as u64;
@@ -69,6 +74,7 @@ impl RememberedBytes {
                 offset,
                 mtime,
                 order,
+                origin,
             };
             match Part::put(records, head, part) {
                 Some(part) => new.push(part),
@@ -186,6 +192,7 @@ pub(crate) fn found(body: &[u8], mark: u64) -> Option<FoundBytes> {
         bytes,
         mtime: head.mtime,
         order: head.order,
+        origin: head.origin,
     })
 }
 

@@ -195,6 +195,7 @@ impl Heritage {
         for (part, found) in parts {
             bytes += part.bytes.len();
             files.insert(part.fid);
+            state.written_for.insert(part.origin);
             state.write_order = state.write_order.max(part.order + 1);
             state.with_pages(part.fid, |file| {
                 file.pages.write(part.offset, &part.bytes, base::Tick(0));
