@@ -177,6 +177,8 @@ pub struct Status {
     pub sizes: [usize; 4],
     /// Calls of programs that wait for an answer.
     pub parked: usize,
+    /// Another process goes on if this one is killed: how often one has. None: none would.
+    pub replaced: Option<u64>,
 }
 
 /// A server's state.

@@ -46,6 +46,13 @@ impl Daemon {
     }
 }
 
+impl Daemon {
+    /// This process runs in the background.
+    pub fn is_daemon(&self) -> bool {
+        self.daemon
+    }
+}
+
 fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }

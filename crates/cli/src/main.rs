@@ -10,6 +10,7 @@ mod output;
 mod port_holder;
 mod registration;
 mod server;
+mod supervisor;
 mod verbs;
 
 use std::io::IsTerminal;

@@ -150,6 +150,8 @@ impl Service for Mgs {
 
     fn disconnected(&self, _client: ClientId) {}
 
+    fn succeeded(&self, _session: Arc<Connected>) {}
+
     fn expired(&self, _client: ClientId, _how: Departure) {}
 }
 

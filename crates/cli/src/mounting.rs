@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use base::Clock;
 use client::params::Params;
-use client::{MountConfig, Mounted};
-use fuse::kernel::mount::{MountOptions, Unmount};
-use fuse::kernel::{KernelLevel, Mount, Session, SessionConfig, mount};
+use client::{Heritage, MountConfig, Mounted};
+use fuse::kernel::mount::{MountOptions, Unmount, mount_on};
+use fuse::kernel::{
+    Device, InitFlags, InitOffer, KernelLevel, Mount, Session, SessionConfig, mount,
+};
 use fuse::translate::FileSystem;
 use fuse::translate::gate::Gate;
 
@@ -44,11 +46,13 @@ pub struct Mounting {
 }
 
 impl Mounting {
-    /// Joins the file system and mounts it. `beside`: what this process serves, and from where.
+    /// Joins the file system and mounts it, or goes on with the mount of a process before, on `devices`
+    /// that a supervisor holds too. `beside`: what this process serves, and from where.
     pub fn start(
         config: &MountConfig,
         wish: &MountWish,
         beside: Option<(ServedTargets, &Path)>,
+        devices: Option<Vec<Device>>,
         clock: Arc<dyn Clock>,
     ) -> Result<Mounting, String> {
         let gate = Arc::new(Gate::default());
@@ -60,7 +64,15 @@ impl Mounting {
         }
         let files = FileSystem::new(gate.clone()).map_err(|error| error.to_string())?;
         files.serve(mounted.client().clone());
-        mounted.meet_root(ROOT_PATIENCE);
+        // Who takes over has calls waiting.
+        if config
+            .heritage
+            .as_ref()
+            .is_none_or(|left| left.incarnation() == 1)
+        {
+            mounted.meet_root(ROOT_PATIENCE);
+        }
+        let files = Arc::new(files);
         let options = MountOptions {
             source: mounted.config().fsname.clone(),
             allow_other: wish.allow_other,
@@ -69,14 +81,10 @@ impl Mounting {
             devices: nix::unistd::geteuid().is_root(),
             ..MountOptions::default()
         };
-        let (mount, device) = mount(&wish.point, &options).map_err(|error| error.to_string())?;
-        let session_config = SessionConfig {
-            kernel: wish.kernel,
-            ..SessionConfig::default()
+        let (mount, session) = match config.heritage.as_ref().zip(devices) {
+            Some((heritage, devices)) => supervised(heritage, devices, wish, &options, &files)?,
+            None => alone(wish, &options, &files)?,
         };
-        let files = Arc::new(files);
-        let session = Session::start(device, files.clone(), session_config)
-            .map_err(|error| error.to_string())?;
         if let Err(error) = mount.set_read_ahead(1 << 20) {
             tracing::debug!("read-ahead of the kernel stays as it is: {error}");
         }
@@ -126,6 +134,69 @@ impl Mounting {
             .leave();
         Ok(())
     }
+}
+
+/// Mounts, and serves the mount as long as this process lives.
+fn alone(
+    wish: &MountWish,
+    options: &MountOptions,
+    files: &Arc<FileSystem>,
+) -> Result<(Mount, Session), String> {
+    let (mount, device) = mount(&wish.point, options).map_err(|error| error.to_string())?;
+    let config = SessionConfig {
+        kernel: wish.kernel,
+        ..SessionConfig::default()
+    };
+    let session = Session::start(device, files.clone(), config);
+    Ok((mount, session.map_err(|error| error.to_string())?))
+}
+
+/// Serves what another process may go on serving. Mounts, if this is the first.
+fn supervised(
+    heritage: &Heritage,
+    devices: Vec<Device>,
+    wish: &MountWish,
+    options: &MountOptions,
+    files: &Arc<FileSystem>,
+) -> Result<(Mount, Session), String> {
+    let first = devices.first().ok_or("the supervisor left no device")?;
+    let (mount, offer) = match client::offer(heritage.records()) {
+        Some((minor, flags, max_readahead)) => {
+            let flags = InitFlags(flags);
+            let mount = Mount::adopt(&wish.point).map_err(|error| error.to_string())?;
+            let offer = InitOffer {
+                minor,
+                flags,
+                max_readahead,
+            };
+            (mount, offer)
+        }
+        None => {
+            let mount = mount_on(&wish.point, options, first).map_err(|error| error.to_string())?;
+            let offer = Session::prepare(&devices, &**files, wish.kernel);
+            let offer = offer.map_err(|error| error.to_string())?;
+            let agreed = (offer.minor, offer.flags.0, offer.max_readahead);
+            client::note_offer(heritage.records(), agreed);
+            (mount, offer)
+        }
+    };
+    let session = Session::resume(devices, &offer, files.clone());
+    let session = session.map_err(|error| error.to_string())?;
+    let granted = session.granted();
+    if granted.resends() && granted.increments_epoch() {
+        client::begin_serving(heritage.records());
+    } else {
+        tracing::warn!(
+            "this kernel cannot send requests again, or forget all names, as Linux 6.16 can: if \
+             this process is killed, no other goes on"
+        );
+    }
+    if heritage.incarnation() > 1
+        && let Err(error) = session.notifier().resend()
+    {
+        tracing::error!("what the process before had not answered stays so: {error}");
+    }
+    Ok((mount, session))
 }
 
 /// About what a file's name and attributes take in memory.

@@ -124,6 +124,7 @@ impl Registration {
             policy,
             lanes: 1,
             keeping: rpc::Keeping::Nothing,
+            legacy: None,
         };
         let clock = self.clock.clone();
         Peer::new(config, Arc::new(NoCallbacks), clock).map_err(|error| error.to_string())

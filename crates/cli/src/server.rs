@@ -439,6 +439,10 @@ impl Service for Held {
         self.service.resumed(client);
     }
 
+    fn succeeded(&self, session: Arc<rpc::Connected>) {
+        self.service.succeeded(session);
+    }
+
     fn ready(&self, client: base::ClientId) {
         self.service.ready(client);
     }

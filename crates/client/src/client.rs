@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use threads::{Mutex, MutexGuard};
 
-use base::{Clock, Fid, FsError, Name, TargetIndex, Transno};
+use base::{Clock, Fid, FsError, LockHandle, Name, TargetIndex, Transno};
+use handover::Records;
 use rpc::Urgency;
 use wire::mdt::{self, Caller};
 use wire::ost::ObjectAttr;
@@ -16,6 +17,7 @@ use crate::cluster::{Cluster, OstAnswer};
 use crate::executor::{PutOff, oneshot};
 use crate::kernel::{Forget, KernelCache};
 use crate::params::Params;
+use crate::remembered::{Redone, RequestMemo, Takings};
 use crate::sequence::FidMint;
 use crate::stats::{Snapshot, Stats};
 
@@ -34,6 +36,12 @@ pub(crate) struct Shared {
     pub clock: Arc<dyn Clock>,
     pub kernel: Arc<dyn KernelCache>,
     pub fids: FidMint,
+    /// Where what the next process needs is remembered.
+    pub records: Option<Records>,
+    /// Changes that the process before had asked for.
+    pub redone: Redone,
+    /// What it left, until that is taken over.
+    pub takings: Mutex<Option<Takings>>,
 }
 
 /// A file, as a name was found to lead to it.
@@ -118,10 +126,23 @@ impl Shared {
 
     /// One request to the MDT; again where what it found was changed under it too often.
     pub async fn mdt(&self, request: mdt::Request) -> Result<mdt::Reply, FsError> {
+        if self.records.is_some()
+            && let Some(outcome) = self.redone.take(&request).await
+        {
+            // Locks and uses in it are of the process before, and gone; or nobody else knows of them.
+            self.lock().void_answers();
+            let handles = outcome.as_ref().map(granted_in).unwrap_or_default();
+            if !handles.is_empty() {
+                let cancel = vec![mdt::Request::Cancel { handles }];
+                let sent = self.cluster.mdt_batch(&self.stats, cancel, Urgency::Urgent);
+                sent.await?;
+            }
+            return outcome;
+        }
         for _ in 0..TRIES {
-            let asked = self
-                .cluster
-                .mdt(&self.stats, request.clone(), Urgency::Ordinary);
+            let records = self.records.as_ref();
+            let memo = records.and_then(|records| RequestMemo::new(records, &request));
+            let asked = self.cluster.mdt(&self.stats, request.clone(), memo);
             match asked.await {
                 Err(FsError::TryAgain) => {}
                 answer => return answer,
@@ -132,8 +153,11 @@ impl Shared {
 
     /// Tells the MDT of a change that others wait to hear of, past all requests that wait.
     pub async fn tell_mdt(&self, change: mdt::Request) -> Result<(), FsError> {
-        let told = self.cluster.mdt(&self.stats, change, Urgency::Urgent);
-        self.keep_grant(&told.await?);
+        let told = self
+            .cluster
+            .mdt_batch(&self.stats, vec![change], Urgency::Urgent);
+        let told = told.await?.pop().unwrap_or(Err(FsError::Io));
+        self.keep_grant(&told?);
         Ok(())
     }
 
@@ -176,6 +200,27 @@ impl Shared {
         self.kernel.forget(what, done);
         told.await;
     }
+}
+
+/// The locks that come with an answer to a change.
+fn granted_in(reply: &mdt::Reply) -> Vec<LockHandle> {
+    let nodes = match reply {
+        mdt::Reply::Node(node)
+        | mdt::Reply::Opened { node, .. }
+        | mdt::Reply::Created { node, .. }
+        | mdt::Reply::Linked { node, .. }
+        | mdt::Reply::Unlinked { node, .. } => [Some(node), None],
+        mdt::Reply::Renamed { node, replaced, .. } => [Some(node), replaced.as_ref()],
+        _ => [None, None],
+    };
+    let granted = nodes
+        .into_iter()
+        .flatten()
+        .filter_map(|node| match &node.cover {
+            Cover::Own(grant) => Some(grant.handle),
+            _ => None,
+        });
+    granted.collect()
 }
 
 /// A server answered something else than what it was asked.
@@ -234,7 +279,9 @@ impl Client {
         let mut state = self.lock();
         if let Some(inode) = state.known_mut(fid) {
             inode.lookups = inode.lookups.saturating_sub(count);
-            if inode.lookups == 0 {
+            let gone = inode.lookups == 0;
+            state.note_lookups(fid);
+            if gone {
                 state.drop_if_idle(fid);
             }
         }
@@ -245,6 +292,7 @@ impl Client {
         let mut state = self.lock();
         for fid in fids {
             state.inode(fid).lookups += 1;
+            state.note_lookups(fid);
         }
     }
 

@@ -7,6 +7,7 @@ use rpc::{Batch, CallFuture, Message, Peer, ReplyBatch, ReplyMessage, Urgency};
 use wire::frame::Bulk;
 use wire::{mdt, opcode, ost, status_from};
 
+use crate::remembered::RequestMemo;
 use crate::stats::Stats;
 
 /// An answer of an OST with the bytes that came along.
@@ -24,15 +25,25 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// One request to the MDT.
+    /// One request to the MDT, which `memo` remembers.
     pub async fn mdt(
         &self,
         stats: &Stats,
         request: mdt::Request,
-        urgency: Urgency,
+        memo: Option<RequestMemo>,
     ) -> Result<mdt::Reply, FsError> {
-        let mut replies = self.mdt_batch(stats, vec![request], urgency).await?;
-        replies.pop().unwrap_or(Err(FsError::Io))
+        stats.sent(request.name());
+        tracing::trace!(?request, "asks the MDT");
+        let batch = Batch::of(opcode::MDT, wire::encode(&request));
+        let answer = match memo {
+            Some(memo) => self.mdt.call_remembered(batch, Box::new(memo)),
+            None => self.mdt.call(batch),
+        };
+        let answer = answer.await.map_err(disrupted)?;
+        match answer.replies.first() {
+            None => Err(FsError::TryAgain),
+            reply => decode_mdt(reply),
+        }
     }
 
     /// A request for a stretch of a tree. `aside`: its answer is long, and nothing else waits for it.
@@ -43,7 +54,7 @@ impl Cluster {
         aside: bool,
     ) -> Result<mdt::Reply, FsError> {
         if !aside {
-            return self.mdt(stats, request, Urgency::Ordinary).await;
+            return self.mdt(stats, request, None).await;
         }
         stats.sent(request.name());
         tracing::trace!(?request, "asks the MDT");

@@ -23,19 +23,66 @@ const DONE: u8 = 3;
 struct Task {
     future: Mutex<Option<Parked>>,
     state: AtomicU8,
+    /// Whom it works for.
+    origin: Option<Arc<Origin>>,
+}
+
+/// A request of the kernel, by its number, and what is remembered of it until it is answered.
+#[derive(Debug)]
+pub struct Origin {
+    number: u64,
+    kept: Mutex<Vec<handover::Record>>,
+}
+
+impl Origin {
+    pub(crate) fn new(number: u64) -> Arc<Origin> {
+        Arc::new(Origin {
+            number,
+            kept: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn keep(&self, record: handover::Record) {
+        lock(&self.kept).push(record);
+    }
+
+    pub(crate) fn give_to(&self, other: &Origin) {
+        let mut kept = std::mem::take(&mut *lock(&self.kept));
+        lock(&other.kept).append(&mut kept);
+    }
+}
+
+/// Of the task that is being polled on this thread.
+pub(crate) fn origin() -> Option<Arc<Origin>> {
+    ORIGIN.with_borrow(Option::clone)
 }
 
 thread_local! {
     /// This thread is inside a poll, or holds a lock that a poll may want: wakes are put off.
     static BUSY: Cell<bool> = const { Cell::new(false) };
+    static ORIGIN: RefCell<Option<Arc<Origin>>> = const { RefCell::new(None) };
     static PUT_OFF: RefCell<VecDeque<Arc<Task>>> = const { RefCell::new(VecDeque::new()) };
 }
 
 /// Runs `future` on this thread until it waits; from then on wakers carry it.
 pub fn spawn(future: impl Future<Output = ()> + Send + 'static) {
+    spawn_with(None, future);
+}
+
+/// The same on behalf of the kernel's request `number`.
+pub fn spawn_for(number: u64, future: impl Future<Output = ()> + Send + 'static) {
+    spawn_with(Some(Origin::new(number)), future);
+}
+
+fn spawn_with(origin: Option<Arc<Origin>>, future: impl Future<Output = ()> + Send + 'static) {
     let task = Arc::new(Task {
         future: Mutex::new(Some(Box::pin(future))),
         state: AtomicU8::new(NOTIFIED),
+        origin,
     });
     schedule(task);
 }
@@ -81,8 +128,14 @@ impl Task {
             self.state.store(RUNNING, Ordering::SeqCst);
             let mut slot = lock(&self.future);
             let Some(future) = slot.as_mut() else { return };
-            if future.as_mut().poll(&mut context).is_ready() {
+            ORIGIN.set(self.origin.clone());
+            let polled = future.as_mut().poll(&mut context);
+            ORIGIN.set(None);
+            if polled.is_ready() {
                 *slot = None;
+                if let Some(origin) = &self.origin {
+                    lock(&origin.kept).clear();
+                }
                 self.state.store(DONE, Ordering::SeqCst);
                 return;
             }

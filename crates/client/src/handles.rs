@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 
 use base::{ByteRange, Fid};
+use handover::{Record, Records};
 use wire::mdt::{Access, OpenHandle};
 
 use crate::io::failures::Told;
 use crate::io::readahead::{ReadAhead, WINDOW_BYTES_MAX};
+use crate::remembered::remember_handle;
 use crate::statahead::Statahead;
 use crate::statahead::report::WalkReport;
 
@@ -50,6 +52,11 @@ pub(crate) struct Handles {
     readahead_max: u64,
     /// Something was read ahead since that was shared out.
     read_ahead: bool,
+    /// Where they are remembered for the next process.
+    pub records: Option<Records>,
+    remembered: HashMap<HandleId, Record>,
+    /// What the process before had opened, by the kernel's request.
+    inherited: HashMap<u64, HandleId>,
 }
 
 impl Default for Handles {
@@ -61,6 +68,9 @@ impl Default for Handles {
             dir_by_fid: HashMap::new(),
             readahead_max: WINDOW_BYTES_MAX,
             read_ahead: false,
+            records: None,
+            remembered: HashMap::new(),
+            inherited: HashMap::new(),
         }
     }
 }
@@ -73,12 +83,55 @@ impl Handles {
 
     pub fn add_file(&mut self, handle: FileHandle) -> HandleId {
         let id = self.next();
+        self.remember(id, (handle.fid, false), (handle.access, handle.append));
         self.files.insert(id, handle);
         id
     }
 
+    fn remember(&mut self, id: HandleId, what: (Fid, bool), how: (Access, bool)) {
+        if let Some(records) = &self.records {
+            let record = remember_handle(records, id, what, how);
+            self.remembered.extend(record.map(|record| (id, record)));
+        }
+    }
+
+    /// A file that the process before had open.
+    pub fn restore_file(&mut self, id: HandleId, open: FileHandle, left: (Record, u64)) {
+        self.restore(id, left);
+        self.files.insert(id, open);
+    }
+
+    /// A directory that it had.
+    pub fn restore_dir(&mut self, id: HandleId, open: DirHandle, left: (Record, u64)) {
+        self.restore(id, left);
+        self.dir_by_fid.insert(open.fid, id);
+        self.dirs.insert(id, open);
+    }
+
+    fn restore(&mut self, id: HandleId, (record, origin): (Record, u64)) {
+        self.last = self.last.max(id.0);
+        self.remembered.insert(id, record);
+        if origin != 0 {
+            self.inherited.insert(origin, id);
+        }
+    }
+
+    /// What the process before had opened for this request of the kernel; true: a directory.
+    pub fn opened_for(&mut self, origin: u64) -> Option<(HandleId, bool)> {
+        let id = self.inherited.remove(&origin)?;
+        Some((id, self.dirs.contains_key(&id)))
+    }
+
+    /// Who executes the file.
+    pub fn executing(&self, fid: Fid) -> Vec<HandleId> {
+        let open = self.files.iter();
+        let open = open.filter(|(_, open)| open.fid == fid && open.access.exec);
+        open.map(|(id, _)| *id).collect()
+    }
+
     pub fn add_dir(&mut self, handle: DirHandle) -> HandleId {
         let id = self.next();
+        self.remember(id, (handle.fid, true), (Access::default(), false));
         self.dir_by_fid.insert(handle.fid, id);
         self.dirs.insert(id, handle);
         id
@@ -93,10 +146,12 @@ impl Handles {
     }
 
     pub fn remove_file(&mut self, id: HandleId) -> Option<FileHandle> {
+        self.remembered.remove(&id);
         self.files.remove(&id)
     }
 
     pub fn remove_dir(&mut self, id: HandleId) -> Option<DirHandle> {
+        self.remembered.remove(&id);
         let handle = self.dirs.remove(&id)?;
         if self.dir_by_fid.get(&handle.fid) == Some(&id) {
             self.dir_by_fid.remove(&handle.fid);

@@ -48,6 +48,9 @@ pub trait KernelCache: Send + Sync {
     /// that waits for us: where it takes long, `late` is told.
     fn forget_name(&self, what: ForgetName, late: Sender<()>, done: Sender<()>);
 
+    /// Every name is looked up again before it is used. False: the kernel cannot be asked that.
+    fn forget_all_names(&self) -> bool;
+
     /// The kernel shall drop what it has of these files, all of it true, as far as nobody uses them.
     /// A kernel that cannot be asked drops them when it needs the memory.
     fn let_go(&self, files: Vec<Fid>);
@@ -64,6 +67,10 @@ impl KernelCache for NoKernel {
 
     fn forget_name(&self, _what: ForgetName, _late: Sender<()>, done: Sender<()>) {
         done.send(());
+    }
+
+    fn forget_all_names(&self) -> bool {
+        true
     }
 
     fn let_go(&self, _files: Vec<Fid>) {}

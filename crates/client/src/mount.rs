@@ -12,6 +12,7 @@ use rpc::{
     Address, CallbackResponder, ClientHandler, ClientUuid, Keeping, Key, Message, Peer, PeerConfig,
     Policy,
 };
+use wire::frame::SessionId;
 use wire::handshake::Lane;
 use wire::mgs;
 
@@ -24,6 +25,7 @@ use crate::locks::{Holder, Locks};
 use crate::params::Params;
 use crate::places::{Following, fetch_config, reachable};
 use crate::recovery::Void;
+use crate::remembered::{Heritage, Redone};
 use crate::sequence::FidMint;
 use crate::stats::Stats;
 
@@ -51,6 +53,8 @@ pub struct MountConfig {
     /// Asked about once a second while the MGS does not answer at the beginning, with the time waited
     /// so far: whether to wait on.
     pub patience: Patience,
+    /// The memory in which what the next process needs is remembered, and what the one before left.
+    pub heritage: Option<Arc<Heritage>>,
 }
 
 /// Whether to wait on.
@@ -105,7 +109,10 @@ type Slot = Arc<OnceLock<Weak<Shared>>>;
 /// Takes one target's messages to the client.
 struct Handler {
     holder: Holder,
+    target: TargetName,
     client: Slot,
+    /// Targets that had given up the process before, when there was nobody yet to tell.
+    gave_up: Arc<Mutex<Vec<Holder>>>,
 }
 
 impl Handler {
@@ -134,6 +141,12 @@ impl ClientHandler for Handler {
         }
     }
 
+    fn connected(&self, session: SessionId, epoch: BootEpoch) {
+        if let Some(client) = self.client() {
+            client.remember_session(self.target, session, epoch);
+        }
+    }
+
     fn begun(&self, epoch: BootEpoch) {
         if let Some(client) = self.client() {
             client.join(self.holder, epoch);
@@ -145,8 +158,13 @@ impl ClientHandler for Handler {
             "{:?} evicted this mount: caches dropped, unwritten data of open files is lost",
             self.holder
         );
-        if let Some(client) = self.client() {
-            client.void_all(self.holder, Void::Evicted);
+        let mut gave_up = self.gave_up.lock().unwrap_or_else(|p| p.into_inner());
+        match self.client() {
+            Some(client) => {
+                drop(gave_up);
+                client.void_all(self.holder, Void::Evicted);
+            }
+            None => gave_up.push(self.holder),
         }
     }
 
@@ -178,7 +196,7 @@ impl MountConfig {
             target,
             addresses,
             uuid: self.uuid,
-            incarnation: 1,
+            incarnation: self.heritage.as_deref().map_or(1, Heritage::incarnation),
             key: self.key.clone(),
             insecure: self.insecure,
             policy: self.policy,
@@ -188,6 +206,7 @@ impl MountConfig {
                 TargetKind::Mdt => Keeping::Changes,
                 TargetKind::Mgs | TargetKind::Ost => Keeping::Nothing,
             },
+            legacy: None,
         }
     }
 }
@@ -201,6 +220,13 @@ impl Mounted {
     ) -> Result<Mounted, MountError> {
         let found = fetch_config(config, clock.clone())?;
         let slot: Slot = Arc::default();
+        let gave_up = Arc::<Mutex<Vec<Holder>>>::default();
+        let (heritage, redone) = (config.heritage.as_deref(), Redone::default());
+        let legacies = heritage.map(Heritage::legacies).unwrap_or_default();
+        let mut unanswered = heritage
+            .map(|left| left.unanswered(&redone))
+            .unwrap_or_default();
+        let requests = unanswered.len();
         let mut mdt = None;
         let mut osts = Vec::new();
         for target in &found.targets {
@@ -212,11 +238,19 @@ impl Mounted {
             let addresses = reachable(config, target)?;
             let handler = Arc::new(Handler {
                 holder,
+                target: target.name,
                 client: slot.clone(),
+                gave_up: gave_up.clone(),
             });
-            let peer_config = config.peer(target.name, addresses, lanes);
-            let peer =
-                Peer::new(peer_config, handler, clock.clone()).map_err(MountError::Threads)?;
+            let mut peer_config = config.peer(target.name, addresses, lanes);
+            let legacy = legacies.iter().find(|(name, _)| *name == target.name);
+            peer_config.legacy = legacy.map(|(_, legacy)| *legacy);
+            let again = match holder {
+                Holder::Mdt => std::mem::take(&mut unanswered),
+                Holder::Ost(_) => Vec::new(),
+            };
+            let peer = Peer::with_unanswered(peer_config, handler, clock.clone(), again)
+                .map_err(MountError::Threads)?;
             match holder {
                 Holder::Mdt => mdt = Some(peer),
                 Holder::Ost(index) => osts.push((index, peer)),
@@ -226,16 +260,9 @@ impl Mounted {
         if osts.is_empty() {
             return Err(MountError::Incomplete("OST"));
         }
-        let client = build(Cluster { mdt, osts }, kernel, clock.clone());
-        // The slot is filled once, here.
-        let _ = slot.set(Arc::downgrade(&client.0));
-        // Sessions that began before had nobody to tell.
-        for (index, peer) in &client.0.cluster.osts {
-            let life = peer.epoch();
-            if life != BootEpoch(0) {
-                client.join(Holder::Ost(*index), life);
-            }
-        }
+        let remembered = (heritage, redone, requests);
+        let client = build(Cluster { mdt, osts }, kernel, clock.clone(), remembered);
+        introduce(&client, &slot, &gave_up);
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let timer = start_timer(&client, stop.clone());
         let following = Following::start(config.clone(), Arc::downgrade(&client.0), clock)?;
@@ -271,13 +298,9 @@ impl Mounted {
             *told.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
             told.1.notify_all();
         });
-        let until = threads::now() + patience;
-        let mut is_met = met.0.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*is_met && threads::now() < until {
-            let left = until.saturating_duration_since(threads::now());
-            let woken = met.1.wait_timeout(is_met, left);
-            is_met = woken.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let is_met = met.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that is away is met later.
+        let _ = met.1.wait_timeout_while(is_met, patience, |met| !*met);
     }
 
     /// Sends everything unsent, closes, and leaves. Nothing is lost.
@@ -317,11 +340,53 @@ impl Drop for Mounted {
     }
 }
 
-fn build(cluster: Cluster, kernel: Arc<dyn KernelCache>, clock: Arc<dyn Clock>) -> Client {
+/// Handlers find the client from now on; it hears what they heard before.
+fn introduce(client: &Client, slot: &Slot, gave_up: &Mutex<Vec<Holder>>) {
+    let given_up = {
+        let mut gave_up = gave_up.lock().unwrap_or_else(|p| p.into_inner());
+        // The slot is filled once, here.
+        let _ = slot.set(Arc::downgrade(&client.0));
+        std::mem::take(&mut *gave_up)
+    };
+    for holder in given_up {
+        // What the process before had not sent may clash with what others did since.
+        client.void_all(holder, Void::Evicted);
+    }
+    // Sessions that began before had nobody to tell.
+    for peer in client.0.cluster.peers() {
+        if let Some((session, epoch)) = peer.session() {
+            client.remember_session(peer.target(), session, epoch);
+        }
+    }
+    for (index, peer) in &client.0.cluster.osts {
+        let life = peer.epoch();
+        if life != BootEpoch(0) {
+            client.join(Holder::Ost(*index), life);
+        }
+    }
+}
+
+fn build(
+    cluster: Cluster,
+    kernel: Arc<dyn KernelCache>,
+    clock: Arc<dyn Clock>,
+    (heritage, redone, requests): (Option<&Heritage>, Redone, usize),
+) -> Client {
     let targets: Vec<TargetIndex> = cluster.osts.iter().map(|(index, _)| *index).collect();
     let stamp = Arc::new(AtomicU64::new(0));
     let mut state = State::new(Locks::new(targets), stamp.clone());
-    state.inode(Fid::ROOT).lookups = 1;
+    let records = heritage.map(|left| left.records().clone());
+    let mut takings = None;
+    if let Some(left) = heritage {
+        state.remember_in(left.records().clone());
+        let found = left.restore(&mut state).with_requests(requests);
+        takings = (left.incarnation() > 1).then_some(found);
+        state.unsettled = takings.is_some();
+    }
+    if state.inode(Fid::ROOT).lookups == 0 {
+        state.inode(Fid::ROOT).lookups = 1;
+        state.note_lookups(Fid::ROOT);
+    }
     let shared = Arc::new_cyclic(|me: &Weak<Shared>| Shared {
         me: me.clone(),
         cluster,
@@ -332,6 +397,9 @@ fn build(cluster: Cluster, kernel: Arc<dyn KernelCache>, clock: Arc<dyn Clock>) 
         clock,
         kernel,
         fids: FidMint::default(),
+        records,
+        redone,
+        takings: Mutex::new(takings),
     });
     Client(shared)
 }

@@ -161,14 +161,11 @@ impl Stopping {
     }
 
     fn ends_within(&self, time: Duration) -> bool {
-        let until = threads::now() + time;
-        let mut state = self.lock();
-        while !state.ending && threads::now() < until {
-            let left = until.saturating_duration_since(threads::now());
-            let waited = self.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        state.ending
+        let state = self.lock();
+        let waited = self
+            .changed
+            .wait_timeout_while(state, time, |state| !state.ending);
+        waited.unwrap_or_else(PoisonError::into_inner).0.ending
     }
 }
 

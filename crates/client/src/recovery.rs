@@ -113,7 +113,7 @@ impl Client {
     }
 
     /// Makes the new life of the MDT know a file that is open here.
-    async fn reopen(&self, opened: Opened) {
+    pub(crate) async fn reopen(&self, opened: Opened) {
         let Opened {
             fid,
             read,
@@ -190,16 +190,16 @@ fn void_inode(state: &mut State, fid: Fid, forget: &mut Going) -> Vec<(Fid, Name
 }
 
 /// A file the new life of the MDT must be told of.
-struct Opened {
-    fid: Fid,
+pub(crate) struct Opened {
+    pub fid: Fid,
     /// For reading.
-    read: bool,
+    pub read: bool,
     /// For writing: until then nothing of it is sent, for there is no ticket.
-    write: bool,
+    pub write: bool,
     /// What was changed under the lock that is void.
-    change: SetAttr,
+    pub change: SetAttr,
     /// What was lost of it is told already.
-    told: bool,
+    pub told: bool,
 }
 
 /// Open files of the old life.

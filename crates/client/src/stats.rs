@@ -52,6 +52,8 @@ macro_rules! counters {
 }
 
 counters! {
+    /// Writes that the memory for the next process had no room for, sent before they were answered.
+    unremembered,
     /// Lookups asked by the kernel or a tool.
     lookup,
     /// Of these answered from the cache.

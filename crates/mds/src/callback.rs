@@ -129,6 +129,45 @@ impl Mds {
         }
     }
 
+    /// Another process goes on for a client, and knows of no request of the one before: those that
+    /// wait are dropped. Locks and open files stay until that process has told what it goes on with.
+    pub fn succeeded(
+        &mut self,
+        now: Tick,
+        wall: Timestamp,
+        client: ClientId,
+        out: &mut Vec<Output>,
+    ) {
+        self.set_time(now, wall);
+        self.callbacks
+            .open
+            .retain(|_, question| question.client != client);
+        self.walks.end_client(client);
+        self.forget_waiting(client);
+        let locked = self.locks.succeed(client);
+        self.follow(locked, &[], out);
+        if let Some(session) = self.clients.get_mut(&client) {
+            session.frames.clear();
+        }
+        self.left_behind
+            .insert(client, self.opens.of_client(client));
+    }
+
+    /// The process that goes on is settled: the uses of the one before go, and all locks so far, for it
+    /// has taken none of them for its own.
+    pub(crate) fn drop_left_behind(&mut self, client: ClientId, out: &mut Vec<Output>) {
+        let Some(opens) = self.left_behind.remove(&client) else {
+            return;
+        };
+        let locked = self.locks.cancel(client, self.locks.handles(client));
+        self.follow(locked, &[], out);
+        let closed = opens.into_iter().filter_map(|open| self.opens.remove(open));
+        let closed = closed.map(|open| open.fid).collect();
+        if let Err(Failure::Broken(cause)) = self.close_all(closed) {
+            self.halt(cause, out);
+        }
+    }
+
     /// A client's session has ended, of its own will or by force: its locks, open files and stored
     /// answers go, and it can make no files of its sequences any more.
     pub fn end_session(
@@ -150,6 +189,7 @@ impl Mds {
             answers.retain(|answer| answer.client != client);
         }
         self.forget_waiting(client);
+        self.left_behind.remove(&client);
         let locked = self.locks.evict(client);
         self.follow(locked, &[], out);
         if self.halted {

@@ -48,6 +48,8 @@ pub struct Mds {
     pub(crate) parked: IdMap<OpId, Parked>,
     pub(crate) next_op: u64,
     pub(crate) callbacks: crate::callback::Callbacks,
+    /// Of clients whose process was replaced, the uses of files that the one before had.
+    pub(crate) left_behind: IdMap<ClientId, Vec<wire::mdt::OpenHandle>>,
     /// Answers that wait until this change is durable.
     pub(crate) unanswered: BTreeMap<Transno, Vec<Answer>>,
     /// Batches that are not durable, with the change each holds.
@@ -150,6 +152,7 @@ impl Mds {
             parked: IdMap::default(),
             next_op: 0,
             callbacks: crate::callback::Callbacks::default(),
+            left_behind: IdMap::default(),
             unanswered: BTreeMap::new(),
             tickets: VecDeque::new(),
             committed: state.transno,

@@ -191,6 +191,16 @@ impl Locks {
         })
     }
 
+    /// All locks that a client holds.
+    pub fn handles(&self, client: ClientId) -> Vec<LockHandle> {
+        self.table.handles(client)
+    }
+
+    /// A client waits for nothing any more.
+    pub fn succeed(&mut self, client: ClientId) -> Vec<Output> {
+        self.step(Input::Succeed { client })
+    }
+
     /// A client is gone.
     pub fn evict(&mut self, client: ClientId) -> Vec<Output> {
         self.held.retain(|(holder, _), _| *holder != client);

@@ -104,6 +104,12 @@ impl Opens {
         Some(open)
     }
 
+    /// All of a client.
+    pub fn of_client(&self, client: ClientId) -> Vec<OpenHandle> {
+        let handles = self.clients.get(&client);
+        handles.into_iter().flatten().copied().collect()
+    }
+
     /// Forgets all of a client; says which files these were.
     pub fn remove_client(&mut self, client: ClientId) -> Vec<Fid> {
         let handles = self.clients.get(&client).cloned().unwrap_or_default();

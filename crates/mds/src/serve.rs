@@ -280,7 +280,12 @@ impl Machine for Mds {
         }
     }
 
+    fn succeeded(&mut self, Moment { now, wall }: Moment, client: ClientId, out: &mut Vec<Output>) {
+        Mds::succeeded(self, now, wall, client, out);
+    }
+
     fn ready(&mut self, Moment { now, wall }: Moment, client: ClientId, out: &mut Vec<Output>) {
+        self.drop_left_behind(client, out);
         self.ready_again(now, wall, client, out);
     }
 

@@ -42,6 +42,17 @@ impl Locks {
         self.table.limits().callback_deadline
     }
 
+    /// All locks that `client` holds.
+    pub fn handles(&self, client: ClientId) -> Vec<LockHandle> {
+        self.table.handles(client)
+    }
+
+    /// One lock that `client` holds covers the wish.
+    pub fn covers(&self, client: ClientId, wish: Wish) -> bool {
+        let (what, cover) = ((wish.resource, wish.mode), Cover::Range(wish.range));
+        self.table.covers(client, what, cover)
+    }
+
     /// What the table wants done next.
     pub fn next_event(&mut self) -> Option<Output> {
         self.events.pop_front()

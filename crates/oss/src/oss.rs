@@ -2,7 +2,7 @@
 
 mod events;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base::limits::BULK_BYTES_MAX;
@@ -111,6 +111,8 @@ pub struct Oss {
     pub(crate) recovery: Recovery,
     /// Bytes being read outside, of each client that reads.
     pub(crate) reading: BTreeMap<ClientId, usize>,
+    /// Clients whose process was replaced, and that have locks of the one before.
+    pub(crate) left_behind: BTreeSet<ClientId>,
     stopped: bool,
 }
 
@@ -142,6 +144,7 @@ impl Oss {
             clients_here: BTreeMap::new(),
             recovery: Recovery::new(life.epoch, window),
             reading: BTreeMap::new(),
+            left_behind: BTreeSet::new(),
             stopped: false,
         })
     }
@@ -477,8 +480,31 @@ impl Oss {
         self.durability.modified(now, bytes)
     }
 
+    /// Another process goes on for a client, and knows of no request of the one before: those that
+    /// wait are dropped. Its locks stay until that process has written what they cover.
+    pub fn succeeded(&mut self, now: Tick, client: ClientId, out: &mut Outbox) {
+        self.locks.tell(now, Input::Succeed { client });
+        self.forget_requests(client);
+        self.left_behind.insert(client);
+        self.finish(now, out);
+    }
+
+    /// The process that goes on is settled: all locks so far go, for it has taken none for its own.
+    pub fn drop_left_behind(&mut self, now: Tick, client: ClientId, out: &mut Outbox) {
+        if self.left_behind.remove(&client) {
+            let handles = self.locks.handles(client);
+            self.locks.tell(now, Input::Cancel { client, handles });
+            self.finish(now, out);
+        }
+    }
+
     pub(crate) fn forget_client(&mut self, now: Tick, client: ClientId) {
+        self.left_behind.remove(&client);
         self.locks.tell(now, Input::Evict { client });
+        self.forget_requests(client);
+    }
+
+    fn forget_requests(&mut self, client: ClientId) {
         self.parked
             .retain(|_, parked| parked.caller.client != client);
         self.glimpses.retain(|(whose, _), _| *whose != client);

@@ -288,6 +288,14 @@ impl Machine for Oss {
         Oss::connected(self, client, peer.uuid, peer.is_in_this_process());
     }
 
+    fn succeeded(&mut self, moment: Moment, client: ClientId, out: &mut Outbox) {
+        Oss::succeeded(self, moment.now, client, out);
+    }
+
+    fn ready(&mut self, moment: Moment, client: ClientId, out: &mut Outbox) {
+        self.drop_left_behind(moment.now, client, out);
+    }
+
     fn gave_up(&self, client: ClientUuid) -> bool {
         Oss::gave_up(self, client).unwrap_or_else(|error| {
             tracing::error!(%error, "what is known of a client cannot be read");

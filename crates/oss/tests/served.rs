@@ -91,6 +91,7 @@ impl Cluster {
             },
             lanes: 2,
             keeping: rpc::Keeping::Nothing,
+            legacy: None,
         };
         Peer::new(config, handler, self.clock.clone()).expect("threads")
     }

@@ -34,6 +34,8 @@ impl Service for Echo {
 
     fn disconnected(&self, _: ClientId) {}
 
+    fn succeeded(&self, _: Arc<Connected>) {}
+
     fn expired(&self, _: ClientId, _: Departure) {}
 }
 
@@ -98,6 +100,7 @@ fn run(name: &str, listen: Address) {
         policy: Policy::Hard,
         lanes: 2,
         keeping: rpc::Keeping::Nothing,
+        legacy: None,
     };
     let clock = Arc::new(SystemClock::default());
     let peer = Peer::new(config, Arc::new(Deaf), clock).expect("starts");

@@ -35,13 +35,13 @@ pub use address::{Address, AddressParseError, DEFAULT_PORT};
 pub use batch::{Batch, Message, ReplyBatch, ReplyMessage};
 pub use counters::Counters;
 pub use oneshot::{CallFuture, CallResult};
-pub use peer::{CallbackResponder, ClientHandler, Peer, PeerConfig, PeerState, Policy};
-pub use requester::Urgency;
+pub use peer::{CallbackResponder, ClientHandler, Peer, PeerConfig, PeerState, Policy, Unanswered};
+pub use requester::{Memo, Urgency};
 pub use server::{
     Connected, Departure, LastCommitted, OnReply, PeerInfo, Responder, ServedTarget, Server,
     ServerConfig, Service, StartError,
 };
-pub use session::Keeping;
+pub use session::{Keeping, Legacy};
 pub use transport::delay::Link;
 pub use transport::mem::MemPort;
 pub use wire::handshake::{ClientUuid, Key, KeyParseError, Refusal, RefusalReason};

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use base::{BootEpoch, ClientId, Clock, Disrupted, TargetName, Tick, Transno};
-use wire::frame::{Frame, FrameKind, Payload};
+use base::{BootEpoch, ClientId, Clock, Disrupted, TargetName, Tick, Transno, Xid};
+use wire::frame::{Frame, FrameKind, Payload, SessionId};
 use wire::handshake::{ClientUuid, Key, Lane, Refusal, RefusalReason};
 
 use crate::address::Address;
@@ -20,8 +20,8 @@ use crate::connection::Connection;
 use crate::counters::Counters;
 use crate::oneshot::{self, CallFuture, CallResult};
 use crate::replier::Violation;
-use crate::requester::{Call, Urgency};
-use crate::session::{CallbackId, Event, Keeping, Session};
+use crate::requester::{Call, Memo, Urgency};
+use crate::session::{CallbackId, Event, Keeping, Legacy, Session};
 use crate::threads::{self, lock, wait_until};
 use crate::transport::Transport;
 use crate::waiting::Waiting;
@@ -60,6 +60,21 @@ pub struct PeerConfig {
     pub lanes: u8,
     /// Whether what was done is kept until it is durable.
     pub keeping: Keeping,
+    /// The session of a process whose place this one takes.
+    pub legacy: Option<Legacy>,
+}
+
+/// A request that a process before this one had sent: its place, its bytes, and who takes the
+/// answer, on the peer's thread.
+pub struct Unanswered {
+    /// The slot and the number.
+    pub place: (u16, Xid),
+    /// What it carries.
+    pub batch: Batch,
+    /// Who remembers it.
+    pub memo: Box<dyn Memo>,
+    /// Gets the answer.
+    pub then: Box<dyn FnOnce(CallResult) + Send>,
 }
 
 /// What the owner of a [`Peer`] must react to. Called on the peer's threads: must not block.
@@ -76,6 +91,10 @@ pub trait ClientHandler: Send + Sync {
     /// The first session with the target begins, or the first after an eviction.
     fn begun(&self, epoch: BootEpoch) {
         _ = epoch;
+    }
+    /// A connection stands, in this session and life of the target. Before anything is sent over it.
+    fn connected(&self, session: SessionId, epoch: BootEpoch) {
+        _ = (session, epoch);
     }
     /// Changes up to this one are durable. Grows.
     fn last_committed(&self, transno: Transno);
@@ -152,8 +171,31 @@ impl Peer {
         handler: Arc<dyn ClientHandler>,
         clock: Arc<dyn Clock>,
     ) -> std::io::Result<Peer> {
+        Peer::with_unanswered(config, handler, clock, Vec::new())
+    }
+
+    /// The same; `unanswered` is sent again first.
+    pub fn with_unanswered(
+        config: PeerConfig,
+        handler: Arc<dyn ClientHandler>,
+        clock: Arc<dyn Clock>,
+        unanswered: Vec<Unanswered>,
+    ) -> std::io::Result<Peer> {
         let (now, keeping) = (clock.tick(), config.keeping);
         let addresses = config.addresses.clone();
+        let mut session = match config.legacy {
+            Some(legacy) => Session::succeed(keeping, legacy),
+            None => Session::new(keeping),
+        };
+        for Unanswered {
+            place,
+            batch,
+            memo,
+            then,
+        } in unanswered
+        {
+            session.restore(place, Arc::new(Payload::from(batch)), (then, memo));
+        }
         let name = format!("rpc-{}", config.target);
         let inner = Arc::new(Inner {
             config,
@@ -161,7 +203,7 @@ impl Peer {
             clock,
             counters: Arc::default(),
             state: Mutex::new(State {
-                session: Session::new(keeping),
+                session,
                 addresses,
                 moved: false,
                 lanes: Default::default(),
@@ -194,6 +236,17 @@ impl Peer {
         self.future(batch, Lane::Control, Urgency::Ordinary)
     }
 
+    /// The same for a request that `memo` remembers.
+    pub fn call_remembered(&self, batch: Batch, memo: Box<dyn Memo>) -> CallFuture {
+        self.future_with(batch, Lane::Control, Urgency::Ordinary, Some(memo))
+    }
+
+    /// See [`Session::settled`].
+    pub fn settled(&self) {
+        lock(&self.inner.state).session.settled();
+        self.inner.pump(Lane::Control);
+    }
+
     /// The same for what others wait for: see [`Urgency::Urgent`].
     pub fn call_urgent(&self, batch: Batch) -> CallFuture {
         self.future(batch, Lane::Control, Urgency::Urgent)
@@ -221,17 +274,27 @@ impl Peer {
     ) {
         let submitted = self
             .inner
-            .submit(batch, Lane::Control, urgency, Box::new(then));
+            .submit(batch, Lane::Control, urgency, (Box::new(then), None));
         if let Err((token, disrupted)) = submitted {
             self.inner.shed(token, disrupted);
         }
     }
 
     fn future(&self, batch: Batch, lane: Lane, urgency: Urgency) -> CallFuture {
+        self.future_with(batch, lane, urgency, None)
+    }
+
+    fn future_with(
+        &self,
+        batch: Batch,
+        lane: Lane,
+        urgency: Urgency,
+        memo: Option<Box<dyn Memo>>,
+    ) -> CallFuture {
         let (answerer, future) = oneshot::call();
-        let token = Box::new(|result| answerer.answer(result));
+        let token: Token = Box::new(|result| answerer.answer(result));
         // Filling the future here is safe: it only wakes whoever waits for it.
-        if let Err((token, disrupted)) = self.inner.submit(batch, lane, urgency, token) {
+        if let Err((token, disrupted)) = self.inner.submit(batch, lane, urgency, (token, memo)) {
             token(Err(disrupted));
         }
         future
@@ -260,6 +323,13 @@ impl Peer {
     /// How long a message and its answer are on their way, about; zero before the first connection.
     pub fn round_trip(&self) -> Duration {
         Duration::from_micros(self.inner.round_trip.load(Ordering::Relaxed))
+    }
+
+    /// The session with the target and its life. None: there is none.
+    pub fn session(&self) -> Option<(SessionId, BootEpoch)> {
+        let state = lock(&self.inner.state);
+        let id = state.session.id();
+        (id != SessionId::NONE).then(|| (id, state.session.epoch()))
     }
 
     /// The newest durable change that the target told of.
@@ -353,7 +423,7 @@ impl Inner {
         batch: Batch,
         lane: Lane,
         urgency: Urgency,
-        token: Token,
+        (token, memo): (Token, Option<Box<dyn Memo>>),
     ) -> Result<(), (Token, Disrupted)> {
         let lane = match self.config.lanes {
             0 | 1 => Lane::Control,
@@ -374,6 +444,7 @@ impl Inner {
             urgency,
             deadline,
             token,
+            memo,
         };
         self.enqueue(call)?;
         self.pump(lane);

@@ -5,6 +5,7 @@
 //! is answered; so a newer xid in a slot tells the other end that its stored reply has arrived.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 
 use base::{Tick, Xid};
@@ -35,6 +36,16 @@ pub struct Call<T> {
     pub deadline: Option<Tick>,
     /// Given back with the answer.
     pub token: T,
+    /// Who remembers it for the process that may take this one's place.
+    pub memo: Option<Box<dyn Memo>>,
+}
+
+/// Remembers a request beyond the life of this process. Called with locks held: must only store.
+pub trait Memo: Send + fmt::Debug {
+    /// It is about to be sent, in this slot and with this number, for the first time.
+    fn launched(&self, slot: u16, xid: Xid);
+    /// It is answered; the slot may be used for another from now on.
+    fn answered(&self, answer: &Payload);
 }
 
 /// A request to put into a frame.
@@ -59,6 +70,7 @@ struct Flight<T> {
     deadline: Option<Tick>,
     /// None: the caller was told that it timed out. The slot stays taken until the answer comes.
     token: Option<T>,
+    memo: Option<Box<dyn Memo>>,
 }
 
 /// One lane's queues.
@@ -195,12 +207,16 @@ impl<T> Requester<T> {
         let xid = Xid(self.next_xid);
         self.next_xid += 1;
         self.lanes[call.lane.index()].in_flight += 1;
+        if let Some(memo) = &call.memo {
+            memo.launched(slot, xid);
+        }
         self.slots[usize::from(slot)] = Some(Flight {
             xid,
             lane: call.lane,
             payload: call.payload.clone(),
             deadline: call.deadline,
             token: Some(call.token),
+            memo: call.memo,
         });
         Outgoing {
             slot,
@@ -210,14 +226,49 @@ impl<T> Requester<T> {
         }
     }
 
+    /// A request of an earlier process is under way in its slot: it will be sent again.
+    pub fn restore(
+        &mut self,
+        (slot, xid): (u16, Xid),
+        payload: Arc<Payload>,
+        (token, memo): (T, Box<dyn Memo>),
+    ) {
+        let lane = Lane::Control;
+        let index = usize::from(slot);
+        for unused in self.slots.len()..index {
+            self.free.insert(unused as u16);
+        }
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, || None);
+        }
+        self.free.remove(&slot);
+        self.lanes[lane.index()].in_flight += 1;
+        self.slots[index] = Some(Flight {
+            xid,
+            lane,
+            payload,
+            deadline: None,
+            token: Some(token),
+            memo: Some(memo),
+        });
+    }
+
     /// The answer to (`slot`, `xid`) came: what was asked, and the token unless its caller has given
     /// up. None: it came before.
-    pub fn answered(&mut self, slot: u16, xid: Xid) -> Option<(Arc<Payload>, Option<T>)> {
+    pub fn answered(
+        &mut self,
+        slot: u16,
+        xid: Xid,
+        answer: &Payload,
+    ) -> Option<(Arc<Payload>, Option<T>)> {
         let entry = self.slots.get_mut(usize::from(slot))?;
         if entry.as_ref()?.xid != xid {
             return None;
         }
         let flight = entry.take()?;
+        if let Some(memo) = &flight.memo {
+            memo.answered(answer);
+        }
         self.free.insert(slot);
         self.lanes[flight.lane.index()].in_flight -= 1;
         Some((flight.payload, flight.token))

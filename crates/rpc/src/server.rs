@@ -63,6 +63,9 @@ pub trait Service: Send + Sync {
     fn resumed(&self, client: ClientId) {
         _ = client;
     }
+    /// Another process goes on with a client's session, and knows nothing of what the one before had
+    /// asked: nobody waits for that any more. What the client holds it holds, until it is `ready`.
+    fn succeeded(&self, session: Arc<Connected>);
     /// The client has sent again all that it knows to be lost or unanswered.
     fn ready(&self, client: ClientId) {
         _ = client;

@@ -161,12 +161,12 @@ impl<T> ServerSession<T> {
     }
 
     fn on_callback_reply(&mut self, header: Header, payload: Arc<Payload>) -> Event<T> {
-        let message = Arc::unwrap_or_clone(payload).subs.into_iter().next();
-        match self
+        let answered = self
             .callbacks
-            .answered(header.slot, header.xid)
-            .and_then(|(_, token)| token)
-        {
+            .answered(header.slot, header.xid, &payload)
+            .and_then(|(_, token)| token);
+        let message = Arc::unwrap_or_clone(payload).subs.into_iter().next();
+        match answered {
             Some(token) => {
                 Event::CallbackReplied(token, message.map(Message::from).unwrap_or_default())
             }
@@ -216,6 +216,7 @@ impl<T> ServerSession<T> {
             urgency: Urgency::Urgent,
             deadline: None,
             token,
+            memo: None,
         })
     }
 

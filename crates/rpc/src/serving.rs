@@ -123,6 +123,11 @@ pub trait Machine: Send + Sized + 'static {
     fn connected(&mut self, client: ClientId, peer: &PeerInfo);
     /// Requests came. Each is answered by an [`Effect::Answer`], now or later.
     fn requests(&mut self, moment: Moment, arrival: Arrival<'_>, out: &mut Vec<Self::Output>);
+    /// Another process has taken the place of a client's: nothing that was asked before is waited for.
+    /// What the client holds stays until it is ready.
+    fn succeeded(&mut self, moment: Moment, client: ClientId, out: &mut Vec<Self::Output>) {
+        _ = (moment, client, out);
+    }
     /// A client has sent again all that it knows to be lost or unanswered.
     fn ready(&mut self, moment: Moment, client: ClientId, out: &mut Vec<Self::Output>) {
         _ = (moment, client, out);
@@ -468,7 +473,9 @@ impl<M: Machine> Serving<M> {
 
     fn run_batch(&self, client: ClientId, batch: Batch, responder: Responder) {
         self.with_state(|state, moment, out| {
-            if batch.messages.is_empty() || !state.sessions.contains_key(&client) {
+            let session = state.sessions.get(&client);
+            let is_there = session.is_some_and(|known| Arc::ptr_eq(known, responder.session()));
+            if batch.messages.is_empty() || !is_there {
                 // It went while its request was on the way; nothing may come into being for it.
                 return responder.reply(ReplyBatch::default());
             }
@@ -532,6 +539,18 @@ impl<M: Machine> Service for Served<M> {
 
     fn disconnected(&self, client: ClientId) {
         tracing::debug!(%client, "disconnected; its locks stay");
+    }
+
+    fn succeeded(&self, session: Arc<Connected>) {
+        let client = session.client();
+        self.0.with_state(|state, moment, out| {
+            state.sessions.insert(client, session);
+            state.frames.forget(client);
+            for arrived in state.scheduler.forget(moment.now, client) {
+                arrived.responder.reply(ReplyBatch::default());
+            }
+            state.machine.succeeded(moment, client, out);
+        });
     }
 
     fn ready(&self, client: ClientId) {

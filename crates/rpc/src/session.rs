@@ -11,7 +11,7 @@ use wire::handshake::{Lane, Welcome};
 use crate::batch::{Message, ReplyBatch};
 use crate::replay::Replay;
 use crate::replier::{Replier, Stored, Verdict, Violation};
-use crate::requester::{Call, Requester, Urgency};
+use crate::requester::{Call, Memo, Requester, Urgency};
 
 /// What a frame that came amounts to.
 #[derive(Debug)]
@@ -80,6 +80,19 @@ pub struct Session<T> {
     replay: Replay,
     /// A connection is new, and the server waits to hear that all was sent again.
     ready_due: bool,
+    /// It is not to hear that yet: [`Session::settled`].
+    unsettled: bool,
+}
+
+/// What one process leaves to the next of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Legacy {
+    /// The session.
+    pub session: SessionId,
+    /// The target's life in it.
+    pub epoch: BootEpoch,
+    /// Greater than any number of a request sent in it.
+    pub first_xid: u64,
 }
 
 impl<T> Default for Session<T> {
@@ -101,7 +114,32 @@ impl<T> Session<T> {
             keeping,
             replay: Replay::default(),
             ready_due: false,
+            unsettled: false,
         }
+    }
+
+    /// The session of a process that is gone, to be gone on with.
+    pub fn succeed(keeping: Keeping, legacy: Legacy) -> Session<T> {
+        let mut session = Session::new(keeping);
+        session.id = legacy.session;
+        session.client = ClientId(u64::from(legacy.session.0));
+        session.epoch = legacy.epoch;
+        session.requests = Requester::new(legacy.first_xid, SLOTS_MAX, UNSENT_CALLS_MAX);
+        session.replay.new_life(legacy.epoch, Transno(0));
+        session.unsettled = true;
+        session
+    }
+
+    /// A request that the process before had sent and that is not known to be answered. Before the
+    /// first [`Session::lane_up`].
+    pub fn restore(&mut self, place: (u16, Xid), payload: Arc<Payload>, owner: (T, Box<dyn Memo>)) {
+        self.requests.restore(place, payload, owner);
+    }
+
+    /// What this process has taken over is in order: the server may hear so, and drops what else it
+    /// kept of the one before.
+    pub fn settled(&mut self) {
+        self.unsettled = false;
     }
 
     /// The session to resume; none before the first welcome and after an eviction.
@@ -205,7 +243,8 @@ impl<T> Session<T> {
         if self.replay.is_under_way() {
             return self.poll_replay(lane);
         }
-        if lane == Lane::Control && self.ready_due && !self.requests.has_resends(lane) {
+        let resent = !self.requests.has_resends(lane);
+        if lane == Lane::Control && self.ready_due && !self.unsettled && resent {
             self.ready_due = false;
             return Some(self.bare(FrameKind::Ready));
         }
@@ -287,7 +326,7 @@ impl<T> Session<T> {
             self.replay.committed(self.last_committed);
             return Event::Replayed;
         }
-        let Some((request, token)) = self.requests.answered(slot, xid) else {
+        let Some((request, token)) = self.requests.answered(slot, xid, &payload) else {
             return Event::Nothing;
         };
         if self.keeping == Keeping::Changes && transno > self.last_committed {

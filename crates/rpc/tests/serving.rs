@@ -220,6 +220,7 @@ impl Rig {
             policy: Policy::Hard,
             lanes: 1,
             keeping: rpc::Keeping::Nothing,
+            legacy: None,
         };
         Rig {
             peer: Peer::new(config, Arc::new(Client), clock).expect("starts"),

@@ -57,6 +57,24 @@ impl Condvar {
         with_result(release.0.guarded(taken), WaitTimeoutResult(timed_out))
     }
 
+    /// The same, again and again while `condition` holds and the time is not over.
+    pub fn wait_timeout_while<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        timeout: Duration,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
+        let until = crate::now() + timeout;
+        while condition(&mut guard) {
+            let left = until.saturating_duration_since(crate::now());
+            if left.is_zero() {
+                return Ok((guard, WaitTimeoutResult(true)));
+            }
+            (guard, _) = self.wait_timeout(guard, left)?;
+        }
+        Ok((guard, WaitTimeoutResult(false)))
+    }
+
     #[cold]
     fn wait_simulated<'a, T>(
         &self,

@@ -446,6 +446,18 @@ impl Cluster {
         self.watchdog.remove(process.pid());
     }
 
+    /// Kills the process that serves mount `number` for its supervisor. False: none does just now.
+    pub fn kill_worker(&self, number: usize) -> bool {
+        let supervisor = self.mounts[number].process.pid();
+        let children = format!("/proc/{supervisor}/task/{supervisor}/children");
+        let children = fs::read_to_string(children).unwrap_or_default();
+        let workers = children
+            .split_whitespace()
+            .filter_map(|pid| pid.parse().ok());
+        let killed = workers.filter(|pid| kill(Pid::from_raw(*pid), Signal::SIGKILL).is_ok());
+        killed.count() > 0
+    }
+
     /// Asks mount `number` to end.
     pub fn ask_mount_to_end(&mut self, number: usize) {
         self.mounts[number].process.signal(Signal::SIGTERM);

@@ -26,6 +26,7 @@ const PLACES: &[Place] = &[
     place("wire", 1, &["layout"]),
     place("memory", 1, &[]),
     place("awake", 1, &[]),
+    place("handover", 1, &[]),
     place("storage", 1, &["memory"]),
     place("dlm", 2, &[]),
     place("rpc", 2, &[]),

@@ -50,6 +50,7 @@ fn answer(question: Question, served: &ServedMount) -> Answer {
             targets: client.targets().into_iter().collect(),
             sizes: client.sizes(),
             parked: served.files.parked(),
+            replaced: client.replaced(),
         }),
         Question::Stats => Answer::Stats(Box::new(client.stats())),
         Question::Walks => Answer::Walks(client.walks()),

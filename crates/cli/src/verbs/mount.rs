@@ -18,6 +18,7 @@ use crate::daemon::{self, Daemon};
 use crate::foreground::Stop;
 use crate::memory;
 use crate::mounting::{MountWish, Mounting};
+use crate::supervisor::{Inheritance, Supervisor};
 
 /// Said when servers are away at the end.
 const LEAVING: &str = "still waiting for servers to take what they do not have yet; stop it once \
@@ -51,6 +52,13 @@ pub struct MountVerb {
     insecure: bool,
     #[command(flatten)]
     daemon: Daemon,
+    /// If the process that serves the mount is killed, let another go on, and programs with it. As root
+    /// only; usual with --daemon.
+    #[arg(long, conflicts_with = "no_supervisor")]
+    supervisor: bool,
+    /// Do without that.
+    #[arg(long)]
+    no_supervisor: bool,
     /// End when standard input ends.
     #[arg(long, hide = true)]
     with_parent: bool,
@@ -179,11 +187,21 @@ fn patience(servers: &[Address], timeout: Option<u64>, stop: Stop) -> Patience {
 }
 
 impl MountVerb {
+    fn is_to_be_supervised(&self) -> bool {
+        let wanted = self.supervisor || self.daemon.is_daemon() && !self.no_supervisor;
+        wanted && nix::unistd::geteuid().is_root()
+    }
+
     /// Does it.
     pub fn run(self) -> Result<(), String> {
         if self.daemon.start()? {
             return Ok(());
         }
+        let inheritance = Inheritance::take()?;
+        if inheritance.is_none() && self.is_to_be_supervised() {
+            return Supervisor::start()?.run();
+        }
+        let (heritage, devices) = inheritance.map(Inheritance::open).transpose()?.unzip();
         memory::prepare();
         let stop = Stop::on_signals()?;
         if self.with_parent {
@@ -206,15 +224,19 @@ impl MountVerb {
                 let address: Address = text.parse().ok()?;
                 Some(link.iter().fold(address, Address::delayed))
             }),
-            uuid: rpc::new_client_uuid().map_err(|error| error.to_string())?,
+            uuid: match &heritage {
+                Some(heritage) => heritage.uuid(),
+                None => rpc::new_client_uuid().map_err(|error| error.to_string())?,
+            },
             key: self.key.as_deref().map(load_key).transpose()?,
             insecure: self.insecure,
             policy: options.policy,
             patience,
+            heritage: heritage.map(Arc::new),
         };
         let wish = options.wish(self.point);
         let clock = Arc::new(SystemClock::default());
-        let mut mounting = Mounting::start(&config, &wish, None, clock)?;
+        let mut mounting = Mounting::start(&config, &wish, None, devices, clock)?;
         daemon::ready(&format!("mounted at {}", mounting.point().display()));
         loop {
             stop.wait(|| mounting.has_ended());

@@ -102,11 +102,17 @@ fn show_mount(point: &Path, status: &control::Status) {
         targets,
         sizes,
         parked,
+        replaced,
     } = status;
     say(format!(
         "{}: {fsname}, served by pid {pid}, client {uuid}",
         point.display()
     ));
+    match replaced {
+        Some(0) => say("  supervised: another process goes on if this one is killed"),
+        Some(times) => say(format!("  supervised: replaced {times} times")),
+        None => {}
+    }
     for (target, state) in targets {
         say(format!("  {target}: {state}"));
     }

@@ -85,9 +85,10 @@ impl Up {
             insecure: false,
             policy: options.policy,
             patience: Arc::new(|_| true),
+            heritage: None,
         };
         let (wish, beside) = (options.wish(self.mount), (serving.targets(), &*dir));
-        let mut mounting = Mounting::start(&config, &wish, Some(beside), clock)?;
+        let mut mounting = Mounting::start(&config, &wish, Some(beside), None, clock)?;
         let (dir, point) = (self.dir.display(), mounting.point().display().to_string());
         daemon::ready(&format!("{dir} mounted at {point}"));
         loop {

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Fid, TargetIndex, Tick, Timestamp};
 use dlm::{Bits, Mode};
+use handover::{Record, Records};
 use wire::attr::{Cover, DirState, Grant, Node, SizeState};
 use wire::mdt::{Lease, OpenHandle, SizeUpdate, Space};
 use wire::ost::ObjectAttr;
@@ -25,6 +26,7 @@ use crate::executor::WaitList;
 use crate::handles::Handles;
 use crate::io::file::FileState;
 use crate::locks::Locks;
+use crate::remembered::{self, CHANGE, ChangeBody, NODE};
 use crate::statahead::files::Files;
 use crate::statahead::series::AllSeries;
 use crate::statahead::sizes::{Sized, Sizes};
@@ -91,6 +93,18 @@ pub(crate) struct State {
     evicted: u64,
     /// Grows whenever something cached is withdrawn: an answer prepared before is used once.
     stamp: Arc<AtomicU64>,
+    /// Where what the next process needs is remembered.
+    pub records: Option<Records>,
+    /// Of each file that the kernel knows.
+    pub nodes: HashMap<Fid, Record>,
+    /// Of each target the session, by its name.
+    pub sessions: HashMap<String, Record>,
+    /// The next write's place in the order of all.
+    pub write_order: u64,
+    /// Requests of the kernel whose bytes the process before had written, and perhaps not said so.
+    pub written_for: BTreeSet<u64>,
+    /// What the process before left is not in order yet: no lock is this one's.
+    pub unsettled: bool,
 }
 
 impl State {
@@ -121,6 +135,59 @@ impl State {
             voided: 0,
             evicted: 0,
             stamp,
+            records: None,
+            nodes: HashMap::new(),
+            sessions: HashMap::new(),
+            write_order: 0,
+            written_for: BTreeSet::new(),
+            unsettled: false,
+        }
+    }
+
+    /// Remembers from now on.
+    pub fn remember_in(&mut self, records: Records) {
+        self.handles.records = Some(records.clone());
+        self.records = Some(records);
+    }
+
+    /// Another number of references to `fid` is with the kernel.
+    pub fn note_lookups(&mut self, fid: Fid) {
+        let Some(records) = &self.records else {
+            return;
+        };
+        let lookups = self.inodes.get(&fid).map_or(0, |inode| inode.lookups);
+        match (lookups, self.nodes.get(&fid)) {
+            (0, _) => drop(self.nodes.remove(&fid)),
+            (_, Some(node)) => node.set_mark(lookups),
+            (_, None) => {
+                let node = records.put(NODE, lookups, &[&remembered::encode(&fid)]);
+                self.nodes.extend(node.map(|node| (fid, node)));
+            }
+        }
+    }
+
+    /// Remembers bytes that a program wrote. False: there is no room to, they must be sent at once.
+    pub fn remember_bytes(&mut self, fid: Fid, mtime: Timestamp, at: u64, data: &[u8]) -> bool {
+        let Some(records) = &self.records else {
+            return true;
+        };
+        let (records, order) = (records.clone(), self.write_order);
+        self.write_order += 1;
+        let file = self.file(fid);
+        file.remembered
+            .wrote(&records, (fid, mtime, order), at, data)
+    }
+
+    /// Remembers what of the attributes was changed under the EX lock.
+    pub fn remember_change(&mut self, fid: Fid) {
+        let Some(records) = self.records.clone() else {
+            return;
+        };
+        let file = self.file(fid);
+        if let Some(under) = file.exclusive {
+            let change = file.changed.clone();
+            let body = ChangeBody { fid, under, change };
+            file.remembered_change = records.put(CHANGE, 0, &[&remembered::encode(&body)]);
         }
     }
 
@@ -159,6 +226,7 @@ impl State {
             .get_or_insert_default();
         let before = (file.pages.dirty_bytes(), file.pages.cached_bytes());
         let result = change(file);
+        file.forget_settled(self.records.as_ref());
         let after = file.pages.dirty_bytes();
         self.cached_bytes = self.cached_bytes + file.pages.cached_bytes() - before.1;
         self.dirty_bytes = self.dirty_bytes + after - before.0;
@@ -269,6 +337,11 @@ impl State {
 
     /// A lock came with a reply. False: it is being called back already, use the reply once.
     pub fn take_grant(&mut self, grant: &Grant) -> bool {
+        // Perhaps a lock that the process before had; the server takes all back when this one is
+        // settled.
+        if self.unsettled {
+            return false;
+        }
         self.locks.granted(grant)
     }
 

@@ -178,6 +178,7 @@ impl Client {
         }
         apply_locally(attr, change, now);
         merge_change(&mut file.changed, change, attr);
+        state.remember_change(fid);
         true
     }
 

@@ -200,7 +200,11 @@ impl Client {
     /// lease was seen to cover the name, which may have gone since.
     pub(crate) async fn entry(&self, fid: Fid, named_at: Option<u64>) -> Result<Entry, FsError> {
         // Counted first: what nobody refers to may be dropped at any moment.
-        self.lock().inode(fid).lookups += 1;
+        {
+            let mut state = self.lock();
+            state.inode(fid).lookups += 1;
+            state.note_lookups(fid);
+        }
         let stat = match self.stat(fid).await {
             Ok(stat) => stat,
             Err(failure) => {

@@ -95,6 +95,8 @@ impl Client {
         else {
             return Err(unexpected(&reply));
         };
+        // Not the one minted here, where the process before had asked for it already.
+        let fid = node.fid;
         let handle = match open {
             Some(access) => {
                 self.opened_by_making(fid, access, (handle, ticket), mark)

@@ -2,6 +2,7 @@
 
 use base::{ByteRange, Fid, FsError, LockHandle};
 use dlm::Bits;
+use handover::Record;
 use rpc::Urgency;
 use wire::mdt::{Access, OpenHandle, Reply, Request, SetAttr};
 
@@ -32,6 +33,8 @@ struct Closing {
     readers_stay: bool,
     /// What the kernel must forget first, as nothing will cover it.
     forget: Vec<Forget>,
+    /// Of the change, until it is told.
+    _remembered: Option<Record>,
 }
 
 impl Closing {
@@ -281,7 +284,7 @@ impl Client {
 
     /// Tells the MDT what was changed under the EX lock, keeping the lock.
     pub(crate) async fn tell_changes(&self, fid: Fid) -> Result<(), FsError> {
-        let (dir, changed, size, under) = {
+        let (dir, changed, size, under, _remembered) = {
             let mut state = self.lock();
             let dir = state.inode(fid).dir();
             let Some(file) = state.file_known(fid) else {
@@ -290,8 +293,10 @@ impl Client {
             let (Some(under), false) = (file.exclusive, file.closing) else {
                 return Ok(());
             };
+            let remembered = file.remembered_change.take();
             let changed = std::mem::take(&mut file.changed);
-            (dir, changed, state.size_to_tell(fid, false), under)
+            let size = state.size_to_tell(fid, false);
+            (dir, changed, size, under, remembered)
         };
         let change = SetAttr {
             size,
@@ -368,6 +373,7 @@ fn prepare(state: &mut State, fid: Fid) -> Option<Closing> {
     }
     file.closing = true;
     let readers_stay = file.readers > 0 && file.read_opens.is_empty();
+    let remembered = file.remembered_change.take();
     let change = std::mem::take(&mut file.changed);
     let change = SetAttr {
         size: state.size_to_tell(fid, true),
@@ -387,5 +393,6 @@ fn prepare(state: &mut State, fid: Fid) -> Option<Closing> {
         under,
         readers_stay,
         forget,
+        _remembered: remembered,
     })
 }

@@ -1,6 +1,7 @@
 //! A file or directory that is open here, or a file that has data here.
 
 use base::{ByteRange, FsError, LockHandle, Timestamp, Transno};
+use handover::{Record, Records};
 use wire::mdt::{Access, OpenHandle, SetAttr, WriteTicket};
 use wire::ost::ObjectAttr;
 
@@ -8,6 +9,7 @@ use crate::executor::WaitList;
 use crate::io::asking::Asking;
 use crate::io::failures::Failures;
 use crate::io::pages::PageCache;
+use crate::remembered::RememberedBytes;
 use crate::statahead::files::Ahead;
 use crate::statahead::sizes::Sized;
 
@@ -89,6 +91,10 @@ pub(crate) struct FileState {
     /// Whether its size was asked for ahead of who wants it: then the kernel may have been told it
     /// under an extent lock.
     pub sized: Sized,
+    /// What of the bytes is remembered for the next process.
+    pub remembered: RememberedBytes,
+    /// The same of what was changed under the EX lock.
+    pub remembered_change: Option<Record>,
     /// Who waits for any of the above to change.
     pub waiters: WaitList,
 }
@@ -117,6 +123,22 @@ impl FileState {
             && self.users == 0
             && self.asking.is_idle()
             && self.revoking == Revoking::No
+    }
+
+    /// Bytes that the OST has durably, or that nobody wants any more, need not be remembered.
+    pub fn forget_settled(&mut self, records: Option<&Records>) {
+        let settled = self.pages.take_settled();
+        let Some(records) = records else {
+            return;
+        };
+        if self.remembered.is_empty() {
+            return;
+        }
+        for range in settled {
+            for durable in self.pages.durable_within(range) {
+                self.remembered.settled(records, durable);
+            }
+        }
     }
 
     /// A handle open for reading is gone; what of the MDT's handles nobody needs now.

@@ -225,12 +225,14 @@ impl Client {
 /// Each OST has numbers of its own.
 fn committed(state: &mut State, target: TargetIndex, last_committed: Transno) {
     let waiting: Vec<Fid> = state.uncommitted.iter().copied().collect();
+    let records = state.records.clone();
     for fid in waiting {
         let is_there = state.ost(fid) == Some(target);
         match state.file_known(fid) {
             Some(file) if is_there && file.written <= last_committed => {
                 file.pages.committed(last_committed);
                 file.committed = true;
+                file.forget_settled(records.as_ref());
             }
             Some(_) => continue,
             None => {}

@@ -101,6 +101,8 @@ pub struct PageCache {
     /// Bytes the server could still lose, by the modification that brought them there.
     uncommitted: Extents<Transno>,
     generation: Generation,
+    /// Where bytes ceased to be what the server could lose, or to be wanted, since that was asked.
+    settled: Vec<ByteRange>,
     /// Bytes here or at the server changed by our writes since `generation` began: what was asked
     /// for in it may be older than what is here.
     written: bool,
@@ -202,8 +204,9 @@ impl PageCache {
     pub fn written(&mut self, id: WriteId, transno: Transno) {
         self.written = true;
         for piece in self.end_write(id) {
-            if transno != Transno(0) {
-                self.uncommitted.insert(piece, transno);
+            match transno {
+                Transno(0) => self.settled.push(piece),
+                _ => self.uncommitted.insert(piece, transno),
             }
         }
     }
@@ -212,7 +215,9 @@ impl PageCache {
     /// still wanted; if not, nothing was lost by it, or that was noted when they were dropped.
     pub fn lost(&mut self, id: WriteId) -> bool {
         self.written = true;
-        !self.end_write(id).is_empty()
+        let lost = self.end_write(id);
+        self.settled.extend(&lost);
+        !lost.is_empty()
     }
 
     /// The write did not happen: its bytes are dirty again, as old as they were.
@@ -234,9 +239,22 @@ impl PageCache {
             .filter(|(_, transno)| *transno <= last_committed)
             .map(|(range, _)| range)
             .collect();
-        for range in done {
-            self.uncommitted.remove(range);
+        for range in &done {
+            self.uncommitted.remove(*range);
         }
+        self.settled.extend(done);
+    }
+
+    /// Ranges in which bytes may be durable now that were not.
+    pub fn take_settled(&mut self) -> Vec<ByteRange> {
+        std::mem::take(&mut self.settled)
+    }
+
+    /// The parts of `range` of which nothing here is needed if the server, or this process, dies.
+    pub fn durable_within(&self, range: ByteRange) -> Vec<ByteRange> {
+        let sent = self.dirty.gaps(range).into_iter();
+        let sent = sent.flat_map(|clean| self.writing.gaps(clean));
+        sent.flat_map(|sent| self.uncommitted.gaps(sent)).collect()
     }
 
     /// The server restarted and may have lost what was not committed: it is dirty again, as is
@@ -256,6 +274,7 @@ impl PageCache {
     /// Drops every byte of `range`, dirty ones too: the lock is gone.
     pub fn discard(&mut self, range: ByteRange) {
         self.begin_generation();
+        self.settled.push(range);
         self.dirty.remove(range);
         self.writing.remove(range);
         self.uncommitted.remove(range);

@@ -140,17 +140,14 @@ impl Client {
     }
 
     async fn tell_last_changes(&self, fid: Fid, under: LockHandle) -> Result<(), FsError> {
-        let (dir, change) = {
+        let (dir, change, _remembered) = {
             let mut state = self.lock();
             let dir = state.inode(fid).dir();
-            let change = std::mem::take(&mut state.file(fid).changed);
-            (
-                dir,
-                SetAttr {
-                    size: state.size_to_tell(fid, false),
-                    ..change
-                },
-            )
+            let file = state.file(fid);
+            let remembered = file.remembered_change.take();
+            let change = std::mem::take(&mut file.changed);
+            let size = state.size_to_tell(fid, false);
+            (dir, SetAttr { size, ..change }, remembered)
         };
         self.0.tell_mdt(changed_here(fid, dir, change, under)).await
     }

@@ -35,6 +35,9 @@ impl Client {
         bump(&self.0.stats.write);
         let append = wish.append
             || handle.is_some_and(|id| self.lock().handles.file(id).is_some_and(|f| f.append));
+        if append && self.was_written() {
+            return Ok(offset);
+        }
         self.wait_for_room(wish.write_back).await;
         if wish.kill_privileges {
             self.kill_privileges(fid).await?;
@@ -44,14 +47,13 @@ impl Client {
         } else {
             By::Call
         };
-        let at = loop {
+        let (at, remembered) = loop {
             let cover = {
                 let mut state = self.lock();
                 let (at, range) = place(&mut state, fid, offset, data.len(), append)?;
                 match covering(&mut state, fid, range, Mode::PW, by) {
                     Covering::Lock(_) => {
-                        self.put(&mut state, fid, at, data);
-                        break at;
+                        break (at, self.put(&mut state, fid, at, data));
                     }
                     other => other,
                 }
@@ -63,6 +65,10 @@ impl Client {
                 _ => self.enqueue(fid, Mode::PW, by).await?,
             }
         };
+        if !remembered && let Some(range) = ByteRange::at(at, data.len() as u64) {
+            bump(&self.0.stats.unremembered);
+            self.write_out(fid, range).await?;
+        }
         if append && at != offset {
             // The kernel believes it wrote at `offset`.
             let range = ByteRange::from(at.min(offset));
@@ -74,13 +80,26 @@ impl Client {
         Ok(at)
     }
 
-    fn put(&self, state: &mut State, fid: Fid, at: u64, data: &[u8]) {
+    /// The process before had written for the same request of the kernel: an append is not made twice.
+    fn was_written(&self) -> bool {
+        let origin = crate::executor::origin().map_or(0, |origin| origin.number());
+        origin != 0 && self.lock().written_for.remove(&origin)
+    }
+
+    /// False: these bytes are not remembered for the next process.
+    fn put(&self, state: &mut State, fid: Fid, at: u64, data: &[u8]) -> bool {
         let tick = self.0.clock.tick();
         let now = state.content_time(fid, self.0.clock.now());
-        state.with_pages(fid, |file| {
+        let told_time = state.with_pages(fid, |file| {
             file.pages.write(at, data, tick);
+            let told_time = file.changed.mtime.is_some();
             file.wrote(at + data.len() as u64, now);
+            told_time
         });
+        if told_time {
+            state.remember_change(fid);
+        }
+        state.remember_bytes(fid, now, at, data)
     }
 
     async fn kill_privileges(&self, fid: Fid) -> Result<(), FsError> {

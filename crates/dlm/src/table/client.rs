@@ -77,8 +77,8 @@ impl LockTable {
         }
     }
 
-    /// Removes all that the client holds or waits for.
-    pub(super) fn evict(&mut self, client: ClientId) {
+    /// Removes all that the client waits for.
+    pub(super) fn succeed(&mut self, client: ClientId) {
         let first = (client, Xid(0));
         let requests = self.requests.range(first..=(client, Xid(u64::MAX)));
         let requests: Vec<Xid> = requests.map(|((_, request), _)| *request).collect();
@@ -93,6 +93,12 @@ impl LockTable {
             self.finish(op);
             self.out.push(Output::Aborted { op });
         }
+        self.tidy_client(client);
+    }
+
+    /// Removes all that the client holds or waits for.
+    pub(super) fn evict(&mut self, client: ClientId) {
+        self.succeed(client);
         if let Some(owner) = self.clients.get_mut(&client) {
             owner.eviction_due = false;
             let slots: Vec<u32> = owner.locks.iter(&self.locks, BY_CLIENT).collect();

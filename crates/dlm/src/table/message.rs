@@ -141,6 +141,12 @@ pub enum Input {
         /// Which.
         op: OpId,
     },
+    /// The client waits for nothing any more: another process has taken its place, which knows of no
+    /// request. Its locks stay.
+    Succeed {
+        /// Whose place.
+        client: ClientId,
+    },
     /// A client gives locks back. Handles it does not hold are passed over: cancels cross
     /// evictions.
     Cancel {

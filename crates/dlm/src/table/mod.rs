@@ -19,7 +19,7 @@ use base::{ClientId, LockHandle, Tick, Xid};
 use self::callback::{Blocking, Deadlines};
 use self::client::Client;
 use self::glimpse::Glimpse;
-use self::granted::Held;
+use self::granted::{BY_CLIENT, BY_RESOURCE, Held};
 use self::lease::Lease;
 pub use self::message::{
     Glimpsed, Input, Kind, Limits, Output, Readmitted, Refusal, TryGrant, Want,
@@ -28,7 +28,8 @@ use self::names::Names;
 use self::operation::Operation;
 use self::resource::{Extra, Resource, Running};
 use crate::ids::IdMap;
-use crate::lock::{Lock, OpId, ResourceId};
+use crate::lock::{Cover, Lock, OpId, ResourceId};
+use crate::mode::Mode;
 use crate::slab::Slab;
 
 /// All locks of one target. Empty at every start: locks do not survive a boot.
@@ -98,6 +99,7 @@ impl LockTable {
             } => {
                 self.glimpse_reply(client, handle, value);
             }
+            Input::Succeed { client } => self.succeed(client),
             Input::Evict { client } => self.evict(client),
             Input::Tick => self.pass_time(),
         }
@@ -109,6 +111,31 @@ impl LockTable {
     pub fn holds(&self, client: ClientId, handle: LockHandle) -> Option<&Lock> {
         let slot = self.slot_of(client, handle)?;
         Some(&self.locks.at(slot).lock)
+    }
+
+    /// All locks that `client` holds.
+    pub fn handles(&self, client: ClientId) -> Vec<LockHandle> {
+        let owner = self.clients.get(&client);
+        let slots = owner.map(|owner| owner.locks.iter(&self.locks, BY_CLIENT));
+        let slots = slots.into_iter().flatten();
+        slots.map(|slot| self.locks.at(slot).lock.handle).collect()
+    }
+
+    /// `client` holds a lock that covers this.
+    pub fn covers(
+        &self,
+        client: ClientId,
+        (resource, mode): (ResourceId, Mode),
+        cover: Cover,
+    ) -> bool {
+        let Some(known) = self.resources.get(&resource) else {
+            return false;
+        };
+        let mut granted = known.granted.iter(&self.locks, BY_RESOURCE);
+        granted.any(|slot| {
+            let lock = &self.locks.at(slot).lock;
+            lock.client == client && lock.allows(resource, mode, cover)
+        })
     }
 
     /// Its bounds.

@@ -16,7 +16,7 @@ use super::device::{Device, Received};
 use super::errno::Errno;
 use super::flusher::become_io_flusher;
 use super::handler::{Handler, Heard};
-use super::negotiation::{self, Granted, KernelLevel};
+use super::negotiation::{self, Granted, InitOffer, KernelLevel};
 use super::notify::Notifier;
 use super::replier::{Replier, ReplyPort};
 use super::request::{Dialect, Fault, InitRequest, Malformed, Op, Request};
@@ -105,18 +105,36 @@ impl Session {
         handler: Arc<H>,
         config: SessionConfig,
     ) -> Result<Session, SessionError> {
-        let granted = shake_hands(&device, &*handler, config.kernel)?;
+        let (granted, _) = shake_hands(&device, &*handler, config.kernel)?;
         debug!(?granted, "handshake");
         Session::serve(queues(device, config.readers), granted, handler)
     }
 
-    /// Goes on with a mount whose handshake another process made: one reader for each device.
+    /// Shakes hands on the first of `devices`, which is freshly mounted, and ties the others to it.
+    /// What the kernel offered is what [`Session::resume`] goes on with, here or in another process.
+    pub fn prepare<H: Handler + ?Sized>(
+        devices: &[Device],
+        handler: &H,
+        level: KernelLevel,
+    ) -> Result<InitOffer, SessionError> {
+        let (first, others) = devices.split_first().ok_or(SessionError::Unmounted)?;
+        let (granted, offer) = shake_hands(first, handler, level)?;
+        debug!(?granted, "handshake");
+        for other in others {
+            other.join(first)?;
+        }
+        Ok(offer)
+    }
+
+    /// Serves a mount after its handshake, perhaps one that another process made: one reader for each
+    /// device.
     pub fn resume<H: Handler + ?Sized + 'static>(
         devices: Vec<Device>,
-        granted: Granted,
+        offer: &InitOffer,
         handler: Arc<H>,
     ) -> Result<Session, SessionError> {
         let devices = devices.into_iter().map(Arc::new).collect();
+        let (granted, _) = negotiation::agree(offer, &handler.init(offer));
         Session::serve(devices, granted, handler)
     }
 
@@ -192,7 +210,7 @@ fn shake_hands<H: Handler + ?Sized>(
     device: &Device,
     handler: &H,
     level: KernelLevel,
-) -> Result<Granted, SessionError> {
+) -> Result<(Granted, InitOffer), SessionError> {
     let mut buffer = vec![0; READ_BUFFER_MIN.max(BODY_BYTES_MIN)];
     loop {
         device.wait();
@@ -217,7 +235,7 @@ fn shake_hands<H: Handler + ?Sized>(
         let offer = negotiation::offer(&init, level);
         let (granted, answer) = negotiation::agree(&offer, &handler.init(&offer));
         device.reply(unique, Ok(&[answer.as_bytes()]));
-        return Ok(granted);
+        return Ok((granted, offer));
     }
 }
 

@@ -77,10 +77,16 @@ impl Device {
     /// Closing it fails what was read through it and not yet answered.
     pub fn try_clone_queue(&self) -> io::Result<Device> {
         let clone = Device::open()?;
-        let mut source = self.file.as_raw_fd() as u32;
-        // SAFETY: the ioctl reads one u32, which lives across the call, and keeps no pointer.
-        unsafe { fuse_dev_clone(clone.file.as_raw_fd(), &mut source) }?;
+        clone.join(self)?;
         Ok(clone)
+    }
+
+    /// Makes this fresh descriptor another queue of the connection of `other`.
+    pub(super) fn join(&self, other: &Device) -> io::Result<()> {
+        let mut source = other.file.as_raw_fd() as u32;
+        // SAFETY: the ioctl reads one u32, which lives across the call, and keeps no pointer.
+        unsafe { fuse_dev_clone(self.file.as_raw_fd(), &mut source) }?;
+        Ok(())
     }
 
     /// Waits until [`Device::receive`] would probably find something.

@@ -247,6 +247,11 @@ impl KernelCache for Gate {
         self.submit_waiting(dir, notice, late, || done.send(()));
     }
 
+    fn forget_all_names(&self) -> bool {
+        self.rim()
+            .is_some_and(|(_, notifier)| notifier.inc_epoch().is_ok())
+    }
+
     fn let_go(&self, files: Vec<Fid>) {
         let Some((queue, notifier)) = self.rim() else {
             return;

@@ -85,6 +85,14 @@ impl FileSystem {
     }
 }
 
+/// Set in the number of a request that the kernel sends again, to another process or to this one.
+const SENT_AGAIN: u64 = 1 << 63;
+
+/// A request's number as it was when it was sent first.
+fn origin(unique: u64) -> u64 {
+    unique & !SENT_AGAIN
+}
+
 impl Context {
     fn client(&self) -> Option<&Client> {
         self.client.get()
@@ -102,7 +110,10 @@ impl Asked {
 
     /// Runs `work` until it waits; what is answered later is answered by whoever wakes it.
     fn run(self, work: impl Future<Output = ()> + Send + 'static) {
-        executor::spawn(work);
+        match self.context.client().is_some_and(Client::is_remembered) {
+            true => executor::spawn_for(origin(self.unique), work),
+            false => executor::spawn(work),
+        }
         self.context
             .parked
             .add(self.unique, self.thread, &self.promise);
@@ -278,6 +289,9 @@ impl Handler for FileSystem {
         if let Err(cause) = self.context.gate.open(notifier) {
             error!("no thread to tell the kernel what to forget: {cause}");
         }
+        if let Some(client) = self.context.client() {
+            client.take_over();
+        }
     }
 
     fn handle(&self, request: Request<'_>, replier: Replier) {
@@ -286,6 +300,9 @@ impl Handler for FileSystem {
         if self.context.client().is_none() {
             replier.error(crate::kernel::Errno::ENOTCONN);
             return;
+        }
+        if let (Some(client), true) = (self.context.client(), request.unique & SENT_AGAIN != 0) {
+            client.asked_again(origin(request.unique));
         }
         let asked = Asked {
             context: self.context.clone(),

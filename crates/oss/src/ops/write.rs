@@ -31,7 +31,11 @@ impl Oss {
         let range = file_range(write.offset, write.data.len() as u64)?;
         let right = match write.under {
             UNDER_MDT => self.is_first_to_write(now, client, write.object, write.change.ticket)?,
-            LockHandle(0) => self.is_alone(now, client, write.object)?,
+            LockHandle(0) => {
+                let wish = Wish::write(write.object, range)?;
+                self.writes_for_who_was_before(client, wish)
+                    || self.is_alone(now, client, write.object)?
+            }
             held => {
                 let wish = Wish::write(write.object, range)?;
                 self.locks.allows(client, held, wish)
@@ -48,6 +52,11 @@ impl Oss {
             .write(write.object, write.offset, write.data, write.change)?;
         let attr = self.objects.attr(write.object)?;
         Ok(Step::Done(Reply::Written { attr }.into(), transno))
+    }
+
+    /// The client's process has taken the place of another, of whose locks it does not know the names.
+    fn writes_for_who_was_before(&self, client: ClientId, wish: Wish) -> bool {
+        self.left_behind.contains(&client) && self.locks.covers(client, wish)
     }
 
     /// A right without a lock here: then nobody else can have one, and whoever has one got it after

@@ -353,6 +353,9 @@ impl Connector {
         if committed > before {
             self.inner.handler.last_committed(committed);
         }
+        self.inner
+            .handler
+            .connected(welcome.session, welcome.boot_epoch);
         tracing::info!(%target, address = transport.peer(), "connected");
         self.install(Lane::Control, transport);
     }

@@ -118,6 +118,13 @@ impl Shared {
                     evicted: false,
                 });
             }
+            if target.is_succeeded(hello, &session) {
+                return Ok(Admitted {
+                    session: self.succeed(target, &session, info),
+                    resumed: true,
+                    evicted: false,
+                });
+            }
             session.expire(Departure::GivenUp);
         }
         let evicted = hello.boot_epoch != BootEpoch(0) && target.service.gave_up(hello.client);
@@ -127,6 +134,25 @@ impl Shared {
             resumed: false,
             evicted,
         })
+    }
+
+    /// Another process goes on with the session.
+    fn succeed(
+        &self,
+        target: &Arc<Target>,
+        old: &Arc<Connected>,
+        info: PeerInfo,
+    ) -> Arc<Connected> {
+        let session = Connected::new(target.clone(), old.id(), info, self.clock.tick());
+        lock(&target.sessions)
+            .sessions
+            .insert(session.peer().uuid, session.clone());
+        old.end(Disrupted::Evicted);
+        target.service.succeeded(session.clone());
+        let (name, ClientId(client)) = (target.name, session.client());
+        let incarnation = session.peer().incarnation;
+        tracing::info!(target = %name, client, incarnation, "another process goes on for the client");
+        session
     }
 
     fn new_session(&self, target: &Arc<Target>, info: PeerInfo) -> Result<Arc<Connected>, Refusal> {
@@ -162,6 +188,14 @@ impl Target {
         );
         self.service.lost_changes(&text);
         Err(Refusal::new(RefusalReason::Damaged, text))
+    }
+
+    /// A later incarnation of the mount goes on with the session of the one before.
+    fn is_succeeded(&self, hello: &Hello, session: &Connected) -> bool {
+        hello.incarnation > session.peer().incarnation
+            && hello.session == session.id()
+            && hello.boot_epoch == self.boot_epoch
+            && !session.has_ended()
     }
 
     fn resumes(&self, hello: &Hello, session: &Connected) -> bool {

@@ -32,6 +32,7 @@ fn submit(session: &mut Session<u64>, (number, bytes): (u64, usize), urgency: Ur
         urgency,
         deadline: None,
         token: number,
+        memo: None,
     };
     session.submit(call).unwrap();
 }

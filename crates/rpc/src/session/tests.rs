@@ -121,6 +121,7 @@ impl World {
             urgency,
             deadline: None,
             token: payload,
+            memo: None,
         };
         self.client.submit(call).unwrap();
         self.pump_client(lane);
@@ -510,6 +511,7 @@ fn a_deadline_gives_up_the_call_but_not_its_slot() {
         urgency: Urgency::Ordinary,
         deadline: Some(Tick(100)),
         token,
+        memo: None,
     };
     world.client.submit(call(1)).unwrap();
     world.pump_client(Lane::Control);
@@ -535,6 +537,7 @@ fn calls_beyond_the_bound_are_shed() {
         urgency: Urgency::Ordinary,
         deadline: None,
         token,
+        memo: None,
     };
     assert_eq!(requester.submit(call(1)), Ok(()));
     assert_eq!(requester.submit(call(2)), Ok(()));

@@ -135,6 +135,13 @@ pub fn reply_of(bodies: impl IntoIterator<Item = Vec<u8>>) -> ReplyBatch {
 }
 
 impl Service for TestServiceHandle {
+    fn succeeded(&self, session: Arc<Connected>) {
+        self.0.log.change(|log| {
+            log.lines.push(format!("succeeded {}", session.client()));
+            log.sessions.push(session);
+        });
+    }
+
     fn connected(&self, session: Arc<Connected>) -> Result<(), Refusal> {
         if *self.0.refuse.lock().unwrap() {
             return Err(Refusal::new(RefusalReason::Service, "not today"));
@@ -357,6 +364,7 @@ impl Place {
             policy: Policy::Hard,
             lanes: 2,
             keeping: rpc::Keeping::Nothing,
+            legacy: None,
         }
     }
 

@@ -18,8 +18,17 @@ const ROOT_MODE: &str = "40000";
 
 pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<Device, MountError> {
     let device = open_device()?;
+    mount_on(point, options, &device)?;
+    Ok(device)
+}
+
+pub(super) fn mount_on(
+    point: &Path,
+    options: &MountOptions,
+    device: &Device,
+) -> Result<(), MountError> {
     let kind = format!("fuse.{}", options.subtype);
-    let data = data(&device, options);
+    let data = data(device, options);
     let flags = flags(options);
     let source = Some(options.source.as_str());
     nix::mount::mount(
@@ -33,8 +42,7 @@ pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<Device, Moun
         Errno::ENODEV => MountError::NoKernelSupport,
         Errno::EPERM | Errno::EACCES => not_permitted(point, errno),
         _ => failed("mount on", point, errno),
-    })?;
-    Ok(device)
+    })
 }
 
 fn open_device() -> Result<Device, MountError> {

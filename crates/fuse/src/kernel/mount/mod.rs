@@ -101,6 +101,19 @@ pub fn mount(point: &Path, options: &MountOptions) -> Result<(Mount, Device), Mo
     Ok((Mount { point, number }, device))
 }
 
+/// The same as root, on a `device` that is open already, and stays so with whoever else has it.
+pub fn mount_on(
+    point: &Path,
+    options: &MountOptions,
+    device: &Device,
+) -> Result<Mount, MountError> {
+    let point = check_point(point)?;
+    direct::mount_on(&point, options, device)?;
+    let number = number_of(&point);
+    debug!(point = %point.display(), ?number, "mounted");
+    Ok(Mount { point, number })
+}
+
 /// Takes off whatever FUSE file system is mounted on `point`, alive or dead.
 pub fn unmount(point: &Path, how: Unmount) -> Result<(), MountError> {
     let point = resolve(point)?;
@@ -109,6 +122,13 @@ pub fn unmount(point: &Path, how: Unmount) -> Result<(), MountError> {
 }
 
 impl Mount {
+    /// The mount on `point`, which another process made and this one goes on serving.
+    pub fn adopt(point: &Path) -> Result<Mount, MountError> {
+        let point = resolve(point)?;
+        let number = number_of(&point);
+        Ok(Mount { point, number })
+    }
+
     /// Where it is, absolute and without symbolic links.
     pub fn point(&self) -> &Path {
         &self.point

@@ -1,0 +1,205 @@
+//! The process that lets another go on if the one that serves a mount is killed.
+//!
+//! It does next to nothing, so that nothing befalls it: it holds the memory in which the worker
+//! remembers what the next one needs, and the descriptors through which the kernel's requests were
+//! read; it starts a worker, waits, and starts another where that did not end by itself
+//! (docs/adr/0011-supervisor.md).
+
+use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use client::{Heritage, Left};
+use fuse::kernel::{Device, SessionConfig};
+use handover::{Region, bequeath, inherited};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::unistd::Pid;
+
+/// In the environment of a worker: the numbers of the memory's descriptor and the devices'.
+const WORKER: &str = "GLINT_WORKER";
+/// This very program, whatever has become of its file since.
+const PROGRAM: &str = "/proc/self/exe";
+/// How long the memory is. Only what is used takes room.
+const MEMORY_BYTES: u64 = 4 << 30;
+/// A worker that fails sooner has perhaps met what every other will meet.
+const SOON: Duration = Duration::from_secs(1);
+/// How many such in a row, before it is given up.
+const SOON_MAX: u32 = 10;
+/// The wait before the next worker after the second such; doubles.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+
+/// Holds on to what a worker leaves.
+pub struct Supervisor {
+    memory: OwnedFd,
+    _devices: Vec<Device>,
+    numbers: String,
+    signals: SigSet,
+    /// Paths among the arguments may begin there.
+    started_in: PathBuf,
+}
+
+/// What a worker gets.
+pub struct Inheritance {
+    memory: OwnedFd,
+    devices: Vec<OwnedFd>,
+}
+
+impl Inheritance {
+    /// Of this process; `None`: it is no worker.
+    pub fn take() -> Result<Option<Inheritance>, String> {
+        let Ok(numbers) = std::env::var(WORKER) else {
+            return Ok(None);
+        };
+        let wrong = |_| format!("{WORKER} is for glint itself to set, not '{numbers}'");
+        let numbers: Vec<RawFd> = numbers
+            .split(',')
+            .map(str::parse)
+            .collect::<Result<_, _>>()
+            .map_err(wrong)?;
+        let descriptors = numbers.into_iter().map(inherited);
+        let mut descriptors = descriptors
+            .collect::<Result<Vec<OwnedFd>, _>>()
+            .map_err(|error| format!("the supervisor left nothing: {error}"))?;
+        // Inherited from the supervisor, which waits for its signals.
+        SigSet::all()
+            .thread_unblock()
+            .map_err(|errno| format!("cannot take signals: {errno}"))?;
+        let memory = descriptors.remove(0);
+        Ok(Some(Inheritance {
+            memory,
+            devices: descriptors,
+        }))
+    }
+
+    /// Looks what is in the memory.
+    pub fn open(self) -> Result<(Heritage, Vec<Device>), String> {
+        let failed = |error: std::io::Error| format!("what the supervisor left: {error}");
+        let region = Region::map(&self.memory).map_err(failed)?;
+        let uuid = rpc::new_client_uuid().map_err(failed)?;
+        let heritage = Heritage::open(region, uuid);
+        let heritage = heritage.ok_or("the supervisor's memory is of another version of glint")?;
+        let devices = self.devices.into_iter().map(Device::from_fd);
+        let devices = devices.collect::<Result<_, _>>().map_err(failed)?;
+        Ok((heritage, devices))
+    }
+}
+
+impl Supervisor {
+    /// Makes what a worker needs.
+    pub fn start() -> Result<Supervisor, String> {
+        let failed = |error: std::io::Error| {
+            format!("cannot supervise: {error}; --no-supervisor does without")
+        };
+        let memory = Region::create(MEMORY_BYTES).map_err(failed)?;
+        let devices = (0..SessionConfig::default().readers).map(|_| Device::open());
+        let devices = devices
+            .collect::<Result<Vec<Device>, _>>()
+            .map_err(failed)?;
+        let mut numbers = bequeath(&memory).map_err(failed)?.to_string();
+        for device in &devices {
+            numbers += &format!(",{}", bequeath(device).map_err(failed)?);
+        }
+        let mut signals = SigSet::empty();
+        for signal in [
+            Signal::SIGCHLD,
+            Signal::SIGTERM,
+            Signal::SIGINT,
+            Signal::SIGHUP,
+        ] {
+            signals.add(signal);
+        }
+        signals
+            .thread_block()
+            .map_err(|errno| failed(errno.into()))?;
+        Ok(Supervisor {
+            memory,
+            _devices: devices,
+            numbers,
+            signals,
+            started_in: std::env::current_dir().unwrap_or_default(),
+        })
+    }
+
+    /// Sees to it that a worker serves the mount, until that ends.
+    pub fn run(self) -> Result<(), String> {
+        // Not to hold up the unmounting of where we were started.
+        let _ = nix::unistd::chdir("/");
+        let (mut first, mut soon) = (true, 0);
+        loop {
+            let began = Instant::now();
+            let mut worker = self.start_worker(first)?;
+            first = false;
+            let (status, asked) = self.wait(&mut worker)?;
+            let left = self.left();
+            if status.success() || asked || !left.served {
+                return match status.code() {
+                    Some(0) => Ok(()),
+                    // It has said why.
+                    code => std::process::exit(code.unwrap_or(1)),
+                };
+            }
+            // Killed from outside, unlike what fails by itself, it says nothing about the next.
+            let failed = status.signal() != Some(Signal::SIGKILL as i32);
+            soon = match !left.settled || failed && began.elapsed() < SOON {
+                true => soon + 1,
+                false => 0,
+            };
+            if soon >= SOON_MAX {
+                return Err(format!(
+                    "the process that serves the mount ended {SOON_MAX} times in a row as soon as \
+                     it began ({status}): giving up; what was not durable is lost"
+                ));
+            }
+            tracing::error!("the process that serves the mount ended: {status}; another goes on");
+            if soon > 1 {
+                std::thread::sleep(PAUSE_FIRST * (1 << (soon - 2).min(4)));
+            }
+        }
+    }
+
+    fn start_worker(&self, first: bool) -> Result<Child, String> {
+        let mut command = Command::new(PROGRAM);
+        command
+            .args(std::env::args_os().skip(1))
+            .env(WORKER, &self.numbers)
+            .stdin(Stdio::null());
+        if self.started_in.is_dir() {
+            command.current_dir(&self.started_in);
+        }
+        if !first {
+            // Whoever started us has heard that all is ready.
+            command.stdout(Stdio::null());
+        }
+        let started = command.spawn();
+        started.map_err(|error| format!("cannot start a process to serve the mount: {error}"))
+    }
+
+    /// Waits for its end; true: it was asked to.
+    fn wait(&self, worker: &mut Child) -> Result<(ExitStatus, bool), String> {
+        let failed = |error: std::io::Error| format!("cannot wait for the worker: {error}");
+        let mut asked = false;
+        loop {
+            if let Some(status) = worker.try_wait().map_err(failed)? {
+                return Ok((status, asked));
+            }
+            let signal = self.signals.wait();
+            match signal.map_err(|errno| failed(errno.into()))? {
+                Signal::SIGCHLD => {}
+                signal => {
+                    asked = true;
+                    let _ = kill(Pid::from_raw(worker.id() as i32), signal);
+                }
+            }
+        }
+    }
+
+    fn left(&self) -> Left {
+        let nothing = Left {
+            served: false,
+            settled: false,
+        };
+        Region::map(&self.memory).map_or(nothing, |memory| Left::in_memory(&memory))
+    }
+}

@@ -1,0 +1,428 @@
+//! What the process before this one left, and going on with it.
+//!
+//! The order is what keeps it true: first the kernel forgets what the process before had told it
+//! under locks; the servers keep those locks until then, and until what was written or changed under
+//! them is theirs. Only then do they hear that this process is settled, and drop those locks.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{BootEpoch, ByteRange, Fid, TargetName};
+use handover::{Found, Record, Records, Region};
+use rpc::{Batch, ClientUuid, Legacy, Unanswered};
+use serde::{Deserialize, Serialize};
+use threads::{Condvar, Mutex};
+use wire::frame::SessionId;
+use wire::mdt::{Access, SetAttr};
+use wire::opcode;
+
+use super::memos::{AnswerBody, RequestBody, RequestMemo, outcome_of_resent, place_of};
+use super::{ANSWER, BYTES, CHANGE, ChangeBody, HANDLE, HandleBody, INCARNATION, NODE, REQUEST};
+use super::{Redone, SETTLED, TARGET, UUID, decode, encode};
+use crate::cache::State;
+use crate::calls::attributes::changed_here;
+use crate::client::Client;
+use crate::executor::{block_on, join_all, oneshot, spawn};
+use crate::handles::{DirHandle, FileHandle, HandleId};
+use crate::io::readahead::ReadAhead;
+use crate::kernel::Forget;
+use crate::recovery::Opened;
+use crate::statahead::Statahead;
+
+/// Numbers of requests in one life: the next life's are greater.
+const XIDS_OF_A_LIFE: u32 = 32;
+/// How long the kernel may take to drop pages that a read on its way holds fast.
+const PAGES_PATIENCE: Duration = Duration::from_millis(500);
+/// Files reopened at once.
+const AT_ONCE: usize = 256;
+
+/// Body of a [`TARGET`].
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct TargetBody {
+    target: TargetName,
+    session: SessionId,
+    epoch: BootEpoch,
+}
+
+/// The memory, and what was found in it.
+pub struct Heritage {
+    records: Records,
+    incarnation: u64,
+    uuid: ClientUuid,
+    found: Mutex<Vec<Found>>,
+}
+
+/// In words.
+#[derive(Debug, Default)]
+pub(crate) struct Takings {
+    bytes: usize,
+    requests: usize,
+    handles: usize,
+    nodes: usize,
+    changes: Vec<(ChangeBody, Record)>,
+    files: BTreeSet<Fid>,
+}
+
+impl Heritage {
+    /// Opens the memory; in new memory the mount begins, under the name `uuid`. None: it cannot be used.
+    pub fn open(region: Region, uuid: ClientUuid) -> Option<Heritage> {
+        let (records, found) = Records::open(region)?;
+        let incarnation = records.get(INCARNATION) + 1;
+        let uuid = match incarnation {
+            1 => {
+                for (cell, half) in UUID.iter().zip(uuid.0.chunks_exact(8)) {
+                    let half = half.try_into().unwrap_or_default();
+                    records.set(*cell, u64::from_ne_bytes(half));
+                }
+                uuid
+            }
+            _ => {
+                let mut bytes = [0; 16];
+                for (cell, half) in UUID.iter().zip(bytes.chunks_exact_mut(8)) {
+                    half.copy_from_slice(&records.get(*cell).to_ne_bytes());
+                }
+                ClientUuid(bytes)
+            }
+        };
+        records.set(INCARNATION, incarnation);
+        Some(Heritage {
+            records,
+            incarnation,
+            uuid,
+            found: Mutex::new(found),
+        })
+    }
+
+    /// The memory.
+    pub fn records(&self) -> &Records {
+        &self.records
+    }
+
+    /// Which process of the mount this is, from 1.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// The mount's name for itself.
+    pub fn uuid(&self) -> ClientUuid {
+        self.uuid
+    }
+
+    fn take(&self, kind: u8) -> Vec<Found> {
+        let mut found = self.found.lock().unwrap_or_else(|p| p.into_inner());
+        found.extract_if(.., |found| found.kind == kind).collect()
+    }
+
+    /// The sessions of the process before.
+    pub(crate) fn legacies(&self) -> Vec<(TargetName, Legacy)> {
+        let bodies = self.take(TARGET).into_iter();
+        let bodies = bodies.filter_map(|found| decode::<TargetBody>(&found.bytes));
+        bodies
+            .map(|body| {
+                let legacy = Legacy {
+                    session: body.session,
+                    epoch: body.epoch,
+                    first_xid: self.incarnation << XIDS_OF_A_LIFE,
+                };
+                (body.target, legacy)
+            })
+            .collect()
+    }
+
+    /// The changes that were asked of the MDT: those to be asked again.
+    pub(crate) fn unanswered(&self, redone: &Redone) -> Vec<Unanswered> {
+        let mut answered = BTreeSet::new();
+        for found in self.take(ANSWER) {
+            if let Some(answer) = decode::<AnswerBody>(&found.bytes) {
+                answered.insert((answer.origin, answer.name.clone()));
+                redone.add(found.record, answer);
+            }
+        }
+        let mut again = Vec::new();
+        for found in self.take(REQUEST) {
+            let body = decode::<RequestBody>(&found.bytes);
+            let (Some(body), Some(place)) = (body, place_of(found.mark)) else {
+                continue;
+            };
+            if answered.contains(&(body.origin, body.request.name().to_owned())) {
+                continue;
+            }
+            let (memo, origin) = RequestMemo::of_earlier(&self.records, found.record, &body);
+            let sender = redone.expect(origin, &body.request);
+            again.push(Unanswered {
+                place,
+                batch: Batch::of(opcode::MDT, wire::encode(&body.request)),
+                memo: Box::new(memo),
+                then: Box::new(move |result| sender.send(outcome_of_resent(result))),
+            });
+        }
+        again
+    }
+
+    /// Puts what the process before knew into `state`.
+    pub(crate) fn restore(&self, state: &mut State) -> Takings {
+        let mut takings = Takings::default();
+        for found in self.take(NODE) {
+            if let Some(fid) = decode::<Fid>(&found.bytes) {
+                takings.nodes += 1;
+                state.inode(fid).lookups = found.mark;
+                state.nodes.insert(fid, found.record);
+            }
+        }
+        for found in self.take(HANDLE) {
+            if let Some(body) = decode::<HandleBody>(&found.bytes) {
+                takings.handles += 1;
+                takings.files.insert(body.fid);
+                restore_handle(state, body, found.record);
+            }
+        }
+        for found in self.take(CHANGE) {
+            if let Some(body) = decode::<ChangeBody>(&found.bytes) {
+                takings.changes.push((body, found.record));
+            }
+        }
+        takings.bytes = self.restore_bytes(state, &mut takings.files);
+        takings
+    }
+
+    fn restore_bytes(&self, state: &mut State, files: &mut BTreeSet<Fid>) -> usize {
+        let found = self.take(BYTES).into_iter();
+        let mut parts: Vec<_> = found
+            .filter_map(|found| Some((super::bytes::found(&found.bytes, found.mark)?, found)))
+            .collect();
+        parts.sort_by_key(|(part, _)| part.order);
+        let (mut bytes, records) = (0, self.records.clone());
+        for (part, found) in parts {
+            bytes += part.bytes.len();
+            files.insert(part.fid);
+            state.written_for.insert(part.origin);
+            state.write_order = state.write_order.max(part.order + 1);
+            state.with_pages(part.fid, |file| {
+                file.pages.write(part.offset, &part.bytes, base::Tick(0));
+                file.known.mtime = file.known.mtime.later(part.mtime);
+                let end = part.offset + part.bytes.len() as u64;
+                file.known.size = file.known.size.max(end);
+                file.remembered.adopt(&records, found);
+            });
+        }
+        bytes
+    }
+}
+
+fn restore_handle(state: &mut State, body: HandleBody, record: Record) {
+    let (fid, id) = (body.fid, HandleId(body.id));
+    let file = state.file(fid);
+    let told = file.failures.at_open();
+    match body.access.write {
+        true => file.writers += 1,
+        false => file.readers += 1,
+    }
+    if body.directory {
+        let open = DirHandle {
+            fid,
+            statahead: Statahead::new(),
+            at: 0,
+            fetches_tree: false,
+        };
+        return state.handles.restore_dir(id, open, (record, body.origin));
+    }
+    let open = FileHandle {
+        fid,
+        access: body.access,
+        append: body.append,
+        readahead: ReadAhead::new(),
+        exec: None,
+        told,
+    };
+    state.handles.restore_file(id, open, (record, body.origin));
+}
+
+impl Client {
+    /// Remembers the session with a target.
+    pub(crate) fn remember_session(
+        &self,
+        target: TargetName,
+        session: SessionId,
+        epoch: BootEpoch,
+    ) {
+        let mut state = self.lock();
+        let Some(records) = state.records.clone() else {
+            return;
+        };
+        let body = TargetBody {
+            target,
+            session,
+            epoch,
+        };
+        if let Some(record) = records.put(TARGET, 0, &[&encode(&body)]) {
+            state.sessions.insert(target.to_string(), record);
+        }
+    }
+
+    /// What this process knows and has in hand is remembered for the next.
+    pub fn is_remembered(&self) -> bool {
+        self.0.records.is_some()
+    }
+
+    /// How often another process went on with this mount; None: none would.
+    pub fn replaced(&self) -> Option<u64> {
+        let records = self.0.records.as_ref()?;
+        super::is_serving(records).then(|| records.get(INCARNATION).saturating_sub(1))
+    }
+
+    /// The kernel asks again what it had asked the process before: a use that was opened for it and
+    /// not told is nobody's.
+    pub fn asked_again(&self, origin: u64) {
+        let opened = self.lock().handles.opened_for(origin);
+        match opened {
+            Some((handle, true)) => self.releasedir(handle),
+            Some((handle, false)) => self.release(handle),
+            None => {}
+        }
+    }
+
+    /// Goes on with what the process before left, before the kernel's requests are taken. True: there
+    /// was one.
+    pub fn take_over(&self) -> bool {
+        let takings = self
+            .0
+            .takings
+            .lock()
+            .unwrap_or_else(|p| p.into_inner())
+            .take();
+        let Some(takings) = takings else {
+            return false;
+        };
+        let began = self.0.clock.tick();
+        self.forget_all();
+        let Takings {
+            bytes,
+            requests,
+            handles,
+            nodes,
+            changes,
+            files,
+        } = takings;
+        let told = changes.len();
+        let client = self.clone();
+        block_on(async move { client.put_in_order(files, changes).await });
+        self.0.cluster.peers().for_each(rpc::Peer::settled);
+        self.lock().unsettled = false;
+        if let Some(records) = &self.0.records {
+            records.set(SETTLED, records.get(INCARNATION));
+        }
+        let took = self.0.clock.tick().since(began);
+        tracing::warn!(
+            "took over from a process that ended: {bytes} unwritten bytes, {told} changed files, \
+             {requests} requests under way, {handles} open files, {nodes} files known to the \
+             kernel, in {} ms",
+            took.as_millis()
+        );
+        true
+    }
+
+    /// The kernel forgets what it was told under locks that this process does not know.
+    fn forget_all(&self) {
+        if !self.0.kernel.forget_all_names() {
+            tracing::error!("the kernel cannot forget all names: some may be old");
+        }
+        let nodes: Vec<Fid> = self.lock().nodes.keys().copied().collect();
+        for fid in &nodes {
+            let (done, _) = oneshot();
+            let what = Forget::Attributes {
+                fid: *fid,
+                dir: Fid::NONE,
+            };
+            self.0.kernel.forget(what, done);
+        }
+        let done = Arc::new((Mutex::new(false), Condvar::new()));
+        let (client, tell) = (self.clone(), done.clone());
+        spawn(async move {
+            for some in nodes.chunks(AT_ONCE) {
+                let pages = some.iter().map(|fid| {
+                    client.0.forget(Forget::Pages {
+                        fid: *fid,
+                        range: ByteRange::ALL,
+                    })
+                });
+                join_all(pages.collect()).await;
+            }
+            *tell.0.lock().unwrap_or_else(|p| p.into_inner()) = true;
+            tell.1.notify_all();
+        });
+        let forgotten = done.0.lock().unwrap_or_else(|p| p.into_inner());
+        let waited = done
+            .1
+            .wait_timeout_while(forgotten, PAGES_PATIENCE, |done| !*done);
+        if waited.is_ok_and(|(_, timeout)| timeout.timed_out()) {
+            tracing::warn!("pages that reads on their way hold are dropped after these");
+        }
+    }
+
+    async fn put_in_order(&self, files: BTreeSet<Fid>, changes: Vec<(ChangeBody, Record)>) {
+        let files: Vec<Fid> = files.into_iter().collect();
+        for some in files.chunks(AT_ONCE) {
+            join_all(some.iter().map(|fid| self.reopen_inherited(*fid)).collect()).await;
+        }
+        for (ChangeBody { fid, under, change }, record) in changes {
+            let told = self.0.tell_mdt(changed_here(fid, Fid::NONE, change, under));
+            if let Err(error) = told.await {
+                // It was told, and the lock given up with it.
+                tracing::debug!("{fid}: what was changed was told before: {error}");
+            }
+            drop(record);
+        }
+        // What the process before had done and is not durable this one could not do again.
+        if let Err(error) = self.fsyncdir().await {
+            tracing::error!("the MDT did not make durable what was done: {error}");
+        }
+    }
+
+    /// Tells the MDT of an open file again, and the OST of its bytes.
+    async fn reopen_inherited(&self, fid: Fid) {
+        let (read, write, dirty, exec) = {
+            let mut state = self.lock();
+            let exec = state.handles.executing(fid);
+            let file = state.file(fid);
+            let dirty = file.pages.dirty_bytes() > 0;
+            (file.readers > 0, file.writers > 0 || dirty, dirty, exec)
+        };
+        let opened = Opened {
+            fid,
+            read,
+            write,
+            change: SetAttr::default(),
+            told: false,
+        };
+        self.reopen(opened).await;
+        for handle in exec {
+            let access = Access {
+                exec: true,
+                ..Access::default()
+            };
+            let registered = self.register(fid, access, true).await;
+            if let (Ok(open), Some(file)) = (registered, self.lock().handles.file(handle)) {
+                file.exec = Some(open);
+            }
+        }
+        // Where its bytes are is among its attributes.
+        let asked = self.ask_attributes(fid).await;
+        let written = match (asked, dirty) {
+            (Ok(()), true) => self.write_out(fid, ByteRange::ALL).await,
+            (asked, _) => asked,
+        };
+        if let Err(error) = written
+            && dirty
+        {
+            tracing::warn!("{fid}: bytes of the process before could not be written: {error}");
+        }
+    }
+}
+
+impl Takings {
+    /// Requests to be sent again, for the log.
+    pub fn with_requests(self, requests: usize) -> Takings {
+        Takings { requests, ..self }
+    }
+}

@@ -1,0 +1,140 @@
+//! What the next process of this mount needs, in memory that outlives this one
+//! (docs/adr/0011-supervisor.md). Without such memory nothing is remembered.
+//!
+//! Invariant: a record is there before the program hears that what it tells of is done, and goes
+//! after the server has it.
+
+mod bytes;
+mod heritage;
+mod memos;
+
+use base::{Fid, LockHandle};
+use handover::{Cell, Record, Records, Region};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use wire::mdt::{Access, SetAttr};
+
+use crate::executor;
+use crate::handles::HandleId;
+
+pub(crate) use bytes::RememberedBytes;
+pub use heritage::Heritage;
+pub(crate) use heritage::Takings;
+pub(crate) use memos::{Redone, RequestMemo};
+
+/// Which life of the mount's process this is; the first is 1.
+pub(crate) const INCARNATION: Cell = Cell(1);
+/// The mount's name for itself, two words.
+const UUID: [Cell; 2] = [Cell(2), Cell(3)];
+/// What the kernel offered: minor version, features, read-ahead.
+const OFFER: [Cell; 3] = [Cell(4), Cell(5), Cell(6)];
+/// Not zero: requests of the kernel are served.
+const SERVING: Cell = Cell(7);
+/// The last process that had put in order what the one before left.
+pub(crate) const SETTLED: Cell = Cell(8);
+
+/// A session with a target: which, its number, the target's life.
+pub(crate) const TARGET: u8 = 1;
+/// A file that the kernel knows; its mark is how often.
+pub(crate) const NODE: u8 = 2;
+/// An open file or directory.
+pub(crate) const HANDLE: u8 = 3;
+/// A change asked of the MDT; its mark is where it was sent.
+pub(crate) const REQUEST: u8 = 4;
+/// What such a change was answered, until the kernel is answered.
+pub(crate) const ANSWER: u8 = 5;
+/// Bytes written by programs and not durable.
+pub(crate) const BYTES: u8 = 6;
+/// Attributes changed under the MDT's EX lock and not told.
+pub(crate) const CHANGE: u8 = 7;
+
+/// Body of a [`HANDLE`].
+#[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
+pub(crate) struct HandleBody {
+    pub id: u64,
+    pub fid: Fid,
+    pub access: Access,
+    pub append: bool,
+    pub directory: bool,
+    /// The kernel's request that opened it; zero: unknown.
+    pub origin: u64,
+}
+
+/// Body of a [`CHANGE`].
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+pub(crate) struct ChangeBody {
+    pub fid: Fid,
+    pub under: LockHandle,
+    pub change: SetAttr,
+}
+
+pub(crate) fn encode(body: &impl Serialize) -> Vec<u8> {
+    wire::encode(body)
+}
+
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    wire::decode(bytes).ok()
+}
+
+/// Remembers an open file or directory.
+pub(crate) fn remember_handle(
+    records: &Records,
+    id: HandleId,
+    (fid, directory): (Fid, bool),
+    (access, append): (Access, bool),
+) -> Option<Record> {
+    let body = HandleBody {
+        id: id.0,
+        fid,
+        access,
+        append,
+        directory,
+        origin: executor::origin().map_or(0, |origin| origin.number()),
+    };
+    records.put(HANDLE, 0, &[&encode(&body)])
+}
+
+/// What the process before this one had agreed on with the kernel: minor version, features,
+/// read-ahead. None: nothing.
+pub fn offer(records: &Records) -> Option<(u32, u64, u32)> {
+    let [minor, flags, read_ahead] = OFFER.map(|cell| records.get(cell));
+    (minor != 0).then_some((minor as u32, flags, read_ahead as u32))
+}
+
+/// Notes that for the next.
+pub fn note_offer(records: &Records, (minor, flags, read_ahead): (u32, u64, u32)) {
+    let [minor_cell, flags_cell, read_ahead_cell] = OFFER;
+    records.set(flags_cell, flags);
+    records.set(read_ahead_cell, read_ahead.into());
+    records.set(minor_cell, minor.into());
+}
+
+/// From now on a process that ends without being asked is to be replaced.
+pub fn begin_serving(records: &Records) {
+    records.set(SERVING, 1);
+}
+
+/// Whether it would be.
+pub(crate) fn is_serving(records: &Records) -> bool {
+    records.get(SERVING) != 0
+}
+
+/// What a supervisor sees of the process that worked in the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Left {
+    /// It served the kernel's requests.
+    pub served: bool,
+    /// What the process before it had left, if there was one, was in order.
+    pub settled: bool,
+}
+
+impl Left {
+    /// Looks.
+    pub fn in_memory(memory: &Region) -> Left {
+        let incarnation = INCARNATION.in_memory(memory);
+        Left {
+            served: SERVING.in_memory(memory) != 0,
+            settled: incarnation == 1 || SETTLED.in_memory(memory) == incarnation,
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Mount processes that are killed while a supervisor holds what they had in hand: another goes on,
+//! and programs see a pause.
+// SEMANTICS: crash.mount
+
+#![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use base::{Rng, SeededRng};
+use mounted::{Cluster, count, run, seed};
+
+const SUPERVISED: &[&str] = &["--supervisor"];
+/// How long work may take whose mount dies again and again.
+const LONG: Duration = Duration::from_secs(300);
+/// Said by each process that goes on.
+const TAKEN_OVER: &str = "took over from a process that ended";
+
+/// Works until it is enough; what it says then.
+struct Work<T> {
+    enough: Arc<AtomicBool>,
+    thread: JoinHandle<T>,
+}
+
+impl<T: Send + 'static> Work<T> {
+    fn start(work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static) -> Work<T> {
+        let enough = Arc::new(AtomicBool::new(false));
+        let flag = enough.clone();
+        let thread = thread::spawn(move || work(&|| !flag.load(Ordering::SeqCst)));
+        Work { enough, thread }
+    }
+
+    fn end(self) -> T {
+        self.enough.store(true, Ordering::SeqCst);
+        self.thread.join().unwrap()
+    }
+}
+
+/// Kills the process that serves mount 0, at `kills` random moments, each after another took over.
+fn kill_again_and_again(cluster: &Cluster, rng: &mut SeededRng, kills: u64) {
+    for kill in 1..=kills {
+        thread::sleep(Duration::from_millis(20 + rng.below(700)));
+        assert!(cluster.kill_worker(0), "no process serves the mount");
+        let began = Instant::now();
+        while taken_over(cluster) < kill {
+            let waited = began.elapsed();
+            assert!(
+                waited < Duration::from_secs(60),
+                "nobody went on: {}",
+                cluster.said(0)
+            );
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn taken_over(cluster: &Cluster) -> u64 {
+    cluster.said(0).matches(TAKEN_OVER).count() as u64
+}
+
+fn supervised() -> Cluster {
+    let mut cluster = Cluster::with_mounts_of(1, SUPERVISED);
+    cluster.mount();
+    cluster
+}
+
+fn make_tree(root: &Path, rng: &mut SeededRng) {
+    for dir in 0..20 {
+        let path = root.join(format!("d{}/e{dir}", dir % 5));
+        fs::create_dir_all(&path).unwrap();
+        for number in 0..20 {
+            let length = match rng.below(8) {
+                0 => 0,
+                1 => rng.below(200_000),
+                _ => rng.below(8_000),
+            };
+            let bytes: Vec<u8> = (0..length).map(|i| (i * 7 + number + dir) as u8).collect();
+            fs::write(path.join(format!("f{number}.c")), bytes).unwrap();
+        }
+        std::os::unix::fs::symlink("f0.c", path.join("link")).unwrap();
+    }
+    run(
+        root,
+        "chmod 755 d1/e1/f1.c; chmod 600 d2/e2/f2.c; touch -d 2001-02-03 d3/e3/*; ln d4/e4/f4.c d0/hard",
+    );
+}
+
+/// Lists a tree, and keeps files and directories open.
+fn list_under_kills(kills: u64) {
+    let cluster = supervised();
+    let mut rng = SeededRng::new(seed());
+    let root = cluster.root(0).to_owned();
+    make_tree(&root, &mut rng);
+    let truth = fs::read(root.join("d0/e0/f3.c")).unwrap();
+    let listing = Work::start(move |goes_on| {
+        let open = File::open(root.join("d0/e0/f3.c")).unwrap();
+        let mut rounds = 0;
+        while goes_on() {
+            run(&root, "test $(find . -type f | wc -l) = 401");
+            let mut bytes = vec![0; truth.len() + 1];
+            let len = open.read_at(&mut bytes, 0).unwrap();
+            assert!(bytes[..len] == truth[..], "what is open is read");
+            rounds += 1;
+        }
+        rounds
+    });
+    cluster.timed_for(LONG, "listing", || {
+        kill_again_and_again(&cluster, &mut rng, kills);
+        assert!(listing.end() > 0);
+    });
+}
+
+/// Unpacks an archive again and again.
+fn unpack_under_kills(kills: u64) {
+    let cluster = supervised();
+    let mut rng = SeededRng::new(seed());
+    let local = cluster.local();
+    let tree = local.join("tree");
+    fs::create_dir_all(&tree).unwrap();
+    make_tree(&tree, &mut rng);
+    run(&local, "tar --format=posix -cf tree.tar tree");
+    let (root, archive) = (cluster.root(0).to_owned(), local.join("tree.tar"));
+    let unpacking = Work::start(move |goes_on| {
+        let mut made: Vec<PathBuf> = Vec::new();
+        while goes_on() {
+            let dir = root.join(format!("copy{}", made.len()));
+            fs::create_dir(&dir).unwrap();
+            let mut tar = Command::new("tar");
+            let tar = tar.arg("-xf").arg(&archive).current_dir(&dir).output();
+            let tar = tar.unwrap();
+            let said = String::from_utf8_lossy(&tar.stderr).into_owned();
+            assert!(tar.status.success() && said.is_empty(), "tar: {said}");
+            made.push(dir);
+        }
+        made
+    });
+    cluster.timed_for(LONG, "unpacking", || {
+        kill_again_and_again(&cluster, &mut rng, kills);
+        let made = unpacking.end();
+        for copy in made {
+            let there = cluster.root(1).join(copy.file_name().unwrap());
+            for copy in [copy, there] {
+                let (ours, theirs) = (tree.display(), copy.join("tree"));
+                run(
+                    &local,
+                    &format!("diff -r --no-dereference {ours} {}", theirs.display()),
+                );
+            }
+        }
+    });
+}
+
+/// Writes over and over at places of a file without a sync, and beside it to a local one.
+fn write_under_kills(kills: u64) {
+    const BLOCK: u64 = 5_000;
+    let cluster = supervised();
+    let mut rng = SeededRng::new(seed());
+    let (root, local) = (cluster.root(0).to_owned(), cluster.local());
+    let (ours, theirs) = (root.join("file"), local.join("file"));
+    let other = cluster.root(1).join("file");
+    let (seed, paths) = (rng.next_u64(), (ours.clone(), theirs.clone()));
+    let writing = Work::start(move |goes_on| {
+        let mut rng = SeededRng::new(seed);
+        let open = |path: &Path| File::create(path).unwrap();
+        let files = [open(&paths.0), open(&paths.1)];
+        let mut longest = Duration::ZERO;
+        while goes_on() {
+            let (at, len) = (rng.below(400) * BLOCK, 1 + rng.below(3 * BLOCK));
+            let bytes = vec![rng.below(256) as u8; len as usize];
+            let began = Instant::now();
+            for file in &files {
+                file.write_all_at(&bytes, at).unwrap();
+            }
+            longest = longest.max(began.elapsed());
+        }
+        longest
+    });
+    cluster.timed_for(LONG, "writing", || {
+        kill_again_and_again(&cluster, &mut rng, kills);
+        println!("longest write: {:?}", writing.end());
+        let truth = fs::read(&theirs).unwrap();
+        assert!(fs::read(&ours).unwrap() == truth, "here");
+        assert!(fs::read(&other).unwrap() == truth, "elsewhere");
+    });
+}
+
+/// One mount writes numbers that grow, through its own end again and again; another reads them: none
+/// it reads is older than what a write had returned for before.
+fn read_elsewhere_under_kills(kills: u64) {
+    const FILES: u64 = 8;
+    let cluster = supervised();
+    let mut rng = SeededRng::new(seed());
+    let written: Arc<Vec<AtomicU64>> = Arc::new((0..FILES).map(|_| AtomicU64::new(0)).collect());
+    let (root, there) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
+    for file in 0..FILES {
+        fs::write(root.join(format!("n{file}")), format!("{:020}", 0)).unwrap();
+    }
+    let told = written.clone();
+    let writing = Work::start(move |goes_on| {
+        let open = |file| {
+            File::options()
+                .write(true)
+                .open(root.join(format!("n{file}")))
+        };
+        let files: Vec<File> = (0..FILES).map(|file| open(file).unwrap()).collect();
+        let mut number = 0;
+        while goes_on() {
+            number += 1;
+            let file = (number % FILES) as usize;
+            files[file]
+                .write_all_at(format!("{number:020}").as_bytes(), 0)
+                .unwrap();
+            told[file].store(number, Ordering::SeqCst);
+        }
+        number
+    });
+    let reading = Work::start(move |goes_on| {
+        let mut reads = 0;
+        while goes_on() {
+            for (file, written) in (0..FILES).zip(&*written) {
+                let least = written.load(Ordering::SeqCst);
+                let text = fs::read_to_string(there.join(format!("n{file}"))).unwrap();
+                let read: u64 = text.parse().unwrap();
+                assert!(read >= least, "n{file}: {read} is older than {least}");
+                reads += 1;
+            }
+        }
+        reads
+    });
+    cluster.timed_for(LONG, "writing here and reading there", || {
+        kill_again_and_again(&cluster, &mut rng, kills);
+        let (numbers, reads) = (writing.end(), reading.end());
+        println!("{numbers} numbers written, {reads} read");
+        assert!(numbers > 0 && reads > 0);
+    });
+}
+
+#[test]
+fn lists_and_open_files_outlive_the_process() {
+    list_under_kills(5);
+}
+
+#[test]
+fn an_archive_is_unpacked_whole_although_the_process_dies() {
+    unpack_under_kills(5);
+}
+
+#[test]
+fn bytes_that_nobody_synced_outlive_the_process() {
+    write_under_kills(5);
+}
+
+#[test]
+fn nobody_elsewhere_reads_what_was_before_a_write() {
+    read_elsewhere_under_kills(5);
+}
+
+#[test]
+#[ignore = "minutes; `make soak`"]
+fn soak_archives_under_killed_processes() {
+    unpack_under_kills(count("KILLS", 50));
+}
+
+#[test]
+#[ignore = "minutes; `make soak`"]
+fn soak_writes_under_killed_processes() {
+    write_under_kills(count("KILLS", 50));
+}
+
+#[test]
+#[ignore = "minutes; `make soak`"]
+fn soak_readers_elsewhere_under_killed_processes() {
+    read_elsewhere_under_kills(count("KILLS", 50));
+}
+
+/// A file without a name that is open stays.
+#[test]
+fn a_removed_file_stays_open_over_the_end_of_the_process() {
+    let cluster = supervised();
+    let path = cluster.root(0).join("nameless");
+    let mut file = File::options()
+        .create_new(true)
+        .read(true)
+        .write(true)
+        .open(&path)
+        .unwrap();
+    file.write_all(b"before").unwrap();
+    fs::remove_file(&path).unwrap();
+    cluster.timed("going on", || {
+        kill_again_and_again(&cluster, &mut SeededRng::new(1), 2);
+        file.write_all(b" and after").unwrap();
+        let mut bytes = [0; 16];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"before and after");
+    });
+}
