@@ -1,0 +1,246 @@
+//! Programs: each makes one call after the other on its mount, by the throw of its own dice, and
+//! writes down what it saw.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base::{Fid, FsError, Name, Rng, SeededRng};
+use client::executor::block_on;
+use client::{Client, NewNode, Place};
+use wire::FileKind;
+use wire::mdt::{Access, Caller, RenameMode};
+
+use crate::history::{Call, Entry, Seen, Slot};
+use crate::scheduler::Scheduler;
+
+/// Directories that programs work in.
+pub const DIRS: u8 = 3;
+/// Names in each.
+pub const NAMES: u8 = 4;
+/// The longest pause between two calls.
+const PAUSE_MAX: Duration = Duration::from_millis(40);
+
+const ROOT_USER: Caller = Caller { uid: 0, gid: 0 };
+
+/// What all programs write down.
+#[derive(Default)]
+pub struct Log {
+    entries: Mutex<Vec<Entry>>,
+}
+
+impl Log {
+    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many calls have returned.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Nothing was called.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of it.
+    pub fn take(&self) -> Vec<Entry> {
+        std::mem::take(&mut *self.lock())
+    }
+}
+
+/// One program.
+pub struct Program {
+    /// Its number.
+    pub number: u32,
+    /// Its mount.
+    pub client: Client,
+    /// The directories, by number.
+    pub dirs: Vec<Fid>,
+    /// Its dice.
+    pub numbers: SeededRng,
+    /// Where it writes down what it saw.
+    pub log: Arc<Log>,
+    /// Whose time it is.
+    pub scheduler: Arc<Scheduler>,
+}
+
+fn name_of(letter: u8) -> Result<Name, FsError> {
+    Name::new([b'a' + letter]).map_err(|_| FsError::Invalid)
+}
+
+fn letter_of(name: &Name) -> Option<u8> {
+    match name.as_bytes() {
+        [letter] => letter.checked_sub(b'a'),
+        _ => None,
+    }
+}
+
+/// Makes the directories through one mount.
+pub fn make_directories(client: &Client) -> Result<Vec<Fid>, FsError> {
+    (0..DIRS)
+        .map(|dir| {
+            let place = Place {
+                dir: Fid::ROOT,
+                name: Name::new(format!("d{dir}")).map_err(|_| FsError::Invalid)?,
+                caller: ROOT_USER,
+            };
+            make(client, place, FileKind::Directory)
+        })
+        .collect()
+}
+
+fn make(client: &Client, place: Place, kind: FileKind) -> Result<Fid, FsError> {
+    let client = client.clone();
+    let node = NewNode {
+        kind,
+        mode: 0o755,
+        rdev: 0,
+        target: Vec::new(),
+    };
+    block_on(async move { client.make(place, node).await }).map(|entry| entry.fid)
+}
+
+impl Program {
+    /// Makes `calls` calls.
+    pub fn run(mut self, calls: usize) {
+        for _ in 0..calls {
+            let pause = self.numbers.below(PAUSE_MAX.as_nanos() as u64);
+            threads::sleep(Duration::from_nanos(pause));
+            let call = self.choose();
+            self.make_call(call);
+        }
+    }
+
+    fn slot(&mut self) -> Slot {
+        Slot {
+            dir: self.numbers.below(u64::from(DIRS)) as u8,
+            name: self.numbers.below(u64::from(NAMES)) as u8,
+        }
+    }
+
+    fn choose(&mut self) -> Call {
+        let slot = self.slot();
+        match self.numbers.below(16) {
+            0..3 => Call::Create(slot),
+            3 => Call::Mkdir(slot),
+            4..6 => Call::Unlink(slot),
+            6 => Call::Rmdir(slot),
+            7..9 => Call::Rename(slot, self.slot()),
+            9 => {
+                let Seen::File(fid) = self.make_call(Call::Lookup(slot)) else {
+                    return Call::Lookup(slot);
+                };
+                Call::Link(fid, self.slot())
+            }
+            10..14 => Call::Lookup(slot),
+            _ => Call::List(slot.dir),
+        }
+    }
+
+    fn make_call(&mut self, call: Call) -> Seen {
+        let start = self.scheduler.time();
+        let seen = self.perform(&call);
+        let entry = Entry {
+            caller: self.number,
+            start,
+            end: self.scheduler.time(),
+            call,
+            seen: seen.clone(),
+        };
+        self.log.lock().push(entry);
+        seen
+    }
+
+    fn place(&self, slot: Slot) -> Result<Place, FsError> {
+        Ok(Place {
+            dir: self.dirs[usize::from(slot.dir)],
+            name: name_of(slot.name)?,
+            caller: ROOT_USER,
+        })
+    }
+
+    fn perform(&self, call: &Call) -> Seen {
+        let result = match call {
+            Call::Create(slot) => self.create(*slot),
+            Call::Mkdir(slot) => self.mkdir(*slot),
+            Call::Unlink(slot) => self.unlink(*slot, false),
+            Call::Rmdir(slot) => self.unlink(*slot, true),
+            Call::Rename(from, to) => self.rename(*from, *to),
+            Call::Link(fid, slot) => self.link(*fid, *slot),
+            Call::Lookup(slot) => self.lookup(*slot),
+            Call::List(dir) => self.list(*dir),
+        };
+        match result {
+            Ok(seen) => seen,
+            Err(FsError::Io | FsError::TryAgain | FsError::NoDevice | FsError::Interrupted) => {
+                Seen::Unknown
+            }
+            Err(error) => Seen::Failed(error),
+        }
+    }
+
+    fn create(&self, slot: Slot) -> Result<Seen, FsError> {
+        let (place, client) = (self.place(slot)?, self.client.clone());
+        let access = Access {
+            read: true,
+            write: true,
+            exec: false,
+        };
+        block_on(async move {
+            let (entry, handle) = client.create(place, 0o644, access, false).await?;
+            client.release(handle);
+            Ok(Seen::File(entry.fid))
+        })
+    }
+
+    fn mkdir(&self, slot: Slot) -> Result<Seen, FsError> {
+        make(&self.client, self.place(slot)?, FileKind::Directory).map(Seen::File)
+    }
+
+    fn unlink(&self, slot: Slot, directory: bool) -> Result<Seen, FsError> {
+        let (place, client) = (self.place(slot)?, self.client.clone());
+        block_on(async move { client.unlink(place, directory).await }).map(|()| Seen::Done)
+    }
+
+    fn rename(&self, from: Slot, to: Slot) -> Result<Seen, FsError> {
+        let (from, to) = (self.place(from)?, self.place(to)?);
+        let client = self.client.clone();
+        let renamed = async move {
+            let mode = RenameMode::Replace;
+            client.rename(from, to.dir, to.name, mode).await
+        };
+        block_on(renamed).map(|()| Seen::Done)
+    }
+
+    fn link(&self, fid: Fid, slot: Slot) -> Result<Seen, FsError> {
+        let (place, client) = (self.place(slot)?, self.client.clone());
+        block_on(async move { client.link(fid, place.dir, place.name).await }).map(|_| Seen::Done)
+    }
+
+    fn lookup(&self, slot: Slot) -> Result<Seen, FsError> {
+        let (place, client) = (self.place(slot)?, self.client.clone());
+        let found = async move {
+            let entry = client.lookup(place.dir, &place.name).await?;
+            client.forget(entry.fid, 1);
+            Ok(entry.fid)
+        };
+        block_on(found).map(Seen::File)
+    }
+
+    fn list(&self, dir: u8) -> Result<Seen, FsError> {
+        let (fid, client) = (self.dirs[usize::from(dir)], self.client.clone());
+        let page = block_on(async move {
+            let (handle, _) = client.opendir(fid);
+            let page = client.readdir(handle, 0, 1000).await;
+            client.releasedir(handle);
+            page
+        })?;
+        let entries = page.entries.iter();
+        let mut names: Vec<_> = entries
+            .filter_map(|entry| Some((letter_of(&entry.name)?, entry.fid)))
+            .collect();
+        names.sort_unstable();
+        Ok(Seen::Names(names))
+    }
+}
