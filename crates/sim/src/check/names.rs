@@ -280,10 +280,10 @@ fn effect(map: &Map, call: &Call, made: Known) -> Result<Map, Vec<FsError>> {
         Call::Link(fid, slot) => {
             let file = Node::File(Known::As(*fid));
             let mut errors = Vec::new();
-            if map.values().any(|node| *node == Node::Directory(Known::As(*fid))) {
-                return Err(vec![FsError::NotPermitted]);
-            }
-            if !map.values().any(|node| *node == file) {
+            let directory = Node::Directory(Known::As(*fid));
+            if map.values().any(|node| *node == directory) {
+                errors.push(FsError::NotPermitted);
+            } else if !map.values().any(|node| *node == file) {
                 errors.extend([FsError::NotFound, FsError::Stale, FsError::NotPermitted]);
             }
             if map.contains_key(slot) {
