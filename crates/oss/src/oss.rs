@@ -130,7 +130,7 @@ impl Oss {
         Ok(Oss {
             reserved: history.reserved,
             objects,
-            locks: Locks::new(limits),
+            locks: Locks::new(limits, life.epoch),
             durability: Durability::new(before.committed, before.reserved),
             parked: BTreeMap::new(),
             waits: 0,

@@ -1,10 +1,32 @@
 //! Runs seeds one after the other for a while: `glint-sim [SECONDS [SEED]]`, or one with all that
-//! happened in it: `glint-sim trace SEED`.
+//! happened in it: `glint-sim trace SEED`, with all that client and servers say `glint-sim log SEED`.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use sim::run::{Plan, run};
+use sim::scheduler::Scheduler;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
+
+/// The time of the simulation, and where it is.
+struct Here;
+
+impl FormatTime for Here {
+    fn format_time(&self, writer: &mut Writer<'_>) -> std::fmt::Result {
+        match Scheduler::here() {
+            Some((time, node)) => write!(writer, "{:>10} @{}", time.as_micros(), node.0),
+            None => write!(writer, "outside"),
+        }
+    }
+}
+
+fn log_all() {
+    let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE);
+    let lines = lines.with_timer(Here).with_ansi(false);
+    lines.with_thread_names(true).init();
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -14,6 +36,10 @@ fn main() -> ExitCode {
     };
     let asked = match arguments.first().map(String::as_str) {
         Some("trace") => number(1, 1).map(|seed| (None, seed)),
+        Some("log") => {
+            log_all();
+            number(1, 1).map(|seed| (None, seed))
+        }
         _ => number(0, 60).and_then(|seconds| Ok((Some(seconds), number(1, 1)?))),
     };
     match asked {

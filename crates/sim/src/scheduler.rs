@@ -164,6 +164,13 @@ impl Scheduler {
         state.frozen.insert(node, until);
     }
 
+    /// The time and the node of this thread, if it is one of a scheduler. For logs.
+    pub fn here() -> Option<(Duration, Node)> {
+        let scheduler = MINE.with_borrow(Option::clone)?;
+        let state = scheduler.lock();
+        Some((state.now, state.threads.get(ME.get())?.node))
+    }
+
     /// Takes note of a panic, if it is one of this thread's scheduler.
     pub(crate) fn hear_panic(what: &str) -> bool {
         let scheduler = MINE.with_borrow(Option::clone);
