@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base::{Rng, SeededRng};
 
-use crate::cluster::{Cluster, MDT, OST, client_node};
+use crate::cluster::{Cluster, MDT, OST, TIMEOUT, client_node};
 use crate::scheduler::{Node, Scheduler};
 
 /// A kind of fault.
@@ -21,6 +21,8 @@ pub enum Kind {
     Slow,
     /// A client stands still, shorter than anybody is waited for.
     Pause,
+    /// A client stands still for so long that others do not wait for it: it is given up.
+    Eviction,
     /// A wall clock jumps.
     ClockJump,
     /// A server is ended in good order, and started again.
@@ -31,12 +33,13 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 9] = [
         Kind::Cut,
         Kind::OneWay,
         Kind::Partition,
         Kind::Slow,
         Kind::Pause,
+        Kind::Eviction,
         Kind::ClockJump,
         Kind::Restart,
         Kind::PowerCut,
@@ -70,6 +73,8 @@ pub struct Injector<'a> {
     pub numbers: SeededRng,
     /// How many clients there are.
     pub clients: u32,
+    /// Which clients may have been given up, and since when.
+    pub given_up: Vec<(u32, Duration)>,
 }
 
 impl Injector<'_> {
@@ -115,6 +120,7 @@ impl Injector<'_> {
                 self.scheduler.freeze(client_node(client), time);
                 format!("client {client} stands still for {time:?}")
             }
+            Kind::Eviction => self.evict(),
             Kind::ClockJump => self.jump(),
             Kind::Restart | Kind::PowerCut => self.restart(kind)?,
         };
@@ -130,6 +136,20 @@ impl Injector<'_> {
         };
         self.cluster.network.partition(link, ways, time);
         format!("for {time:?} nothing arrives over {link:?}, {ways:?}")
+    }
+
+    /// A client that is away while a server waits for those who were there before its restart takes
+    /// what it did and is not durable with it, as it may: not here, or nothing could be said of names.
+    /// So nothing else happens meanwhile.
+    fn evict(&mut self) -> String {
+        threads::sleep(TIMEOUT + Duration::from_secs(2));
+        let client = self.below(u64::from(self.clients)) as u32;
+        let time = TIMEOUT * 2 + self.millis(10_000);
+        let begun = self.scheduler.time();
+        self.scheduler.freeze(client_node(client), time);
+        self.given_up.push((client, begun));
+        threads::sleep(time + TIMEOUT);
+        format!("client {client} stood still for {time:?}")
     }
 
     fn jump(&mut self) -> String {

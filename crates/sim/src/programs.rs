@@ -7,6 +7,7 @@ use std::time::Duration;
 use base::{Fid, FsError, Name, Rng, SeededRng};
 use client::executor::block_on;
 use client::{Client, NewNode, Place};
+use threads::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use wire::FileKind;
 use wire::mdt::{Access, Caller, RenameMode};
 
@@ -49,6 +50,50 @@ impl Log {
     }
 }
 
+/// The locks that the kernel of a node has on directories: whoever changes names in one has it
+/// alone, lookups and listings share it. The client is never asked otherwise.
+pub type DirectoryLocks = Arc<Vec<RwLock<()>>>;
+
+/// Free ones.
+pub fn directory_locks() -> DirectoryLocks {
+    Arc::new((0..DIRS).map(|_| RwLock::new(())).collect())
+}
+
+/// What a call holds.
+enum Held<'a> {
+    Shared {
+        _dir: RwLockReadGuard<'a, ()>,
+    },
+    Alone {
+        _dirs: Vec<RwLockWriteGuard<'a, ()>>,
+    },
+}
+
+fn hold<'a>(locks: &'a DirectoryLocks, call: &Call) -> Held<'a> {
+    let dirs = match call {
+        Call::Lookup(Slot { dir, .. }) | Call::List(dir) => {
+            let lock = locks[usize::from(*dir)].read();
+            let _dir = lock.unwrap_or_else(PoisonError::into_inner);
+            return Held::Shared { _dir };
+        }
+        // In one order: no two calls wait for each other.
+        Call::Rename(from, to) if from.dir != to.dir => {
+            vec![from.dir.min(to.dir), from.dir.max(to.dir)]
+        }
+        Call::Create(slot)
+        | Call::Mkdir(slot)
+        | Call::Unlink(slot)
+        | Call::Rmdir(slot)
+        | Call::Rename(slot, _)
+        | Call::Link(_, slot) => vec![slot.dir],
+    };
+    let locks = dirs.into_iter().map(|dir| locks[usize::from(dir)].write());
+    let _dirs = locks.map(|lock| lock.unwrap_or_else(PoisonError::into_inner));
+    Held::Alone {
+        _dirs: _dirs.collect(),
+    }
+}
+
 /// One program.
 pub struct Program {
     /// Its number.
@@ -57,6 +102,8 @@ pub struct Program {
     pub client: Client,
     /// The directories, by number.
     pub dirs: Vec<Fid>,
+    /// Its node's locks on them.
+    pub locks: DirectoryLocks,
     /// Its dice.
     pub numbers: SeededRng,
     /// Where it writes down what it saw.
@@ -140,7 +187,9 @@ impl Program {
 
     fn make_call(&mut self, call: Call) -> Seen {
         let start = self.scheduler.time();
+        let held = hold(&self.locks, &call);
         let seen = self.perform(&call);
+        drop(held);
         let entry = Entry {
             caller: self.number,
             start,

@@ -11,7 +11,7 @@ use crate::check::names::{self, Verdict};
 use crate::cluster::{Cluster, client_node};
 use crate::faults::{Fault, Injector, Kind};
 use crate::history::{Entry, Seen};
-use crate::programs::{Log, Program, make_directories};
+use crate::programs::{Log, Program, directory_locks, make_directories};
 use crate::scheduler::{Ended, Node, Scheduler};
 
 /// The longest that a run may take of its own time: a call that has not ended by then never will.
@@ -119,6 +119,7 @@ impl Report {
 struct Found {
     history: Vec<Entry>,
     faults: Vec<Fault>,
+    given_up: Vec<(u32, Duration)>,
     violations: Vec<String>,
 }
 
@@ -163,6 +164,7 @@ fn live(
     let mut cluster = Cluster::start(scheduler, plan.clients, &mut numbers)?;
     let first = cluster.mounts.first().ok_or("no mounts")?.client().clone();
     let dirs = make_directories(&first).map_err(|error| format!("no directories: {error}"))?;
+    let locks: Vec<_> = (0..plan.clients).map(|_| directory_locks()).collect();
     let mut programs = Vec::new();
     for number in 0..plan.clients * plan.programs {
         let of = number / plan.programs;
@@ -170,6 +172,7 @@ fn live(
             number,
             client: cluster.mounts[of as usize].client().clone(),
             dirs: dirs.clone(),
+            locks: locks[of as usize].clone(),
             numbers: SeededRng::new(numbers.next_u64()),
             log: log.clone(),
             scheduler: scheduler.clone(),
@@ -189,6 +192,7 @@ fn live(
         scheduler,
         numbers: SeededRng::new(numbers.next_u64()),
         clients: plan.clients,
+        given_up: Vec::new(),
     };
     inject(injector, plan, found)?;
     for program in programs {
@@ -217,6 +221,7 @@ fn inject(mut injector: Injector<'_>, plan: &Plan, found: &mut Found) -> Result<
         let fault = injector.inject(*kind)?;
         found.faults.push(fault);
     }
+    found.given_up = injector.given_up;
     Ok(())
 }
 
@@ -224,11 +229,19 @@ fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
     let Found {
         history,
         faults,
+        given_up,
         mut violations,
     } = found;
     violations.extend(ended.trouble);
-    // No fault of a plan is long enough for anybody to be given up.
-    let failed = history.iter().find(|entry| entry.seen == Seen::Unknown);
+    // A call may fail where a client was given up. No other fault is long enough for that.
+    let may_fail = |entry: &Entry| {
+        let client = entry.caller / plan.programs;
+        let mut given_up = given_up.iter();
+        given_up.any(|(who, since)| *who == client && entry.end >= *since)
+    };
+    let failed = history
+        .iter()
+        .find(|entry| entry.seen == Seen::Unknown && !may_fail(entry));
     violations.extend(failed.map(|entry| format!("a call failed for no reason: {entry}")));
     let mut gave_up = false;
     match names::check(&history) {
