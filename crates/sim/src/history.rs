@@ -66,6 +66,8 @@ pub enum Seen {
     File(Fid),
     /// These names were there.
     Names(Vec<(u8, Fid)>),
+    /// Names came in parts, each true at a moment of its own: they say nothing together.
+    Parts,
     /// It was refused.
     Failed(FsError),
     /// Nobody knows whether it was done, or will be: the caller was told so, or is gone.
@@ -111,6 +113,7 @@ impl fmt::Display for Entry {
                 }
                 Ok(())
             }
+            Seen::Parts => f.write_str(": in parts"),
             Seen::Failed(error) => write!(f, ": {error:?}"),
             Seen::Unknown => f.write_str(": nobody knows"),
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::{Fid, FsError, Name, Rng, SeededRng};
 use client::executor::block_on;
-use client::{Client, NewNode, Place};
+use client::{Client, HandleId, NewNode, PageEntry, Place};
 use threads::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use wire::FileKind;
 use wire::mdt::{Access, Caller, RenameMode};
@@ -148,6 +148,20 @@ fn make(client: &Client, place: Place, kind: FileKind) -> Result<Fid, FsError> {
     block_on(async move { client.make(place, node).await }).map(|entry| entry.fid)
 }
 
+/// Reads a directory to its end, and says in how many pages it came.
+async fn read_all(client: &Client, handle: HandleId) -> Result<(Vec<PageEntry>, usize), FsError> {
+    let (mut entries, mut pages) = (Vec::<PageEntry>::new(), 0);
+    loop {
+        let after = entries.last().map_or(0, |entry| entry.cookie);
+        let page = client.readdir(handle, after, 1000).await?;
+        if page.entries.is_empty() {
+            return Ok((entries, pages));
+        }
+        entries.extend(page.entries);
+        pages += 1;
+    }
+}
+
 impl Program {
     /// Makes `calls` calls.
     pub fn run(mut self, calls: usize) {
@@ -279,17 +293,20 @@ impl Program {
 
     fn list(&self, dir: u8) -> Result<Seen, FsError> {
         let (fid, client) = (self.dirs[usize::from(dir)], self.client.clone());
-        let page = block_on(async move {
+        let (entries, pages) = block_on(async move {
             let (handle, _) = client.opendir(fid);
-            let page = client.readdir(handle, 0, 1000).await;
+            let read = read_all(&client, handle).await;
             client.releasedir(handle);
-            page
+            read
         })?;
-        let entries = page.entries.iter();
+        let entries = entries.iter();
         let mut names: Vec<_> = entries
             .filter_map(|entry| Some((letter_of(&entry.name)?, entry.fid)))
             .collect();
         names.sort_unstable();
-        Ok(Seen::Names(names))
+        Ok(match pages {
+            0 | 1 => Seen::Names(names),
+            _ => Seen::Parts,
+        })
     }
 }

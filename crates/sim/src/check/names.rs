@@ -210,6 +210,7 @@ fn apply(map: &Map, entry: &Entry, caller: usize) -> Option<Map> {
             same(map, found(map, slot).is_none())
         }
         (Call::List(dir), Seen::Names(names)) => listed(map, *dir, names),
+        (Call::List(_), Seen::Parts) => Some(map.clone()),
         (Call::Lookup(_) | Call::List(_), Seen::Unknown) => None,
         (_, Seen::Failed(error)) => match effect(map, &entry.call, Known::By(caller)) {
             Err(errors) => same(map, errors.contains(error)),
