@@ -39,6 +39,10 @@ pub enum Call {
     Lookup(Slot),
     /// All names of a directory.
     List(u8),
+    /// Writes a number all over the start of a file.
+    Put(u8, u64),
+    /// Reads it.
+    Get(u8),
 }
 
 impl Call {
@@ -53,6 +57,16 @@ impl Call {
             Call::Link(..) => "link",
             Call::Lookup(_) => "lookup",
             Call::List(_) => "list",
+            Call::Put(..) => "put",
+            Call::Get(_) => "get",
+        }
+    }
+
+    /// The file whose bytes it is about.
+    pub fn file(&self) -> Option<u8> {
+        match self {
+            Call::Put(file, _) | Call::Get(file) => Some(*file),
+            _ => None,
         }
     }
 }
@@ -68,6 +82,8 @@ pub enum Seen {
     Names(Vec<(u8, Fid)>),
     /// Names came in parts, each true at a moment of its own: they say nothing together.
     Parts,
+    /// This number was all over the start of the file.
+    Value(u64),
     /// It was refused.
     Failed(FsError),
     /// Nobody knows whether it was done, or will be: the caller was told so, or is gone.
@@ -102,6 +118,8 @@ impl fmt::Display for Entry {
             Call::Link(fid, slot) => write!(f, "link {fid} {slot}"),
             Call::Lookup(slot) => write!(f, "lookup {slot}"),
             Call::List(dir) => write!(f, "list d{dir}"),
+            Call::Put(file, value) => write!(f, "put f{file} {value:x}"),
+            Call::Get(file) => write!(f, "get f{file}"),
         }?;
         match &self.seen {
             Seen::Done => f.write_str(": done"),
@@ -114,6 +132,7 @@ impl fmt::Display for Entry {
                 Ok(())
             }
             Seen::Parts => f.write_str(": in parts"),
+            Seen::Value(value) => write!(f, ": {value:x}"),
             Seen::Failed(error) => write!(f, ": {error:?}"),
             Seen::Unknown => f.write_str(": nobody knows"),
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::{Fid, FsError, Name, Rng, SeededRng};
 use client::executor::block_on;
-use client::{Client, HandleId, NewNode, PageEntry, Place};
+use client::{Client, HandleId, NewNode, OpenWish, PageEntry, Place, WriteWish};
 use threads::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use wire::FileKind;
 use wire::mdt::{Access, Caller, RenameMode};
@@ -50,6 +50,40 @@ impl Log {
     }
 }
 
+/// Files whose bytes programs read and write; their names nobody touches.
+pub const FILES: u8 = 3;
+/// Bytes that are written and read at once.
+const BYTES: usize = 64;
+
+/// Makes the files through one mount.
+pub fn make_files(client: &Client) -> Result<Vec<Fid>, FsError> {
+    (0..FILES)
+        .map(|file| {
+            let place = Place {
+                dir: Fid::ROOT,
+                name: Name::new(format!("f{file}")).map_err(|_| FsError::Invalid)?,
+                caller: ROOT_USER,
+            };
+            make(client, place, FileKind::Regular)
+        })
+        .collect()
+}
+
+/// The number that `bytes` are full of; nothing written is zero. What is torn is a number that
+/// nobody writes.
+fn value_of(bytes: &[u8]) -> u64 {
+    let mut words = bytes.chunks(8).map(|word| {
+        let mut padded = [0; 8];
+        padded[..word.len()].copy_from_slice(word);
+        u64::from_le_bytes(padded)
+    });
+    let first = words.next().unwrap_or(0);
+    match words.all(|word| word == first) {
+        true => first,
+        false => u64::MAX,
+    }
+}
+
 /// The locks that the kernel of a node has on directories: whoever changes names in one has it
 /// alone, lookups and listings share it. The client is never asked otherwise.
 pub type DirectoryLocks = Arc<Vec<RwLock<()>>>;
@@ -61,6 +95,7 @@ pub fn directory_locks() -> DirectoryLocks {
 
 /// What a call holds.
 enum Held<'a> {
+    Nothing,
     Shared {
         _dir: RwLockReadGuard<'a, ()>,
     },
@@ -76,6 +111,7 @@ fn hold<'a>(locks: &'a DirectoryLocks, call: &Call) -> Held<'a> {
             let _dir = lock.unwrap_or_else(PoisonError::into_inner);
             return Held::Shared { _dir };
         }
+        Call::Put(..) | Call::Get(_) => return Held::Nothing,
         // In one order: no two calls wait for each other.
         Call::Rename(from, to) if from.dir != to.dir => {
             vec![from.dir.min(to.dir), from.dir.max(to.dir)]
@@ -102,7 +138,11 @@ pub struct Program {
     pub client: Client,
     /// The directories, by number.
     pub dirs: Vec<Fid>,
-    /// Its node's locks on them.
+    /// The files, by number.
+    pub files: Vec<Fid>,
+    /// Whether it reads and writes them.
+    pub bytes: bool,
+    /// Its node's locks on the directories.
     pub locks: DirectoryLocks,
     /// Its dice.
     pub numbers: SeededRng,
@@ -162,14 +202,48 @@ async fn read_all(client: &Client, handle: HandleId) -> Result<(Vec<PageEntry>, 
     }
 }
 
+async fn open(client: &Client, fid: Fid, write: bool) -> Result<HandleId, FsError> {
+    let access = Access {
+        read: !write,
+        write,
+        exec: false,
+    };
+    let wish = OpenWish {
+        access,
+        append: false,
+    };
+    let opened = match client.open(fid, wish).await {
+        // The kernel asks for the path's names again then, and to open, once.
+        Err(FsError::Stale) => {
+            let again = client.lookup_self(fid).await?;
+            client.forget(again.fid, 1);
+            client.open(again.fid, wish).await
+        }
+        opened => opened,
+    };
+    opened.map(|opened| opened.handle)
+}
+
 impl Program {
     /// Makes `calls` calls.
     pub fn run(mut self, calls: usize) {
+        self.know_all();
         for _ in 0..calls {
             let pause = self.numbers.below(PAUSE_MAX.as_nanos() as u64);
             threads::sleep(Duration::from_nanos(pause));
             let call = self.choose();
             self.make_call(call);
+        }
+    }
+
+    /// A kernel knows what its programs use, and the client keeps that as long.
+    fn know_all(&self) {
+        let dirs = (0..DIRS).map(|dir| format!("d{dir}"));
+        for text in dirs.chain((0..FILES).map(|file| format!("f{file}"))) {
+            let client = self.client.clone();
+            let known = Name::new(text)
+                .map(|name| block_on(async move { client.lookup(Fid::ROOT, &name).await }));
+            assert!(matches!(known, Ok(Ok(_))), "{known:?}");
         }
     }
 
@@ -182,7 +256,8 @@ impl Program {
 
     fn choose(&mut self) -> Call {
         let slot = self.slot();
-        match self.numbers.below(16) {
+        let file = self.numbers.below(u64::from(FILES)) as u8;
+        match self.numbers.below(if self.bytes { 22 } else { 16 }) {
             0..3 => Call::Create(slot),
             3 => Call::Mkdir(slot),
             4..6 => Call::Unlink(slot),
@@ -195,6 +270,8 @@ impl Program {
                 Call::Link(fid, self.slot())
             }
             10..14 => Call::Lookup(slot),
+            16..19 => Call::Put(file, self.numbers.next_u64() >> 1),
+            19..22 => Call::Get(file),
             _ => Call::List(slot.dir),
         }
     }
@@ -233,6 +310,8 @@ impl Program {
             Call::Link(fid, slot) => self.link(*fid, *slot),
             Call::Lookup(slot) => self.lookup(*slot),
             Call::List(dir) => self.list(*dir),
+            Call::Put(file, value) => self.put(*file, *value),
+            Call::Get(file) => self.get(*file),
         };
         match result {
             Ok(seen) => seen,
@@ -289,6 +368,36 @@ impl Program {
             Ok(entry.fid)
         };
         block_on(found).map(Seen::File)
+    }
+
+    /// Durable when it returns: of a client that is given up nothing else survives.
+    fn put(&self, file: u8, value: u64) -> Result<Seen, FsError> {
+        let (fid, client) = (self.files[usize::from(file)], self.client.clone());
+        block_on(async move {
+            let handle = open(&client, fid, true).await?;
+            let bytes = value.to_le_bytes().repeat(BYTES / 8);
+            let wish = WriteWish {
+                append: false,
+                write_back: false,
+                kill_privileges: false,
+            };
+            let written = client.write(fid, Some(handle), 0, &bytes, wish).await;
+            let synced = client.fsync(handle).await;
+            client.release(handle);
+            written?;
+            synced.map(|()| Seen::Done)
+        })
+    }
+
+    fn get(&self, file: u8) -> Result<Seen, FsError> {
+        let (fid, client) = (self.files[usize::from(file)], self.client.clone());
+        block_on(async move {
+            let handle = open(&client, fid, false).await?;
+            let read = client.read(handle, 0, BYTES as u64).await;
+            let bytes = read.map(|data| data.pieces.concat());
+            client.release(handle);
+            Ok(Seen::Value(value_of(&bytes?)))
+        })
     }
 
     fn list(&self, dir: u8) -> Result<Seen, FsError> {

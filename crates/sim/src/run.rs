@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use base::{Rng, SeededRng};
 
-use crate::check::names::{self, Verdict};
+use crate::check::order::Verdict;
+use crate::check::{bytes, names};
 use crate::cluster::{Cluster, client_node};
 use crate::faults::{Fault, Injector, Kind};
 use crate::history::{Entry, Seen};
-use crate::programs::{Log, Program, directory_locks, make_directories};
+use crate::programs::{Log, Program, directory_locks, make_directories, make_files};
 use crate::scheduler::{Ended, Node, Scheduler};
 
 /// The longest that a run may take of its own time: a call that has not ended by then never will.
@@ -32,6 +33,8 @@ pub struct Plan {
     pub faults: usize,
     /// Of which kinds.
     pub kinds: Vec<Kind>,
+    /// Programs read and write files, too.
+    pub bytes: bool,
 }
 
 impl Plan {
@@ -44,6 +47,7 @@ impl Plan {
             calls: 170,
             faults: 6,
             kinds: Kind::ALL.to_vec(),
+            bytes: false,
         }
     }
 }
@@ -164,6 +168,7 @@ fn live(
     let mut cluster = Cluster::start(scheduler, plan.clients, &mut numbers)?;
     let first = cluster.mounts.first().ok_or("no mounts")?.client().clone();
     let dirs = make_directories(&first).map_err(|error| format!("no directories: {error}"))?;
+    let files = make_files(&first).map_err(|error| format!("no files: {error}"))?;
     let locks: Vec<_> = (0..plan.clients).map(|_| directory_locks()).collect();
     let mut programs = Vec::new();
     for number in 0..plan.clients * plan.programs {
@@ -172,6 +177,8 @@ fn live(
             number,
             client: cluster.mounts[of as usize].client().clone(),
             dirs: dirs.clone(),
+            files: files.clone(),
+            bytes: plan.bytes,
             locks: locks[of as usize].clone(),
             numbers: SeededRng::new(numbers.next_u64()),
             log: log.clone(),
@@ -244,10 +251,13 @@ fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
         .find(|entry| entry.seen == Seen::Unknown && !may_fail(entry));
     violations.extend(failed.map(|entry| format!("a call failed for no reason: {entry}")));
     let mut gave_up = false;
-    match names::check(&history) {
-        Verdict::Possible => {}
-        Verdict::TooMany => gave_up = true,
-        Verdict::Impossible(why) => violations.push(format!("no order of the calls: {why}")),
+    let verdicts = bytes::check(&history).into_iter();
+    for verdict in verdicts.chain([names::check(&history)]) {
+        match verdict {
+            Verdict::Possible => {}
+            Verdict::TooMany => gave_up = true,
+            Verdict::Impossible(why) => violations.push(format!("no order of the calls: {why}")),
+        }
     }
     Report {
         seed: plan.seed,

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use base::{Fid, FsError};
-use sim::check::names::{Verdict, check};
+use sim::check::bytes;
+use sim::check::names::check;
+use sim::check::order::Verdict;
 use sim::history::{Call, Entry, Seen, Slot};
 
 const A: Slot = Slot { dir: 0, name: 0 };
@@ -223,4 +225,28 @@ fn what_nobody_knows_may_have_been_or_not_but_not_both() {
             "{history:?}"
         );
     }
+}
+
+#[test]
+fn bytes_that_nobody_could_read_are_refused() {
+    use Call::{Get, Put};
+    let put = |number| (Put(0, number), Seen::Done);
+    let get = |number| (Get(0), Seen::Value(number));
+    for calls in [
+        vec![get(5)],
+        vec![put(5), get(0)],
+        vec![put(5), put(6), get(5)],
+        vec![put(5), get(5), get(0)],
+        vec![put(5), get(u64::MAX)],
+        vec![put(5), put(6), get(6), get(5)],
+    ] {
+        let history = after_each_other(calls);
+        let verdicts = bytes::check(&history);
+        assert!(
+            matches!(verdicts[..], [Verdict::Impossible(_)]),
+            "{history:?}"
+        );
+    }
+    let fine = after_each_other(vec![get(0), put(5), get(5), put(6), get(6)]);
+    assert_eq!(bytes::check(&fine), [Verdict::Possible]);
 }

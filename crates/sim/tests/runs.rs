@@ -30,13 +30,22 @@ fn a_seed_says_all() {
 
 #[test]
 fn without_faults_nothing_is_wrong() {
-    let plan = Plan {
-        faults: 0,
-        ..Plan::of(1)
-    };
-    let report = run(&plan);
-    assert_eq!(report.violations, Vec::<String>::new());
-    assert!(report.faults.is_empty());
+    for seed in 1..=10 {
+        let plan = Plan {
+            faults: 0,
+            bytes: true,
+            ..Plan::of(seed)
+        };
+        let report = run(&plan);
+        assert_eq!(report.violations, Vec::<String>::new(), "seed {seed}");
+        assert!(report.faults.is_empty());
+        assert!(
+            report
+                .history
+                .iter()
+                .any(|entry| entry.call.kind() == "get")
+        );
+    }
 }
 
 #[test]

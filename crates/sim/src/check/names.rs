@@ -1,17 +1,12 @@
-//! Names: is there an order of all calls, each at a moment between its start and its end, in which
-//! a plain map of names gives every answer that was given? The search goes depth first through
-//! "how far each caller has come, and the map then", and enters no such place twice.
+//! Names: a plain map of them gives every answer that was given.
 
-use std::collections::{BTreeMap, HashSet};
-use std::fmt::Write as _;
-use std::time::Duration;
+use std::collections::BTreeMap;
 
 use base::{Fid, FsError};
 
-use crate::history::{Call, Entry, Seen, Slot};
+use crate::check::order::{self, Verdict};
 
-/// Places looked at. Beyond: the search gives up.
-const PLACES_MAX: usize = 1_000_000;
+use crate::history::{Call, Entry, Seen, Slot};
 
 /// What a name leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,156 +44,13 @@ impl Node {
 
 type Map = BTreeMap<Slot, Node>;
 
-/// What came of the search.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// There is such an order.
-    Possible,
-    /// There is none; where the longest attempt ended.
-    Impossible(String),
-    /// There are too many places to look at.
-    TooMany,
-}
-
 /// Looks for an order. At the start all names are free.
 pub fn check(history: &[Entry]) -> Verdict {
-    Search::new(history).run()
-}
-
-/// A place of the search.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Place {
-    /// How many calls of each caller are done.
-    done: Vec<u32>,
-    map: Map,
-}
-
-struct Search<'a> {
-    /// The calls of each caller in their order; one whose end nobody knows is a caller of its own.
-    callers: Vec<Vec<&'a Entry>>,
-    seen: HashSet<Place>,
-    furthest: (u32, Option<Place>),
-}
-
-impl<'a> Search<'a> {
-    fn new(history: &'a [Entry]) -> Search<'a> {
-        let mut callers: BTreeMap<u32, Vec<&Entry>> = BTreeMap::new();
-        let mut alone = Vec::new();
-        for entry in history {
-            match entry.seen {
-                Seen::Unknown => alone.push(vec![entry]),
-                _ => callers.entry(entry.caller).or_default().push(entry),
-            }
-        }
-        let mut callers: Vec<_> = callers.into_values().collect();
-        for calls in &mut callers {
-            calls.sort_by_key(|entry| entry.start);
-        }
-        callers.extend(alone);
-        Search {
-            callers,
-            seen: HashSet::new(),
-            furthest: (0, None),
-        }
-    }
-
-    fn run(mut self) -> Verdict {
-        let first = Place {
-            done: vec![0; self.callers.len()],
-            map: Map::new(),
-        };
-        let mut stack = vec![first];
-        while let Some(place) = stack.pop() {
-            if self.is_over(&place) {
-                return Verdict::Possible;
-            }
-            if self.seen.len() >= PLACES_MAX {
-                return Verdict::TooMany;
-            }
-            let count = place.done.iter().sum();
-            if count >= self.furthest.0 {
-                self.furthest = (count, Some(place.clone()));
-            }
-            for next in self.next(&place) {
-                if self.seen.insert(next.clone()) {
-                    stack.push(next);
-                }
-            }
-        }
-        Verdict::Impossible(self.explain())
-    }
-
-    fn pending(&self, place: &Place) -> impl Iterator<Item = (usize, &'a Entry)> {
-        let next = |(caller, calls): (usize, &Vec<&'a Entry>)| {
-            Some((caller, *calls.get(place.done[caller] as usize)?))
-        };
-        self.callers
-            .iter()
-            .enumerate()
-            .filter_map(next)
-            .collect::<Vec<_>>()
-            .into_iter()
-    }
-
-    fn is_over(&self, place: &Place) -> bool {
-        let mut pending = self.pending(place);
-        pending.all(|(_, entry)| entry.seen == Seen::Unknown)
-    }
-
-    /// The latest moment at which the next call can have been done.
-    fn horizon(&self, place: &Place) -> Duration {
-        let known = self.pending(place);
-        let ends = known.filter(|(_, entry)| entry.seen != Seen::Unknown);
-        ends.map(|(_, entry)| entry.end)
-            .min()
-            .unwrap_or(Duration::MAX)
-    }
-
-    fn next(&self, place: &Place) -> Vec<Place> {
-        let horizon = self.horizon(place);
-        let mut found = Vec::new();
-        let mut pending: Vec<_> = self.pending(place).collect();
-        // The one that ended first is tried first: it goes on the stack last.
-        pending
-            .sort_by_key(|(_, entry)| std::cmp::Reverse((entry.seen == Seen::Unknown, entry.end)));
-        for (caller, entry) in pending {
-            if entry.start > horizon {
-                continue;
-            }
-            if let Some(map) = apply(&place.map, entry, caller) {
-                let mut done = place.done.clone();
-                done[caller] += 1;
-                found.push(Place { done, map });
-            }
-        }
-        found
-    }
-
-    fn explain(&self) -> String {
-        let Some(place) = &self.furthest.1 else {
-            return "no call could be the first".to_owned();
-        };
-        let mut text = format!("after {} calls the names are\n", self.furthest.0);
-        for (slot, node) in &place.map {
-            // A string takes whatever is written to it.
-            let _ = writeln!(text, "  {slot} = {node:?}");
-        }
-        text.push_str("and none of these can be next:\n");
-        let horizon = self.horizon(place);
-        for (caller, entry) in self.pending(place) {
-            let before = (place.done[caller] as usize).checked_sub(1);
-            if let Some(before) = before.and_then(|at| self.callers[caller].get(at)) {
-                let _ = writeln!(text, "         ({before})");
-            }
-            let late = if entry.start > horizon {
-                " (not yet begun)"
-            } else {
-                ""
-            };
-            let _ = writeln!(text, "  {entry}{late}");
-        }
-        text
-    }
+    let names: Vec<&Entry> = history
+        .iter()
+        .filter(|entry| entry.call.file().is_none())
+        .collect();
+    order::check(&names, Map::new(), apply)
 }
 
 /// The map after `entry`, if it can have been done on `map` with what it saw.
@@ -295,7 +147,7 @@ fn effect(map: &Map, call: &Call, made: Known) -> Result<Map, Vec<FsError>> {
             }
             after.insert(*slot, file);
         }
-        Call::Lookup(_) | Call::List(_) => return Err(Vec::new()),
+        Call::Lookup(_) | Call::List(_) | Call::Put(..) | Call::Get(_) => return Err(Vec::new()),
     }
     Ok(after)
 }
