@@ -5,7 +5,9 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 TOOLS := target/tools
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo check test soak deps deps-run tools clean
+SECONDS ?= 60
+SEED ?= 1
+.PHONY: help build demo check test soak sim sim-trace deps deps-run tools clean
 
 # Debian packages, each with its reason. To build and run:
 define PACKAGES_RUN
@@ -49,6 +51,12 @@ test: tools ## all tests, those on real mounts too
 
 soak: tools ## the same with millions of operations: an hour and more
 	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(CARGO) test --workspace --release -- --ignored soak --nocapture
+
+sim: ## simulated clusters under faults, seed after seed: SECONDS=60 SEED=1
+	$(CARGO) run --quiet --release --package sim -- $(SECONDS) $(SEED)
+
+sim-trace: ## one of them, SEED=1, with all that happened in it
+	$(CARGO) run --quiet --release --package sim -- trace $(SEED)
 
 tools: $(TOOLS)/bin/pjdfstest $(TOOLS)/bin/fsx ## conformance tests of others, as programs
 

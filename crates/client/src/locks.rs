@@ -130,6 +130,12 @@ impl Locks {
         self.mdt.held_bits(resource, mode).contains(cover.bits())
     }
 
+    /// A lock came with a reply of the MDT that cannot be believed.
+    pub fn refused(&mut self, grant: &Grant) {
+        let handle = grant.handle;
+        self.step(Holder::Mdt, CacheInput::Refused { handle });
+    }
+
     /// A lock came with a reply of an OST.
     pub fn extent_granted(&mut self, target: TargetIndex, grant: &ExtentGrant) {
         let Some(mode) = Mode::from_index(grant.mode) else {

@@ -24,6 +24,8 @@ pub(crate) struct Slab<T> {
     chunks: Vec<Vec<Slot<T>>>,
     free: u32,
     len: usize,
+    /// What slots that were never taken begin with.
+    first_generation: u32,
 }
 
 impl<T> Default for Slab<T> {
@@ -32,11 +34,22 @@ impl<T> Default for Slab<T> {
             chunks: Vec::new(),
             free: NIL,
             len: 0,
+            first_generation: 1,
         }
     }
 }
 
 impl<T> Slab<T> {
+    /// An empty one of that life of its owner. Handles of lives that follow each other are never
+    /// the same: their generations lie a billion and more apart.
+    pub fn of_life(life: u64) -> Slab<T> {
+        let distance = u32::from((life as u8).reverse_bits()) << 24;
+        Slab {
+            first_generation: distance | 1,
+            ..Slab::default()
+        }
+    }
+
     /// Number of entries.
     pub fn len(&self) -> usize {
         self.len
@@ -126,7 +139,7 @@ impl<T> Slab<T> {
                 first + offset + 1
             };
             chunk.push(Slot {
-                generation: 1,
+                generation: self.first_generation,
                 content: Content::Free { next },
             });
         }
@@ -254,6 +267,22 @@ mod tests {
         assert_eq!(reused, slots[7]);
         assert_ne!(slab.at(reused).0, old);
         assert_eq!((slab.len(), slab.find(LockHandle(u64::MAX))), (3000, None));
+    }
+
+    #[test]
+    fn lives_that_follow_each_other_have_no_handle_in_common() {
+        let first = |life| {
+            let mut slab = Slab::of_life(life);
+            let slot = slab.insert(|handle| Entry(handle, [Link::default()]));
+            slab.at(slot).0.0 >> 32
+        };
+        for life in 0..600 {
+            let (before, after) = (first(life), first(life + 1));
+            assert!(
+                before.abs_diff(after) >= 1 << 30,
+                "{life}: {before} {after}"
+            );
+        }
     }
 
     #[test]

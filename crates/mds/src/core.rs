@@ -145,7 +145,7 @@ impl Mds {
             hasher: hasher(state.hash_key),
             destroys: crate::destroy::DestroyLog::new(&rules.osts),
             rules,
-            locks: Locks::new(limits),
+            locks: Locks::new(limits, life),
             opens: Opens::new(state.boots),
             sharing: Sharing::default(),
             clients: IdMap::default(),

@@ -5,7 +5,7 @@
 //! no operation in flight withdraws it, and the client has acknowledged every earlier withdrawal.
 //! Otherwise the answer is the truth once, without cover.
 
-use base::{ClientId, Fid, LockHandle, Tick};
+use base::{BootEpoch, ClientId, Fid, LockHandle, Tick};
 use dlm::{
     Bits, Cover, Grant, IdMap, IdSet, Input, Limits, Lock, LockTable, Mode, OpId, Output, TryGrant,
 };
@@ -46,10 +46,10 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Nothing is locked.
-    pub fn new(limits: Limits) -> Locks {
+    /// Nothing is locked in this life of the target.
+    pub fn new(limits: Limits, life: BootEpoch) -> Locks {
         Locks {
-            table: LockTable::new(limits),
+            table: LockTable::of_life(limits, life.0),
             ..Locks::default()
         }
     }

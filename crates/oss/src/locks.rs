@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use base::{ByteRange, ClientId, Fid, FsError, LockHandle, Tick, Xid};
+use base::{BootEpoch, ByteRange, ClientId, Fid, FsError, LockHandle, Tick, Xid};
 use dlm::{
     Cover, Grant, Input, Kind, Limits, LockTable, Mode, OpId, Output, ResourceId, TryGrant, Want,
 };
@@ -23,10 +23,10 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// No locks yet.
-    pub fn new(limits: Limits) -> Locks {
+    /// No locks yet in this life of the target.
+    pub fn new(limits: Limits, life: BootEpoch) -> Locks {
         Locks {
-            table: LockTable::new(limits),
+            table: LockTable::of_life(limits, life.0),
             step: Vec::new(),
             events: VecDeque::new(),
         }

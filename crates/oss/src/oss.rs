@@ -133,7 +133,7 @@ impl Oss {
         Ok(Oss {
             reserved: history.reserved,
             objects,
-            locks: Locks::new(limits),
+            locks: Locks::new(limits, life.epoch),
             durability: Durability::new(before.committed, before.reserved, pace),
             parked: BTreeMap::new(),
             waits: 0,

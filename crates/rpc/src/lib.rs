@@ -43,7 +43,7 @@ pub use server::{
 };
 pub use session::{Keeping, Legacy};
 pub use transport::delay::Link;
-pub use transport::mem::MemPort;
+pub use transport::mem::{MemPort, Way};
 pub use wire::handshake::{ClientUuid, Key, KeyParseError, Refusal, RefusalReason};
 
 /// A random name for a mount, from the kernel's random numbers.

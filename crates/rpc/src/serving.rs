@@ -265,13 +265,20 @@ impl<M: Machine> Serving<M> {
         lock(&self.state).stopped.clone()
     }
 
-    /// Ends the thread.
+    /// Ends the thread, and lets go of the clients: their sessions know the service, which is this.
     pub fn stop(&self) {
         lock(&self.timer).ending = true;
         self.wake.notify_all();
         if let Some(thread) = lock(&self.ticker).take() {
             threads::join(thread);
         }
+        let mut state = lock(&self.state);
+        let gone = (
+            std::mem::take(&mut state.sessions),
+            std::mem::take(&mut state.frames),
+        );
+        drop(state);
+        drop(gone);
     }
 
     /// An event comes; whoever holds the machine takes it in when done.

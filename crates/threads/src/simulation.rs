@@ -26,7 +26,7 @@ pub trait Simulation: Send + Sync {
     /// Lets those who wait for `key` go on: the first of them, or all.
     fn wake(&self, key: usize, all: bool);
     /// Starts a thread of the simulation, and says its number.
-    fn spawn(&self, name: Option<String>, body: Body) -> io::Result<u64>;
+    fn spawn(self: Arc<Self>, name: Option<String>, body: Body) -> io::Result<u64>;
     /// The number of this thread.
     fn current(&self) -> u64;
 }

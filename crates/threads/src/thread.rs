@@ -148,7 +148,7 @@ impl Builder {
         };
         let (token, end) = (Arc::default(), Arc::new(End::default()));
         let body = body(&simulation, &token, &end, run);
-        let number = simulation.spawn(self.name, body)?;
+        let number = simulation.clone().spawn(self.name, body)?;
         let thread = Thread(Handle::Simulated {
             number,
             simulation,

@@ -100,7 +100,11 @@ impl Simulation for Alone {
         self.woken.lock().expect("no panic").push(all);
     }
 
-    fn spawn(&self, _: Option<String>, body: Box<dyn FnOnce() + Send>) -> io::Result<u64> {
+    fn spawn(
+        self: Arc<Self>,
+        _: Option<String>,
+        body: Box<dyn FnOnce() + Send>,
+    ) -> io::Result<u64> {
         // Its thread is a real one, which is over before anybody asks.
         std::thread::spawn(body)
             .join()

@@ -81,7 +81,7 @@ const TABLE: &[Knowledge] = &[
             "std::env::vars",
             "std::env::vars_os",
         ],
-        owners: &["crates/cli/", "xtask/"],
+        owners: &["crates/cli/", "crates/sim/src/main.rs", "xtask/"],
     },
     Knowledge {
         what: "the machine's clocks",
@@ -89,6 +89,7 @@ const TABLE: &[Knowledge] = &[
         owners: &[
             "crates/base/src/clock.rs",
             "crates/threads/",
+            "crates/sim/",
             "crates/bench/",
             "crates/cli/",
             "crates/rpc/",
@@ -114,6 +115,8 @@ const TABLE: &[Knowledge] = &[
         ],
         owners: &[
             "crates/threads/",
+            "crates/sim/src/scheduler.rs",
+            "crates/sim/src/main.rs",
             "crates/awake/",
             "crates/base/src/clock.rs",
             "crates/bench/",

@@ -39,6 +39,8 @@ const PLACES: &[Place] = &[
     place("cli", 4, &["fuse", "bench"]),
     // Everything of ours that it tests, it runs as a process.
     place("mounted", 5, &[]),
+    // It runs the real client and servers together.
+    place("sim", 5, &[]),
 ];
 
 /// The oracle sees only what calls and answers are made of; tests of any crate may see the oracle.

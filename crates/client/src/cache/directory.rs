@@ -273,14 +273,22 @@ impl Directory {
     /// What is known of one name is valid no more, be it that it exists or that it does not.
     pub fn forget_name(&mut self, name: &Name) -> Option<Named> {
         self.absent.remove(name);
-        self.remove(name)
+        let named = self.remove(name)?;
+        if named.cookie != 0 {
+            // The list without it would say that there is no such name.
+            let before = self.entries.range(..named.cookie).next_back();
+            let before = before.map_or(0, |(cookie, _)| *cookie);
+            self.known.forget(before, named.cookie);
+        }
+        Some(named)
     }
 
     /// Whether there is such a name, and what it leads to, is not known any more.
     pub fn make_unknown(&mut self, name: &Name) {
-        self.forget_name(name);
         // A complete list would still tell.
-        if self.is_complete() {
+        let tells = self.is_complete();
+        self.forget_name(name);
+        if tells {
             self.forget_list();
         }
     }
@@ -416,6 +424,21 @@ mod tests {
         assert!(dir.is_complete() && dir.is_absent(&name("d")));
         let names: Vec<_> = dir.after(10).0.map(|(_, e)| e.name.clone()).collect();
         assert_eq!(names, [name("b"), name("c")]);
+    }
+
+    #[test]
+    fn a_list_does_not_tell_of_a_name_that_was_forgotten() {
+        let mut dir = Directory::default();
+        let entries = [
+            (10, listed("a", 1)),
+            (20, listed("b", 2)),
+            (30, listed("c", 3)),
+        ];
+        dir.extend(0, entries.into_iter(), true);
+        assert_eq!(dir.forget_name(&name("b")).map(|n| n.fid), Some(Fid(2)));
+        assert!(!dir.is_complete() && !dir.is_absent(&name("b")));
+        assert!(dir.knows_after(0) && !dir.knows_after(10) && dir.knows_after(20));
+        assert!(dir.get(&name("a")).is_some() && dir.get(&name("c")).is_some());
     }
 
     #[test]

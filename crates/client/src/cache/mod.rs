@@ -345,6 +345,20 @@ impl State {
         self.locks.granted(grant)
     }
 
+    /// The same with an answer to what was asked at `mark`. If that was before the MDT restarted,
+    /// nobody knows here which of its lives granted the lock: it is given back unseen, or the life
+    /// that is now would wait for it.
+    fn take_asked(&mut self, grant: &Grant, mark: Mark) -> bool {
+        let is_known = self.is_of_this_life(mark);
+        match is_known {
+            true => self.take_grant(grant),
+            false => {
+                self.locks.refused(grant);
+                false
+            }
+        }
+    }
+
     /// To be taken before a question about `dir` is sent, and given with its answer.
     pub fn mark(&self, dir: Fid) -> Mark {
         Mark {
@@ -389,14 +403,14 @@ impl State {
         let Lease::Held(grant) = lease else {
             return false;
         };
-        let held = grant.fid == mark.dir && self.is_of_this_life(mark) && self.take_grant(grant);
+        let held = grant.fid == mark.dir && self.take_asked(grant, mark);
         held && self.is_current(mark) && self.locks.holds(mark.dir, bits)
     }
 
     /// Attributes came in an answer about a child of the mark's directory.
     pub fn take_node(&mut self, node: &Node, mark: Mark) {
         let dir = mark.dir;
-        let owned = self.is_of_this_life(mark) && self.take_cover(node);
+        let owned = self.take_cover(node, mark);
         let child_epoch = match node.cover {
             Cover::Parent
                 if dir != node.fid
@@ -436,11 +450,11 @@ impl State {
     }
 
     /// Takes the lock that came with a node; true if it covers the attributes.
-    fn take_cover(&mut self, node: &Node) -> bool {
+    fn take_cover(&mut self, node: &Node, mark: Mark) -> bool {
         let Cover::Own(grant) = &node.cover else {
             return false;
         };
-        if !self.take_grant(grant) {
+        if !self.take_asked(grant, mark) {
             return false;
         }
         // What is left of such a lock, after most of it was called back, is not it.

@@ -62,29 +62,9 @@ impl Client {
         open: Option<Access>,
     ) -> Result<(Fid, Option<u64>), FsError> {
         bump(&self.0.stats.create);
-        let Place { dir, name, caller } = place.clone();
-        let fid = self.0.mint().await?;
-        let mark = self.lock().mark(dir);
-        let (kind, target) = (new.kind, new.target.clone());
-        let NewNode { mode, rdev, .. } = new;
-        let file = NewFile {
-            fid,
-            kind,
-            mode,
-            rdev,
-            target: new.target,
-        };
-        let request = Request::Create {
-            dir,
-            name: name.clone(),
-            file,
-            caller,
-            open,
-        };
-        let reply = match self.0.mdt(request).await {
-            Err(FsError::Stale) if self.is_removed_directory(dir) => return Err(FsError::NotFound),
-            reply => reply?,
-        };
+        let Place { dir, name, .. } = place.clone();
+        let (mark, reply) = self.ask_for_node(place, &new, open).await?;
+        let NewNode { kind, target, .. } = new;
         let Reply::Created {
             node,
             cookie,
@@ -126,6 +106,42 @@ impl Client {
         state.inode(dir).directory().made(cookie, listed, current);
         let name_valid = current && state.locks.holds(dir, dlm::Bits::NAMES);
         Ok((fid, name_valid.then(|| state.stamp())))
+    }
+
+    /// Its FID comes from a sequence that the MDT granted this client. One that gave up on it before
+    /// the question came knows nothing of that: then it is asked again with another.
+    async fn ask_for_node(
+        &self,
+        place: &Place,
+        new: &NewNode,
+        open: Option<Access>,
+    ) -> Result<(Mark, Reply), FsError> {
+        let Place { dir, name, caller } = place.clone();
+        loop {
+            let fid = self.0.mint().await?;
+            let mark = self.lock().mark(dir);
+            let file = NewFile {
+                fid,
+                kind: new.kind,
+                mode: new.mode,
+                rdev: new.rdev,
+                target: new.target.clone(),
+            };
+            let request = Request::Create {
+                dir,
+                name: name.clone(),
+                file,
+                caller,
+                open,
+            };
+            match self.0.mdt(request).await {
+                Err(FsError::Stale) if self.is_removed_directory(dir) => {
+                    return Err(FsError::NotFound);
+                }
+                Err(FsError::Invalid) if !self.lock().is_of_this_life(mark) => {}
+                reply => return Ok((mark, reply?)),
+            }
+        }
     }
 
     /// The use that a new file was made with, told of anew if the MDT has restarted meanwhile. One for

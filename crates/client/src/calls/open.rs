@@ -237,6 +237,9 @@ impl Client {
         };
         let mut state = self.lock();
         if !state.is_of_this_life(mark) {
+            if let Cover::Own(grant) = &node.cover {
+                state.locks.refused(grant);
+            }
             return Ok(Registered::Void(handle));
         }
         match (again, &node.cover) {

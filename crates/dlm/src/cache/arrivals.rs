@@ -43,6 +43,17 @@ impl LockCache {
         }
     }
 
+    /// The server must not be left with a lock that nobody here knows: it would wait for an answer
+    /// to its callback.
+    pub(super) fn refuse(&mut self, handle: LockHandle) {
+        if self.holds(handle) || self.gone.contains(handle) {
+            return;
+        }
+        self.early.take(handle);
+        self.gone.insert(handle, self.limits.early_max);
+        self.releases.push_back(Release::Cancel(handle));
+    }
+
     /// What is kept of these entries, under an older lock, is not covered by the new one.
     fn announce_withheld(&self, grant: &Grant, out: &mut Vec<CacheOutput>) {
         for (key, bits) in &grant.withdrawn {

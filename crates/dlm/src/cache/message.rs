@@ -19,6 +19,12 @@ pub enum CacheInput {
         /// A call waits for it: it arrives in use, and is released like an acquired one.
         in_use: bool,
     },
+    /// A reply brought a grant that cannot be believed: if the server still means it, it is given
+    /// back at once.
+    Refused {
+        /// Which lock.
+        handle: LockHandle,
+    },
     /// The server wants part of a lock back.
     Blocking {
         /// Which lock.

@@ -73,6 +73,7 @@ impl LockCache {
     pub fn step(&mut self, now: Tick, input: CacheInput, out: &mut Vec<CacheOutput>) {
         match input {
             CacheInput::Granted { grant, in_use } => self.granted(now, &grant, in_use, out),
+            CacheInput::Refused { handle } => self.refuse(handle),
             CacheInput::Blocking {
                 handle,
                 mode,

@@ -71,6 +71,15 @@ impl LockTable {
         }
     }
 
+    /// The same, whose handles mean nothing to the lives before and after this one: what a client
+    /// says of a lock that an earlier life granted harms none of this one.
+    pub fn of_life(limits: Limits, life: u64) -> LockTable {
+        LockTable {
+            locks: Slab::of_life(life),
+            ..LockTable::new(limits)
+        }
+    }
+
     /// Takes one event and appends what is to be done for it, in order.
     pub fn step(&mut self, now: Tick, input: Input, out: &mut Vec<Output>) {
         self.now = now;

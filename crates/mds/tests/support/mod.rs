@@ -479,6 +479,8 @@ impl World {
                 _ => {}
             }
         }
+        // An answer to a replay says what the life before granted, which is void.
+        self.mirrors.values_mut().for_each(mirror::Mirror::clear);
         let clients: Vec<ClientId> = self.clients.values().map(|client| client.id).collect();
         clients.into_iter().for_each(|client| self.ready(client));
         assert!(!self.mds.recovery().window.is_open());

@@ -5,8 +5,8 @@ use ::threads::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use wire::frame::{Frame, FrameError};
@@ -19,12 +19,26 @@ const PIPE_BYTES_MAX: usize = 4 << 20;
 /// Connections not accepted yet. Beyond: refused.
 const BACKLOG_MAX: usize = 128;
 
+/// What is between the two ends of a port's connections, where that is more than memory.
+pub trait Way: Send + Sync {
+    /// Takes as long as a connect does, and says whether it succeeds.
+    fn connect(&self) -> io::Result<()>;
+    /// When what is sent now arrives.
+    fn arrival(&self, to_server: bool, bytes: usize) -> Instant;
+}
+
 /// A place inside this process that a server listens on and clients connect to.
 pub struct MemPort {
     name: String,
+    way: Option<Arc<dyn Way>>,
     backlog: Mutex<Backlog>,
     changed: Condvar,
+    /// Connections over a way, which may be cut.
+    connections: Mutex<Vec<Weak<Connection>>>,
 }
+
+/// What goes to the server, and what comes from it.
+type Connection = [Pipe; 2];
 
 #[derive(Default)]
 struct Backlog {
@@ -41,11 +55,37 @@ impl fmt::Debug for MemPort {
 impl MemPort {
     /// A port that nobody listens on yet.
     pub fn new(name: impl Into<String>) -> Arc<MemPort> {
+        MemPort::with(name.into(), None)
+    }
+
+    /// One that is reached over `way`.
+    pub fn over(name: impl Into<String>, way: Arc<dyn Way>) -> Arc<MemPort> {
+        MemPort::with(name.into(), Some(way))
+    }
+
+    fn with(name: String, way: Option<Arc<dyn Way>>) -> Arc<MemPort> {
         Arc::new(MemPort {
-            name: name.into(),
+            name,
+            way,
             backlog: Mutex::default(),
             changed: Condvar::new(),
+            connections: Mutex::default(),
         })
+    }
+
+    /// Ends every connection over the port's way, as a lost machine between the two would: of what
+    /// is under way each direction still brings as many frames as `arrives` says of their number.
+    pub fn cut(&self, mut arrives: impl FnMut(usize) -> usize) {
+        let connections = std::mem::take(&mut *lock(&self.connections));
+        for connection in connections.iter().filter_map(Weak::upgrade) {
+            for pipe in &*connection {
+                let mut state = lock(&pipe.state);
+                let kept = arrives(state.frames.len());
+                state.frames.truncate(kept);
+                drop(state);
+                pipe.close();
+            }
+        }
     }
 
     /// Its name, for logs.
@@ -87,11 +127,19 @@ impl MemPort {
     }
 
     pub(crate) fn connect(&self) -> io::Result<MemStream> {
+        if let Some(way) = &self.way {
+            way.connect()?;
+        }
         let mut backlog = lock(&self.backlog);
         if !backlog.listening || backlog.waiting.len() >= BACKLOG_MAX {
             return Err(ErrorKind::ConnectionRefused.into());
         }
-        let (ours, theirs) = MemStream::pair(&self.name);
+        let (ours, theirs) = MemStream::pair(self);
+        if self.way.is_some() {
+            let mut connections = lock(&self.connections);
+            connections.retain(|connection| connection.strong_count() > 0);
+            connections.push(Arc::downgrade(&ours.pipes));
+        }
         backlog.waiting.push_back(theirs);
         self.changed.notify_all();
         Ok(ours)
@@ -108,14 +156,20 @@ struct Pipe {
 
 #[derive(Default)]
 struct PipeState {
-    frames: VecDeque<Outgoing>,
+    /// Each with when it arrives, where that is not at once.
+    frames: VecDeque<(Option<Instant>, Outgoing)>,
     bytes: usize,
     closed: bool,
 }
 
 impl Pipe {
     /// Queues `outgoing` if it fits. The caller wakes the reader, once it has let go of the lock.
-    fn push(&self, state: &mut PipeState, outgoing: &mut Outgoing) -> io::Result<bool> {
+    fn push(
+        &self,
+        state: &mut PipeState,
+        outgoing: &mut Outgoing,
+        arrival: &dyn Fn(usize) -> Option<Instant>,
+    ) -> io::Result<bool> {
         if state.closed {
             return Err(ErrorKind::BrokenPipe.into());
         }
@@ -123,7 +177,10 @@ impl Pipe {
         if state.bytes != 0 && state.bytes + bytes > PIPE_BYTES_MAX {
             return Ok(false);
         }
-        state.frames.push_back(outgoing.take());
+        // Nothing overtakes what was sent before it.
+        let before = state.frames.back().and_then(|(arrives, _)| *arrives);
+        let arrives = arrival(bytes).max(before);
+        state.frames.push_back((arrives, outgoing.take()));
         state.bytes += bytes;
         self.carried.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(true)
@@ -132,19 +189,27 @@ impl Pipe {
     fn pop(&self, deadline: Option<Instant>) -> Result<Outgoing, ReceiveError> {
         let mut state = lock(&self.state);
         loop {
-            if let Some(outgoing) = state.frames.pop_front() {
-                state.bytes -= outgoing.bytes();
-                self.changed.notify_all();
-                return Ok(outgoing);
-            }
-            if state.closed {
-                return Err(ReceiveError::Closed);
-            }
+            let arrives = state.frames.front().map(|(arrives, _)| *arrives);
+            let until = match arrives {
+                None if state.closed => return Err(ReceiveError::Closed),
+                None => deadline,
+                Some(Some(arrives)) if arrives > ::threads::now() => {
+                    Some(deadline.map_or(arrives, |deadline| deadline.min(arrives)))
+                }
+                Some(_) => return self.take_first(&mut state).map_err(ReceiveError::Io),
+            };
             if deadline.is_some_and(|deadline| deadline <= ::threads::now()) {
                 return Err(ReceiveError::Io(ErrorKind::TimedOut.into()));
             }
-            state = wait_until(&self.changed, state, deadline);
+            state = wait_until(&self.changed, state, until);
         }
+    }
+
+    fn take_first(&self, state: &mut PipeState) -> io::Result<Outgoing> {
+        let (_, outgoing) = state.frames.pop_front().ok_or(ErrorKind::WouldBlock)?;
+        state.bytes = state.bytes.saturating_sub(outgoing.bytes());
+        self.changed.notify_all();
+        Ok(outgoing)
     }
 
     fn close(&self) {
@@ -156,41 +221,62 @@ impl Pipe {
 /// One end of a connection inside this process.
 pub(crate) struct MemStream {
     name: String,
-    out: Arc<Pipe>,
-    into: Arc<Pipe>,
+    way: Option<Arc<dyn Way>>,
+    pipes: Arc<Connection>,
+    /// Of the two pipes, the one that this end sends into.
+    out: usize,
 }
 
 impl MemStream {
-    fn pair(name: &str) -> (MemStream, MemStream) {
-        let pipes: [Arc<Pipe>; 2] = Default::default();
-        let end = |out: usize, into: usize| MemStream {
-            name: name.to_owned(),
-            out: pipes[out].clone(),
-            into: pipes[into].clone(),
+    fn pair(port: &MemPort) -> (MemStream, MemStream) {
+        let pipes = Arc::<Connection>::default();
+        let end = |out: usize| MemStream {
+            name: port.name.clone(),
+            way: port.way.clone(),
+            pipes: pipes.clone(),
+            out,
         };
-        (end(0, 1), end(1, 0))
+        (end(0), end(1))
+    }
+
+    fn out(&self) -> &Pipe {
+        &self.pipes[self.out]
+    }
+
+    fn into(&self) -> &Pipe {
+        &self.pipes[1 - self.out]
+    }
+
+    /// When what this end sends now arrives.
+    fn arrival(&self, bytes: usize) -> Option<Instant> {
+        let way = self.way.as_ref()?;
+        Some(way.arrival(self.out == 0, bytes))
     }
 }
 
 impl Transport for MemStream {
     fn try_send(&self, outgoing: &mut Outgoing) -> io::Result<()> {
-        let pushed = self.out.push(&mut lock(&self.out.state), outgoing);
-        self.out.changed.notify_all();
+        let arrival = |bytes| self.arrival(bytes);
+        let pushed = self
+            .out()
+            .push(&mut lock(&self.out().state), outgoing, &arrival);
+        self.out().changed.notify_all();
         pushed.map(|_| ())
     }
 
     fn send(&self, outgoing: &mut Outgoing) -> io::Result<()> {
-        let mut state = lock(&self.out.state);
-        while !self.out.push(&mut state, outgoing)? {
-            state = wait(&self.out.changed, state);
+        let arrival = |bytes| self.arrival(bytes);
+        let mut state = lock(&self.out().state);
+        while !self.out().push(&mut state, outgoing, &arrival)? {
+            state = wait(&self.out().changed, state);
         }
         drop(state);
-        self.out.changed.notify_all();
+        self.out().changed.notify_all();
         Ok(())
     }
 
     fn receive(&self, bytes_max: usize, deadline: Option<Instant>) -> Result<Frame, ReceiveError> {
-        let outgoing = self.into.pop(deadline)?;
+        let outgoing = self.into().pop(deadline)?;
         if outgoing.bytes() > bytes_max {
             let error = FrameError::TooLarge(outgoing.bytes() as u64);
             return Err(ReceiveError::Garbage(error));
@@ -199,16 +285,16 @@ impl Transport for MemStream {
     }
 
     fn shutdown(&self) {
-        self.out.close();
-        self.into.close();
+        self.out().close();
+        self.into().close();
     }
 
     fn bytes_received(&self) -> u64 {
-        self.into.carried.load(Ordering::Relaxed)
+        self.into().carried.load(Ordering::Relaxed)
     }
 
     fn bytes_sent(&self) -> u64 {
-        self.out.carried.load(Ordering::Relaxed)
+        self.out().carried.load(Ordering::Relaxed)
     }
 
     fn identity(&self) -> Identity {
@@ -216,7 +302,10 @@ impl Transport for MemStream {
     }
 
     fn peer(&self) -> String {
-        format!("mem:{}", self.name)
+        match self.way {
+            Some(_) => format!("way:{}", self.name),
+            None => format!("mem:{}", self.name),
+        }
     }
 
     fn compact(&self) -> bool {

@@ -1,0 +1,173 @@
+//! Names: a plain map of them gives every answer that was given.
+
+use std::collections::BTreeMap;
+
+use base::{Fid, FsError};
+
+use crate::check::order::{self, Verdict};
+
+use crate::history::{Call, Entry, Seen, Slot};
+
+/// What a name leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Node {
+    File(Known),
+    Directory(Known),
+}
+
+/// Which file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Known {
+    As(Fid),
+    /// Made by that call, which did not learn its id.
+    By(usize),
+}
+
+impl Node {
+    fn known(self) -> Known {
+        match self {
+            Node::File(known) | Node::Directory(known) => known,
+        }
+    }
+
+    fn with(self, known: Known) -> Node {
+        match self {
+            Node::File(_) => Node::File(known),
+            Node::Directory(_) => Node::Directory(known),
+        }
+    }
+
+    fn is_directory(self) -> bool {
+        matches!(self, Node::Directory(_))
+    }
+}
+
+type Map = BTreeMap<Slot, Node>;
+
+/// Looks for an order. At the start all names are free.
+pub fn check(history: &[Entry]) -> Verdict {
+    let names: Vec<&Entry> = history
+        .iter()
+        .filter(|entry| entry.call.file().is_none())
+        .collect();
+    order::check(&names, Map::new(), apply)
+}
+
+/// The map after `entry`, if it can have been done on `map` with what it saw.
+fn apply(map: &Map, entry: &Entry, caller: usize) -> Option<Map> {
+    let found = |map: &Map, slot: &Slot| map.get(slot).copied();
+    match (&entry.call, &entry.seen) {
+        (Call::Lookup(slot), Seen::File(fid)) => bound(map, found(map, slot)?, *fid),
+        (Call::Lookup(slot), Seen::Failed(FsError::NotFound)) => {
+            same(map, found(map, slot).is_none())
+        }
+        (Call::List(dir), Seen::Names(names)) => listed(map, *dir, names),
+        (Call::List(_), Seen::Parts) => Some(map.clone()),
+        (Call::Lookup(_) | Call::List(_), Seen::Unknown) => None,
+        (_, Seen::Failed(error)) => match effect(map, &entry.call, Known::By(caller)) {
+            Err(errors) => same(map, errors.contains(error)),
+            Ok(_) => None,
+        },
+        (Call::Create(_) | Call::Mkdir(_), Seen::File(fid)) => {
+            let is_new = !map.values().any(|node| node.known() == Known::As(*fid));
+            let made = effect(map, &entry.call, Known::As(*fid)).ok()?;
+            is_new.then_some(made)
+        }
+        (_, Seen::Done | Seen::Unknown) => effect(map, &entry.call, Known::By(caller)).ok(),
+        _ => None,
+    }
+}
+
+fn same(map: &Map, possible: bool) -> Option<Map> {
+    possible.then(|| map.clone())
+}
+
+/// The map in which `node` is `fid`, which is its only chance to be.
+fn bound(map: &Map, node: Node, fid: Fid) -> Option<Map> {
+    match node.known() {
+        Known::As(known) => same(map, known == fid),
+        Known::By(_) if map.values().any(|other| other.known() == Known::As(fid)) => None,
+        Known::By(_) => {
+            let mut map = map.clone();
+            for other in map.values_mut().filter(|other| **other == node) {
+                *other = other.with(Known::As(fid));
+            }
+            Some(map)
+        }
+    }
+}
+
+fn listed(map: &Map, dir: u8, names: &[(u8, Fid)]) -> Option<Map> {
+    let count = map.keys().filter(|slot| slot.dir == dir).count();
+    if count != names.len() {
+        return None;
+    }
+    let mut map = map.clone();
+    for (name, fid) in names {
+        let node = *map.get(&Slot { dir, name: *name })?;
+        map = bound(&map, node, *fid)?;
+    }
+    Some(map)
+}
+
+/// What `call` makes of `map`; or with which errors it may be refused.
+fn effect(map: &Map, call: &Call, made: Known) -> Result<Map, Vec<FsError>> {
+    let mut after = map.clone();
+    match call {
+        Call::Create(slot) | Call::Mkdir(slot) if map.contains_key(slot) => {
+            return Err(vec![FsError::Exists]);
+        }
+        Call::Create(slot) => drop(after.insert(*slot, Node::File(made))),
+        Call::Mkdir(slot) => drop(after.insert(*slot, Node::Directory(made))),
+        Call::Unlink(slot) => match map.get(slot) {
+            None => return Err(vec![FsError::NotFound]),
+            Some(Node::Directory(_)) => return Err(vec![FsError::IsDirectory]),
+            Some(Node::File(_)) => drop(after.remove(slot)),
+        },
+        Call::Rmdir(slot) => match map.get(slot) {
+            None => return Err(vec![FsError::NotFound]),
+            Some(Node::File(_)) => return Err(vec![FsError::NotDirectory]),
+            Some(Node::Directory(_)) => drop(after.remove(slot)),
+        },
+        Call::Rename(from, to) => return renamed(after, from, to),
+        Call::Link(fid, slot) => {
+            let file = Node::File(Known::As(*fid));
+            let mut errors = Vec::new();
+            let directory = Node::Directory(Known::As(*fid));
+            if map.values().any(|node| *node == directory) {
+                errors.push(FsError::NotPermitted);
+            } else if !map.values().any(|node| *node == file) {
+                errors.extend([FsError::NotFound, FsError::Stale, FsError::NotPermitted]);
+            }
+            if map.contains_key(slot) {
+                errors.push(FsError::Exists);
+            }
+            if !errors.is_empty() {
+                return Err(errors);
+            }
+            after.insert(*slot, file);
+        }
+        Call::Lookup(_) | Call::List(_) | Call::Put(..) | Call::Get(_) => return Err(Vec::new()),
+    }
+    Ok(after)
+}
+
+fn renamed(mut map: Map, from: &Slot, to: &Slot) -> Result<Map, Vec<FsError>> {
+    let Some(moved) = map.get(from).copied() else {
+        return Err(vec![FsError::NotFound]);
+    };
+    match map.get(to).copied() {
+        // Two names of one file, or one name: nothing happens.
+        Some(there) if there == moved => return Ok(map),
+        Some(there) if moved.is_directory() && !there.is_directory() => {
+            return Err(vec![FsError::NotDirectory]);
+        }
+        Some(there) if !moved.is_directory() && there.is_directory() => {
+            return Err(vec![FsError::IsDirectory]);
+        }
+        _ => {}
+    }
+    map.remove(from);
+    map.insert(*to, moved);
+    Ok(map)
+}

@@ -1,0 +1,175 @@
+//! Is there an order of all calls, each at a moment between its start and its end, in which every
+//! answer is the one that was given? The search goes depth first through "how far each caller has
+//! come, and what there is then", and enters no such place twice.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::{Debug, Write as _};
+use std::hash::Hash;
+use std::time::Duration;
+
+use crate::history::{Entry, Seen};
+
+/// Places looked at. Beyond: the search gives up.
+const PLACES_MAX: usize = 1_000_000;
+
+/// What came of the search.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// There is such an order.
+    Possible,
+    /// There is none; where the longest attempt ended.
+    Impossible(String),
+    /// There are too many places to look at.
+    TooMany,
+}
+
+/// Looks for an order of the calls. `apply` says what is after a call, if that can have been done
+/// on what was, with what it saw.
+pub fn check<S: State>(
+    history: &[&Entry],
+    first: S,
+    apply: fn(&S, &Entry, usize) -> Option<S>,
+) -> Verdict {
+    Search::new(history, apply).run(first)
+}
+
+/// What calls change and see.
+pub trait State: Clone + Eq + Hash + Debug {}
+
+impl<S: Clone + Eq + Hash + Debug> State for S {}
+
+/// A place of the search.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Place<S> {
+    /// How many calls of each caller are done.
+    done: Vec<u32>,
+    state: S,
+}
+
+struct Search<'a, S> {
+    /// The calls of each caller in their order; one whose end nobody knows is a caller of its own.
+    callers: Vec<Vec<&'a Entry>>,
+    seen: HashSet<Place<S>>,
+    furthest: (u32, Option<Place<S>>),
+    apply: fn(&S, &Entry, usize) -> Option<S>,
+}
+
+impl<'a, S: State> Search<'a, S> {
+    fn new(history: &[&'a Entry], apply: fn(&S, &Entry, usize) -> Option<S>) -> Search<'a, S> {
+        let mut callers: BTreeMap<u32, Vec<&Entry>> = BTreeMap::new();
+        let mut alone = Vec::new();
+        for entry in history.iter().copied() {
+            match entry.seen {
+                Seen::Unknown => alone.push(vec![entry]),
+                _ => callers.entry(entry.caller).or_default().push(entry),
+            }
+        }
+        let mut callers: Vec<_> = callers.into_values().collect();
+        for calls in &mut callers {
+            calls.sort_by_key(|entry| entry.start);
+        }
+        callers.extend(alone);
+        Search {
+            callers,
+            seen: HashSet::new(),
+            furthest: (0, None),
+            apply,
+        }
+    }
+
+    fn run(mut self, state: S) -> Verdict {
+        let first = Place {
+            done: vec![0; self.callers.len()],
+            state,
+        };
+        let mut stack = vec![first];
+        while let Some(place) = stack.pop() {
+            if self.is_over(&place) {
+                return Verdict::Possible;
+            }
+            if self.seen.len() >= PLACES_MAX {
+                return Verdict::TooMany;
+            }
+            let count = place.done.iter().sum();
+            if count >= self.furthest.0 {
+                self.furthest = (count, Some(place.clone()));
+            }
+            for next in self.next(&place) {
+                if self.seen.insert(next.clone()) {
+                    stack.push(next);
+                }
+            }
+        }
+        Verdict::Impossible(self.explain())
+    }
+
+    fn pending(&self, place: &Place<S>) -> impl Iterator<Item = (usize, &'a Entry)> {
+        let next = |(caller, calls): (usize, &Vec<&'a Entry>)| {
+            Some((caller, *calls.get(place.done[caller] as usize)?))
+        };
+        self.callers
+            .iter()
+            .enumerate()
+            .filter_map(next)
+            .collect::<Vec<_>>()
+            .into_iter()
+    }
+
+    fn is_over(&self, place: &Place<S>) -> bool {
+        let mut pending = self.pending(place);
+        pending.all(|(_, entry)| entry.seen == Seen::Unknown)
+    }
+
+    /// The latest moment at which the next call can have been done.
+    fn horizon(&self, place: &Place<S>) -> Duration {
+        let known = self.pending(place);
+        let ends = known.filter(|(_, entry)| entry.seen != Seen::Unknown);
+        ends.map(|(_, entry)| entry.end)
+            .min()
+            .unwrap_or(Duration::MAX)
+    }
+
+    fn next(&self, place: &Place<S>) -> Vec<Place<S>> {
+        let horizon = self.horizon(place);
+        let mut found = Vec::new();
+        let mut pending: Vec<_> = self.pending(place).collect();
+        // The one that ended first is tried first: it goes on the stack last.
+        pending
+            .sort_by_key(|(_, entry)| std::cmp::Reverse((entry.seen == Seen::Unknown, entry.end)));
+        for (caller, entry) in pending {
+            if entry.start > horizon {
+                continue;
+            }
+            if let Some(state) = (self.apply)(&place.state, entry, caller) {
+                let mut done = place.done.clone();
+                done[caller] += 1;
+                found.push(Place { done, state });
+            }
+        }
+        found
+    }
+
+    fn explain(&self) -> String {
+        let Some(place) = &self.furthest.1 else {
+            return "no call could be the first".to_owned();
+        };
+        let mut text = format!("after {} calls there is\n", self.furthest.0);
+        // A string takes whatever is written to it.
+        let _ = writeln!(text, "  {:?}", place.state);
+        text.push_str("and none of these can be next:\n");
+        let horizon = self.horizon(place);
+        for (caller, entry) in self.pending(place) {
+            let before = (place.done[caller] as usize).checked_sub(1);
+            if let Some(before) = before.and_then(|at| self.callers[caller].get(at)) {
+                let _ = writeln!(text, "         ({before})");
+            }
+            let late = if entry.start > horizon {
+                " (not yet begun)"
+            } else {
+                ""
+            };
+            let _ = writeln!(text, "  {entry}{late}");
+        }
+        text
+    }
+}

@@ -1,0 +1,205 @@
+//! The cluster: servers on disks whose power may fail, clients, and the links between them.
+
+mod machine;
+mod mgs;
+mod objects;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use base::{Clock, Rng, SeededRng, TargetName, Tick, Timestamp};
+use client::kernel::NoKernel;
+use client::{MountConfig, Mounted};
+use rpc::{ClientUuid, Policy};
+
+use crate::network::Network;
+use crate::scheduler::{Node, Scheduler};
+pub use machine::{Machine, OST_INDEX};
+
+/// Where the management service is, which never fails.
+const MGS: Node = Node(1);
+/// The metadata server.
+pub const MDT: Node = Node(2);
+/// The object server.
+pub const OST: Node = Node(3);
+const FIRST_CLIENT: u32 = 10;
+/// How long a client may take to give a lock back; two thirds of how long it may be gone.
+pub const TIMEOUT: Duration = Duration::from_secs(12);
+
+/// The node of a client.
+pub fn client_node(number: u32) -> Node {
+    Node(FIRST_CLIENT + number)
+}
+
+/// The clocks of a node.
+pub struct NodeClock {
+    start: Instant,
+    /// Seconds by which its wall clock is wrong.
+    wrong: AtomicI64,
+}
+
+impl NodeClock {
+    fn new(start: Instant) -> Arc<NodeClock> {
+        Arc::new(NodeClock {
+            start,
+            wrong: AtomicI64::new(0),
+        })
+    }
+
+    /// Its wall clock jumps.
+    pub fn jump(&self, seconds: i64) {
+        self.wrong.fetch_add(seconds, Ordering::Relaxed);
+    }
+}
+
+impl Clock for NodeClock {
+    fn tick(&self) -> Tick {
+        let since = threads::now().duration_since(self.start);
+        Tick(since.as_nanos() as u64)
+    }
+
+    fn now(&self) -> Timestamp {
+        let since = threads::now().duration_since(self.start);
+        let wrong = self.wrong.load(Ordering::Relaxed);
+        Timestamp {
+            secs: 1_800_000_000 + wrong + since.as_secs() as i64,
+            nanos: since.subsec_nanos(),
+        }
+    }
+}
+
+/// A cluster that runs.
+pub struct Cluster {
+    scheduler: Arc<Scheduler>,
+    /// Its links.
+    pub network: Arc<Network>,
+    /// The metadata server's machine.
+    pub mdt: Machine,
+    /// The object server's machine.
+    pub ost: Machine,
+    /// Mounts, by number.
+    pub mounts: Vec<Mounted>,
+    /// Clocks of the clients, by number.
+    pub clocks: Vec<Arc<NodeClock>>,
+    mgs: Option<rpc::Server>,
+}
+
+impl Cluster {
+    /// Formats, starts and mounts everything.
+    pub fn start(
+        scheduler: &Arc<Scheduler>,
+        clients: u32,
+        numbers: &mut SeededRng,
+    ) -> Result<Cluster, String> {
+        let start = threads::now();
+        let mut network = Network::default();
+        for number in 0..clients {
+            for server in [MGS, MDT, OST] {
+                let seed = numbers.next_u64();
+                network.connect(client_node(number), server, SeededRng::new(seed));
+            }
+        }
+        network.connect(MDT, OST, SeededRng::new(numbers.next_u64()));
+        let network = Arc::new(network);
+        scheduler.move_to(MGS);
+        let mgs = mgs::start(network.listens(MGS), NodeClock::new(start))?;
+        network.power(MGS, false);
+        let clock = || NodeClock::new(start);
+        let mut cluster = Cluster {
+            scheduler: scheduler.clone(),
+            network: network.clone(),
+            mdt: Machine::format(TargetName::mdt(0), MDT, clock(), numbers)?,
+            ost: Machine::format(machine::ost_name(), OST, clock(), numbers)?,
+            mounts: Vec::new(),
+            clocks: Vec::new(),
+            mgs: Some(mgs),
+        };
+        cluster.power_on(OST)?;
+        cluster.power_on(MDT)?;
+        for number in 0..clients {
+            cluster.mount(number, clock())?;
+        }
+        scheduler.move_to(Node::default());
+        Ok(cluster)
+    }
+
+    fn mount(&mut self, number: u32, clock: Arc<NodeClock>) -> Result<(), String> {
+        let node = client_node(number);
+        self.scheduler.move_to(node);
+        let network = self.network.clone();
+        let reach = move |text: &str| network.address(node, machine::node_of(text)?);
+        let mgs = self.network.address(node, MGS);
+        let mut uuid = [0; 16];
+        uuid[0] = number as u8 + 1;
+        let config = MountConfig {
+            addresses: mgs.into_iter().collect(),
+            reach: Arc::new(reach),
+            uuid: ClientUuid(uuid),
+            key: None,
+            insecure: false,
+            policy: Policy::Hard,
+            patience: Arc::new(|_| true),
+            heritage: None,
+        };
+        let mounted = Mounted::join(&config, Arc::new(NoKernel), clock.clone());
+        self.mounts
+            .push(mounted.map_err(|error| error.to_string())?);
+        self.clocks.push(clock);
+        Ok(())
+    }
+
+    fn machine(&mut self, node: Node) -> &mut Machine {
+        match node {
+            OST => &mut self.ost,
+            _ => &mut self.mdt,
+        }
+    }
+
+    /// Starts a server on what its disks hold.
+    pub fn power_on(&mut self, node: Node) -> Result<(), String> {
+        let network = self.network.clone();
+        self.scheduler.move_to(node);
+        let started = self.machine(node).start(&network);
+        self.scheduler.move_to(Node::default());
+        self.network.power(node, false);
+        started
+    }
+
+    /// Cuts a server's power: of what it did not sync, what chance leaves is there afterwards.
+    pub fn power_off(&mut self, node: Node, numbers: &mut SeededRng) -> Result<(), String> {
+        self.network.power(node, true);
+        self.scheduler.move_to(node);
+        let cut = self.machine(node).power_off(numbers);
+        self.scheduler.move_to(Node::default());
+        cut
+    }
+
+    /// Ends a server in good order.
+    pub fn stop(&mut self, node: Node) {
+        self.scheduler.move_to(node);
+        self.machine(node).stop();
+        self.scheduler.move_to(Node::default());
+        self.network.power(node, true);
+    }
+
+    /// Unmounts everything in good order, and ends the servers.
+    pub fn end(&mut self) {
+        for (number, mount) in (0..).zip(&mut self.mounts) {
+            self.scheduler.move_to(client_node(number));
+            mount.leave();
+        }
+        self.scheduler.move_to(Node::default());
+        self.mounts.clear();
+        self.stop(MDT);
+        self.stop(OST);
+        if let Some(mgs) = self.mgs.take() {
+            mgs.stop();
+        }
+    }
+
+    /// What the checks of both targets find when all is at rest and ended.
+    pub fn damage(&self) -> Vec<String> {
+        machine::examine(&self.mdt, &self.ost)
+    }
+}

@@ -1,0 +1,299 @@
+//! A server's machine: its disks, and the life of the server that runs on them.
+
+use std::sync::Arc;
+
+use base::{BootEpoch, Clock, Rng, SeededRng, TargetIndex, TargetKind, TargetName, Transno};
+use mds::serve::MdtServer;
+use oss::serve::OstServer;
+use rpc::{
+    Address, CallbackResponder, ClientHandler, ClientUuid, Keeping, LastCommitted, Message, Peer,
+    PeerConfig, Policy, ServedTarget, Server, ServerConfig, Service,
+};
+use storage::{
+    FaultyDisk, Kv, KvOptions, MemDisk, ObjectMemory, Pace, StorageError, Survivors, TableId,
+};
+
+use super::objects::Powered;
+use super::{MDT, NodeClock, OST, TIMEOUT};
+use crate::network::Network;
+use crate::scheduler::Node;
+
+/// The one OST.
+pub const OST_INDEX: TargetIndex = TargetIndex(0);
+/// Room for objects.
+const BYTES_MAX: u64 = 1 << 30;
+
+/// Its name.
+pub(super) fn ost_name() -> TargetName {
+    TargetName {
+        kind: TargetKind::Ost,
+        index: OST_INDEX,
+    }
+}
+
+/// Which node serves the target that the configuration calls `text`.
+pub(super) fn node_of(text: &str) -> Option<Node> {
+    let names = [(TargetName::mdt(0), MDT), (ost_name(), OST)];
+    let found = names.into_iter().find(|(name, _)| name.to_string() == text);
+    found.map(|(_, node)| node)
+}
+
+/// A machine; on or off.
+pub struct Machine {
+    name: TargetName,
+    node: Node,
+    /// Its clocks.
+    pub clock: Arc<NodeClock>,
+    disk: MemDisk,
+    memory: ObjectMemory,
+    /// How often it was started.
+    pub lives: u64,
+    life: Option<Life>,
+}
+
+struct Life {
+    disk: FaultyDisk,
+    objects: Powered,
+    server: Server,
+    target: Served,
+}
+
+enum Served {
+    Mdt(MdtServer),
+    Ost(OstServer),
+}
+
+/// The metadata server has no locks on objects to be called back.
+struct NoCallbacks;
+
+impl ClientHandler for NoCallbacks {
+    fn callback(&self, _message: Message, _responder: CallbackResponder) {}
+    fn epoch_changed(&self, _old: BootEpoch, _new: BootEpoch) {}
+    fn evicted(&self) {}
+    fn last_committed(&self, _transno: Transno) {}
+}
+
+fn words(error: &StorageError) -> String {
+    error.to_string()
+}
+
+impl Machine {
+    pub(super) fn format(
+        name: TargetName,
+        node: Node,
+        clock: Arc<NodeClock>,
+        numbers: &mut SeededRng,
+    ) -> Result<Machine, String> {
+        let disk = MemDisk::new();
+        Kv::create(disk.clone()).map_err(|error| words(&error))?;
+        let machine = Machine {
+            name,
+            node,
+            clock,
+            disk,
+            memory: ObjectMemory::new(BYTES_MAX),
+            lives: 0,
+            life: None,
+        };
+        if name.kind == TargetKind::Mdt {
+            let kv = machine.at_rest()?;
+            let formatted = mds::format(&kv, numbers.next_u64(), machine.clock.now());
+            formatted.map_err(|error| words(&error))?;
+            kv.close().map_err(|error| words(&error))?;
+        }
+        Ok(machine)
+    }
+
+    fn tables(&self) -> Vec<(TableId, &'static str)> {
+        match self.name.kind {
+            TargetKind::Mdt => mds::tables(),
+            _ => oss::records::TABLES.to_vec(),
+        }
+    }
+
+    /// The records, while nothing serves them.
+    fn at_rest(&self) -> Result<Kv, String> {
+        let options = KvOptions::new(self.name.to_string()).manual();
+        Kv::open(self.disk.clone(), &self.tables(), options).map_err(|error| words(&error))
+    }
+
+    /// Whether a server runs on it.
+    pub fn is_on(&self) -> bool {
+        self.life.is_some()
+    }
+
+    /// Why its server no longer serves, if it does not.
+    pub fn stopped(&self) -> Option<String> {
+        match &self.life.as_ref()?.target {
+            Served::Mdt(server) => server.stopped(),
+            Served::Ost(server) => server.stopped(),
+        }
+    }
+
+    pub(super) fn start(&mut self, network: &Arc<Network>) -> Result<(), String> {
+        self.lives += 1;
+        let disk = FaultyDisk::new(self.disk.clone());
+        let objects = Powered::new(self.memory.clone());
+        let options = KvOptions::new(self.name.to_string());
+        let kv = Kv::open(disk.clone(), &self.tables(), options).map_err(|error| words(&error))?;
+        let (target, last_committed) = match self.name.kind {
+            TargetKind::Mdt => self.start_mdt(Arc::new(kv), network)?,
+            _ => self.start_ost(Arc::new(kv), objects.clone())?,
+        };
+        let service: Arc<dyn Service> = match &target {
+            Served::Mdt(server) => server.service(),
+            Served::Ost(server) => server.service(),
+        };
+        let served = ServedTarget {
+            name: self.name,
+            key: None,
+            boot_epoch: BootEpoch(self.lives),
+            last_committed,
+            service,
+        };
+        let config = ServerConfig {
+            grace: TIMEOUT * 3 / 2,
+            clock: self.clock.clone(),
+            ..ServerConfig::new(network.listens(self.node))
+        };
+        let server = Server::start(config, vec![served]).map_err(|error| error.to_string())?;
+        self.life = Some(Life {
+            disk,
+            objects,
+            server,
+            target,
+        });
+        Ok(())
+    }
+
+    fn start_mdt(
+        &self,
+        kv: Arc<Kv>,
+        network: &Network,
+    ) -> Result<(Served, Arc<LastCommitted>), String> {
+        let rules = mds::Rules {
+            osts: vec![OST_INDEX],
+            callback_deadline: TIMEOUT,
+            life: Some(BootEpoch(self.lives)),
+            recovery_window: TIMEOUT,
+            ..mds::Rules::default()
+        };
+        let committed = LastCommitted::new(Transno(0));
+        let server = MdtServer::start(kv, rules, committed.clone(), self.clock.clone());
+        let server = server.map_err(|error| words(&error))?;
+        let mut uuid = [255; 16];
+        uuid[..8].copy_from_slice(&self.lives.to_le_bytes());
+        let config = PeerConfig {
+            target: ost_name(),
+            addresses: network
+                .address(MDT, OST)
+                .into_iter()
+                .collect::<Vec<Address>>(),
+            uuid: ClientUuid(uuid),
+            incarnation: 1,
+            key: None,
+            insecure: false,
+            policy: Policy::Hard,
+            lanes: 1,
+            keeping: Keeping::Nothing,
+            legacy: None,
+        };
+        let peer = Peer::new(config, Arc::new(NoCallbacks), self.clock.clone());
+        let peer = peer.map_err(|error| error.to_string())?;
+        server.set_osts(vec![OST_INDEX], vec![(OST_INDEX, peer)]);
+        Ok((Served::Mdt(server), committed))
+    }
+
+    fn start_ost(
+        &self,
+        kv: Arc<Kv>,
+        objects: Powered,
+    ) -> Result<(Served, Arc<LastCommitted>), String> {
+        let life = oss::Life {
+            epoch: BootEpoch(self.lives),
+            now: self.clock.tick(),
+            wall: self.clock.now(),
+            window: TIMEOUT,
+        };
+        let limits = dlm::Limits {
+            callback_deadline: TIMEOUT,
+            ..dlm::Limits::default()
+        };
+        let store: Arc<Powered> = Arc::new(objects);
+        let oss = oss::Oss::open(store.clone(), kv.clone(), limits, life, Pace::usual());
+        let oss = oss.map_err(|error| words(&error))?;
+        let committed = LastCommitted::new(oss.committed());
+        let syncer = oss::Syncer::new(store, kv, Pace::usual());
+        let server = OstServer::start(oss, syncer, committed.clone(), self.clock.clone());
+        let server = server.map_err(|error| error.to_string())?;
+        Ok((Served::Ost(server), committed))
+    }
+
+    pub(super) fn power_off(&mut self, numbers: &mut SeededRng) -> Result<(), String> {
+        let Some(life) = self.life.take() else {
+            return Ok(());
+        };
+        let seed = numbers.next_u64();
+        let survivors = match numbers.below(4) {
+            0 => Survivors::Nothing,
+            1 => Survivors::Last,
+            2 => Survivors::Torn {
+                torn_bytes: numbers.below(4096) as usize,
+            },
+            _ => Survivors::Random { seed },
+        };
+        let cut = life.disk.power_cut(survivors);
+        life.objects.power_cut();
+        // Of a machine without power the threads are ended in order: nothing that they still do
+        // reaches a disk or a link.
+        life.server.stop();
+        drop(life.target);
+        cut.map_err(|error| words(&error))
+    }
+
+    pub(super) fn stop(&mut self) {
+        if let Some(life) = self.life.take() {
+            life.server.stop();
+            match life.target {
+                Served::Mdt(server) => server.stop(),
+                Served::Ost(server) => server.stop(),
+            }
+        }
+    }
+}
+
+/// What is wrong with two targets at rest.
+pub(super) fn examine(mdt: &Machine, ost: &Machine) -> Vec<String> {
+    let mut found = Vec::new();
+    let kvs = mdt
+        .at_rest()
+        .and_then(|kv| Ok((Arc::new(kv), ost.at_rest()?)));
+    let (mdt_kv, ost_kv) = match kvs {
+        Ok(kvs) => kvs,
+        Err(error) => return vec![error],
+    };
+    let store = mds::store::Store::new(mdt_kv);
+    let state: mds::records::State = match store.get(mds::keys::Table::State, mds::keys::STATE) {
+        Ok(Some(state)) => state,
+        other => return vec![format!("MDT: its state record is {other:?}")],
+    };
+    match mds::fsck::check(&store, mds::hash::NameHasher::new(state.hash_key)) {
+        Ok(issues) => found.extend(issues.iter().map(|issue| format!("MDT: {}", issue.what))),
+        Err(error) => found.push(format!("MDT: {error:?}")),
+    }
+    let mut whose = |object| match mds::fsck::objects::claim(&store, OST_INDEX, object) {
+        Ok(mds::fsck::objects::Claim::Nobodys) => oss::fsck::Whose::Nobodys,
+        _ => oss::fsck::Whose::Known,
+    };
+    match oss::fsck::check(&ost.memory, &ost_kv, &mut whose) {
+        Ok(report) => {
+            let findings = report
+                .findings
+                .iter()
+                .filter(|finding| !finding.is_warning());
+            found.extend(findings.map(|finding| format!("OST: {finding}")));
+        }
+        Err(error) => found.push(format!("OST: {error}")),
+    }
+    found
+}

@@ -1,0 +1,71 @@
+//! A management service that knows one cluster.
+
+use std::sync::Arc;
+
+use base::{BootEpoch, ClientId, Clock, TargetName, Transno, Xid};
+use rpc::{
+    Address, Batch, Connected, Departure, LastCommitted, Refusal, ReplyBatch, ReplyMessage,
+    Responder, ServedTarget, Server, ServerConfig, Service,
+};
+use wire::mgs::{Config, Reply, TargetInfo};
+
+use super::machine;
+
+struct Mgs;
+
+impl Service for Mgs {
+    fn connected(&self, _session: Arc<Connected>) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn request(
+        &self,
+        _session: &Arc<Connected>,
+        _xid: Xid,
+        _resent: bool,
+        _batch: Batch,
+        responder: Responder,
+    ) {
+        let at = |name: TargetName| TargetInfo {
+            name,
+            uuid: [name.index.0 as u8; 16],
+            addresses: vec![name.to_string()],
+        };
+        let config = Config {
+            fsname: "sim".to_owned(),
+            uuid: [7; 16],
+            generation: 1,
+            targets: vec![at(TargetName::mdt(0)), at(machine::ost_name())],
+        };
+        let reply = ReplyMessage {
+            status: 0,
+            body: wire::encode(&Reply::Config(config)),
+        };
+        responder.reply(ReplyBatch {
+            replies: vec![reply],
+            ..ReplyBatch::default()
+        });
+    }
+
+    fn succeeded(&self, _session: Arc<Connected>) {}
+
+    fn disconnected(&self, _client: ClientId) {}
+
+    fn expired(&self, _client: ClientId, _how: Departure) {}
+}
+
+/// Serves it.
+pub(super) fn start(listen: Vec<Address>, clock: Arc<dyn Clock>) -> Result<Server, String> {
+    let target = ServedTarget {
+        name: TargetName::MGS,
+        key: None,
+        boot_epoch: BootEpoch(1),
+        last_committed: LastCommitted::new(Transno(0)),
+        service: Arc::new(Mgs),
+    };
+    let config = ServerConfig {
+        clock,
+        ..ServerConfig::new(listen)
+    };
+    Server::start(config, vec![target]).map_err(|error| error.to_string())
+}

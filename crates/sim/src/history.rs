@@ -1,0 +1,140 @@
+//! What programs did and saw, with the time that each call took.
+
+use std::fmt;
+use std::time::Duration;
+
+use base::{Fid, FsError};
+
+/// A name in one of the directories that programs work in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot {
+    /// Which directory.
+    pub dir: u8,
+    /// Which name.
+    pub name: u8,
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "d{}/{}", self.dir, char::from(b'a' + self.name))
+    }
+}
+
+/// A call on names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Call {
+    /// A new file; the name must be free.
+    Create(Slot),
+    /// A new directory.
+    Mkdir(Slot),
+    /// Removes a name of a file.
+    Unlink(Slot),
+    /// Removes a directory.
+    Rmdir(Slot),
+    /// Gives what the first name leads to the second, replacing what is there.
+    Rename(Slot, Slot),
+    /// One more name for a file.
+    Link(Fid, Slot),
+    /// What a name leads to.
+    Lookup(Slot),
+    /// All names of a directory.
+    List(u8),
+    /// Writes a number all over the start of a file.
+    Put(u8, u64),
+    /// Reads it.
+    Get(u8),
+}
+
+impl Call {
+    /// What is called.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Call::Create(_) => "create",
+            Call::Mkdir(_) => "mkdir",
+            Call::Unlink(_) => "unlink",
+            Call::Rmdir(_) => "rmdir",
+            Call::Rename(..) => "rename",
+            Call::Link(..) => "link",
+            Call::Lookup(_) => "lookup",
+            Call::List(_) => "list",
+            Call::Put(..) => "put",
+            Call::Get(_) => "get",
+        }
+    }
+
+    /// The file whose bytes it is about.
+    pub fn file(&self) -> Option<u8> {
+        match self {
+            Call::Put(file, _) | Call::Get(file) => Some(*file),
+            _ => None,
+        }
+    }
+}
+
+/// What a call came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seen {
+    /// It was done.
+    Done,
+    /// It was done, or found: this file.
+    File(Fid),
+    /// These names were there.
+    Names(Vec<(u8, Fid)>),
+    /// Names came in parts, each true at a moment of its own: they say nothing together.
+    Parts,
+    /// This number was all over the start of the file.
+    Value(u64),
+    /// It was refused.
+    Failed(FsError),
+    /// Nobody knows whether it was done, or will be: the caller was told so, or is gone.
+    Unknown,
+}
+
+/// A call with what came of it.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Who called; the calls of one caller follow each other.
+    pub caller: u32,
+    /// When it began.
+    pub start: Duration,
+    /// When it returned.
+    pub end: Duration,
+    /// The call.
+    pub call: Call,
+    /// Its result.
+    pub seen: Seen,
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (start, end) = (self.start.as_micros(), self.end.as_micros());
+        write!(f, "{start:>10} {end:>10} p{} ", self.caller)?;
+        match &self.call {
+            Call::Create(slot) => write!(f, "create {slot}"),
+            Call::Mkdir(slot) => write!(f, "mkdir {slot}"),
+            Call::Unlink(slot) => write!(f, "unlink {slot}"),
+            Call::Rmdir(slot) => write!(f, "rmdir {slot}"),
+            Call::Rename(from, to) => write!(f, "rename {from} {to}"),
+            Call::Link(fid, slot) => write!(f, "link {fid} {slot}"),
+            Call::Lookup(slot) => write!(f, "lookup {slot}"),
+            Call::List(dir) => write!(f, "list d{dir}"),
+            Call::Put(file, value) => write!(f, "put f{file} {value:x}"),
+            Call::Get(file) => write!(f, "get f{file}"),
+        }?;
+        match &self.seen {
+            Seen::Done => f.write_str(": done"),
+            Seen::File(fid) => write!(f, ": {fid}"),
+            Seen::Names(names) => {
+                f.write_str(":")?;
+                for (name, fid) in names {
+                    write!(f, " {}={fid}", char::from(b'a' + name))?;
+                }
+                Ok(())
+            }
+            Seen::Parts => f.write_str(": in parts"),
+            Seen::Value(value) => write!(f, ": {value:x}"),
+            Seen::Failed(error) => write!(f, ": {error:?}"),
+            Seen::Unknown => f.write_str(": nobody knows"),
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! A whole cluster in one process: the real client, sessions, metadata and object servers, on a
+//! network, disks and clocks that fail as a seed says (docs/adr/0012-simulated-cluster.md).
+//!
+//! A [`run`] starts a [`cluster`], lets programs work on it while [`faults`] come, and holds what
+//! the programs saw against what a single local file system could have shown them ([`check`]).
+
+pub mod check;
+pub mod cluster;
+mod entropy;
+pub mod faults;
+pub mod history;
+mod network;
+pub mod programs;
+pub mod run;
+pub mod scheduler;

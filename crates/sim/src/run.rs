@@ -1,0 +1,272 @@
+//! One run: a cluster from a seed, programs, faults, and what they come to.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::time::Duration;
+
+use base::{Rng, SeededRng};
+
+use crate::check::order::Verdict;
+use crate::check::{bytes, names};
+use crate::cluster::{Cluster, client_node};
+use crate::faults::{Fault, Injector, Kind};
+use crate::history::{Entry, Seen};
+use crate::programs::{Log, Program, directory_locks, make_directories, make_files};
+use crate::scheduler::{Ended, Node, Scheduler};
+
+/// The longest that a run may take of its own time: a call that has not ended by then never will.
+const LIMIT: Duration = Duration::from_secs(3600);
+
+/// How large a run is.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What chance is made of.
+    pub seed: u64,
+    /// Mounts.
+    pub clients: u32,
+    /// Programs on each.
+    pub programs: u32,
+    /// Calls of each program.
+    pub calls: usize,
+    /// Faults.
+    pub faults: usize,
+    /// Of which kinds.
+    pub kinds: Vec<Kind>,
+    /// Programs read and write files, too.
+    pub bytes: bool,
+}
+
+impl Plan {
+    /// The usual run of a seed.
+    pub fn of(seed: u64) -> Plan {
+        Plan {
+            seed,
+            clients: 3,
+            programs: 2,
+            calls: 170,
+            faults: 6,
+            kinds: Kind::ALL.to_vec(),
+            bytes: false,
+        }
+    }
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Report {
+    /// Its seed.
+    pub seed: u64,
+    /// Virtual time that passed.
+    pub time: Duration,
+    /// What was called, in the order of returns.
+    pub history: Vec<Entry>,
+    /// What went wrong on purpose.
+    pub faults: Vec<Fault>,
+    /// What may not be.
+    pub violations: Vec<String>,
+    /// The search for an order of the calls took too long.
+    pub gave_up: bool,
+    /// All that happened, folded: each choice of a thread.
+    pub digest: u64,
+    /// Changes of threads.
+    pub switches: u64,
+}
+
+impl Report {
+    /// Everything, in lines: the same for the same seed.
+    pub fn trace(&self) -> String {
+        let mut lines: Vec<(Duration, String)> = Vec::new();
+        lines.extend(
+            self.history
+                .iter()
+                .map(|entry| (entry.end, entry.to_string())),
+        );
+        lines.extend(
+            self.faults
+                .iter()
+                .map(|fault| (fault.at, fault.to_string())),
+        );
+        lines.sort_by_key(|(at, _)| *at);
+        let mut text = String::new();
+        for (_, line) in lines {
+            // A string takes whatever is written to it.
+            let _ = writeln!(text, "{line}");
+        }
+        let _ = writeln!(
+            text,
+            "{:?} in {} turns, {:016x}",
+            self.time, self.switches, self.digest
+        );
+        text
+    }
+
+    /// How many calls of each kind met faults of each kind within the ten seconds after them.
+    pub fn meetings(&self) -> BTreeMap<(&'static str, Kind), usize> {
+        let mut met = BTreeMap::new();
+        for fault in &self.faults {
+            let end = fault.at + Duration::from_secs(10);
+            let near = self
+                .history
+                .iter()
+                .filter(|e| e.end >= fault.at && e.start <= end);
+            for entry in near {
+                *met.entry((entry.call.kind(), fault.kind)).or_default() += 1;
+            }
+        }
+        met
+    }
+}
+
+/// What the root thread found.
+#[derive(Default)]
+struct Found {
+    history: Vec<Entry>,
+    faults: Vec<Fault>,
+    given_up: Vec<(u32, Duration)>,
+    violations: Vec<String>,
+}
+
+/// Runs `plan` and checks what came of it.
+pub fn run(plan: &Plan) -> Report {
+    hear_panics();
+    let found = Arc::new(Mutex::new(Found::default()));
+    let (told, of_root) = (found.clone(), plan.clone());
+    let ended = Scheduler::run(plan.seed, LIMIT, move |scheduler| {
+        let log = Arc::new(Log::default());
+        let mut mine = Found::default();
+        if let Err(error) = live(scheduler, &of_root, &log, &mut mine) {
+            mine.violations.push(error);
+        }
+        mine.history = log.take();
+        *told.lock().unwrap_or_else(PoisonError::into_inner) = mine;
+    });
+    let found = std::mem::take(&mut *found.lock().unwrap_or_else(PoisonError::into_inner));
+    judge(plan, ended, found)
+}
+
+/// A panic of a simulated thread is no line on the terminal but a violation.
+fn hear_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !Scheduler::hear_panic(&info.to_string()) {
+                usual(info);
+            }
+        }));
+    });
+}
+
+fn live(
+    scheduler: &Arc<Scheduler>,
+    plan: &Plan,
+    log: &Arc<Log>,
+    found: &mut Found,
+) -> Result<(), String> {
+    let mut numbers = SeededRng::new(plan.seed ^ 0x5eed);
+    let mut cluster = Cluster::start(scheduler, plan.clients, &mut numbers)?;
+    let first = cluster.mounts.first().ok_or("no mounts")?.client().clone();
+    let dirs = make_directories(&first).map_err(|error| format!("no directories: {error}"))?;
+    let files = make_files(&first).map_err(|error| format!("no files: {error}"))?;
+    let locks: Vec<_> = (0..plan.clients).map(|_| directory_locks()).collect();
+    let mut programs = Vec::new();
+    for number in 0..plan.clients * plan.programs {
+        let of = number / plan.programs;
+        let program = Program {
+            number,
+            client: cluster.mounts[of as usize].client().clone(),
+            dirs: dirs.clone(),
+            files: files.clone(),
+            bytes: plan.bytes,
+            locks: locks[of as usize].clone(),
+            numbers: SeededRng::new(numbers.next_u64()),
+            log: log.clone(),
+            scheduler: scheduler.clone(),
+        };
+        scheduler.move_to(client_node(of));
+        let calls = plan.calls;
+        let name = format!("program {number}");
+        let started = threads::Builder::new()
+            .name(name)
+            .spawn(move || program.run(calls));
+        programs.push(started.map_err(|error| error.to_string())?);
+    }
+    scheduler.move_to(Node::default());
+    drop(first);
+    let injector = Injector {
+        cluster: &mut cluster,
+        scheduler,
+        numbers: SeededRng::new(numbers.next_u64()),
+        clients: plan.clients,
+        given_up: Vec::new(),
+    };
+    inject(injector, plan, found)?;
+    for program in programs {
+        // What panicked has said so.
+        let _ = program.join();
+    }
+    for machine in [&cluster.mdt, &cluster.ost] {
+        found.violations.extend(machine.stopped());
+    }
+    cluster.end();
+    let damage = cluster.damage();
+    found
+        .violations
+        .extend(damage.into_iter().map(|what| format!("at rest: {what}")));
+    Ok(())
+}
+
+fn inject(mut injector: Injector<'_>, plan: &Plan, found: &mut Found) -> Result<(), String> {
+    for _ in 0..plan.faults {
+        let pause = 200 + injector.numbers.below(1500);
+        threads::sleep(Duration::from_millis(pause));
+        let kind = injector.numbers.below(plan.kinds.len() as u64) as usize;
+        let Some(kind) = plan.kinds.get(kind) else {
+            return Ok(());
+        };
+        let fault = injector.inject(*kind)?;
+        found.faults.push(fault);
+    }
+    found.given_up = injector.given_up;
+    Ok(())
+}
+
+fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
+    let Found {
+        history,
+        faults,
+        given_up,
+        mut violations,
+    } = found;
+    violations.extend(ended.trouble);
+    // A call may fail where a client was given up. No other fault is long enough for that.
+    let may_fail = |entry: &Entry| {
+        let client = entry.caller / plan.programs;
+        let mut given_up = given_up.iter();
+        given_up.any(|(who, since)| *who == client && entry.end >= *since)
+    };
+    let failed = history
+        .iter()
+        .find(|entry| entry.seen == Seen::Unknown && !may_fail(entry));
+    violations.extend(failed.map(|entry| format!("a call failed for no reason: {entry}")));
+    let mut gave_up = false;
+    let verdicts = bytes::check(&history).into_iter();
+    for verdict in verdicts.chain([names::check(&history)]) {
+        match verdict {
+            Verdict::Possible => {}
+            Verdict::TooMany => gave_up = true,
+            Verdict::Impossible(why) => violations.push(format!("no order of the calls: {why}")),
+        }
+    }
+    Report {
+        seed: plan.seed,
+        time: ended.time,
+        history,
+        faults,
+        violations,
+        gave_up,
+        digest: ended.digest,
+        switches: ended.switches,
+    }
+}

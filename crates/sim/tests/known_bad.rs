@@ -1,0 +1,252 @@
+//! Histories that no file system could have shown: the check must refuse each of them.
+
+use std::time::Duration;
+
+use base::{Fid, FsError};
+use sim::check::bytes;
+use sim::check::names::check;
+use sim::check::order::Verdict;
+use sim::history::{Call, Entry, Seen, Slot};
+
+const A: Slot = Slot { dir: 0, name: 0 };
+const B: Slot = Slot { dir: 0, name: 1 };
+const C: Slot = Slot { dir: 1, name: 0 };
+
+fn f(number: u64) -> Fid {
+    Fid(number)
+}
+
+fn file(number: u64) -> Seen {
+    Seen::File(f(number))
+}
+
+fn names(found: &[(u8, u64)]) -> Seen {
+    Seen::Names(found.iter().map(|(name, fid)| (*name, f(*fid))).collect())
+}
+
+fn no(error: FsError) -> Seen {
+    Seen::Failed(error)
+}
+
+/// A call of `caller` from `start` to `end`.
+fn at(caller: u32, start: u64, end: u64, call: Call, seen: Seen) -> Entry {
+    let (start, end) = (Duration::from_micros(start), Duration::from_micros(end));
+    Entry {
+        caller,
+        start,
+        end,
+        call,
+        seen,
+    }
+}
+
+/// Calls one after the other, of two callers in turn.
+fn after_each_other(calls: Vec<(Call, Seen)>) -> Vec<Entry> {
+    let timed = (0u64..).zip(calls);
+    timed
+        .map(|(number, (call, seen))| {
+            at(number as u32 % 2, number * 10, number * 10 + 5, call, seen)
+        })
+        .collect()
+}
+
+fn one_by_one() -> Vec<(&'static str, Vec<(Call, Seen)>)> {
+    use Call::{Create, Link, List, Lookup, Mkdir, Rename, Rmdir, Unlink};
+    use FsError::{Exists, IsDirectory, NotDirectory, NotFound};
+    let made = || (Create(A), file(1));
+    vec![
+        ("found, never made", vec![(Lookup(A), file(1))]),
+        ("made, not found", vec![made(), (Lookup(A), no(NotFound))]),
+        ("another file found", vec![made(), (Lookup(A), file(2))]),
+        ("made twice", vec![made(), (Create(A), file(2))]),
+        ("free, yet said to exist", vec![(Create(A), no(Exists))]),
+        ("one id for two files", vec![made(), (Create(B), file(1))]),
+        ("a missing name removed", vec![(Unlink(A), Seen::Done)]),
+        (
+            "removed twice",
+            vec![made(), (Unlink(A), Seen::Done), (Unlink(A), Seen::Done)],
+        ),
+        (
+            "removed, still found",
+            vec![made(), (Unlink(A), Seen::Done), (Lookup(A), file(1))],
+        ),
+        (
+            "removed, still listed",
+            vec![made(), (Unlink(A), Seen::Done), (List(0), names(&[(0, 1)]))],
+        ),
+        ("there, not listed", vec![made(), (List(0), names(&[]))]),
+        (
+            "listed as another",
+            vec![made(), (List(0), names(&[(0, 2)]))],
+        ),
+        (
+            "listed where it is not",
+            vec![made(), (List(1), names(&[(0, 1)]))],
+        ),
+        (
+            "half a rename: both",
+            vec![
+                made(),
+                (Rename(A, B), Seen::Done),
+                (List(0), names(&[(0, 1), (1, 1)])),
+            ],
+        ),
+        (
+            "half a rename: none",
+            vec![
+                made(),
+                (Rename(A, C), Seen::Done),
+                (Lookup(C), no(NotFound)),
+            ],
+        ),
+        (
+            "the old name after a rename",
+            vec![made(), (Rename(A, B), Seen::Done), (Lookup(A), file(1))],
+        ),
+        (
+            "what was replaced",
+            vec![
+                made(),
+                (Create(B), file(2)),
+                (Rename(A, B), Seen::Done),
+                (Lookup(B), file(2)),
+            ],
+        ),
+        ("a rename of nothing", vec![(Rename(A, B), Seen::Done)]),
+        (
+            "a link to what is gone",
+            vec![made(), (Unlink(A), Seen::Done), (Link(f(1), B), Seen::Done)],
+        ),
+        (
+            "a link that leads elsewhere",
+            vec![made(), (Link(f(1), B), Seen::Done), (Lookup(B), file(2))],
+        ),
+        (
+            "a second name went with the first",
+            vec![
+                made(),
+                (Link(f(1), B), Seen::Done),
+                (Unlink(A), Seen::Done),
+                (Lookup(B), no(NotFound)),
+            ],
+        ),
+        (
+            "a directory removed as a file",
+            vec![(Mkdir(A), file(1)), (Unlink(A), Seen::Done)],
+        ),
+        (
+            "a file removed as a directory",
+            vec![made(), (Rmdir(A), Seen::Done)],
+        ),
+        (
+            "a file called a directory",
+            vec![made(), (Unlink(A), no(IsDirectory))],
+        ),
+        (
+            "a directory replaced by a file",
+            vec![(Mkdir(B), file(2)), made(), (Rename(A, B), Seen::Done)],
+        ),
+        (
+            "a file replaced by a directory",
+            vec![(Mkdir(B), file(2)), made(), (Rename(B, A), no(NotFound))],
+        ),
+        (
+            "refused for the wrong reason",
+            vec![made(), (Rmdir(A), no(NotFound))],
+        ),
+        (
+            "a directory called a file",
+            vec![(Mkdir(A), file(1)), (Rmdir(A), no(NotDirectory))],
+        ),
+    ]
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let histories = one_by_one();
+    assert!(histories.len() >= 20);
+    for (what, calls) in histories {
+        let verdict = check(&after_each_other(calls));
+        assert!(
+            matches!(verdict, Verdict::Impossible(_)),
+            "{what}: {verdict:?}"
+        );
+    }
+}
+
+#[test]
+fn beside_each_other_much_is_possible_but_not_all() {
+    // Two at once both make it: whoever was first, the other was refused.
+    let twice = vec![
+        at(0, 0, 10, Call::Create(A), file(1)),
+        at(1, 5, 15, Call::Create(A), file(2)),
+    ];
+    assert!(matches!(check(&twice), Verdict::Impossible(_)));
+    // Seen new, then old, by one who looked twice while it was made.
+    let back = vec![
+        at(0, 0, 100, Call::Create(A), file(1)),
+        at(1, 10, 20, Call::Lookup(A), file(1)),
+        at(2, 30, 40, Call::Lookup(A), Seen::Failed(FsError::NotFound)),
+    ];
+    assert!(matches!(check(&back), Verdict::Impossible(_)));
+    let forth = vec![
+        at(0, 0, 100, Call::Create(A), file(1)),
+        at(1, 10, 20, Call::Lookup(A), Seen::Failed(FsError::NotFound)),
+        at(2, 30, 40, Call::Lookup(A), file(1)),
+    ];
+    assert_eq!(check(&forth), Verdict::Possible);
+    // Two renames that cross: each sees the other's half.
+    let crossed = vec![
+        at(0, 0, 5, Call::Create(A), file(1)),
+        at(1, 10, 20, Call::Rename(A, B), Seen::Done),
+        at(0, 10, 20, Call::Rename(A, C), Seen::Done),
+    ];
+    assert!(matches!(check(&crossed), Verdict::Impossible(_)));
+}
+
+#[test]
+fn what_nobody_knows_may_have_been_or_not_but_not_both() {
+    let unknown = at(0, 0, 5, Call::Create(A), Seen::Unknown);
+    let seen = |start, seen| at(1, start, start + 5, Call::Lookup(A), seen);
+    let missing = || Seen::Failed(FsError::NotFound);
+    for history in [
+        vec![unknown.clone(), seen(10, file(1))],
+        vec![unknown.clone(), seen(10, missing())],
+        vec![unknown.clone(), seen(10, missing()), seen(20, file(1))],
+    ] {
+        assert_eq!(check(&history), Verdict::Possible, "{history:?}");
+    }
+    for history in [
+        vec![unknown.clone(), seen(10, file(1)), seen(20, missing())],
+        vec![unknown.clone(), seen(10, file(1)), seen(20, file(2))],
+    ] {
+        assert!(
+            matches!(check(&history), Verdict::Impossible(_)),
+            "{history:?}"
+        );
+    }
+}
+
+#[test]
+fn bytes_that_nobody_could_read_are_refused() {
+    use Call::{Get, Put};
+    let put = |number| (Put(0, number), Seen::Done);
+    let get = |number| (Get(0), Seen::Value(number));
+    for calls in [
+        vec![get(5)],
+        vec![put(5), get(0)],
+        vec![put(5), put(6), get(5)],
+        vec![put(5), get(5), get(0)],
+        vec![put(5), get(u64::MAX)],
+        vec![put(5), put(6), get(6), get(5)],
+    ] {
+        let history = after_each_other(calls);
+        let verdicts = bytes::check(&history);
+        assert!(
+            matches!(verdicts[..], [Verdict::Impossible(_)]),
+            "{history:?}"
+        );
+    }
+    let fine = after_each_other(vec![get(0), put(5), get(5), put(6), get(6)]);
+    assert_eq!(bytes::check(&fine), [Verdict::Possible]);
+}

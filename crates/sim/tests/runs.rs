@@ -1,0 +1,82 @@
+//! A fixed set of runs, the seeds that ever failed, and that a seed says all.
+
+use std::collections::BTreeMap;
+
+use sim::faults::Kind;
+use sim::run::{Plan, Report, run};
+
+const CALLS: [&str; 8] = [
+    "create", "mkdir", "unlink", "rmdir", "rename", "link", "lookup", "list",
+];
+
+fn sound(seed: u64) -> Report {
+    let report = run(&Plan::of(seed));
+    assert!(
+        report.violations.is_empty(),
+        "seed {seed}: {:#?}\n{}",
+        report.violations,
+        report.trace()
+    );
+    assert!(report.history.len() >= 1000 && report.faults.len() >= 5);
+    report
+}
+
+#[test]
+fn a_seed_says_all() {
+    let (first, second) = (run(&Plan::of(3)), run(&Plan::of(3)));
+    assert!(first.trace() == second.trace() && first.digest == second.digest);
+    assert_ne!(first.digest, run(&Plan::of(4)).digest);
+}
+
+#[test]
+fn without_faults_nothing_is_wrong() {
+    for seed in 1..=10 {
+        let plan = Plan {
+            faults: 0,
+            bytes: true,
+            ..Plan::of(seed)
+        };
+        let report = run(&plan);
+        assert_eq!(report.violations, Vec::<String>::new(), "seed {seed}");
+        assert!(report.faults.is_empty());
+        assert!(
+            report
+                .history
+                .iter()
+                .any(|entry| entry.call.kind() == "get")
+        );
+    }
+}
+
+#[test]
+fn every_call_meets_every_fault_and_nothing_is_wrong() {
+    let mut met: BTreeMap<(&str, Kind), usize> = BTreeMap::new();
+    let mut undecided = 0;
+    for seed in 1..=30 {
+        let report = sound(seed);
+        undecided += usize::from(report.gave_up);
+        for (meeting, count) in report.meetings() {
+            *met.entry(meeting).or_default() += count;
+        }
+    }
+    assert!(
+        undecided <= 1,
+        "{undecided} of 30 runs could not be decided"
+    );
+    for call in CALLS {
+        for kind in Kind::ALL {
+            let count = met.get(&(call, kind)).copied().unwrap_or(0);
+            assert!(count > 0, "no {call} met a {kind:?}");
+        }
+    }
+}
+
+#[test]
+fn what_failed_once_stays_mended() {
+    let kept = include_str!("../seeds.txt").lines();
+    let seeds = kept.filter(|line| !line.starts_with('#'));
+    for line in seeds {
+        let seed = line.split_whitespace().next().expect("a seed");
+        sound(seed.parse().expect("a number"));
+    }
+}
