@@ -136,6 +136,12 @@ impl Locks {
         self.step(Holder::Mdt, CacheInput::Refused { handle });
     }
 
+    /// A lock came with an answer of an OST that is not believed: it is given back.
+    pub fn extent_refused(&mut self, target: TargetIndex, grant: &ExtentGrant) {
+        let handle = grant.handle;
+        self.step(Holder::Ost(target), CacheInput::Refused { handle });
+    }
+
     /// A lock came with a reply of an OST.
     pub fn extent_granted(&mut self, target: TargetIndex, grant: &ExtentGrant) {
         let Some(mode) = Mode::from_index(grant.mode) else {

@@ -4,7 +4,7 @@
 //! are open here are made known to the new life, bytes that were not durable are sent again.
 //! Files the new life does not know answer `Stale`.
 
-use base::{BootEpoch, ByteRange, Fid, FsError, LockHandle, Name};
+use base::{BootEpoch, ByteRange, Fid, FsError, LockHandle, Name, TargetIndex};
 use dlm::CacheInput;
 use rpc::Urgency;
 use wire::frame::Bulk;
@@ -17,6 +17,7 @@ use crate::calls::attributes::changed_here;
 use crate::client::Client;
 use crate::executor::{oneshot, spawn};
 use crate::forgetting::Going;
+use crate::io::file::FileState;
 use crate::kernel::Forget;
 use crate::locks::Holder;
 use crate::statahead::sizes::Sized;
@@ -43,6 +44,9 @@ impl Client {
             let mut state = self.lock();
             state.withdraw();
             state.locks.step(holder, CacheInput::NewEpoch);
+            if let Holder::Ost(target) = holder {
+                state.void_extents(target);
+            }
             if holder == Holder::Mdt {
                 state.void_answers();
                 if why == Void::Evicted {
@@ -99,6 +103,9 @@ impl Client {
         let (client, begun) = (self.clone(), self.0.clock.tick());
         spawn(async move {
             client.write_old_bytes(target, begun).await;
+            if let Err(error) = client.settle_old_bytes(target).await {
+                return tracing::debug!("{target:?} was not joined: {error}");
+            }
             let (shared, requests) = (&client.0, [ost::Request::Join { life }]);
             let (stats, nothing) = (&shared.stats, Bulk::default());
             let told = shared
@@ -110,6 +117,28 @@ impl Client {
                 tracing::debug!("{target:?} was not joined: {error}");
             }
         });
+    }
+
+    /// What was written again is under no lock. Before others may have one, it is durable, so that it
+    /// need not be sent once more over what they write; and it is dropped here, so that nobody reads
+    /// it under a lock that comes later.
+    async fn settle_old_bytes(&self, target: TargetIndex) -> Result<(), FsError> {
+        let is_there = |state: &State, fid: Fid| state.ost(fid).is_none_or(|ost| ost == target);
+        let unsettled = {
+            let state = self.lock();
+            state.uncommitted.iter().any(|fid| is_there(&state, *fid))
+        };
+        if unsettled {
+            self.sync_target(target).await?;
+        }
+        let mut state = self.lock();
+        for fid in state.fids() {
+            let uncovered = |file: &FileState| file.exclusive.is_none();
+            if is_there(&state, fid) && state.file_known(fid).is_some_and(|file| uncovered(file)) {
+                state.with_pages(fid, |file| file.pages.let_go(ByteRange::ALL));
+            }
+        }
+        Ok(())
     }
 
     /// Makes the new life of the MDT know a file that is open here.
@@ -208,7 +237,7 @@ fn void_opens(state: &mut State, fid: Fid, why: Void) -> Option<Opened> {
     // Also who has closed it, as long as the MDT was not told: an OST may yet forget the bytes.
     let write = file.write_open.take().is_some();
     file.read_opens.clear();
-    file.closing = false;
+    file.closing = None;
     if file.lose_exclusive().is_some() {
         // Its pages were covered by the lock that is void.
         file.kernel_pages = false;

@@ -47,7 +47,7 @@ impl Plan {
             calls: 170,
             faults: 6,
             kinds: Kind::ALL.to_vec(),
-            bytes: false,
+            bytes: true,
         }
     }
 }

@@ -8,11 +8,11 @@ pub(crate) mod directory;
 pub(crate) mod inode;
 pub(crate) mod known;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::{Fid, TargetIndex, Tick, Timestamp};
+use base::{Fid, TargetIndex, Tick, Timestamp, Transno};
 use dlm::{Bits, Mode};
 use handover::{Record, Records};
 use wire::attr::{Cover, DirState, Grant, Node, SizeState};
@@ -91,6 +91,8 @@ pub(crate) struct State {
     voided: u64,
     /// The stamp when the MDT last gave up on this client.
     evicted: u64,
+    /// The stamp when each OST's present life began for this client.
+    extents_voided: BTreeMap<TargetIndex, u64>,
     /// Grows whenever something cached is withdrawn: an answer prepared before is used once.
     stamp: Arc<AtomicU64>,
     /// Where what the next process needs is remembered.
@@ -134,6 +136,7 @@ impl State {
             dropped_withdrawn: 0,
             voided: 0,
             evicted: 0,
+            extents_voided: BTreeMap::new(),
             stamp,
             records: None,
             nodes: HashMap::new(),
@@ -388,6 +391,27 @@ impl State {
         self.evicted = self.stamp();
     }
 
+    /// Answers of the OST's life before bring no locks.
+    pub fn void_extents(&mut self, target: TargetIndex) {
+        self.withdraw();
+        let now = self.stamp();
+        self.extents_voided.insert(target, now);
+    }
+
+    /// A lock on the file's bytes is about to be asked for.
+    pub fn asks_extent(&mut self, fid: Fid) -> AskedExtent {
+        AskedExtent {
+            written: self.file(fid).written,
+            stamp: self.stamp(),
+        }
+    }
+
+    /// It was asked for in the OST's present life.
+    pub fn is_extent_current(&self, target: TargetIndex, asked: AskedExtent) -> bool {
+        let voided = self.extents_voided.get(&target);
+        voided.is_none_or(|voided| asked.stamp >= *voided)
+    }
+
     /// What was changed here by then was not lost by an eviction since.
     pub fn may_tell_of(&self, mark: Mark) -> bool {
         mark.asked >= self.evicted
@@ -574,6 +598,15 @@ impl State {
     pub fn withdraw(&mut self) {
         self.stamp.fetch_add(1, Ordering::SeqCst);
     }
+}
+
+/// When a lock on a file's bytes was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AskedExtent {
+    /// The last write of ours that was answered by then.
+    pub written: Transno,
+    /// The state's stamp.
+    stamp: u64,
 }
 
 /// A moment in a directory's life at this client.

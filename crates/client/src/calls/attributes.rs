@@ -173,7 +173,7 @@ impl Client {
         let (Some(file), Some(attr)) = (inode.file.as_mut(), inode.attr.as_mut()) else {
             return false;
         };
-        if file.exclusive.is_none() || file.closing {
+        if file.exclusive.is_none() || file.is_closing() {
             return false;
         }
         apply_locally(attr, change, now);

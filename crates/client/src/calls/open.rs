@@ -98,7 +98,7 @@ impl Client {
                 if file.write_open.is_none() || file.writers > 0 {
                     return Ok(());
                 }
-                (file.closing.then(|| file.waiters.wait()), file.written)
+                (file.is_closing().then(|| file.waiters.wait()), file.written)
             };
             if let Some(wait) = wait {
                 wait.await;
@@ -157,7 +157,7 @@ impl Client {
                 let mut state = self.lock();
                 state.closing.remove(&fid);
                 let file = state.file(fid);
-                match (file.closing, file.write_open.is_some()) {
+                match (file.is_closing(), file.write_open.is_some()) {
                     (true, _) => file.waiters.wait(),
                     (false, true) => {
                         bump(&self.0.stats.open_hit);
@@ -249,9 +249,14 @@ impl Client {
         }
         let file = state.file(fid);
         if access.write {
-            file.write_open = Some(WriteOpen { handle, ticket });
+            let before = file.write_open.replace(WriteOpen { handle, ticket });
             file.size_asked = false;
             file.waiters.wake_all();
+            // Two asked at once: one use is enough, and the MDT counts each.
+            let closing = file.closing;
+            if let Some(before) = before.filter(|before| Some(before.handle) != closing) {
+                self.close_void(fid, before.handle);
+            }
         }
         Ok(Registered::Now(handle))
     }

@@ -199,8 +199,8 @@ impl Client {
         let fid = closing.fid;
         let mut state = self.lock();
         let refused = reply.is_err();
-        let open = state.file(fid).write_open;
-        if open.is_some_and(|open| open.handle != closing.handle) {
+        let file = state.file(fid);
+        if file.closing != Some(closing.handle) {
             // The MDT has restarted, and this use was told of anew: it is closed once more.
             drop(state);
             if refused {
@@ -208,13 +208,12 @@ impl Client {
             }
             return;
         }
-        let exclusive = {
-            let file = state.file(fid);
-            file.closing = false;
-            file.size_asked = false;
-            file.write_open = None;
-            file.lose_exclusive()
-        };
+        file.closing = None;
+        file.size_asked = false;
+        // A use that was asked for before this one ended, and was told of since, goes on.
+        file.write_open
+            .take_if(|open| open.handle == closing.handle);
+        let exclusive = file.lose_exclusive();
         match reply {
             Ok(Reply::Node(node)) => state.take_node(&node, closing.mark),
             Ok(_) => tracing::error!("{fid}: the MDT gave an answer of the wrong kind to a close"),
@@ -290,7 +289,7 @@ impl Client {
             let Some(file) = state.file_known(fid) else {
                 return Ok(());
             };
-            let (Some(under), false) = (file.exclusive, file.closing) else {
+            let (Some(under), false) = (file.exclusive, file.is_closing()) else {
                 return Ok(());
             };
             let remembered = file.remembered_change.take();
@@ -345,7 +344,7 @@ fn knows_what_to_tell(state: &State, fid: Fid) -> bool {
 fn is_ready(file: &FileState) -> bool {
     file.writers == 0
         && file.write_open.is_some()
-        && !file.closing
+        && !file.is_closing()
         && file.users == 0
         && file.writing == 0
         && file.revoking == Revoking::No
@@ -371,7 +370,7 @@ fn prepare(state: &mut State, fid: Fid) -> Option<Closing> {
     if file.exclusive.is_some() && !leased {
         forget.push(Forget::Attributes { fid, dir });
     }
-    file.closing = true;
+    file.closing = Some(open.handle);
     let readers_stay = file.readers > 0 && file.read_opens.is_empty();
     let remembered = file.remembered_change.take();
     let change = std::mem::take(&mut file.changed);

@@ -1,10 +1,10 @@
 //! What allows this client to use cached bytes: the MDT's EX lock on the inode, or an extent lock.
 
-use base::{ByteRange, Fid, FsError, LockHandle, TargetIndex, Transno};
+use base::{ByteRange, Fid, FsError, LockHandle, TargetIndex};
 use dlm::Mode;
 use wire::ost;
 
-use crate::cache::State;
+use crate::cache::{AskedExtent, State};
 use crate::client::{Client, StateGuard, unexpected};
 use crate::cluster::object_of;
 use crate::executor::{Oneshot, spawn};
@@ -45,14 +45,14 @@ pub(crate) fn covering(
     let file = state.file(fid);
     let forgetting = file.revoking == Revoking::Forgetting && from_kernel;
     let leaving = file.leaving;
-    if file.exclusive.is_some() && !file.closing {
+    if file.exclusive.is_some() && !file.is_closing() {
         return match file.revoking {
             Revoking::No => Covering::Lock(LockHandle(0)),
             _ if forgetting => Covering::Lock(LockHandle(0)),
             _ => Covering::Wait(file.waiters.wait()),
         };
     }
-    if file.closing {
+    if file.is_closing() {
         return Covering::Wait(file.waiters.wait());
     }
     // Whatever its mode, a lock that is being given back keeps what is read under it true until the
@@ -121,7 +121,7 @@ impl Client {
     /// locked pages in ranges of its own choosing, and a range that reaches beyond a lock which is
     /// being given back could neither be served under that lock nor wait for another.
     async fn ask(&self, fid: Fid, mode: Mode) -> Result<(), FsError> {
-        let (target, asked) = (self.target_of(fid)?, self.lock().file(fid).written);
+        let (target, asked) = (self.target_of(fid)?, self.lock().asks_extent(fid));
         let range = ByteRange::ALL;
         let request = ost::Request::Enqueue {
             object: object_of(fid),
@@ -136,32 +136,37 @@ impl Client {
         Ok(())
     }
 
-    /// Keeps a lock that came with `attr`, and returns the state as it is then. `asked`: the last
-    /// write of ours that was answered when it was asked for. Where another was answered since,
-    /// `attr` may be older than that write (after a restart of the OST there are writes without a
-    /// lock): it is asked for again.
+    /// Keeps a lock that came with `attr`, and returns the state as it is then; `None` where it was
+    /// asked for in another life of the OST than the present one, and is not kept. Where another write
+    /// of ours was answered since it was asked for, `attr` may be older than that write (after a
+    /// restart of the OST there are writes without a lock): it is asked for again.
     pub(crate) async fn keep_extent(
         &self,
         fid: Fid,
         (target, grant): (TargetIndex, &ost::ExtentGrant),
         mut attr: ost::ObjectAttr,
-        mut asked: Transno,
-    ) -> StateGuard<'_> {
+        mut asked: AskedExtent,
+    ) -> Option<StateGuard<'_>> {
         loop {
             {
                 let mut state = self.lock();
-                let written = state.file(fid).written;
-                if written == asked {
-                    take_extent(&mut state, fid, target, grant, attr);
-                    return state;
+                if !state.is_extent_current(target, asked) {
+                    state.locks.extent_refused(target, grant);
+                    state.file(fid).asking.look_again();
+                    return None;
                 }
-                asked = written;
+                let written = state.file(fid).written;
+                if written == asked.written {
+                    take_extent(&mut state, fid, target, grant, attr);
+                    return Some(state);
+                }
+                asked.written = written;
             }
             match self.glimpse_object(fid, false).await {
                 Ok(now) => attr = now,
                 Err(error) => {
                     tracing::debug!("{fid}: its size is not known for certain: {error}");
-                    asked = self.lock().file(fid).written;
+                    asked.written = self.lock().file(fid).written;
                 }
             }
         }

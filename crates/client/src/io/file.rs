@@ -81,7 +81,7 @@ pub(crate) struct FileState {
     /// Frames with its data are on their way.
     pub writing: u32,
     /// Its Close is on the way.
-    pub closing: bool,
+    pub closing: Option<OpenHandle>,
     /// A lock under which the Close can tell the size was tried for.
     pub size_asked: bool,
     /// What could not be written.
@@ -119,7 +119,7 @@ impl FileState {
             && self.exclusive.is_none()
             && self.pages.dirty_bytes() == 0
             && self.writing == 0
-            && !self.closing
+            && self.closing.is_none()
             && self.users == 0
             && self.asking.is_idle()
             && self.revoking == Revoking::No
@@ -179,6 +179,11 @@ impl FileState {
     pub fn wrote(&mut self, end: u64, now: Timestamp) {
         self.known.size = self.known.size.max(end);
         self.content_changed(now);
+    }
+
+    /// A Close of the use for writing is on its way.
+    pub fn is_closing(&self) -> bool {
+        self.closing.is_some()
     }
 
     /// It was just made, and opened by that.

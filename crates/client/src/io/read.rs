@@ -290,15 +290,15 @@ impl Client {
     /// One request for lock and bytes; where the lock is not free, waits for it.
     async fn read_with_lock(&self, fid: Fid, range: ByteRange) -> Result<(), FsError> {
         let target = self.target_of(fid)?;
-        let (mode, (asked, written), small) = {
+        let (mode, (asked, asks), small) = {
             let mut state = self.lock();
             let mode = read_mode(&mut state, fid);
             let size = state
                 .known(fid)
                 .and_then(|i| i.attr.as_ref())
                 .map_or(0, |a| a.size);
-            let file = state.file(fid);
-            (mode, (file.pages.generation(), file.written), size)
+            let asks = state.asks_extent(fid);
+            (mode, (state.file(fid).pages.generation(), asks), size)
         };
         // A small file is read whole at the first touch.
         let len = match small <= crate::io::readahead::WHOLE_FILE_BYTES_MAX && range.start == 0 {
@@ -320,8 +320,9 @@ impl Client {
             return self.enqueue(fid, mode, By::Read).await;
         };
         let bytes = part(answer.bulk, bulk)?;
-        let mut state = self.keep_extent(fid, (target, &grant), attr, written).await;
-        state.with_pages(fid, |file| file.pages.fill(range.start, &bytes, asked));
+        if let Some(mut state) = self.keep_extent(fid, (target, &grant), attr, asks).await {
+            state.with_pages(fid, |file| file.pages.fill(range.start, &bytes, asked));
+        }
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use base::{ByteRange, Fid, LockHandle, TargetIndex, Transno};
+use base::{ByteRange, Fid, LockHandle, TargetIndex};
 use bytes::Bytes;
 use dlm::Mode;
 use rpc::Urgency;
@@ -12,8 +12,8 @@ use wire::{FileKind, SizeState, ost};
 use super::files::{Ahead, Room, Spot, StreamId};
 use super::order::{Cursor, Gaps, Order, SORT_MAX};
 use super::walking::{is_listed, place};
-use crate::cache::State;
 use crate::cache::inode::Inode;
+use crate::cache::{AskedExtent, State};
 use crate::client::Client;
 use crate::cluster::{decode_ost, object_of};
 use crate::executor::{join_all, spawn};
@@ -42,8 +42,8 @@ pub(crate) struct Wanted {
     pub fid: Fid,
     size: u64,
     asked: Generation,
-    /// The last write of ours that was answered before.
-    written: Transno,
+    /// The lock that comes with them.
+    asks: AskedExtent,
     _pin: Pin,
 }
 
@@ -160,13 +160,14 @@ impl Client {
             let Some(target) = state.known(fid).and_then(Inode::ost) else {
                 continue;
             };
+            let asks = state.asks_extent(fid);
             let file = state.file(fid);
             (file.users, file.ahead) = (file.users + 1, Ahead::Coming);
             let wanted = Wanted {
                 fid,
                 size,
                 asked: file.pages.generation(),
-                written: file.written,
+                asks,
                 _pin: Pin::new(self, fid),
             };
             let fits = |(other, batch): &&mut Wished| {
@@ -218,8 +219,10 @@ impl Client {
             let came = read.is_some();
             if let Some((grant, attr, bytes)) = read {
                 let lock = (target, &grant);
-                let kept = self.keep_extent(wanted.fid, lock, attr, wanted.written);
-                self.fill_from(&mut *kept.await, wanted, &bytes, grant.handle);
+                let kept = self.keep_extent(wanted.fid, lock, attr, wanted.asks);
+                if let Some(mut state) = kept.await {
+                    self.fill_from(&mut state, wanted, &bytes, grant.handle);
+                }
             }
             let mut state = self.lock();
             count += u64::from(came);
