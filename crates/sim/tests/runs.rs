@@ -33,7 +33,6 @@ fn without_faults_nothing_is_wrong() {
     for seed in 1..=10 {
         let plan = Plan {
             faults: 0,
-            bytes: true,
             ..Plan::of(seed)
         };
         let report = run(&plan);

@@ -554,6 +554,11 @@ impl State {
         }
     }
 
+    /// The kernel may come to the file by a name that is about to go.
+    pub fn has_stale_names(&self, fid: Fid) -> bool {
+        self.known(fid).is_some_and(Inode::has_stale_names)
+    }
+
     /// The OST that has the file's bytes, once its attributes are known.
     pub fn ost(&self, fid: Fid) -> Option<TargetIndex> {
         self.known(fid).and_then(Inode::ost)

@@ -21,14 +21,19 @@ impl Client {
     /// One more name for `fid`.
     pub async fn link(&self, fid: Fid, dir: Fid, name: Name) -> Result<Entry, FsError> {
         let mark = self.lock().mark(dir);
-        let reply = self
-            .0
-            .mdt(Request::Link {
-                fid,
-                dir,
-                name: name.clone(),
-            })
-            .await?;
+        let request = Request::Link {
+            fid,
+            dir,
+            name: name.clone(),
+        };
+        let reply = match self.0.mdt(request).await {
+            // Its last name went after the kernel had looked it up, which is no news on a local disk
+            // either. Where the kernel was wrong about the name it is to look again, by `Stale`.
+            Err(FsError::Stale) if !self.lock().has_stale_names(fid) => {
+                return Err(FsError::NotFound);
+            }
+            reply => reply?,
+        };
         let Reply::Linked {
             node,
             cookie,
