@@ -76,6 +76,9 @@ pub enum Unmount {
     Abort,
 }
 
+/// What the kernel calls our file systems.
+const KIND: &str = "fuse.glint";
+
 /// A mount made by this process. Dropping it takes it off, lazily, if it is still there.
 #[derive(Debug)]
 pub struct Mount {
@@ -176,11 +179,12 @@ impl Drop for Mount {
 /// How long a probe of something already mounted may take.
 const PROBE: Duration = Duration::from_secs(2);
 
-/// Resolves the mount point and refuses what cannot be one, or already is one.
+/// Resolves the mount point and refuses what cannot be one, or already is one. A dead mount of our
+/// own, which nobody can use, is taken off.
 pub fn check_point(point: &Path) -> Result<PathBuf, MountError> {
     let point = resolve(point)?;
     match state(&point, PROBE) {
-        Ok(MountState::Dead) => return Err(MountError::Dead(point)),
+        Ok(MountState::Dead) => take_off_dead(&point)?,
         Ok(MountState::Silent) => return Err(MountError::Silent(point)),
         Ok(MountState::Alive) => return Err(MountError::AlreadyMounted(point)),
         Ok(MountState::NotFuse) | Err(_) => {}
@@ -202,6 +206,17 @@ fn number_of(point: &Path) -> Option<DeviceNumber> {
     let mounts = mounts().ok()?;
     let entry = table::at(&mounts, point)?;
     entry.is_fuse().then_some(entry.number)
+}
+
+/// One of another file system is its owner's business.
+fn take_off_dead(point: &Path) -> Result<(), MountError> {
+    let mounts = mounts().unwrap_or_default();
+    let ours = table::at(&mounts, point).filter(|entry| entry.kind == KIND);
+    let dead = || MountError::Dead(point.to_owned());
+    let number = ours.ok_or_else(dead)?.number;
+    take_off(point, number, Unmount::Lazy).map_err(|_| dead())?;
+    warn!(point = %point.display(), "took off a dead mount, whose process was killed");
+    Ok(())
 }
 
 fn take_off(point: &Path, number: DeviceNumber, how: Unmount) -> Result<(), MountError> {
