@@ -49,6 +49,10 @@ fn open_and_written(cluster: &Cluster) -> Vec<File> {
         fs::create_dir(&dir).unwrap();
         (0..FILES).for_each(|number| fs::write(dir.join(name(number)), BEFORE).unwrap());
         run(&dir, "sync *");
+        // Closed for the MDT too: their maker has them to itself no longer.
+        while counted(cluster, 0, "close") < FILES {
+            thread::sleep(Duration::from_millis(20));
+        }
         // Each open waits until the MDT has it on disk: many at once share that.
         let many = (0..FILES).step_by(50).map(|first| first..first + 50);
         thread::scope(|scope| {
