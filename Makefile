@@ -46,8 +46,9 @@ check: ## format, lints, tidy, licences, documentation
 	$(CARGO) xtask licences
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --quiet
 
-test: tools ## all tests, those on real mounts too
+test: tools ## all tests, those on real mounts too, and a minute of simulated clusters
 	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(CARGO) test --config "target.'cfg(unix)'.runner=['$(CURDIR)/.ci/limit']" --workspace
+	$(MAKE) --no-print-directory sim SECONDS=60 SEED=1
 
 soak: tools ## the same with millions of operations: an hour and more
 	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(CARGO) test --workspace --release -- --ignored soak --nocapture
