@@ -612,7 +612,12 @@ fn a_lazy_unmount_serves_who_is_still_inside() {
 fn dead_and_silent_mounts_are_told_apart_and_removed() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
-    let (mounted, device) = mount(directory.path(), &MountOptions::default()).unwrap();
+    // Another file system's: what becomes of it is not for us to say.
+    let others = MountOptions {
+        subtype: "other".into(),
+        ..MountOptions::default()
+    };
+    let (mounted, device) = mount(directory.path(), &others).unwrap();
     let point = mounted.point().to_owned();
     assert_eq!(
         state(&point, Duration::from_millis(20)).unwrap(),
@@ -648,6 +653,21 @@ fn dead_and_silent_mounts_are_told_apart_and_removed() {
         unmount(&point, Unmount::Clean),
         Err(MountError::NotMounted(_))
     ));
+}
+
+#[test]
+fn a_dead_mount_of_ours_gives_way_to_a_new_one() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let (_first, device) = mount(directory.path(), &MountOptions::default()).unwrap();
+    drop(device);
+    let (second, device) = mount(directory.path(), &MountOptions::default()).unwrap();
+    drop(device);
+    second.unmount(Unmount::Lazy).unwrap();
+    assert_eq!(
+        state(second.point(), Duration::from_secs(10)).unwrap(),
+        MountState::NotFuse
+    );
 }
 
 #[test]
