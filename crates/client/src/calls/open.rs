@@ -354,7 +354,10 @@ impl Client {
     pub async fn fsync(&self, handle: HandleId) -> Result<(), FsError> {
         let fid = self.lock().handles.file(handle).map(|open| open.fid);
         let fid = fid.ok_or(FsError::BadHandle)?;
-        self.write_out_durably(fid, ByteRange::ALL).await?;
+        // Also what was written here by uses that are over.
+        let is_there = |state: &mut State| state.file_known(fid).is_some_and(|file| !file.unsent);
+        self.write_out_durably(fid, ByteRange::ALL, is_there)
+            .await?;
         self.tell_changes(fid).await?;
         self.sync_names().await?;
         let mut state = self.lock();

@@ -98,16 +98,19 @@ impl Client {
         }
     }
 
-    /// The same, and what was changed here of the file is durable when this returns.
+    /// The same; and where `is_needed` says so, what the OST has of the file is durable when this
+    /// returns.
     pub(crate) async fn write_out_durably(
         &self,
         fid: Fid,
         range: ByteRange,
+        is_needed: impl Fn(&mut State) -> bool,
     ) -> Result<(), FsError> {
         loop {
             let before = self.restarts(fid);
             self.write_out(fid, range).await?;
-            if self.lock().uncommitted.contains(&fid) {
+            let needed = is_needed(&mut self.lock());
+            if needed {
                 self.sync_target(self.target_of(fid)?).await?;
             }
             // An OST that restarted meanwhile has synced all it still had, which may be less.

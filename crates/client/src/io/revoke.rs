@@ -6,6 +6,7 @@ use base::{ByteRange, Fid, FsError, LockHandle};
 use dlm::CacheInput;
 use wire::mdt::SetAttr;
 
+use crate::cache::State;
 use crate::cache::inode::Covered;
 use crate::calls::attributes::changed_here;
 use crate::client::Client;
@@ -25,9 +26,15 @@ impl Client {
     ) {
         self.begin_revoking(fid, |_| true).await;
         self.forget_pages(fid, range, handle).await;
-        let written = self.write_out_durably(fid, range).await;
+        let written = self.settle(fid, range).await;
         self.finish_revoking(fid, range, written, (holder, handle));
         self.send_releases();
+    }
+
+    /// What was changed here of the file is durable when this returns.
+    async fn settle(&self, fid: Fid, range: ByteRange) -> Result<(), FsError> {
+        let is_changed = |state: &mut State| state.uncommitted.contains(&fid);
+        self.write_out_durably(fid, range, is_changed).await
     }
 
     /// One lock of a file is given back at a time, once it `may` be.
@@ -125,7 +132,7 @@ impl Client {
         let dir = self.lock().inode(fid).dir();
         self.0.forget(Forget::Attributes { fid, dir }).await;
         self.forget_pages(fid, ByteRange::ALL, handle).await;
-        let written = self.write_out_durably(fid, ByteRange::ALL).await;
+        let written = self.settle(fid, ByteRange::ALL).await;
         if let Err(error) = self.tell_last_changes(fid, handle).await {
             tracing::warn!("{fid}: the MDT did not take its attributes: {error}");
         }
