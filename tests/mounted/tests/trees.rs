@@ -208,6 +208,35 @@ fn walks_see_what_another_mount_has_changed() {
     }
 }
 
+/// A long answer to a walk may be older than a change whose own reply has overtaken it.
+#[test]
+fn what_a_mount_changed_while_it_walked_is_not_undone_by_the_walk() {
+    for round in 0..5 {
+        let (mut cluster, cold) = with_tree();
+        let root = cluster.root(cold).to_path_buf();
+        cluster.timed("names moved during a walk", || {
+            let walked = root.clone();
+            let walk = thread::spawn(move || found(&walked));
+            for number in 0..TOPS * DIRS {
+                let dir = top(&root, number % TOPS).join(format!("dir{number}"));
+                fs::write(dir.join("new"), "").unwrap();
+                fs::rename(dir.join("new"), dir.join("file0")).unwrap();
+                fs::rename(dir.join("file1"), dir.join("moved")).unwrap();
+            }
+            walk.join().unwrap();
+        });
+        for number in 0..TOPS * DIRS {
+            let dir = top(&root, number % TOPS).join(format!("dir{number}"));
+            for gone in ["new", "file1"].map(|name| dir.join(name)) {
+                assert!(!gone.exists(), "round {round}: {}", gone.display());
+            }
+            assert!(dir.join("moved").exists());
+        }
+        let other = cluster.mount();
+        assert_eq!(found(&root), found(cluster.root(other)));
+    }
+}
+
 #[test]
 fn walks_under_change_find_what_stays_and_end() {
     let (mut cluster, cold) = with_tree();

@@ -10,6 +10,7 @@ use hashbrown::HashTable;
 use wire::mdt::{DirEntry, WalkOrder};
 use wire::{Attr, FileKind, SizeState};
 
+use crate::cache::changes::{Change, Deed};
 use crate::cache::known::{END, Known};
 use crate::statahead::tree::WalkId;
 
@@ -293,21 +294,17 @@ impl Directory {
         }
     }
 
-    /// This client made a name, or moved it here. `current`: a lease covers that.
-    pub fn made(&mut self, cookie: u64, entry: Listed, current: bool) {
-        match current {
-            true => self.insert(cookie, entry),
-            false => self.make_unknown(&entry.name),
+    /// This client changed a name.
+    pub fn changed(&mut self, change: Change) {
+        match (change.deed, change.current) {
+            (Deed::Made { cookie, entry }, true) => self.insert(cookie, entry),
+            (Deed::Removed(name), true) => {
+                self.remove(&name);
+                self.mark_absent(name);
+            }
+            (Deed::Made { entry, .. }, false) => self.make_unknown(&entry.name),
+            (Deed::Removed(name), false) => self.make_unknown(&name),
         }
-    }
-
-    /// This client removed a name, or moved it away.
-    pub fn removed(&mut self, name: Name, current: bool) {
-        if !current {
-            return self.make_unknown(&name);
-        }
-        self.remove(&name);
-        self.mark_absent(name);
     }
 
     /// Notes whose sizes the MDT does not know, of a page that became part of the list.

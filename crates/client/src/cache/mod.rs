@@ -4,6 +4,7 @@
 //! state under one lock that is held for microseconds and never across a wait.
 
 mod bound;
+pub(crate) mod changes;
 pub(crate) mod directory;
 pub(crate) mod inode;
 pub(crate) mod known;
@@ -20,6 +21,7 @@ use wire::mdt::{Lease, OpenHandle, SizeUpdate, Space};
 use wire::ost::ObjectAttr;
 use wire::{Attr, FileKind};
 
+use crate::cache::changes::{Change, Changes, Deed};
 use crate::cache::directory::Directory;
 use crate::cache::inode::{Covered, Inode};
 use crate::executor::WaitList;
@@ -49,6 +51,8 @@ pub(crate) const LEASE: Bits = Bits::NAMES.union(Bits::LIST).union(Bits::CHILD);
 pub(crate) struct State {
     /// Boxed, so that the map's empty places cost little.
     inodes: HashMap<Fid, Box<Inode>>,
+    /// What was done to names here.
+    pub changes: Changes,
     pub locks: Locks,
     pub handles: Handles,
     /// Files with bytes to send.
@@ -114,6 +118,7 @@ impl State {
     pub fn new(locks: Locks, stamp: Arc<AtomicU64>) -> State {
         State {
             inodes: HashMap::new(),
+            changes: Changes::default(),
             locks,
             handles: Handles::default(),
             dirty: BTreeSet::new(),
@@ -367,7 +372,15 @@ impl State {
         Mark {
             dir,
             asked: self.stamp(),
+            changes: self.changes.count(),
         }
+    }
+
+    /// A call of this mount changed a name. `current`: a lease covers that.
+    pub fn name_changed(&mut self, dir: Fid, deed: Deed, current: bool) {
+        let change = Change { deed, current };
+        self.changes.push(dir, change.clone());
+        self.inode(dir).directory().changed(change);
     }
 
     /// Nothing of the directory was withdrawn since the question was asked.
@@ -620,6 +633,8 @@ pub(crate) struct Mark {
     pub dir: Fid,
     /// The state's stamp then.
     pub asked: u64,
+    /// How many changes of names there had been.
+    pub changes: u64,
 }
 
 /// The bits of a file's own lock that cover its attributes.

@@ -8,6 +8,7 @@ use wire::attr::Node;
 use wire::mdt::{RenameMode, Reply, Request};
 
 use crate::cache::State;
+use crate::cache::changes::Deed;
 use crate::cache::directory::Listed;
 use crate::cache::inode::Covered;
 use crate::calls::lookup::cached_name;
@@ -46,12 +47,12 @@ impl Client {
             let mut state = self.lock();
             let current = state.take_dir(&dir_now, mark);
             state.take_node(&node, mark);
-            let listed = Listed {
-                name,
-                fid,
-                kind: node.attr.kind,
+            let kind = node.attr.kind;
+            let deed = Deed::Made {
+                cookie,
+                entry: Listed { name, fid, kind },
             };
-            state.inode(dir).directory().made(cookie, listed, current);
+            state.name_changed(dir, deed, current);
             let name_valid = current && state.locks.holds(dir, Bits::NAMES);
             name_valid.then(|| state.stamp())
         };
@@ -76,7 +77,7 @@ impl Client {
         };
         let mut state = self.lock();
         let current = state.take_dir(&dir_now, mark);
-        state.inode(dir).directory().removed(name, current);
+        state.name_changed(dir, Deed::Removed(name), current);
         state.space = None;
         lost_name(&mut state, &node);
         Ok(())
@@ -131,8 +132,8 @@ impl Client {
         let target_current = state.take_dir(&target_now, marks.1);
         // Of two names of one file both stay.
         let both_stay = replaced.is_none() && may_have_names(&node);
-        let directory = state.inode(source_dir).directory();
-        directory.removed(source.clone(), source_current && !both_stay);
+        let gone = Deed::Removed(source.clone());
+        state.name_changed(source_dir, gone, source_current && !both_stay);
         let place = (target_dir, target, cookie);
         self.name_moved(&mut state, &node, place, target_current);
         match replaced {
@@ -184,12 +185,12 @@ impl Client {
         current: bool,
     ) {
         moved(state, node, dir);
-        let listed = Listed {
+        let entry = Listed {
             name: name.clone(),
             fid: node.fid,
             kind: node.attr.kind,
         };
-        state.inode(dir).directory().made(cookie, listed, current);
+        state.name_changed(dir, Deed::Made { cookie, entry }, current);
         if !current {
             let attributes = Forget::Attributes { fid: node.fid, dir };
             let client = self.clone();

@@ -212,12 +212,17 @@ impl Client {
                 state.inode(entry.fid).seen_in(mark.dir);
             }
         }
-        if !usable {
+        let newer = state.changes.since(mark.dir, mark.changes);
+        let newer = newer.map(|newer| newer.cloned().collect::<Vec<_>>());
+        let Some(newer) = newer.filter(|_| usable) else {
             return false;
-        }
+        };
         let listed = entries.iter().map(|entry| (entry.cookie, listed(entry)));
         let directory = state.inode(mark.dir).directory();
         directory.extend(from, listed, *end);
+        newer
+            .into_iter()
+            .for_each(|change| directory.changed(change));
         directory.note_sizes(entries);
         let is_known = directory.knows_after(from);
         state.has_grown(mark.dir);

@@ -140,7 +140,8 @@ impl Client {
             return Err(unexpected(&reply));
         };
         let mut state = self.lock();
-        let covered = state.take_lease(&lease, Bits::NAMES, mark);
+        let covered = state.take_lease(&lease, Bits::NAMES, mark)
+            && !state.changes.may_name(mark.dir, mark.changes, name);
         let Some(node) = node else {
             if covered {
                 state.inode(mark.dir).directory().learn_absent(name.clone());

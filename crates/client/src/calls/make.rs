@@ -5,6 +5,7 @@ use wire::FileKind;
 use wire::mdt::{Access, NewFile, OpenHandle, Reply, Request, WriteTicket};
 
 use crate::cache::Mark;
+use crate::cache::changes::Deed;
 use crate::cache::directory::Listed;
 use crate::client::{Client, Entry, NewNode, Place, unexpected};
 use crate::handles::{FileHandle, HandleId};
@@ -102,8 +103,11 @@ impl Client {
             }
             _ => {}
         }
-        let listed = Listed { name, fid, kind };
-        state.inode(dir).directory().made(cookie, listed, current);
+        let deed = Deed::Made {
+            cookie,
+            entry: Listed { name, fid, kind },
+        };
+        state.name_changed(dir, deed, current);
         let name_valid = current && state.locks.holds(dir, dlm::Bits::NAMES);
         Ok((fid, name_valid.then(|| state.stamp())))
     }

@@ -143,7 +143,7 @@ impl Client {
         aside: bool,
         walk: Option<WalkId>,
     ) -> Result<TreePart, FsError> {
-        let asked = self.stamp();
+        let mark = self.lock().mark(Fid::NONE);
         let stats = &self.0.stats;
         let walked = self.0.cluster.mdt_walk(stats, request, aside).await?;
         let (pages, targets, next, order) = match walked {
@@ -157,7 +157,15 @@ impl Client {
         };
         let (mut directories, mut entries) = (0, 0);
         for (from, page) in pages {
-            if let Some(new) = self.take_ahead(asked, from, page, walk) {
+            if let Some(new) = self.take_ahead(
+                Mark {
+                    dir: page.dir.fid,
+                    ..mark
+                },
+                from,
+                page,
+                walk,
+            ) {
                 directories += u32::from(from == 0);
                 entries += new;
             }
@@ -176,9 +184,8 @@ impl Client {
     }
 
     /// How many entries came, unless the list was known already or nothing covers it.
-    fn take_ahead(&self, asked: u64, from: u64, page: Page, walk: Option<WalkId>) -> Option<u64> {
-        let (dir, count) = (page.dir.fid, page.entries.len() as u64);
-        let mark = Mark { dir, asked };
+    fn take_ahead(&self, mark: Mark, from: u64, page: Page, walk: Option<WalkId>) -> Option<u64> {
+        let (dir, count) = (mark.dir, page.entries.len() as u64);
         let was_listed = is_listed(&self.lock(), dir);
         // The locks that came with it are ours in any case.
         let is_listed = self.take_page(mark, from, &page);
