@@ -7,13 +7,17 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use fuse::kernel::flusher::become_io_flusher;
+use fuse::kernel::flusher::{become_io_flusher, is_io_flusher};
+use fuse::kernel::mount::Mount;
 
 /// Where control groups are: with one hierarchy for all, and with one for memory alone.
 const HIERARCHIES: [(&str, &str); 2] = [
     ("/sys/fs/cgroup", "memory.max"),
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
 ];
+
+/// Dirty bytes of writable mappings where write-back may wait for itself.
+const DIRTY_BYTES_MAX: u32 = 2 << 20;
 
 /// How often free memory is given back that was not used again in the meantime.
 const GIVING_BACK: Duration = Duration::from_secs(1);
@@ -44,6 +48,19 @@ fn serve_write_back() {
         tracing::debug!(
             "memory pressure may hold up writable mappings: CAP_SYS_RESOURCE is missing"
         );
+    }
+}
+
+/// Where that is not allowed (in a container, as a rule), and what serves the mount is limited in
+/// memory together with who stores into a mapping, a control group of the first version has it wait
+/// for the mount's own pages when it needs memory itself. The fewer of them are dirty at once, the
+/// less of them it meets: with 2 MiB none in what hung one time out of ten.
+pub fn spare_write_back(mount: &Mount) {
+    if is_io_flusher() {
+        return;
+    }
+    if let Err(error) = mount.bound_dirty_pages(DIRTY_BYTES_MAX) {
+        tracing::debug!("dirty pages of writable mappings have no bound of ours: {error}");
     }
 }
 

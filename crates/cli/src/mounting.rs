@@ -88,6 +88,7 @@ impl Mounting {
         if let Err(error) = mount.set_read_ahead(1 << 20) {
             tracing::debug!("read-ahead of the kernel stays as it is: {error}");
         }
+        memory::spare_write_back(&mount);
         let mounted = Arc::new(std::sync::Mutex::new(mounted));
         let (targets, dir) = beside.unzip();
         let served = ServedMount {

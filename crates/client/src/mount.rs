@@ -136,14 +136,14 @@ impl ClientHandler for Handler {
             self.holder
         );
         if let Some(client) = self.client() {
-            client.void_all(self.holder, Void::Restarted);
+            client.void_all(self.holder, Void::Restarted(new));
             client.join(self.holder, new);
         }
     }
 
     fn connected(&self, session: SessionId, epoch: BootEpoch) {
         if let Some(client) = self.client() {
-            client.remember_session(self.target, session, epoch);
+            client.connected(self.target, session, epoch);
         }
     }
 
@@ -355,7 +355,7 @@ fn introduce(client: &Client, slot: &Slot, gave_up: &Mutex<Vec<Holder>>) {
     // Sessions that began before had nobody to tell.
     for peer in client.0.cluster.peers() {
         if let Some((session, epoch)) = peer.session() {
-            client.remember_session(peer.target(), session, epoch);
+            client.connected(peer.target(), session, epoch);
         }
     }
     for (index, peer) in &client.0.cluster.osts {

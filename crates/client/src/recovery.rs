@@ -4,10 +4,12 @@
 //! are open here are made known to the new life, bytes that were not durable are sent again.
 //! Files the new life does not know answer `Stale`.
 
-use base::{BootEpoch, ByteRange, Fid, FsError, LockHandle, Name, TargetIndex};
+use base::{
+    BootEpoch, ByteRange, Fid, FsError, LockHandle, Name, TargetIndex, TargetKind, TargetName,
+};
 use dlm::CacheInput;
 use rpc::Urgency;
-use wire::frame::Bulk;
+use wire::frame::{Bulk, SessionId};
 use wire::mdt::{Access, SetAttr};
 use wire::ost;
 
@@ -26,8 +28,8 @@ use crate::stats::bump;
 /// Why everything is void.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Void {
-    /// The server restarted.
-    Restarted,
+    /// The server restarted, and lives this life now.
+    Restarted(BootEpoch),
     /// The server gave up on this client: what was unsent may clash with what others did since.
     Evicted,
 }
@@ -46,6 +48,9 @@ impl Client {
             state.locks.step(holder, CacheInput::NewEpoch);
             if let Holder::Ost(target) = holder {
                 state.void_extents(target);
+                if let Void::Restarted(life) = why {
+                    state.begin_life(target, life);
+                }
             }
             if holder == Holder::Mdt {
                 state.void_answers();
@@ -92,6 +97,14 @@ impl Client {
             // No lock tells others of the unsent bytes now: these do not wait for their age.
             client.start_flushing();
         });
+    }
+
+    /// A connection to a target stands, in that life of it.
+    pub(crate) fn connected(&self, target: TargetName, session: SessionId, life: BootEpoch) {
+        if target.kind == TargetKind::Ost {
+            self.lock().begin_life(target.index, life);
+        }
+        self.remember_session(target, session, life);
     }
 
     /// A life of an OST begins for this client. Others are kept waiting there until what was here of
@@ -277,7 +290,7 @@ fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &
     }
     state.with_pages(fid, |file| {
         match why {
-            Void::Restarted => {
+            Void::Restarted(_) => {
                 file.restarts += 1;
                 file.pages.server_restarted(now);
             }

@@ -119,6 +119,7 @@ fn main() {
             },
             mtime: Timestamp::default(),
             under: LockHandle(0),
+            life: BootEpoch(0),
         };
         bench.call(request, &data);
     }

@@ -345,6 +345,7 @@ impl Oss {
                 ticket,
                 mtime,
                 under,
+                life,
             } => {
                 let write = Write {
                     object,
@@ -352,6 +353,7 @@ impl Oss {
                     data: part(bulk, place)?,
                     change: Change { ticket, mtime },
                     under,
+                    life,
                 };
                 self.write(now, client, &write)
             }

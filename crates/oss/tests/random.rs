@@ -7,7 +7,7 @@ mod rig;
 
 use std::collections::BTreeMap;
 
-use base::{ByteRange, ClientId, FsError, LockHandle, Rng, SeededRng, Timestamp};
+use base::{BootEpoch, ByteRange, ClientId, FsError, LockHandle, Rng, SeededRng, Timestamp};
 use oss::Answer;
 use rig::{PR, PW, Rig, TICKET, attr_of, object, range};
 use wire::ost::{AllocateMode, Callback, CallbackReply, ExtentGrant, ObjectAttr, Reply, Request};
@@ -145,6 +145,7 @@ impl World {
                 ticket: TICKET,
                 mtime: self.clients[client].mtime,
                 under: lock.handle,
+                life: BootEpoch(0),
             };
             self.rig
                 .ask(id(client), request, &data)

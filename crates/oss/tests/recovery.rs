@@ -2,7 +2,7 @@
 
 mod rig;
 
-use base::{BootEpoch, ByteRange, ClientId, FsError, LockHandle};
+use base::{BootEpoch, ByteRange, ClientId, FsError, LockHandle, Timestamp};
 use oss::Output;
 use rig::{A, B, C, PR, PW, Rig, object, uuid_of};
 use rpc::window::RECOVERY_WINDOW;
@@ -145,6 +145,27 @@ fn what_is_said_to_an_earlier_life_does_not_count() {
     assert!(is_open(&rig));
     rig.goodbye(A);
     assert!(!is_open(&rig), "it has nothing more to say");
+}
+
+/// It was sent anew, perhaps with other bytes since, when the new life was known.
+#[test]
+fn what_was_written_for_an_earlier_life_is_refused() {
+    let mut rig = joined(&[A]).restart();
+    rig.connect(A);
+    let write = |life| Request::Write {
+        object: object(1),
+        offset: 0,
+        bulk: (0, 3),
+        ticket: rig::TICKET,
+        mtime: Timestamp::default(),
+        under: NO_LOCK,
+        life: BootEpoch(life),
+    };
+    assert!(rig.ask(A, write(2), b"new").is_ok());
+    let late = rig.ask(A, write(1), b"old");
+    assert_eq!(late.err(), Some(FsError::Stale));
+    join(&mut rig, &[A]);
+    assert_eq!(rig.read(A, NO_LOCK, 0, 9), Ok(b"new".to_vec()));
 }
 
 #[test]

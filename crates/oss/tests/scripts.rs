@@ -4,7 +4,7 @@ mod rig;
 
 use std::time::Duration;
 
-use base::{ByteRange, FsError, LockHandle, Transno};
+use base::{BootEpoch, ByteRange, FsError, LockHandle, Transno};
 use rig::{A, B, PR, PW, Rig, TICKET, attr_of, object, range, second};
 use wire::mdt::WriteTicket;
 use wire::ost::{AllocateMode, Callback, CallbackReply, ObjectAttr, Reply, Request, UNDER_MDT};
@@ -722,6 +722,7 @@ fn senseless_requests_are_refused() {
             ticket,
             mtime,
             under,
+            life: BootEpoch(0),
         }
     };
     refuse(write(object(1), 0, (0, 5)), b"1234", FsError::Invalid);

@@ -169,6 +169,7 @@ fn write(offset: u64, bulk: (u32, u32), under: LockHandle) -> Request {
         ticket,
         mtime,
         under,
+        life: BootEpoch(0),
     }
 }
 

@@ -54,6 +54,7 @@ fn write(under: LockHandle) -> ost::Request {
         ticket: TICKET,
         mtime: Timestamp::default(),
         under,
+        life: BootEpoch(0),
     }
 }
 

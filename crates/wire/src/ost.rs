@@ -93,6 +93,9 @@ pub enum Request {
         /// The PW lock it was written under; [`UNDER_MDT`] under the MDT's EX lock; zero where the
         /// lock was lost with an older life of the OST.
         under: LockHandle,
+        /// The life of the OST that it is meant for: another refuses it, for it is written again
+        /// there, perhaps with newer bytes. Zero: for any.
+        life: BootEpoch,
     },
     /// Appends: the OST picks the offset under PW [EOF, infinity) of its own -> [`Reply::Appended`].
     Append {

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::{Fid, TargetIndex, Tick, Timestamp, Transno};
+use base::{BootEpoch, Fid, TargetIndex, Tick, Timestamp, Transno};
 use dlm::{Bits, Mode};
 use handover::{Record, Records};
 use wire::attr::{Cover, DirState, Grant, Node, SizeState};
@@ -97,6 +97,8 @@ pub(crate) struct State {
     evicted: u64,
     /// The stamp when each OST's present life began for this client.
     extents_voided: BTreeMap<TargetIndex, u64>,
+    /// The life that each OST lives, since it is known here.
+    lives: BTreeMap<TargetIndex, BootEpoch>,
     /// Grows whenever something cached is withdrawn: an answer prepared before is used once.
     stamp: Arc<AtomicU64>,
     /// Where what the next process needs is remembered.
@@ -142,6 +144,7 @@ impl State {
             voided: 0,
             evicted: 0,
             extents_voided: BTreeMap::new(),
+            lives: BTreeMap::new(),
             stamp,
             records: None,
             nodes: HashMap::new(),
@@ -409,6 +412,17 @@ impl State {
         self.withdraw();
         let now = self.stamp();
         self.extents_voided.insert(target, now);
+    }
+
+    /// Bytes are sent to this life of the OST from now on.
+    pub fn begin_life(&mut self, target: TargetIndex, life: BootEpoch) {
+        self.lives.insert(target, life);
+    }
+
+    /// The life of the file's OST; zero: none was met yet, so none before it can have had anything.
+    pub fn life_of(&self, fid: Fid) -> BootEpoch {
+        let life = self.ost(fid).and_then(|target| self.lives.get(&target));
+        life.copied().unwrap_or(BootEpoch(0))
     }
 
     /// A lock on the file's bytes is about to be asked for.

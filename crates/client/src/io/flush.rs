@@ -52,6 +52,7 @@ impl WriteFrame {
             .locks
             .extent_even_going(fid, Mode::PW, range)
             .unwrap_or(LockHandle(0));
+        let life = state.life_of(fid);
         let file = state.file(fid);
         file.writing += 1;
         let under = if file.exclusive.is_some() {
@@ -66,6 +67,7 @@ impl WriteFrame {
             ticket,
             mtime: file.known.mtime,
             under,
+            life,
         });
         self.bulk.append(std::mem::take(&mut out.bytes));
         let restarts = file.restarts;

@@ -1,6 +1,6 @@
 //! Writing bytes that a lock covers.
 
-use base::{ByteRange, ClientId, FsError, LockHandle, Tick};
+use base::{BootEpoch, ByteRange, ClientId, FsError, LockHandle, Tick};
 use layout::ObjectId;
 use wire::mdt::WriteTicket;
 use wire::ost::{Reply, UNDER_MDT};
@@ -18,6 +18,8 @@ pub(crate) struct Write<'a> {
     pub data: &'a [u8],
     pub change: Change,
     pub under: LockHandle,
+    /// The life it is meant for; zero: any.
+    pub life: BootEpoch,
 }
 
 impl Oss {
@@ -29,6 +31,9 @@ impl Oss {
         write: &Write<'_>,
     ) -> Outcome<Step> {
         let range = file_range(write.offset, write.data.len() as u64)?;
+        if write.life != BootEpoch(0) {
+            self.is_of_this_life(write.life)?;
+        }
         let right = match write.under {
             UNDER_MDT => self.is_first_to_write(now, client, write.object, write.change.ticket)?,
             LockHandle(0) => {
@@ -64,6 +69,14 @@ impl Oss {
     fn is_alone(&mut self, now: Tick, client: ClientId, object: ObjectId) -> Outcome<bool> {
         let wish = Wish::write(object, ByteRange::ALL)?;
         Ok(self.locks.is_free(now, client, wish))
+    }
+
+    /// What comes late, of a time when an earlier life was known, was sent anew for this one.
+    fn is_of_this_life(&self, life: BootEpoch) -> Outcome<()> {
+        match life == self.recovery.life {
+            true => Ok(()),
+            false => Err(FsError::Stale.into()),
+        }
     }
 
     /// Under the MDT's exclusive lock, which only the maker of a file is given: who wrote under a

@@ -85,6 +85,7 @@ impl Step {
                 ticket: ticket(*epoch),
                 mtime,
                 under,
+                life: BootEpoch(0),
             },
             Step::Truncate { object, size } => Request::Truncate {
                 object: id(*object),

@@ -317,6 +317,7 @@ impl Rig {
             ticket,
             mtime: self.wall,
             under,
+            life: BootEpoch(0),
         };
         self.ask(client, request, data)
             .map(|answer| attr_of(&answer.reply))

@@ -157,12 +157,20 @@ impl Mount {
 
     /// Sets how far the kernel reads ahead, which the handshake can only lower. Root only.
     pub fn set_read_ahead(&self, bytes: u32) -> io::Result<()> {
+        self.set_backing("read_ahead_kb", bytes / 1024)
+    }
+
+    /// Sets how many bytes of writable mappings may be dirty, or on their way here, at once. Root
+    /// only.
+    pub fn bound_dirty_pages(&self, bytes: u32) -> io::Result<()> {
+        self.set_backing("max_bytes", bytes)
+    }
+
+    fn set_backing(&self, name: &str, value: u32) -> io::Result<()> {
         let number = self.number.ok_or(io::ErrorKind::NotFound)?;
-        let path = format!(
-            "/sys/class/bdi/{}:{}/read_ahead_kb",
-            number.major, number.minor
-        );
-        std::fs::write(path, (bytes / 1024).to_string())
+        let (major, minor) = (number.major, number.minor);
+        let path = format!("/sys/class/bdi/{major}:{minor}/{name}");
+        std::fs::write(path, value.to_string())
     }
 }
 
