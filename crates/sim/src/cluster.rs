@@ -15,14 +15,14 @@ use rpc::{ClientUuid, Policy};
 
 use crate::network::Network;
 use crate::scheduler::{Node, Scheduler};
-pub use machine::{Machine, OST_INDEX};
+pub use machine::Machine;
 
 /// Where the management service is, which never fails.
 const MGS: Node = Node(1);
 /// The metadata server.
 pub const MDT: Node = Node(2);
-/// The object server.
-pub const OST: Node = Node(3);
+/// The object servers, by index.
+pub const OSTS: [Node; 2] = [Node(3), Node(4)];
 const FIRST_CLIENT: u32 = 10;
 /// How long a client may take to give a lock back; two thirds of how long it may be gone.
 pub const TIMEOUT: Duration = Duration::from_secs(12);
@@ -76,8 +76,8 @@ pub struct Cluster {
     pub network: Arc<Network>,
     /// The metadata server's machine.
     pub mdt: Machine,
-    /// The object server's machine.
-    pub ost: Machine,
+    /// The object servers' machines, by index.
+    pub osts: Vec<Machine>,
     /// Mounts, by number.
     pub mounts: Vec<Mounted>,
     /// Clocks of the clients, by number.
@@ -95,27 +95,34 @@ impl Cluster {
         let start = threads::now();
         let mut network = Network::default();
         for number in 0..clients {
-            for server in [MGS, MDT, OST] {
+            for server in [MGS, MDT].into_iter().chain(OSTS) {
                 let seed = numbers.next_u64();
                 network.connect(client_node(number), server, SeededRng::new(seed));
             }
         }
-        network.connect(MDT, OST, SeededRng::new(numbers.next_u64()));
+        for ost in OSTS {
+            network.connect(MDT, ost, SeededRng::new(numbers.next_u64()));
+        }
         let network = Arc::new(network);
         scheduler.move_to(MGS);
         let mgs = mgs::start(network.listens(MGS), NodeClock::new(start))?;
         network.power(MGS, false);
         let clock = || NodeClock::new(start);
+        let mut format = |(name, node)| Machine::format(name, node, clock(), numbers);
+        let mdt = format((TargetName::mdt(0), MDT))?;
+        let osts = machine::osts().map(format).collect::<Result<_, _>>()?;
         let mut cluster = Cluster {
             scheduler: scheduler.clone(),
             network: network.clone(),
-            mdt: Machine::format(TargetName::mdt(0), MDT, clock(), numbers)?,
-            ost: Machine::format(machine::ost_name(), OST, clock(), numbers)?,
+            mdt,
+            osts,
             mounts: Vec::new(),
             clocks: Vec::new(),
             mgs: Some(mgs),
         };
-        cluster.power_on(OST)?;
+        for node in OSTS {
+            cluster.power_on(node)?;
+        }
         cluster.power_on(MDT)?;
         for number in 0..clients {
             cluster.mount(number, clock())?;
@@ -150,9 +157,9 @@ impl Cluster {
     }
 
     fn machine(&mut self, node: Node) -> &mut Machine {
-        match node {
-            OST => &mut self.ost,
-            _ => &mut self.mdt,
+        match OSTS.iter().position(|ost| *ost == node) {
+            Some(index) => &mut self.osts[index],
+            None => &mut self.mdt,
         }
     }
 
@@ -192,14 +199,16 @@ impl Cluster {
         self.scheduler.move_to(Node::default());
         self.mounts.clear();
         self.stop(MDT);
-        self.stop(OST);
+        for ost in OSTS {
+            self.stop(ost);
+        }
         if let Some(mgs) = self.mgs.take() {
             mgs.stop();
         }
     }
 
-    /// What the checks of both targets find when all is at rest and ended.
+    /// What the checks of all targets find when all is at rest and ended.
     pub fn damage(&self) -> Vec<String> {
-        machine::examine(&self.mdt, &self.ost)
+        machine::examine(&self.mdt, &self.osts)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base::{Rng, SeededRng};
 
-use crate::cluster::{Cluster, MDT, OST, TIMEOUT, client_node};
+use crate::cluster::{Cluster, MDT, OSTS, TIMEOUT, client_node};
 use crate::scheduler::{Node, Scheduler};
 
 /// A kind of fault.
@@ -83,14 +83,26 @@ impl Injector<'_> {
     }
 
     fn link(&mut self) -> (Node, Node) {
-        let server = [MDT, OST][self.below(2) as usize];
+        let server = self.server();
         match self.below(8) {
-            0 => (MDT, OST),
+            0 => (MDT, self.ost()),
             _ => (
                 client_node(self.numbers.below(u64::from(self.clients)) as u32),
                 server,
             ),
         }
+    }
+
+    /// The MDT in half of all cases.
+    fn server(&mut self) -> Node {
+        match self.below(2) {
+            0 => MDT,
+            _ => self.ost(),
+        }
+    }
+
+    fn ost(&mut self) -> Node {
+        OSTS[self.below(OSTS.len() as u64) as usize]
     }
 
     fn millis(&mut self, most: u64) -> Duration {
@@ -154,18 +166,17 @@ impl Injector<'_> {
 
     fn jump(&mut self) -> String {
         let seconds = self.below(7200) as i64 - 3600;
-        let whose = self.below(u64::from(self.clients) + 2) as usize;
-        let clock = match whose {
-            0 => &self.cluster.mdt.clock,
-            1 => &self.cluster.ost.clock,
-            client => &self.cluster.clocks[client - 2],
-        };
-        clock.jump(seconds);
+        let cluster = &self.cluster;
+        let servers = std::iter::once(&cluster.mdt).chain(&cluster.osts);
+        let servers = servers.map(|machine| machine.clock.clone());
+        let clocks: Vec<_> = servers.chain(cluster.clocks.iter().cloned()).collect();
+        let whose = self.below(clocks.len() as u64) as usize;
+        clocks[whose].jump(seconds);
         format!("clock {whose} jumps by {seconds} s")
     }
 
     fn restart(&mut self, kind: Kind) -> Result<String, String> {
-        let node = [MDT, OST][self.below(2) as usize];
+        let node = self.server();
         let pause = self.millis(3000);
         match kind {
             Kind::PowerCut => self.cluster.power_off(node, &mut self.numbers)?,

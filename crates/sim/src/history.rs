@@ -16,7 +16,7 @@ pub struct Slot {
 
 impl fmt::Display for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "d{}/{}", self.dir, char::from(b'a' + self.name))
+        write!(f, "d{}/{}", self.dir, self.name)
     }
 }
 
@@ -39,6 +39,8 @@ pub enum Call {
     Lookup(Slot),
     /// All names of a directory.
     List(u8),
+    /// All names are fetched ahead of need: that shows nothing.
+    Prefetch,
     /// Writes a number all over the start of a file.
     Put(u8, u64),
     /// Reads it.
@@ -57,6 +59,7 @@ impl Call {
             Call::Link(..) => "link",
             Call::Lookup(_) => "lookup",
             Call::List(_) => "list",
+            Call::Prefetch => "prefetch",
             Call::Put(..) => "put",
             Call::Get(_) => "get",
         }
@@ -118,6 +121,7 @@ impl fmt::Display for Entry {
             Call::Link(fid, slot) => write!(f, "link {fid} {slot}"),
             Call::Lookup(slot) => write!(f, "lookup {slot}"),
             Call::List(dir) => write!(f, "list d{dir}"),
+            Call::Prefetch => write!(f, "prefetch"),
             Call::Put(file, value) => write!(f, "put f{file} {value:x}"),
             Call::Get(file) => write!(f, "get f{file}"),
         }?;
@@ -127,7 +131,7 @@ impl fmt::Display for Entry {
             Seen::Names(names) => {
                 f.write_str(":")?;
                 for (name, fid) in names {
-                    write!(f, " {}={fid}", char::from(b'a' + name))?;
+                    write!(f, " {}={fid}", name)?;
                 }
                 Ok(())
             }

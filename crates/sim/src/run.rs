@@ -206,7 +206,7 @@ fn live(
         // What panicked has said so.
         let _ = program.join();
     }
-    for machine in [&cluster.mdt, &cluster.ost] {
+    for machine in std::iter::once(&cluster.mdt).chain(&cluster.osts) {
         found.violations.extend(machine.stopped());
     }
     cluster.end();

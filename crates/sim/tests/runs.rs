@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use sim::faults::Kind;
 use sim::run::{Plan, Report, run};
 
-const CALLS: [&str; 8] = [
-    "create", "mkdir", "unlink", "rmdir", "rename", "link", "lookup", "list",
+const CALLS: [&str; 11] = [
+    "create", "mkdir", "unlink", "rmdir", "rename", "link", "lookup", "list", "prefetch", "put",
+    "get",
 ];
 
 fn sound(seed: u64) -> Report {
