@@ -44,6 +44,11 @@ impl Kind {
         Kind::Restart,
         Kind::PowerCut,
     ];
+
+    /// After it a client has lost what it had not made durable.
+    pub fn loses_client(self) -> bool {
+        self == Kind::Eviction
+    }
 }
 
 /// A fault that happened.

@@ -41,10 +41,16 @@ pub enum Call {
     List(u8),
     /// All names are fetched ahead of need: that shows nothing.
     Prefetch,
-    /// Writes a number all over the start of a file.
-    Put(u8, u64),
-    /// Reads it.
+    /// Writes a number all over a block of a file.
+    Put(u8, u8, u64),
+    /// The same at its end.
+    Append(u8, u64),
+    /// Makes a file so many blocks long.
+    Truncate(u8, u8),
+    /// Reads all of a file.
     Get(u8),
+    /// How long a file is.
+    Size(u8),
 }
 
 impl Call {
@@ -61,14 +67,21 @@ impl Call {
             Call::List(_) => "list",
             Call::Prefetch => "prefetch",
             Call::Put(..) => "put",
+            Call::Append(..) => "append",
+            Call::Truncate(..) => "truncate",
             Call::Get(_) => "get",
+            Call::Size(_) => "size",
         }
     }
 
     /// The file whose bytes it is about.
     pub fn file(&self) -> Option<u8> {
         match self {
-            Call::Put(file, _) | Call::Get(file) => Some(*file),
+            Call::Put(file, ..)
+            | Call::Append(file, _)
+            | Call::Truncate(file, _)
+            | Call::Get(file)
+            | Call::Size(file) => Some(*file),
             _ => None,
         }
     }
@@ -85,8 +98,10 @@ pub enum Seen {
     Names(Vec<(u8, Fid)>),
     /// Names came in parts, each true at a moment of its own: they say nothing together.
     Parts,
-    /// This number was all over the start of the file.
-    Value(u64),
+    /// These numbers were all over the blocks of the file.
+    Blocks(Vec<u64>),
+    /// It was so many bytes long.
+    Bytes(u64),
     /// It was refused.
     Failed(FsError),
     /// Nobody knows whether it was done, or will be: the caller was told so, or is gone.
@@ -122,8 +137,11 @@ impl fmt::Display for Entry {
             Call::Lookup(slot) => write!(f, "lookup {slot}"),
             Call::List(dir) => write!(f, "list d{dir}"),
             Call::Prefetch => write!(f, "prefetch"),
-            Call::Put(file, value) => write!(f, "put f{file} {value:x}"),
+            Call::Put(file, block, value) => write!(f, "put f{file} {block} {value:x}"),
+            Call::Append(file, value) => write!(f, "append f{file} {value:x}"),
+            Call::Truncate(file, blocks) => write!(f, "truncate f{file} {blocks}"),
             Call::Get(file) => write!(f, "get f{file}"),
+            Call::Size(file) => write!(f, "size f{file}"),
         }?;
         match &self.seen {
             Seen::Done => f.write_str(": done"),
@@ -136,7 +154,11 @@ impl fmt::Display for Entry {
                 Ok(())
             }
             Seen::Parts => f.write_str(": in parts"),
-            Seen::Value(value) => write!(f, ": {value:x}"),
+            Seen::Blocks(blocks) => {
+                f.write_str(":")?;
+                blocks.iter().try_for_each(|value| write!(f, " {value:x}"))
+            }
+            Seen::Bytes(bytes) => write!(f, ": {bytes}"),
             Seen::Failed(error) => write!(f, ": {error:?}"),
             Seen::Unknown => f.write_str(": nobody knows"),
         }

@@ -14,7 +14,8 @@ use client::Client;
 
 use crate::history::{Call, Entry, Seen, Slot};
 use crate::scheduler::Scheduler;
-pub use kernel::{DirectoryLocks, directory_locks};
+pub(crate) use bytes::BLOCK_BYTES;
+pub use kernel::InodeLocks;
 pub use names::{make_directories, make_files};
 
 /// Directories that programs work in.
@@ -54,6 +55,9 @@ impl Log {
 /// Files whose bytes programs read and write; their names nobody touches.
 pub const FILES: u8 = 3;
 
+/// Blocks of a file that are written by number, or that one is cut down to; appends make more.
+pub const BLOCKS: u8 = 4;
+
 /// One program.
 pub struct Program {
     /// Its number.
@@ -66,8 +70,10 @@ pub struct Program {
     pub files: Vec<Fid>,
     /// Whether it reads and writes them.
     pub bytes: bool,
-    /// Its node's locks on the directories.
-    pub locks: DirectoryLocks,
+    /// What it writes is not always durable when the call returns.
+    pub lazy: bool,
+    /// Its node's locks.
+    pub locks: Arc<InodeLocks>,
     /// Its dice.
     pub numbers: SeededRng,
     /// Where it writes down what it saw.
@@ -97,8 +103,10 @@ impl Program {
 
     fn choose(&mut self) -> Call {
         let slot = self.slot();
-        let file = self.numbers.below(u64::from(FILES)) as u8;
-        match self.numbers.below(if self.bytes { 25 } else { 19 }) {
+        if self.bytes && self.numbers.below(3) == 0 {
+            return self.choose_of_bytes();
+        }
+        match self.numbers.below(19) {
             0..3 => Call::Create(slot),
             3 => Call::Mkdir(slot),
             4..6 => Call::Unlink(slot),
@@ -114,8 +122,20 @@ impl Program {
             14..16 => Call::List(slot.dir),
             16 => Call::Prefetch,
             17 => self.walk(),
-            18 => self.ask_in_turn(slot.dir),
-            19..22 => Call::Put(file, self.numbers.next_u64() >> 1),
+            _ => self.ask_in_turn(slot.dir),
+        }
+    }
+
+    fn choose_of_bytes(&mut self) -> Call {
+        let file = self.numbers.below(u64::from(FILES)) as u8;
+        let block = self.numbers.below(u64::from(BLOCKS)) as u8;
+        // Never zero, and of each write another.
+        let value = self.numbers.next_u64() >> 1 | 1;
+        match self.numbers.below(16) {
+            0..3 => Call::Put(file, block, value),
+            3..6 => Call::Append(file, value),
+            6..9 => Call::Truncate(file, block),
+            9..12 => Call::Size(file),
             _ => Call::Get(file),
         }
     }
@@ -147,7 +167,10 @@ impl Program {
             Call::Lookup(slot) => self.lookup(*slot),
             Call::List(dir) => self.list(*dir),
             Call::Prefetch => self.prefetch(),
-            Call::Put(file, value) => self.put(*file, *value),
+            Call::Put(file, block, value) => self.put(*file, Some(*block), *value),
+            Call::Append(file, value) => self.put(*file, None, *value),
+            Call::Truncate(file, blocks) => self.truncate(*file, *blocks),
+            Call::Size(file) => self.size(*file),
             Call::Get(file) => self.get(*file),
         };
         match result {

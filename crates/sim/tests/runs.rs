@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use sim::faults::Kind;
 use sim::run::{Plan, Report, run};
 
-const CALLS: [&str; 11] = [
+const CALLS: [&str; 14] = [
     "create", "mkdir", "unlink", "rmdir", "rename", "link", "lookup", "list", "prefetch", "put",
-    "get",
+    "append", "truncate", "get", "size",
 ];
 
 fn sound(seed: u64) -> Report {

@@ -1,10 +1,13 @@
-//! Bytes: of each file, every reader saw what was written last.
+//! Bytes: of each file, every reader saw what was written last, and nothing twice.
+
+use std::collections::HashMap;
 
 use crate::check::order::{self, Verdict};
 use crate::history::{Call, Entry, Seen};
+use crate::programs::BLOCK_BYTES;
 
-/// Looks for an order of the calls on each file, which holds zeros at the start. What was not
-/// written whole, or never, has no place in any.
+/// Looks for an order of the calls on each file, which is empty at the start. What was not written
+/// whole, or never, has no place in any.
 pub fn check(history: &[Entry]) -> Vec<Verdict> {
     let mut files: Vec<u8> = history.iter().filter_map(|e| e.call.file()).collect();
     files.sort_unstable();
@@ -12,14 +15,58 @@ pub fn check(history: &[Entry]) -> Vec<Verdict> {
     let of = |file: u8| history.iter().filter(move |e| e.call.file() == Some(file));
     files
         .into_iter()
-        .map(|file| order::check(&of(file).collect::<Vec<_>>(), 0, apply))
+        .map(|file| order::check(&of(file).collect::<Vec<_>>(), Vec::new(), apply))
         .collect()
 }
 
-fn apply(held: &u64, entry: &Entry, _: usize) -> Option<u64> {
-    match (&entry.call, &entry.seen) {
-        (Call::Put(_, value), Seen::Done | Seen::Unknown) => Some(*value),
-        (Call::Get(_), Seen::Value(value)) if value == held => Some(*held),
-        _ => None,
+/// Each number is written by one call, to one place: who saw it in two places at once, or at two
+/// places of which an append chose one, saw one effect twice.
+pub fn twice(history: &[Entry]) -> Vec<String> {
+    let mut appended: HashMap<u64, Option<usize>> = history
+        .iter()
+        .filter_map(|entry| match entry.call {
+            Call::Append(_, value) => Some((value, None)),
+            _ => None,
+        })
+        .collect();
+    let mut found = Vec::new();
+    for entry in history {
+        let Seen::Blocks(blocks) = &entry.seen else {
+            continue;
+        };
+        for (at, value) in blocks.iter().enumerate().filter(|(_, value)| **value != 0) {
+            let elsewhere = blocks.iter().skip(at + 1).any(|other| other == value);
+            let moved = appended
+                .get_mut(value)
+                .is_some_and(|place| *place.get_or_insert(at) != at);
+            if elsewhere || moved {
+                found.push(format!("{value:x} had its effect twice: {entry}"));
+            }
+        }
     }
+    found
+}
+
+fn apply(held: &Vec<u64>, entry: &Entry, _: usize) -> Option<Vec<u64>> {
+    let mut after = held.clone();
+    match (&entry.call, &entry.seen) {
+        (Call::Get(_), Seen::Blocks(blocks)) => return (blocks == held).then_some(after),
+        (Call::Size(_), Seen::Bytes(bytes)) => {
+            let is_so = *bytes == (held.len() * BLOCK_BYTES) as u64;
+            return is_so.then_some(after);
+        }
+        (_, Seen::Done | Seen::Unknown) => {}
+        _ => return None,
+    }
+    match &entry.call {
+        Call::Put(_, block, value) => {
+            let block = usize::from(*block);
+            after.resize(after.len().max(block + 1), 0);
+            after[block] = *value;
+        }
+        Call::Append(_, value) => after.push(*value),
+        Call::Truncate(_, blocks) => after.resize(usize::from(*blocks), 0),
+        _ => return None,
+    }
+    Some(after)
 }

@@ -147,9 +147,8 @@ fn effect(map: &Map, call: &Call, made: Known) -> Result<Map, Vec<FsError>> {
             }
             after.insert(*slot, file);
         }
-        Call::Lookup(_) | Call::List(_) | Call::Prefetch | Call::Put(..) | Call::Get(_) => {
-            return Err(Vec::new());
-        }
+        // Nothing of names is changed.
+        _ => return Err(Vec::new()),
     }
     Ok(after)
 }
