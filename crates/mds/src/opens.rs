@@ -260,7 +260,7 @@ mod tests {
     fn who_was_not_alone_does_not_know_the_bytes() {
         let (a, b, file) = (ClientId(1), ClientId(2), Fid(9));
         let mut opens = Opens::new(1);
-        let mut open = |opens: &mut Opens, client, access| {
+        let open = |opens: &mut Opens, client, access| {
             let open = Open {
                 fid: file,
                 client,

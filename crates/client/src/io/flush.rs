@@ -83,7 +83,7 @@ impl Client {
                 let Some(file) = state.file_known(fid) else {
                     return Ok(());
                 };
-                if file.pages.is_flushed(range) {
+                if file.pages.is_flushed(range) && !file.is_cut_lost() {
                     return Ok(());
                 }
                 let wait = file.waiters.wait();
@@ -148,8 +148,11 @@ impl Client {
 
     /// Sends everything dirty and waits for it.
     pub(crate) async fn write_out_all(&self) {
-        let dirty: Vec<Fid> = self.lock().dirty.iter().copied().collect();
-        for fid in dirty {
+        let mut fids: Vec<Fid> = self.lock().dirty.iter().copied().collect();
+        // What has bytes to send, and what has lost a change of its size.
+        let changed = self.lock().uncommitted.clone();
+        fids.extend(changed);
+        for fid in fids {
             if let Err(error) = self.write_out(fid, ByteRange::ALL).await {
                 tracing::warn!("data of {fid} could not be written: {error}");
             }
@@ -235,6 +238,7 @@ fn committed(state: &mut State, target: TargetIndex, last_committed: Transno) {
             Some(file) if is_there && file.written <= last_committed => {
                 file.pages.committed(last_committed);
                 file.committed = true;
+                file.cut_committed(last_committed);
                 file.forget_settled(records.as_ref());
             }
             Some(_) => continue,
@@ -291,7 +295,8 @@ fn note_written(file: &mut FileState, out: WriteOut, attr: ObjectAttr, transno: 
 }
 
 /// Dirty bytes of `fids` within `range`, as much as fits one frame. Without a ticket, which a
-/// restart of the MDT takes away for a while, nothing of a file may be sent.
+/// restart of the MDT takes away for a while, nothing of a file may be sent; and nothing before a
+/// change of its size that an OST has lost.
 fn take_frame(state: &mut State, fids: &[Fid], range: ByteRange) -> WriteFrame {
     let mut frame = WriteFrame::default();
     for fid in fids {
@@ -299,7 +304,8 @@ fn take_frame(state: &mut State, fids: &[Fid], range: ByteRange) -> WriteFrame {
         if bytes == 0 || writes == 0 {
             break;
         }
-        let Some(WriteOpen { ticket, .. }) = state.file(*fid).write_open else {
+        let file = state.file(*fid);
+        let Some(WriteOpen { ticket, .. }) = file.write_open.filter(|_| !file.is_cut_lost()) else {
             continue;
         };
         let outs = state.with_pages(*fid, |file| file.pages.take_dirty(range, bytes, writes));
