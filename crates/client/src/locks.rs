@@ -187,6 +187,26 @@ impl Locks {
             .find_map(|(_, cache)| cache.lookup(now, object(fid), mode, cover))
     }
 
+    /// The same for what is sent under it: it stays until that is answered ([`Locks::unused`]), also
+    /// where another comes that has as much. Else its cancel might overtake what was sent.
+    pub fn use_extent(
+        &mut self,
+        fid: Fid,
+        mode: Mode,
+        range: ByteRange,
+    ) -> Option<(Holder, LockHandle)> {
+        let (now, cover) = (self.now, Cover::Range(range));
+        self.osts.iter_mut().find_map(|(target, cache)| {
+            let handle = cache.acquire(now, object(fid), mode, cover)?;
+            Some((Holder::Ost(*target), handle))
+        })
+    }
+
+    /// What was sent under a lock is answered.
+    pub fn unused(&mut self, (holder, handle): (Holder, LockHandle)) {
+        self.step(holder, CacheInput::Release { handle });
+    }
+
     /// As [`Locks::extent`], but one that is being given back counts too.
     pub fn extent_even_going(&self, fid: Fid, mode: Mode, range: ByteRange) -> Option<LockHandle> {
         let cover = Cover::Range(range);

@@ -17,6 +17,7 @@ use crate::cluster::{decode_ost, object_of};
 use crate::executor::spawn;
 use crate::io::file::{FileState, WriteOpen};
 use crate::io::pages::WriteOut;
+use crate::locks::Holder;
 
 /// Frames with file data on their way at once; beyond, the rest waits for their answers.
 const FRAMES_MAX: u32 = 4;
@@ -29,6 +30,8 @@ struct Sent {
     out: WriteOut,
     /// How often its OST had restarted then.
     restarts: u32,
+    /// The lock that stays until it is answered; one that is being given back waits by itself.
+    under: Option<(Holder, LockHandle)>,
 }
 
 /// A frame's worth of writes to one OST.
@@ -48,9 +51,10 @@ impl WriteFrame {
 
     fn add(&mut self, state: &mut State, fid: Fid, ticket: WriteTicket, mut out: WriteOut) {
         let range = ByteRange::new(out.offset, out.offset + out.bytes.len() as u64);
-        let under = state
-            .locks
-            .extent_even_going(fid, Mode::PW, range)
+        let used = state.locks.use_extent(fid, Mode::PW, range);
+        let under = used
+            .map(|(_, handle)| handle)
+            .or_else(|| state.locks.extent_even_going(fid, Mode::PW, range))
             .unwrap_or(LockHandle(0));
         let file = state.file(fid);
         file.writing += 1;
@@ -69,7 +73,12 @@ impl WriteFrame {
         });
         self.bulk.append(std::mem::take(&mut out.bytes));
         let restarts = file.restarts;
-        self.sent.push(Sent { fid, out, restarts });
+        self.sent.push(Sent {
+            fid,
+            out,
+            restarts,
+            under: used,
+        });
     }
 }
 
@@ -250,7 +259,15 @@ fn committed(state: &mut State, target: TargetIndex, last_committed: Transno) {
 
 /// An answer to one write.
 fn written(state: &mut State, sent: Sent, reply: Result<Reply, FsError>, transno: Transno) {
-    let Sent { fid, out, restarts } = sent;
+    let Sent {
+        fid,
+        out,
+        restarts,
+        under,
+    } = sent;
+    if let Some(under) = under {
+        state.locks.unused(under);
+    }
     let attr = match reply {
         Ok(Reply::Written { attr }) => Ok(attr),
         Ok(_) => Err(FsError::Io),

@@ -28,7 +28,15 @@ impl Client {
             let before = self.restarts(fid);
             let under = self.lock_all(fid).await?;
             let recut = self.lock().file(fid).recut;
+            let used = self.lock().locks.use_extent(fid, Mode::PW, ByteRange::ALL);
+            let under = match under {
+                LockHandle(0) => under,
+                under => used.map_or(under, |(_, handle)| handle),
+            };
             let cut = self.truncate_locked(fid, size, under).await;
+            if let Some(used) = used {
+                self.lock().locks.unused(used);
+            }
             self.end_use(fid);
             match cut {
                 // The lock was of the OST's life before.
