@@ -14,6 +14,7 @@ use client::{MountConfig, Mounted};
 use rpc::{ClientUuid, Policy};
 
 use crate::network::Network;
+use crate::programs::Seat;
 use crate::scheduler::{Node, Scheduler};
 pub use machine::Machine;
 
@@ -80,6 +81,8 @@ pub struct Cluster {
     pub osts: Vec<Machine>,
     /// Mounts, by number.
     pub mounts: Vec<Mounted>,
+    /// Where their programs find them.
+    pub seats: Vec<Arc<Seat>>,
     /// Clocks of the clients, by number.
     pub clocks: Vec<Arc<NodeClock>>,
     mgs: Option<rpc::Server>,
@@ -117,6 +120,7 @@ impl Cluster {
             mdt,
             osts,
             mounts: Vec::new(),
+            seats: Vec::new(),
             clocks: Vec::new(),
             mgs: Some(mgs),
         };
@@ -125,20 +129,25 @@ impl Cluster {
         }
         cluster.power_on(MDT)?;
         for number in 0..clients {
-            cluster.mount(number, clock())?;
+            let clock = clock();
+            let mounted = cluster.mount(number, clock.clone(), 0)?;
+            cluster.seats.push(Seat::of(mounted.client().clone()));
+            cluster.mounts.push(mounted);
+            cluster.clocks.push(clock);
         }
         scheduler.move_to(Node::default());
         Ok(cluster)
     }
 
-    fn mount(&mut self, number: u32, clock: Arc<NodeClock>) -> Result<(), String> {
+    /// Joins the file system, for the `life`th time.
+    fn mount(&self, number: u32, clock: Arc<NodeClock>, life: u64) -> Result<Mounted, String> {
         let node = client_node(number);
         self.scheduler.move_to(node);
         let network = self.network.clone();
         let reach = move |text: &str| network.address(node, machine::node_of(text)?);
         let mgs = self.network.address(node, MGS);
         let mut uuid = [0; 16];
-        uuid[0] = number as u8 + 1;
+        (uuid[0], uuid[1]) = (number as u8 + 1, life as u8);
         let config = MountConfig {
             addresses: mgs.into_iter().collect(),
             reach: Arc::new(reach),
@@ -149,10 +158,31 @@ impl Cluster {
             patience: Arc::new(|_| true),
             heritage: None,
         };
-        let mounted = Mounted::join(&config, Arc::new(NoKernel), clock.clone());
-        self.mounts
-            .push(mounted.map_err(|error| error.to_string())?);
-        self.clocks.push(clock);
+        let mounted = Mounted::join(&config, Arc::new(NoKernel), clock);
+        mounted.map_err(|error| error.to_string())
+    }
+
+    /// A client is gone with all that it had not sent. Its threads are ended in order, with no way
+    /// to a server.
+    pub fn crash(&mut self, number: u32) {
+        let node = client_node(number);
+        self.network.lose(node, true);
+        self.seats[number as usize].leave();
+        self.scheduler.move_to(node);
+        self.mounts[number as usize].abandon();
+        self.scheduler.move_to(Node::default());
+    }
+
+    /// Its machine is there again.
+    pub fn mount_again(&mut self, number: u32) -> Result<(), String> {
+        let at = number as usize;
+        self.network.lose(client_node(number), false);
+        let life = self.seats[at].life();
+        let mounted = self.mount(number, self.clocks[at].clone(), life);
+        self.scheduler.move_to(Node::default());
+        let mounted = mounted?;
+        self.seats[at].take(mounted.client().clone());
+        self.mounts[at] = mounted;
         Ok(())
     }
 

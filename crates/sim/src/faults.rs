@@ -23,6 +23,8 @@ pub enum Kind {
     Pause,
     /// A client stands still for so long that others do not wait for it: it is given up.
     Eviction,
+    /// A client loses all that it has in memory; later its machine mounts anew.
+    Crash,
     /// A wall clock jumps.
     ClockJump,
     /// A server is ended in good order, and started again.
@@ -33,13 +35,14 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 9] = [
+    pub const ALL: [Kind; 10] = [
         Kind::Cut,
         Kind::OneWay,
         Kind::Partition,
         Kind::Slow,
         Kind::Pause,
         Kind::Eviction,
+        Kind::Crash,
         Kind::ClockJump,
         Kind::Restart,
         Kind::PowerCut,
@@ -47,7 +50,7 @@ impl Kind {
 
     /// After it a client has lost what it had not made durable.
     pub fn loses_client(self) -> bool {
-        self == Kind::Eviction
+        matches!(self, Kind::Eviction | Kind::Crash)
     }
 }
 
@@ -138,6 +141,7 @@ impl Injector<'_> {
                 format!("client {client} stands still for {time:?}")
             }
             Kind::Eviction => self.evict(),
+            Kind::Crash => self.crash()?,
             Kind::ClockJump => self.jump(),
             Kind::Restart | Kind::PowerCut => self.restart(kind)?,
         };
@@ -167,6 +171,22 @@ impl Injector<'_> {
         self.given_up.push((client, begun));
         threads::sleep(time + TIMEOUT);
         format!("client {client} stood still for {time:?}")
+    }
+
+    /// What it had made durable, or was told to be done, is safe: as for one that is given up, no
+    /// server recovers meanwhile.
+    fn crash(&mut self) -> Result<String, String> {
+        threads::sleep(TIMEOUT + Duration::from_secs(2));
+        let client = self.below(u64::from(self.clients)) as u32;
+        let (begun, pause) = (self.scheduler.time(), self.millis(30_000));
+        self.given_up.push((client, begun));
+        self.cluster.crash(client);
+        threads::sleep(pause);
+        self.cluster.mount_again(client)?;
+        threads::sleep(TIMEOUT * 2);
+        Ok(format!(
+            "client {client} crashes at {begun:?}, and is back after {pause:?}"
+        ))
     }
 
     fn jump(&mut self) -> String {

@@ -74,6 +74,14 @@ impl Call {
         }
     }
 
+    /// It changes nothing.
+    pub fn is_read(&self) -> bool {
+        matches!(
+            self,
+            Call::Lookup(_) | Call::List(_) | Call::Prefetch | Call::Get(_) | Call::Size(_)
+        )
+    }
+
     /// The file whose bytes it is about.
     pub fn file(&self) -> Option<u8> {
         match self {

@@ -5,6 +5,7 @@ mod ahead;
 mod bytes;
 mod kernel;
 mod names;
+mod seat;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use crate::scheduler::Scheduler;
 pub(crate) use bytes::BLOCK_BYTES;
 pub use kernel::InodeLocks;
 pub use names::{make_directories, make_files};
+pub use seat::Seat;
 
 /// Directories that programs work in.
 pub const DIRS: u8 = 3;
@@ -62,8 +64,12 @@ pub const BLOCKS: u8 = 4;
 pub struct Program {
     /// Its number.
     pub number: u32,
-    /// Its mount.
+    /// Its mount, as long as that is there.
     pub client: Client,
+    /// Where it finds the next.
+    pub seat: Arc<Seat>,
+    /// Which one it has.
+    pub life: u64,
     /// The directories, by number.
     pub dirs: Vec<Fid>,
     /// The files, by number.
@@ -141,10 +147,18 @@ impl Program {
     }
 
     fn make_call(&mut self, call: Call) -> Seen {
+        self.sit_down();
         let start = self.scheduler.time();
         let held = kernel::hold(&self.locks, &call);
-        let seen = self.perform(&call);
+        let mut seen = self.perform(&call);
         drop(held);
+        if self.seat.life() != self.life {
+            // The program went with its mount: nobody was answered.
+            seen = Seen::Unknown;
+            if call.is_read() {
+                return seen;
+            }
+        }
         let entry = Entry {
             caller: self.number,
             start,

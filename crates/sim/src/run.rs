@@ -183,6 +183,8 @@ fn live(
         let program = Program {
             number,
             client: cluster.mounts[of as usize].client().clone(),
+            seat: cluster.seats[of as usize].clone(),
+            life: 0,
             dirs: dirs.clone(),
             files: files.clone(),
             bytes: plan.bytes,
@@ -258,9 +260,10 @@ fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
         .iter()
         .find(|entry| entry.seen == Seen::Unknown && !may_fail(entry));
     violations.extend(failed.map(|entry| format!("a call failed for no reason: {entry}")));
-    violations.extend(bytes::twice(&history));
+    let shown = bytes::without_doubtful(&history, plan.programs);
+    violations.extend(bytes::twice(&shown));
     let mut gave_up = false;
-    let verdicts = bytes::check(&history).into_iter();
+    let verdicts = bytes::check(&shown).into_iter();
     for verdict in verdicts.chain([names::check(&history)]) {
         match verdict {
             Verdict::Possible => {}

@@ -234,7 +234,7 @@ fn bytes_that_nobody_could_read_are_refused() {
     let append = |number| (Append(0, number), Seen::Done);
     let cut = |blocks| (Truncate(0, blocks), Seen::Done);
     let get = |numbers: &[u64]| (Get(0), Seen::Blocks(numbers.to_vec()));
-    let size = |blocks| (Size(0), Seen::Bytes(64 * blocks));
+    let size = |blocks: u64| (Size(0), Seen::Bytes(64 * blocks));
     for calls in [
         vec![get(&[5])],
         vec![put(0, 5), get(&[0])],

@@ -19,6 +19,26 @@ pub fn check(history: &[Entry]) -> Vec<Verdict> {
         .collect()
 }
 
+/// Without what a client lost after it had shown it to its own programs: a change that it had not
+/// made durable, and that nobody knows the outcome of, as its programs saw it meanwhile.
+pub fn without_doubtful(history: &[Entry], programs: u32) -> Vec<Entry> {
+    let lost = history
+        .iter()
+        .filter(|entry| entry.seen == Seen::Unknown && !entry.call.is_read());
+    let lost: Vec<&Entry> = lost.collect();
+    let is_doubtful = |entry: &Entry| {
+        entry.call.is_read()
+            && lost.iter().any(|change| {
+                change.call.file() == entry.call.file()
+                    && change.caller / programs == entry.caller / programs
+                    && change.start <= entry.end
+                    && entry.start <= change.end
+            })
+    };
+    let kept = history.iter().filter(|entry| !is_doubtful(entry));
+    kept.cloned().collect()
+}
+
 /// Each number is written by one call, to one place: who saw it in two places at once, or at two
 /// places of which an append chose one, saw one effect twice.
 pub fn twice(history: &[Entry]) -> Vec<String> {
