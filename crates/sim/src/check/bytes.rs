@@ -1,6 +1,6 @@
 //! Bytes: of each file, every reader saw what was written last, and nothing twice.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::check::order::{self, Verdict};
 use crate::history::{Call, Entry, Seen};
@@ -54,14 +54,15 @@ pub fn twice(history: &[Entry]) -> Vec<String> {
         let Seen::Blocks(blocks) = &entry.seen else {
             continue;
         };
-        for (at, value) in blocks.iter().enumerate().filter(|(_, value)| **value != 0) {
-            let elsewhere = blocks.iter().skip(at + 1).any(|other| other == value);
-            let moved = appended
-                .get_mut(value)
-                .is_some_and(|place| *place.get_or_insert(at) != at);
-            if elsewhere || moved {
-                found.push(format!("{value:x} had its effect twice: {entry}"));
-            }
+        let mut seen = HashSet::new();
+        let mut numbers = blocks.iter().enumerate().filter(|(_, value)| **value != 0);
+        let twice = numbers.find(|(at, value)| {
+            let place = appended.get_mut(value);
+            let moved = place.is_some_and(|place| *place.get_or_insert(*at) != *at);
+            !seen.insert(**value) || moved
+        });
+        if let Some((_, value)) = twice {
+            found.push(format!("{value:x} had its effect twice: {entry}"));
         }
     }
     found
