@@ -187,6 +187,26 @@ impl Locks {
             .find_map(|(_, cache)| cache.lookup(now, object(fid), mode, cover))
     }
 
+    /// The same for what is sent under it: it stays until that is answered ([`Locks::unused`]), also
+    /// where another comes that has as much. Else its cancel might overtake what was sent.
+    pub fn use_extent(
+        &mut self,
+        fid: Fid,
+        mode: Mode,
+        range: ByteRange,
+    ) -> Option<(Holder, LockHandle)> {
+        let (now, cover) = (self.now, Cover::Range(range));
+        self.osts.iter_mut().find_map(|(target, cache)| {
+            let handle = cache.acquire(now, object(fid), mode, cover)?;
+            Some((Holder::Ost(*target), handle))
+        })
+    }
+
+    /// What was sent under a lock is answered.
+    pub fn unused(&mut self, (holder, handle): (Holder, LockHandle)) {
+        self.step(holder, CacheInput::Release { handle });
+    }
+
     /// As [`Locks::extent`], but one that is being given back counts too.
     pub fn extent_even_going(&self, fid: Fid, mode: Mode, range: ByteRange) -> Option<LockHandle> {
         let cover = Cover::Range(range);
@@ -269,3 +289,44 @@ const EOF: ByteRange = ByteRange {
     start: u64::MAX - 1,
     end: u64::MAX,
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::TargetIndex;
+    use layout::ObjectId;
+
+    const FILE: Fid = Fid(9);
+    const OST: TargetIndex = TargetIndex(0);
+
+    fn grant(handle: u64) -> ExtentGrant {
+        ExtentGrant {
+            handle: LockHandle(handle),
+            object: ObjectId {
+                fid: FILE,
+                stripe: 0,
+            },
+            mode: Mode::PW.index() as u8,
+            range: ByteRange::ALL,
+        }
+    }
+
+    fn given_back(locks: &mut Locks) -> Vec<Release> {
+        let all = locks.take_releases(10).into_iter();
+        all.flat_map(|(_, releases)| releases).collect()
+    }
+
+    #[test]
+    fn of_two_equal_locks_one_stays_unless_something_is_under_way_under_the_other() {
+        let mut locks = Locks::new(vec![OST]);
+        locks.extent_granted(OST, &grant(1));
+        locks.extent_granted(OST, &grant(2));
+        assert_eq!(given_back(&mut locks), [Release::Cancel(LockHandle(1))]);
+        let used = locks.use_extent(FILE, Mode::PW, ByteRange::ALL);
+        assert_eq!(used, Some((Holder::Ost(OST), LockHandle(2))));
+        locks.extent_granted(OST, &grant(3));
+        assert!(!given_back(&mut locks).contains(&Release::Cancel(LockHandle(2))));
+        locks.unused((Holder::Ost(OST), LockHandle(2)));
+        assert!(locks.extent(FILE, Mode::PW, ByteRange::ALL).is_some());
+    }
+}

@@ -32,6 +32,8 @@ pub struct Opens {
     handles: IdMap<OpenHandle, Open>,
     files: IdMap<Fid, Vec<OpenHandle>>,
     clients: IdMap<ClientId, BTreeSet<OpenHandle>>,
+    /// Opens for writing beside which another client had the file open for writing, at any time.
+    overlapped: BTreeSet<OpenHandle>,
 }
 
 impl Opens {
@@ -45,6 +47,7 @@ impl Opens {
             handles: IdMap::default(),
             files: IdMap::default(),
             clients: IdMap::default(),
+            overlapped: BTreeSet::new(),
         }
     }
 
@@ -72,9 +75,24 @@ impl Opens {
         self.last_handle += 1;
         let handle = OpenHandle(self.last_handle);
         of_client.insert(handle);
+        if open.access.write {
+            self.note_overlap(handle, open);
+        }
         self.handles.insert(handle, open);
         self.files.entry(open.fid).or_default().push(handle);
         Ok(handle)
+    }
+
+    fn note_overlap(&mut self, handle: OpenHandle, open: Open) {
+        let others: Vec<OpenHandle> = self
+            .beside(open.fid, handle)
+            .filter(|(_, other)| other.access.write && other.client != open.client)
+            .map(|(handle, _)| handle)
+            .collect();
+        if !others.is_empty() {
+            self.overlapped.insert(handle);
+            self.overlapped.extend(others);
+        }
     }
 
     /// The open file `handle` of `client`, which must be `fid`.
@@ -89,6 +107,7 @@ impl Opens {
     /// Forgets one.
     pub fn remove(&mut self, handle: OpenHandle) -> Option<Open> {
         let open = self.handles.remove(&handle)?;
+        self.overlapped.remove(&handle);
         if let Some(of_file) = self.files.get_mut(&open.fid) {
             of_file.retain(|h| *h != handle);
             if of_file.is_empty() {
@@ -137,17 +156,18 @@ impl Opens {
         self.of(fid).any(|open| open.access.write)
     }
 
-    /// It is open for writing by another handle than `handle`.
-    pub fn has_writer_beside(&self, fid: Fid, handle: OpenHandle) -> bool {
-        let others = self
-            .files
-            .get(&fid)
-            .into_iter()
-            .flatten()
-            .filter(|h| **h != handle);
-        others
-            .filter_map(|h| self.handles.get(h))
-            .any(|open| open.access.write)
+    fn beside(&self, fid: Fid, handle: OpenHandle) -> impl Iterator<Item = (OpenHandle, &Open)> {
+        let handles = self.files.get(&fid).into_iter().flatten();
+        let others = handles.filter(move |other| **other != handle);
+        others.filter_map(|other| Some((*other, self.handles.get(other)?)))
+    }
+
+    /// What its user says of the file's bytes is true now: nobody else has it open for writing, and
+    /// no other client had since it was made. What one says may have been on its way for long, and
+    /// been overtaken by all that another did.
+    pub fn knows_bytes(&self, fid: Fid, handle: OpenHandle) -> bool {
+        let mut beside = self.beside(fid, handle);
+        !self.overlapped.contains(&handle) && !beside.any(|(_, open)| open.access.write)
     }
 
     /// It is open by another handle than `handle`.
@@ -234,6 +254,37 @@ mod tests {
         assert_eq!(opens.remove_client(a), [file]);
         assert!(opens.is_open(file) && !opens.has_writer(file));
         assert!(opens.remove(reading).is_some() && !opens.is_open(file) && opens.is_empty());
+    }
+
+    #[test]
+    fn who_was_not_alone_does_not_know_the_bytes() {
+        let (a, b, file) = (ClientId(1), ClientId(2), Fid(9));
+        let mut opens = Opens::new(1);
+        let open = |opens: &mut Opens, client, access| {
+            let open = Open {
+                fid: file,
+                client,
+                access,
+            };
+            opens.add(open).expect("room")
+        };
+        let first = open(&mut opens, a, WRITE);
+        let reading = open(&mut opens, b, READ);
+        assert!(opens.knows_bytes(file, first), "readers change nothing");
+        opens.remove(reading);
+        let second = open(&mut opens, b, WRITE);
+        opens.remove(second);
+        assert!(
+            !opens.knows_bytes(file, first),
+            "another was there, and is gone"
+        );
+        opens.remove(first);
+        let third = open(&mut opens, b, WRITE);
+        assert!(opens.knows_bytes(file, third));
+        let own = open(&mut opens, b, WRITE);
+        assert!(!opens.knows_bytes(file, third));
+        opens.remove(own);
+        assert!(opens.knows_bytes(file, third), "its own other use");
     }
 
     #[test]

@@ -434,8 +434,14 @@ fn sizes_are_told_by_writers_only() {
         state(world.close(a, f, one, change.clone()).expect("closed")),
         SizeState::Ask
     );
+    // It may have been on its way while the other wrote.
     assert_eq!(
-        state(world.close(b, f, two, change).expect("closed")),
+        state(world.close(b, f, two, change.clone()).expect("closed")),
+        SizeState::Ask
+    );
+    let alone = world.open(a, f, WRITE).unwrap();
+    assert_eq!(
+        state(world.close(a, f, alone, change).expect("closed")),
         SizeState::Strict
     );
     let huge = SizeUpdate {

@@ -162,6 +162,11 @@ impl Oss {
         Ok(Step::Sync)
     }
 
+    /// Clients of an earlier life are waited for.
+    pub(crate) fn is_recovering(&self) -> bool {
+        self.recovery.window.is_open()
+    }
+
     /// The request must wait for the end of the window, and does, or is refused.
     pub(crate) fn wait_for_recovery<'a>(
         &mut self,
@@ -241,8 +246,8 @@ impl Oss {
 fn runs_at_once(request: &Request) -> bool {
     match request {
         // Nobody has a lock yet: it reads what nobody else can change, or is told to get one; or it
-        // writes what was written under one that is lost.
-        Request::Read { .. } | Request::Write { .. } => true,
+        // writes or cuts what was written or cut under one that is lost.
+        Request::Read { .. } | Request::Write { .. } | Request::Truncate { .. } => true,
         Request::Sync
         | Request::Destroy { .. }
         | Request::Cancel { .. }
@@ -250,7 +255,6 @@ fn runs_at_once(request: &Request) -> bool {
         | Request::Join { .. } => true,
         Request::Enqueue { .. }
         | Request::Append { .. }
-        | Request::Truncate { .. }
         | Request::Allocate { .. }
         | Request::Glimpse { .. }
         | Request::Seek { .. } => false,

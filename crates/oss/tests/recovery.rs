@@ -68,6 +68,32 @@ fn nobody_reads_before_lost_bytes_are_there_again() {
 }
 
 #[test]
+fn a_lost_truncation_is_done_again_before_others_see_the_file() {
+    let mut rig = joined(&[A, B]);
+    let lock = rig.lock(A, PW, ByteRange::ALL).handle;
+    rig.write(A, lock, 0, b"too long").expect("under a lock");
+    let mut rig = rig.restart();
+    rig.connect(B);
+    let reader = rig.enqueue(B, PR, ByteRange::ALL);
+    rig.connect(A);
+    let under_old = rig.truncate(A, 1, lock);
+    let refused = rig.reply(under_old).expect("at once");
+    assert_eq!(refused.err(), Some(FsError::Stale), "of the life before");
+    let again = rig.truncate(A, 3, NO_LOCK);
+    assert!(rig.reply(again).expect("at once").is_ok());
+    for client in [A, B] {
+        let tag = rig.join(client);
+        rig.sync();
+        assert!(rig.reply(tag).expect("durable").is_ok());
+    }
+    let grant = rig.granted(reader).0;
+    assert_eq!(rig.read(B, grant.handle, 0, 9), Ok(b"too".to_vec()));
+    // When all are back it waits for its turn as ever.
+    let late = rig.truncate(A, 0, NO_LOCK);
+    assert!(rig.reply(late).is_none() && !rig.callbacks.is_empty());
+}
+
+#[test]
 fn guesses_do_not_wait_and_a_read_says_that_a_lock_is_needed() {
     let mut rig = joined(&[A]).restart();
     rig.connect(B);

@@ -14,15 +14,16 @@ use client::{MountConfig, Mounted};
 use rpc::{ClientUuid, Policy};
 
 use crate::network::Network;
+use crate::programs::Seat;
 use crate::scheduler::{Node, Scheduler};
-pub use machine::{Machine, OST_INDEX};
+pub use machine::Machine;
 
 /// Where the management service is, which never fails.
 const MGS: Node = Node(1);
 /// The metadata server.
 pub const MDT: Node = Node(2);
-/// The object server.
-pub const OST: Node = Node(3);
+/// The object servers, by index.
+pub const OSTS: [Node; 2] = [Node(3), Node(4)];
 const FIRST_CLIENT: u32 = 10;
 /// How long a client may take to give a lock back; two thirds of how long it may be gone.
 pub const TIMEOUT: Duration = Duration::from_secs(12);
@@ -76,10 +77,12 @@ pub struct Cluster {
     pub network: Arc<Network>,
     /// The metadata server's machine.
     pub mdt: Machine,
-    /// The object server's machine.
-    pub ost: Machine,
+    /// The object servers' machines, by index.
+    pub osts: Vec<Machine>,
     /// Mounts, by number.
     pub mounts: Vec<Mounted>,
+    /// Where their programs find them.
+    pub seats: Vec<Arc<Seat>>,
     /// Clocks of the clients, by number.
     pub clocks: Vec<Arc<NodeClock>>,
     mgs: Option<rpc::Server>,
@@ -95,43 +98,56 @@ impl Cluster {
         let start = threads::now();
         let mut network = Network::default();
         for number in 0..clients {
-            for server in [MGS, MDT, OST] {
+            for server in [MGS, MDT].into_iter().chain(OSTS) {
                 let seed = numbers.next_u64();
                 network.connect(client_node(number), server, SeededRng::new(seed));
             }
         }
-        network.connect(MDT, OST, SeededRng::new(numbers.next_u64()));
+        for ost in OSTS {
+            network.connect(MDT, ost, SeededRng::new(numbers.next_u64()));
+        }
         let network = Arc::new(network);
         scheduler.move_to(MGS);
         let mgs = mgs::start(network.listens(MGS), NodeClock::new(start))?;
         network.power(MGS, false);
         let clock = || NodeClock::new(start);
+        let mut format = |(name, node)| Machine::format(name, node, clock(), numbers);
+        let mdt = format((TargetName::mdt(0), MDT))?;
+        let osts = machine::osts().map(format).collect::<Result<_, _>>()?;
         let mut cluster = Cluster {
             scheduler: scheduler.clone(),
             network: network.clone(),
-            mdt: Machine::format(TargetName::mdt(0), MDT, clock(), numbers)?,
-            ost: Machine::format(machine::ost_name(), OST, clock(), numbers)?,
+            mdt,
+            osts,
             mounts: Vec::new(),
+            seats: Vec::new(),
             clocks: Vec::new(),
             mgs: Some(mgs),
         };
-        cluster.power_on(OST)?;
+        for node in OSTS {
+            cluster.power_on(node)?;
+        }
         cluster.power_on(MDT)?;
         for number in 0..clients {
-            cluster.mount(number, clock())?;
+            let clock = clock();
+            let mounted = cluster.mount(number, clock.clone(), 0)?;
+            cluster.seats.push(Seat::of(mounted.client().clone()));
+            cluster.mounts.push(mounted);
+            cluster.clocks.push(clock);
         }
         scheduler.move_to(Node::default());
         Ok(cluster)
     }
 
-    fn mount(&mut self, number: u32, clock: Arc<NodeClock>) -> Result<(), String> {
+    /// Joins the file system, for the `life`th time.
+    fn mount(&self, number: u32, clock: Arc<NodeClock>, life: u64) -> Result<Mounted, String> {
         let node = client_node(number);
         self.scheduler.move_to(node);
         let network = self.network.clone();
         let reach = move |text: &str| network.address(node, machine::node_of(text)?);
         let mgs = self.network.address(node, MGS);
         let mut uuid = [0; 16];
-        uuid[0] = number as u8 + 1;
+        (uuid[0], uuid[1]) = (number as u8 + 1, life as u8);
         let config = MountConfig {
             addresses: mgs.into_iter().collect(),
             reach: Arc::new(reach),
@@ -142,17 +158,38 @@ impl Cluster {
             patience: Arc::new(|_| true),
             heritage: None,
         };
-        let mounted = Mounted::join(&config, Arc::new(NoKernel), clock.clone());
-        self.mounts
-            .push(mounted.map_err(|error| error.to_string())?);
-        self.clocks.push(clock);
+        let mounted = Mounted::join(&config, Arc::new(NoKernel), clock);
+        mounted.map_err(|error| error.to_string())
+    }
+
+    /// A client is gone with all that it had not sent. Its threads are ended in order, with no way
+    /// to a server.
+    pub fn crash(&mut self, number: u32) {
+        let node = client_node(number);
+        self.network.lose(node, true);
+        self.seats[number as usize].leave();
+        self.scheduler.move_to(node);
+        self.mounts[number as usize].abandon();
+        self.scheduler.move_to(Node::default());
+    }
+
+    /// Its machine is there again.
+    pub fn mount_again(&mut self, number: u32) -> Result<(), String> {
+        let at = number as usize;
+        self.network.lose(client_node(number), false);
+        let life = self.seats[at].life();
+        let mounted = self.mount(number, self.clocks[at].clone(), life);
+        self.scheduler.move_to(Node::default());
+        let mounted = mounted?;
+        self.seats[at].take(mounted.client().clone());
+        self.mounts[at] = mounted;
         Ok(())
     }
 
     fn machine(&mut self, node: Node) -> &mut Machine {
-        match node {
-            OST => &mut self.ost,
-            _ => &mut self.mdt,
+        match OSTS.iter().position(|ost| *ost == node) {
+            Some(index) => &mut self.osts[index],
+            None => &mut self.mdt,
         }
     }
 
@@ -192,14 +229,16 @@ impl Cluster {
         self.scheduler.move_to(Node::default());
         self.mounts.clear();
         self.stop(MDT);
-        self.stop(OST);
+        for ost in OSTS {
+            self.stop(ost);
+        }
         if let Some(mgs) = self.mgs.take() {
             mgs.stop();
         }
     }
 
-    /// What the checks of both targets find when all is at rest and ended.
+    /// What the checks of all targets find when all is at rest and ended.
     pub fn damage(&self) -> Vec<String> {
-        machine::examine(&self.mdt, &self.ost)
+        machine::examine(&self.mdt, &self.osts)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base::{Rng, SeededRng};
 
-use crate::cluster::{Cluster, MDT, OST, TIMEOUT, client_node};
+use crate::cluster::{Cluster, MDT, OSTS, TIMEOUT, client_node};
 use crate::scheduler::{Node, Scheduler};
 
 /// A kind of fault.
@@ -23,6 +23,8 @@ pub enum Kind {
     Pause,
     /// A client stands still for so long that others do not wait for it: it is given up.
     Eviction,
+    /// A client loses all that it has in memory; later its machine mounts anew.
+    Crash,
     /// A wall clock jumps.
     ClockJump,
     /// A server is ended in good order, and started again.
@@ -33,17 +35,23 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 9] = [
+    pub const ALL: [Kind; 10] = [
         Kind::Cut,
         Kind::OneWay,
         Kind::Partition,
         Kind::Slow,
         Kind::Pause,
         Kind::Eviction,
+        Kind::Crash,
         Kind::ClockJump,
         Kind::Restart,
         Kind::PowerCut,
     ];
+
+    /// After it a client has lost what it had not made durable.
+    pub fn loses_client(self) -> bool {
+        matches!(self, Kind::Eviction | Kind::Crash)
+    }
 }
 
 /// A fault that happened.
@@ -83,14 +91,26 @@ impl Injector<'_> {
     }
 
     fn link(&mut self) -> (Node, Node) {
-        let server = [MDT, OST][self.below(2) as usize];
+        let server = self.server();
         match self.below(8) {
-            0 => (MDT, OST),
+            0 => (MDT, self.ost()),
             _ => (
                 client_node(self.numbers.below(u64::from(self.clients)) as u32),
                 server,
             ),
         }
+    }
+
+    /// The MDT in half of all cases.
+    fn server(&mut self) -> Node {
+        match self.below(2) {
+            0 => MDT,
+            _ => self.ost(),
+        }
+    }
+
+    fn ost(&mut self) -> Node {
+        OSTS[self.below(OSTS.len() as u64) as usize]
     }
 
     fn millis(&mut self, most: u64) -> Duration {
@@ -121,6 +141,7 @@ impl Injector<'_> {
                 format!("client {client} stands still for {time:?}")
             }
             Kind::Eviction => self.evict(),
+            Kind::Crash => self.crash()?,
             Kind::ClockJump => self.jump(),
             Kind::Restart | Kind::PowerCut => self.restart(kind)?,
         };
@@ -152,20 +173,35 @@ impl Injector<'_> {
         format!("client {client} stood still for {time:?}")
     }
 
+    /// What it had made durable, or was told to be done, is safe: as for one that is given up, no
+    /// server recovers meanwhile.
+    fn crash(&mut self) -> Result<String, String> {
+        threads::sleep(TIMEOUT + Duration::from_secs(2));
+        let client = self.below(u64::from(self.clients)) as u32;
+        let (begun, pause) = (self.scheduler.time(), self.millis(30_000));
+        self.given_up.push((client, begun));
+        self.cluster.crash(client);
+        threads::sleep(pause);
+        self.cluster.mount_again(client)?;
+        threads::sleep(TIMEOUT * 2);
+        Ok(format!(
+            "client {client} crashes at {begun:?}, and is back after {pause:?}"
+        ))
+    }
+
     fn jump(&mut self) -> String {
         let seconds = self.below(7200) as i64 - 3600;
-        let whose = self.below(u64::from(self.clients) + 2) as usize;
-        let clock = match whose {
-            0 => &self.cluster.mdt.clock,
-            1 => &self.cluster.ost.clock,
-            client => &self.cluster.clocks[client - 2],
-        };
-        clock.jump(seconds);
+        let cluster = &self.cluster;
+        let servers = std::iter::once(&cluster.mdt).chain(&cluster.osts);
+        let servers = servers.map(|machine| machine.clock.clone());
+        let clocks: Vec<_> = servers.chain(cluster.clocks.iter().cloned()).collect();
+        let whose = self.below(clocks.len() as u64) as usize;
+        clocks[whose].jump(seconds);
         format!("clock {whose} jumps by {seconds} s")
     }
 
     fn restart(&mut self, kind: Kind) -> Result<String, String> {
-        let node = [MDT, OST][self.below(2) as usize];
+        let node = self.server();
         let pause = self.millis(3000);
         match kind {
             Kind::PowerCut => self.cluster.power_off(node, &mut self.numbers)?,

@@ -16,7 +16,7 @@ pub struct Slot {
 
 impl fmt::Display for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "d{}/{}", self.dir, char::from(b'a' + self.name))
+        write!(f, "d{}/{}", self.dir, self.name)
     }
 }
 
@@ -39,10 +39,18 @@ pub enum Call {
     Lookup(Slot),
     /// All names of a directory.
     List(u8),
-    /// Writes a number all over the start of a file.
-    Put(u8, u64),
-    /// Reads it.
+    /// All names are fetched ahead of need: that shows nothing.
+    Prefetch,
+    /// Writes a number all over a block of a file.
+    Put(u8, u8, u64),
+    /// The same at its end.
+    Append(u8, u64),
+    /// Makes a file so many blocks long.
+    Truncate(u8, u8),
+    /// Reads all of a file.
     Get(u8),
+    /// How long a file is.
+    Size(u8),
 }
 
 impl Call {
@@ -57,15 +65,31 @@ impl Call {
             Call::Link(..) => "link",
             Call::Lookup(_) => "lookup",
             Call::List(_) => "list",
+            Call::Prefetch => "prefetch",
             Call::Put(..) => "put",
+            Call::Append(..) => "append",
+            Call::Truncate(..) => "truncate",
             Call::Get(_) => "get",
+            Call::Size(_) => "size",
         }
+    }
+
+    /// It changes nothing.
+    pub fn is_read(&self) -> bool {
+        matches!(
+            self,
+            Call::Lookup(_) | Call::List(_) | Call::Prefetch | Call::Get(_) | Call::Size(_)
+        )
     }
 
     /// The file whose bytes it is about.
     pub fn file(&self) -> Option<u8> {
         match self {
-            Call::Put(file, _) | Call::Get(file) => Some(*file),
+            Call::Put(file, ..)
+            | Call::Append(file, _)
+            | Call::Truncate(file, _)
+            | Call::Get(file)
+            | Call::Size(file) => Some(*file),
             _ => None,
         }
     }
@@ -82,8 +106,10 @@ pub enum Seen {
     Names(Vec<(u8, Fid)>),
     /// Names came in parts, each true at a moment of its own: they say nothing together.
     Parts,
-    /// This number was all over the start of the file.
-    Value(u64),
+    /// These numbers were all over the blocks of the file.
+    Blocks(Vec<u64>),
+    /// It was so many bytes long.
+    Bytes(u64),
     /// It was refused.
     Failed(FsError),
     /// Nobody knows whether it was done, or will be: the caller was told so, or is gone.
@@ -118,8 +144,12 @@ impl fmt::Display for Entry {
             Call::Link(fid, slot) => write!(f, "link {fid} {slot}"),
             Call::Lookup(slot) => write!(f, "lookup {slot}"),
             Call::List(dir) => write!(f, "list d{dir}"),
-            Call::Put(file, value) => write!(f, "put f{file} {value:x}"),
+            Call::Prefetch => write!(f, "prefetch"),
+            Call::Put(file, block, value) => write!(f, "put f{file} {block} {value:x}"),
+            Call::Append(file, value) => write!(f, "append f{file} {value:x}"),
+            Call::Truncate(file, blocks) => write!(f, "truncate f{file} {blocks}"),
             Call::Get(file) => write!(f, "get f{file}"),
+            Call::Size(file) => write!(f, "size f{file}"),
         }?;
         match &self.seen {
             Seen::Done => f.write_str(": done"),
@@ -127,12 +157,16 @@ impl fmt::Display for Entry {
             Seen::Names(names) => {
                 f.write_str(":")?;
                 for (name, fid) in names {
-                    write!(f, " {}={fid}", char::from(b'a' + name))?;
+                    write!(f, " {}={fid}", name)?;
                 }
                 Ok(())
             }
             Seen::Parts => f.write_str(": in parts"),
-            Seen::Value(value) => write!(f, ": {value:x}"),
+            Seen::Blocks(blocks) => {
+                f.write_str(":")?;
+                blocks.iter().try_for_each(|value| write!(f, " {value:x}"))
+            }
+            Seen::Bytes(bytes) => write!(f, ": {bytes}"),
             Seen::Failed(error) => write!(f, ": {error:?}"),
             Seen::Unknown => f.write_str(": nobody knows"),
         }

@@ -10,6 +10,7 @@ mod entropy;
 pub mod faults;
 pub mod history;
 mod network;
+pub mod processor;
 pub mod programs;
 pub mod run;
 pub mod scheduler;

@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         }
         _ => number(0, 60).and_then(|seconds| Ok((Some(seconds), number(1, 1)?))),
     };
+    sim::processor::stay_on_one();
     match asked {
         Ok((Some(seconds), seed)) => many(Duration::from_secs(seconds), seed),
         Ok((None, seed)) => one(seed),

@@ -136,12 +136,14 @@ impl Network {
         }
     }
 
-    /// Nothing leaves or reaches `client` any more.
-    pub fn lose(&self, client: Node) {
+    /// Nothing leaves or reaches `client` any more, or does again. Of its servers none is off.
+    pub fn lose(&self, client: Node, is_lost: bool) {
         for ((from, _), (link, port)) in &self.links {
             if *from == client {
-                link.weather().is_down = true;
-                port.cut(|_| 0);
+                link.weather().is_down = is_lost;
+                if is_lost {
+                    port.cut(|_| 0);
+                }
             }
         }
     }

@@ -229,16 +229,29 @@ fn what_nobody_knows_may_have_been_or_not_but_not_both() {
 
 #[test]
 fn bytes_that_nobody_could_read_are_refused() {
-    use Call::{Get, Put};
-    let put = |number| (Put(0, number), Seen::Done);
-    let get = |number| (Get(0), Seen::Value(number));
+    use Call::{Append, Get, Put, Size, Truncate};
+    let put = |block, number| (Put(0, block, number), Seen::Done);
+    let append = |number| (Append(0, number), Seen::Done);
+    let cut = |blocks| (Truncate(0, blocks), Seen::Done);
+    let get = |numbers: &[u64]| (Get(0), Seen::Blocks(numbers.to_vec()));
+    let size = |blocks: u64| (Size(0), Seen::Bytes(64 * blocks));
     for calls in [
-        vec![get(5)],
-        vec![put(5), get(0)],
-        vec![put(5), put(6), get(5)],
-        vec![put(5), get(5), get(0)],
-        vec![put(5), get(u64::MAX)],
-        vec![put(5), put(6), get(6), get(5)],
+        vec![get(&[5])],
+        vec![put(0, 5), get(&[0])],
+        vec![put(0, 5), get(&[])],
+        vec![put(0, 5), put(0, 6), get(&[5])],
+        vec![put(0, 5), get(&[5]), get(&[0])],
+        vec![put(0, 5), get(&[u64::MAX])],
+        vec![put(0, 5), put(0, 6), get(&[6]), get(&[5])],
+        vec![put(1, 5), get(&[5])],
+        vec![append(5), append(6), get(&[6, 5])],
+        vec![append(5), append(6), get(&[6])],
+        vec![append(5), get(&[5, 5])],
+        vec![append(5), cut(0), get(&[5])],
+        vec![append(5), append(6), cut(1), cut(2), get(&[5, 6])],
+        vec![append(5), size(0)],
+        vec![append(5), cut(3), size(1)],
+        vec![size(1)],
     ] {
         let history = after_each_other(calls);
         let verdicts = bytes::check(&history);
@@ -247,6 +260,34 @@ fn bytes_that_nobody_could_read_are_refused() {
             "{history:?}"
         );
     }
-    let fine = after_each_other(vec![get(0), put(5), get(5), put(6), get(6)]);
+    let fine = vec![
+        get(&[]),
+        put(1, 5),
+        get(&[0, 5]),
+        append(6),
+        size(3),
+        cut(1),
+        append(7),
+        get(&[0, 7]),
+        cut(3),
+        get(&[0, 7, 0]),
+    ];
+    let fine = after_each_other(fine);
     assert_eq!(bytes::check(&fine), [Verdict::Possible]);
+    assert_eq!(bytes::twice(&fine), [""; 0]);
+}
+
+#[test]
+fn one_effect_seen_twice_is_told() {
+    let append = at(0, 0, 100, Call::Append(0, 5), Seen::Unknown);
+    let get = |start, blocks: &[u64]| {
+        let seen = Seen::Blocks(blocks.to_vec());
+        at(1, start, start + 5, Call::Get(0), seen)
+    };
+    let beside = vec![append.clone(), get(10, &[5, 5])];
+    assert_eq!(bytes::twice(&beside).len(), 1);
+    let later = vec![append.clone(), get(10, &[5]), get(20, &[7, 5])];
+    assert_eq!(bytes::twice(&later).len(), 1);
+    let once = vec![append, get(10, &[0, 5]), get(20, &[]), get(30, &[0, 5])];
+    assert_eq!(bytes::twice(&once), [""; 0]);
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use sim::faults::Kind;
 use sim::run::{Plan, Report, run};
 
-const CALLS: [&str; 8] = [
-    "create", "mkdir", "unlink", "rmdir", "rename", "link", "lookup", "list",
+const CALLS: [&str; 14] = [
+    "create", "mkdir", "unlink", "rmdir", "rename", "link", "lookup", "list", "prefetch", "put",
+    "append", "truncate", "get", "size",
 ];
 
 fn sound(seed: u64) -> Report {

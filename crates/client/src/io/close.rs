@@ -349,6 +349,7 @@ fn is_ready(file: &FileState) -> bool {
         && file.writing == 0
         && file.revoking == Revoking::No
         && file.pages.dirty_bytes() == 0
+        && file.cut.is_none()
         && (file.committed || file.written == base::Transno(0))
 }
 

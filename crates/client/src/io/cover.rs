@@ -181,7 +181,8 @@ fn take_extent(
     grant: &ost::ExtentGrant,
     attr: ost::ObjectAttr,
 ) {
-    let knew = state.locks.holds_to_eof(fid);
+    // Also under a lock that is wanted back: what was changed under it may not be answered yet.
+    let knew = state.locks.reaches_eof(fid);
     state.locks.extent_granted(target, grant);
     state.file(fid).asking.look_again();
     if knew {

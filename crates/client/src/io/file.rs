@@ -7,6 +7,7 @@ use wire::ost::ObjectAttr;
 
 use crate::executor::WaitList;
 use crate::io::asking::Asking;
+use crate::io::cut::Cut;
 use crate::io::failures::Failures;
 use crate::io::pages::PageCache;
 use crate::remembered::RememberedBytes;
@@ -66,6 +67,10 @@ pub(crate) struct FileState {
     pub restarts: u32,
     /// The OST has all of it durably.
     pub committed: bool,
+    /// Its size was changed, which the OST may lose.
+    pub cut: Option<Cut>,
+    /// How often that was done once more.
+    pub recut: u32,
     /// The kernel may hold pages of it.
     pub kernel_pages: bool,
     /// Where the giving back of a lock stands.
@@ -118,6 +123,7 @@ impl FileState {
             && self.read_opens.is_empty()
             && self.exclusive.is_none()
             && self.pages.dirty_bytes() == 0
+            && self.cut.is_none()
             && self.writing == 0
             && self.closing.is_none()
             && self.users == 0
@@ -158,7 +164,7 @@ impl FileState {
 
     /// The right to write it went with an eviction. Returns whether anything was lost, which is told.
     pub fn lose_unwritten(&mut self) -> bool {
-        let lost = self.pages.dirty_bytes() > 0;
+        let lost = self.pages.dirty_bytes() > 0 || self.cut.take().is_some();
         if lost {
             self.failures.add(FsError::Io);
         }

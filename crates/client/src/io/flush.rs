@@ -17,6 +17,7 @@ use crate::cluster::{decode_ost, object_of};
 use crate::executor::spawn;
 use crate::io::file::{FileState, WriteOpen};
 use crate::io::pages::WriteOut;
+use crate::locks::Holder;
 
 /// Frames with file data on their way at once; beyond, the rest waits for their answers.
 const FRAMES_MAX: u32 = 4;
@@ -29,6 +30,8 @@ struct Sent {
     out: WriteOut,
     /// How often its OST had restarted then.
     restarts: u32,
+    /// The lock that stays until it is answered; one that is being given back waits by itself.
+    under: Option<(Holder, LockHandle)>,
 }
 
 /// A frame's worth of writes to one OST.
@@ -48,9 +51,10 @@ impl WriteFrame {
 
     fn add(&mut self, state: &mut State, fid: Fid, ticket: WriteTicket, mut out: WriteOut) {
         let range = ByteRange::new(out.offset, out.offset + out.bytes.len() as u64);
-        let under = state
-            .locks
-            .extent_even_going(fid, Mode::PW, range)
+        let used = state.locks.use_extent(fid, Mode::PW, range);
+        let under = used
+            .map(|(_, handle)| handle)
+            .or_else(|| state.locks.extent_even_going(fid, Mode::PW, range))
             .unwrap_or(LockHandle(0));
         let life = state.life_of(fid);
         let file = state.file(fid);
@@ -71,7 +75,12 @@ impl WriteFrame {
         });
         self.bulk.append(std::mem::take(&mut out.bytes));
         let restarts = file.restarts;
-        self.sent.push(Sent { fid, out, restarts });
+        self.sent.push(Sent {
+            fid,
+            out,
+            restarts,
+            under: used,
+        });
     }
 }
 
@@ -85,7 +94,7 @@ impl Client {
                 let Some(file) = state.file_known(fid) else {
                     return Ok(());
                 };
-                if file.pages.is_flushed(range) {
+                if file.pages.is_flushed(range) && !file.is_cut_lost() {
                     return Ok(());
                 }
                 let wait = file.waiters.wait();
@@ -150,8 +159,11 @@ impl Client {
 
     /// Sends everything dirty and waits for it.
     pub(crate) async fn write_out_all(&self) {
-        let dirty: Vec<Fid> = self.lock().dirty.iter().copied().collect();
-        for fid in dirty {
+        let mut fids: Vec<Fid> = self.lock().dirty.iter().copied().collect();
+        // What has bytes to send, and what has lost a change of its size.
+        let changed = self.lock().uncommitted.clone();
+        fids.extend(changed);
+        for fid in fids {
             if let Err(error) = self.write_out(fid, ByteRange::ALL).await {
                 tracing::warn!("data of {fid} could not be written: {error}");
             }
@@ -237,6 +249,7 @@ fn committed(state: &mut State, target: TargetIndex, last_committed: Transno) {
             Some(file) if is_there && file.written <= last_committed => {
                 file.pages.committed(last_committed);
                 file.committed = true;
+                file.cut_committed(last_committed);
                 file.forget_settled(records.as_ref());
             }
             Some(_) => continue,
@@ -248,7 +261,15 @@ fn committed(state: &mut State, target: TargetIndex, last_committed: Transno) {
 
 /// An answer to one write.
 fn written(state: &mut State, sent: Sent, reply: Result<Reply, FsError>, transno: Transno) {
-    let Sent { fid, out, restarts } = sent;
+    let Sent {
+        fid,
+        out,
+        restarts,
+        under,
+    } = sent;
+    if let Some(under) = under {
+        state.locks.unused(under);
+    }
     let attr = match reply {
         Ok(Reply::Written { attr }) => Ok(attr),
         Ok(_) => Err(FsError::Io),
@@ -293,7 +314,8 @@ fn note_written(file: &mut FileState, out: WriteOut, attr: ObjectAttr, transno: 
 }
 
 /// Dirty bytes of `fids` within `range`, as much as fits one frame. Without a ticket, which a
-/// restart of the MDT takes away for a while, nothing of a file may be sent.
+/// restart of the MDT takes away for a while, nothing of a file may be sent; and nothing before a
+/// change of its size that an OST has lost.
 fn take_frame(state: &mut State, fids: &[Fid], range: ByteRange) -> WriteFrame {
     let mut frame = WriteFrame::default();
     for fid in fids {
@@ -301,7 +323,8 @@ fn take_frame(state: &mut State, fids: &[Fid], range: ByteRange) -> WriteFrame {
         if bytes == 0 || writes == 0 {
             break;
         }
-        let Some(WriteOpen { ticket, .. }) = state.file(*fid).write_open else {
+        let file = state.file(*fid);
+        let Some(WriteOpen { ticket, .. }) = file.write_open.filter(|_| !file.is_cut_lost()) else {
             continue;
         };
         let outs = state.with_pages(*fid, |file| file.pages.take_dirty(range, bytes, writes));

@@ -38,6 +38,7 @@ impl Written {
             fid: FILE,
             out: outs.remove(0),
             restarts: file.restarts,
+            under: None,
         }
     }
 

@@ -4,6 +4,7 @@ pub(crate) mod allocate;
 pub(crate) mod asking;
 pub(crate) mod close;
 pub(crate) mod cover;
+pub(crate) mod cut;
 pub(crate) mod extents;
 pub(crate) mod failures;
 pub(crate) mod file;

@@ -27,15 +27,44 @@ impl Client {
         loop {
             let before = self.restarts(fid);
             let under = self.lock_all(fid).await?;
+            let recut = self.lock().file(fid).recut;
+            let used = self.lock().locks.use_extent(fid, Mode::PW, ByteRange::ALL);
+            let under = match under {
+                LockHandle(0) => under,
+                under => used.map_or(under, |(_, handle)| handle),
+            };
             let cut = self.truncate_locked(fid, size, under).await;
+            if let Some(used) = used {
+                self.lock().locks.unused(used);
+            }
             self.end_use(fid);
             match cut {
                 // The lock was of the OST's life before.
-                Err(FsError::Stale) if self.restarts(fid) != before => {}
+                Err(FsError::Stale) if self.restarts(fid) != before => {
+                    if self.is_recut(fid, recut).await {
+                        break;
+                    }
+                }
                 cut => break cut?,
             }
         }
         self.tell_size(fid).await
+    }
+
+    /// What was begun was done with the rest that a restart of the OST took, and must not be again:
+    /// others may have changed the file since.
+    async fn is_recut(&self, fid: Fid, before: u32) -> bool {
+        loop {
+            let wait = {
+                let mut state = self.lock();
+                let file = state.file(fid);
+                if !file.is_cut_lost() {
+                    return file.recut != before;
+                }
+                file.waiters.wait()
+            };
+            wait.await;
+        }
     }
 
     /// Nothing of the call relies on the file's lock any more.
@@ -47,10 +76,10 @@ impl Client {
     }
 
     async fn truncate_locked(&self, fid: Fid, size: u64, under: LockHandle) -> Result<(), FsError> {
-        let (ticket, exists, now) = {
+        let (ticket, is_sent, now, begun) = {
             let mut state = self.lock();
             let now = state.content_time(fid, self.0.clock.now());
-            let (ticket, exists) = state.with_pages(fid, |file| {
+            let (ticket, is_sent, begun) = state.with_pages(fid, |file| {
                 file.pages.truncate(size);
                 file.known.size = size;
                 file.content_changed(now);
@@ -60,11 +89,15 @@ impl Client {
                 let ticket = file
                     .write_open
                     .map_or(WriteTicket::default(), |open| open.ticket);
-                (ticket, !file.unsent)
+                let is_sent = !file.unsent || size > 0;
+                if is_sent {
+                    file.begin_cut(size, ticket);
+                }
+                (ticket, is_sent, file.restarts)
             });
-            (ticket, exists, now)
+            (ticket, is_sent, now, begun)
         };
-        if !exists && size == 0 {
+        if !is_sent {
             return Ok(());
         }
         // Writes already on their way must not come after it.
@@ -81,7 +114,7 @@ impl Client {
         let (attr, transno) = self.0.change_object(target, request).await?;
         let mut state = self.lock();
         let file = state.file(fid);
-        file.sent(transno);
+        file.cut_sent(begun, transno);
         file.known.blocks = attr.blocks;
         state.uncommitted.insert(fid);
         Ok(())

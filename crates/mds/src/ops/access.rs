@@ -19,7 +19,7 @@ pub fn is_empty(change: &SetAttr) -> bool {
 }
 
 /// Applies everything in `change` but the ctime. `alone`: nobody else has the file open for
-/// writing, so that a size the OSTs have committed is exact.
+/// writing, or had since who says this has, so that a size the OSTs have committed is exact.
 pub fn apply(ctx: &Ctx<'_, '_>, inode: &mut Inode, change: &SetAttr, alone: bool) -> Result<()> {
     let chown = change.uid.is_some() || change.gid.is_some();
     inode.uid = change.uid.unwrap_or(inode.uid);

@@ -1,5 +1,6 @@
 //! `op.close`: a use of a file ends, and with it what its user changed becomes known. When the
-//! last writer says that the OSTs have all of it, the size is exact again. A file without names
+//! last writer says that the OSTs have all of it, the size is exact again, if no other client wrote
+//! meanwhile. A file without names
 //! goes with its last use.
 
 use base::{Fid, FsError, LockHandle};
@@ -41,7 +42,7 @@ impl Op for Close<'_> {
             return Err(FsError::BadHandle.into());
         }
         if !access::is_empty(self.change) {
-            let alone = !ctx.opens.has_writer_beside(self.fid, self.handle);
+            let alone = ctx.opens.knows_bytes(self.fid, self.handle);
             self.change(ctx, &mut file, alone)?;
         }
         let last = !ctx.opens.is_open_beside(self.fid, self.handle);
@@ -61,7 +62,7 @@ impl Close<'_> {
         ctx.txn.file(self.fid)
     }
 
-    /// `alone`: nobody else has it open for writing.
+    /// `alone`: nobody else has it open for writing, or had meanwhile.
     fn change(&self, ctx: &mut Ctx<'_, '_>, file: &mut File, alone: bool) -> Result<()> {
         access::apply(ctx, &mut file.inode, self.change, alone)?;
         // A close tells of the past: it is no change of its own, so the clock stays out of it.

@@ -18,7 +18,8 @@ pub(crate) struct Truncate {
 }
 
 impl Oss {
-    /// Under a lock held, at once; else under a lock of the target's own on the whole object.
+    /// Under a lock held, or while the target recovers, at once; else under a lock of the target's
+    /// own on the whole object.
     pub(crate) fn truncate(
         &mut self,
         now: Tick,
@@ -28,6 +29,11 @@ impl Oss {
     ) -> Outcome<Step> {
         file_range(0, truncate.size)?;
         if under == LockHandle(0) {
+            // What an earlier life did, once more.
+            let is_redone = self.is_recovering() && self.is_alone(now, client, truncate.object)?;
+            if is_redone {
+                return self.truncate_locked(now, &truncate);
+            }
             let wish = Wish::write(truncate.object, ByteRange::ALL)?;
             return Ok(Step::Park(Job::Truncate(truncate), Need::Lock(wish)));
         }

@@ -66,7 +66,12 @@ impl Oss {
 
     /// A right without a lock here: then nobody else can have one, and whoever has one got it after
     /// that right was lost.
-    fn is_alone(&mut self, now: Tick, client: ClientId, object: ObjectId) -> Outcome<bool> {
+    pub(crate) fn is_alone(
+        &mut self,
+        now: Tick,
+        client: ClientId,
+        object: ObjectId,
+    ) -> Outcome<bool> {
         let wish = Wish::write(object, ByteRange::ALL)?;
         Ok(self.locks.is_free(now, client, wish))
     }

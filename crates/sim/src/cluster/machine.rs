@@ -6,7 +6,7 @@ use base::{BootEpoch, Clock, Rng, SeededRng, TargetIndex, TargetKind, TargetName
 use mds::serve::MdtServer;
 use oss::serve::OstServer;
 use rpc::{
-    Address, CallbackResponder, ClientHandler, ClientUuid, Keeping, LastCommitted, Message, Peer,
+    CallbackResponder, ClientHandler, ClientUuid, Keeping, LastCommitted, Message, Peer,
     PeerConfig, Policy, ServedTarget, Server, ServerConfig, Service,
 };
 use storage::{
@@ -14,27 +14,30 @@ use storage::{
 };
 
 use super::objects::Powered;
-use super::{MDT, NodeClock, OST, TIMEOUT};
+use super::{MDT, NodeClock, OSTS, TIMEOUT};
 use crate::network::Network;
 use crate::scheduler::Node;
 
-/// The one OST.
-pub const OST_INDEX: TargetIndex = TargetIndex(0);
 /// Room for objects.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// Its name.
-pub(super) fn ost_name() -> TargetName {
-    TargetName {
+/// The OSTs, and which node serves each.
+pub(super) fn osts() -> impl Iterator<Item = (TargetName, Node)> {
+    let names = (0..).map(|index| TargetName {
         kind: TargetKind::Ost,
-        index: OST_INDEX,
-    }
+        index: TargetIndex(index),
+    });
+    names.zip(OSTS)
+}
+
+/// All that clients are told of.
+pub(super) fn targets() -> impl Iterator<Item = (TargetName, Node)> {
+    std::iter::once((TargetName::mdt(0), MDT)).chain(osts())
 }
 
 /// Which node serves the target that the configuration calls `text`.
 pub(super) fn node_of(text: &str) -> Option<Node> {
-    let names = [(TargetName::mdt(0), MDT), (ost_name(), OST)];
-    let found = names.into_iter().find(|(name, _)| name.to_string() == text);
+    let found = targets().find(|(name, _)| name.to_string() == text);
     found.map(|(_, node)| node)
 }
 
@@ -171,8 +174,9 @@ impl Machine {
         kv: Arc<Kv>,
         network: &Network,
     ) -> Result<(Served, Arc<LastCommitted>), String> {
+        let indexes: Vec<TargetIndex> = osts().map(|(name, _)| name.index).collect();
         let rules = mds::Rules {
-            osts: vec![OST_INDEX],
+            osts: indexes.clone(),
             callback_deadline: TIMEOUT,
             life: Some(BootEpoch(self.lives)),
             recovery_window: TIMEOUT,
@@ -183,24 +187,24 @@ impl Machine {
         let server = server.map_err(|error| words(&error))?;
         let mut uuid = [255; 16];
         uuid[..8].copy_from_slice(&self.lives.to_le_bytes());
-        let config = PeerConfig {
-            target: ost_name(),
-            addresses: network
-                .address(MDT, OST)
-                .into_iter()
-                .collect::<Vec<Address>>(),
-            uuid: ClientUuid(uuid),
-            incarnation: 1,
-            key: None,
-            insecure: false,
-            policy: Policy::Hard,
-            lanes: 1,
-            keeping: Keeping::Nothing,
-            legacy: None,
+        let peer = |(target, node)| {
+            let config = PeerConfig {
+                target,
+                addresses: network.address(MDT, node).into_iter().collect(),
+                uuid: ClientUuid(uuid),
+                incarnation: 1,
+                key: None,
+                insecure: false,
+                policy: Policy::Hard,
+                lanes: 1,
+                keeping: Keeping::Nothing,
+                legacy: None,
+            };
+            let peer = Peer::new(config, Arc::new(NoCallbacks), self.clock.clone());
+            Ok((target.index, peer.map_err(|error| error.to_string())?))
         };
-        let peer = Peer::new(config, Arc::new(NoCallbacks), self.clock.clone());
-        let peer = peer.map_err(|error| error.to_string())?;
-        server.set_osts(vec![OST_INDEX], vec![(OST_INDEX, peer)]);
+        let peers = osts().map(peer).collect::<Result<_, String>>()?;
+        server.set_osts(indexes, peers);
         Ok((Served::Mdt(server), committed))
     }
 
@@ -262,38 +266,44 @@ impl Machine {
     }
 }
 
-/// What is wrong with two targets at rest.
-pub(super) fn examine(mdt: &Machine, ost: &Machine) -> Vec<String> {
-    let mut found = Vec::new();
-    let kvs = mdt
-        .at_rest()
-        .and_then(|kv| Ok((Arc::new(kv), ost.at_rest()?)));
-    let (mdt_kv, ost_kv) = match kvs {
-        Ok(kvs) => kvs,
+/// What is wrong with targets at rest.
+pub(super) fn examine(mdt: &Machine, osts: &[Machine]) -> Vec<String> {
+    let store = match mdt.at_rest() {
+        Ok(kv) => mds::store::Store::new(Arc::new(kv)),
         Err(error) => return vec![error],
     };
-    let store = mds::store::Store::new(mdt_kv);
     let state: mds::records::State = match store.get(mds::keys::Table::State, mds::keys::STATE) {
         Ok(Some(state)) => state,
         other => return vec![format!("MDT: its state record is {other:?}")],
     };
+    let mut found = Vec::new();
     match mds::fsck::check(&store, mds::hash::NameHasher::new(state.hash_key)) {
         Ok(issues) => found.extend(issues.iter().map(|issue| format!("MDT: {}", issue.what))),
         Err(error) => found.push(format!("MDT: {error:?}")),
     }
-    let mut whose = |object| match mds::fsck::objects::claim(&store, OST_INDEX, object) {
-        Ok(mds::fsck::objects::Claim::Nobodys) => oss::fsck::Whose::Nobodys,
-        _ => oss::fsck::Whose::Known,
-    };
-    match oss::fsck::check(&ost.memory, &ost_kv, &mut whose) {
-        Ok(report) => {
-            let findings = report
-                .findings
-                .iter()
-                .filter(|finding| !finding.is_warning());
-            found.extend(findings.map(|finding| format!("OST: {finding}")));
-        }
-        Err(error) => found.push(format!("OST: {error}")),
-    }
+    found.extend(osts.iter().flat_map(|ost| ost.examine(&store)));
     found
+}
+
+impl Machine {
+    /// What is wrong with an OST's objects, as the MDT's records know them.
+    fn examine(&self, store: &mds::store::Store) -> Vec<String> {
+        let name = self.name;
+        let mut whose = |object| match mds::fsck::objects::claim(store, name.index, object) {
+            Ok(mds::fsck::objects::Claim::Nobodys) => oss::fsck::Whose::Nobodys,
+            _ => oss::fsck::Whose::Known,
+        };
+        let report = self.at_rest().and_then(|kv| {
+            let report = oss::fsck::check(&self.memory, &kv, &mut whose);
+            report.map_err(|error| error.to_string())
+        });
+        match report {
+            Ok(report) => {
+                let findings = report.findings.iter();
+                let wrong = findings.filter(|finding| !finding.is_warning());
+                wrong.map(|finding| format!("{name}: {finding}")).collect()
+            }
+            Err(error) => vec![format!("{name}: {error}")],
+        }
+    }
 }

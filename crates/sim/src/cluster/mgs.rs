@@ -35,7 +35,7 @@ impl Service for Mgs {
             fsname: "sim".to_owned(),
             uuid: [7; 16],
             generation: 1,
-            targets: vec![at(TargetName::mdt(0)), at(machine::ost_name())],
+            targets: machine::targets().map(|(name, _)| at(name)).collect(),
         };
         let reply = ReplyMessage {
             status: 0,

@@ -1,0 +1,76 @@
+//! What the kernel of a node does for its programs before it asks the client.
+
+use std::sync::{Arc, PoisonError};
+
+use threads::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::{DIRS, FILES};
+use crate::history::{Call, Slot};
+
+/// The locks that the kernel of a node has on inodes. The client is never asked otherwise.
+pub struct InodeLocks {
+    /// Whoever changes names in a directory has it alone, lookups and listings share it.
+    dirs: Vec<RwLock<()>>,
+    /// Who writes to a file, changes its size, or makes it durable has it alone.
+    files: Vec<Mutex<()>>,
+}
+
+impl InodeLocks {
+    /// Free ones.
+    pub fn free() -> Arc<InodeLocks> {
+        Arc::new(InodeLocks {
+            dirs: (0..DIRS).map(|_| RwLock::new(())).collect(),
+            files: (0..FILES).map(|_| Mutex::new(())).collect(),
+        })
+    }
+
+    pub(super) fn file(&self, file: u8) -> MutexGuard<'_, ()> {
+        let lock = self.files[usize::from(file)].lock();
+        lock.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a call holds.
+pub(super) enum Held<'a> {
+    Nothing,
+    Shared {
+        _dir: RwLockReadGuard<'a, ()>,
+    },
+    Alone {
+        _dirs: Vec<RwLockWriteGuard<'a, ()>>,
+    },
+}
+
+/// What is held of directories during a call. Calls on bytes take files' locks themselves, in turn.
+pub(super) fn hold<'a>(locks: &'a InodeLocks, call: &Call) -> Held<'a> {
+    let locks = &locks.dirs;
+    let dirs = match call {
+        Call::Lookup(Slot { dir, .. }) | Call::List(dir) => {
+            let lock = locks[usize::from(*dir)].read();
+            let _dir = lock.unwrap_or_else(PoisonError::into_inner);
+            return Held::Shared { _dir };
+        }
+        // A program that says what it will need holds nothing.
+        Call::Prefetch
+        | Call::Put(..)
+        | Call::Append(..)
+        | Call::Truncate(..)
+        | Call::Get(_)
+        | Call::Size(_) => return Held::Nothing,
+        // In one order: no two calls wait for each other.
+        Call::Rename(from, to) if from.dir != to.dir => {
+            vec![from.dir.min(to.dir), from.dir.max(to.dir)]
+        }
+        Call::Create(slot)
+        | Call::Mkdir(slot)
+        | Call::Unlink(slot)
+        | Call::Rmdir(slot)
+        | Call::Rename(slot, _)
+        | Call::Link(_, slot) => vec![slot.dir],
+    };
+    let locks = dirs.into_iter().map(|dir| locks[usize::from(dir)].write());
+    let _dirs = locks.map(|lock| lock.unwrap_or_else(PoisonError::into_inner));
+    Held::Alone {
+        _dirs: _dirs.collect(),
+    }
+}

@@ -1,0 +1,170 @@
+//! Calls on names.
+
+use base::{Fid, FsError, Name};
+use client::executor::block_on;
+use client::{Client, HandleId, NewNode, PageEntry, Place};
+use wire::FileKind;
+use wire::mdt::{Access, Caller, RenameMode};
+
+use super::{DIRS, FILES, Program};
+use crate::history::{Seen, Slot};
+
+const ROOT_USER: Caller = Caller { uid: 0, gid: 0 };
+
+/// Makes the directories through one mount.
+pub fn make_directories(client: &Client) -> Result<Vec<Fid>, FsError> {
+    (0..DIRS)
+        .map(|dir| {
+            let place = Place {
+                dir: Fid::ROOT,
+                name: Name::new(format!("d{dir}")).map_err(|_| FsError::Invalid)?,
+                caller: ROOT_USER,
+            };
+            make(client, place, FileKind::Directory)
+        })
+        .collect()
+}
+
+/// Makes the files through one mount.
+pub fn make_files(client: &Client) -> Result<Vec<Fid>, FsError> {
+    (0..FILES)
+        .map(|file| {
+            let place = Place {
+                dir: Fid::ROOT,
+                name: Name::new(format!("f{file}")).map_err(|_| FsError::Invalid)?,
+                caller: ROOT_USER,
+            };
+            make(client, place, FileKind::Regular)
+        })
+        .collect()
+}
+
+fn make(client: &Client, place: Place, kind: FileKind) -> Result<Fid, FsError> {
+    let client = client.clone();
+    let node = NewNode {
+        kind,
+        mode: 0o755,
+        rdev: 0,
+        target: Vec::new(),
+    };
+    block_on(async move { client.make(place, node).await }).map(|entry| entry.fid)
+}
+
+fn name_of(number: u8) -> Result<Name, FsError> {
+    Name::new([b'0' + number]).map_err(|_| FsError::Invalid)
+}
+
+fn number_of(name: &Name) -> Option<u8> {
+    match name.as_bytes() {
+        [digit] => digit.checked_sub(b'0'),
+        _ => None,
+    }
+}
+
+/// Opens a directory, reads it to its end, and says in how many pages it came.
+pub(super) async fn read_dir(
+    client: &Client,
+    dir: Fid,
+) -> Result<(Vec<PageEntry>, usize), FsError> {
+    let (handle, _) = client.opendir(dir);
+    let read = read_all(client, handle).await;
+    client.releasedir(handle);
+    read
+}
+
+/// Reads a directory to its end, and says in how many pages it came.
+async fn read_all(client: &Client, handle: HandleId) -> Result<(Vec<PageEntry>, usize), FsError> {
+    let (mut entries, mut pages) = (Vec::<PageEntry>::new(), 0);
+    loop {
+        let after = entries.last().map_or(0, |entry| entry.cookie);
+        let page = client.readdir(handle, after, 1000).await?;
+        if page.entries.is_empty() {
+            return Ok((entries, pages));
+        }
+        entries.extend(page.entries);
+        pages += 1;
+    }
+}
+
+impl Program {
+    /// A kernel knows what its programs use, and the client keeps that as long.
+    pub(super) fn know_all(&self) {
+        let dirs = (0..DIRS).map(|dir| format!("d{dir}"));
+        for text in dirs.chain((0..FILES).map(|file| format!("f{file}"))) {
+            let client = self.client.clone();
+            let known = Name::new(text)
+                .map(|name| block_on(async move { client.lookup(Fid::ROOT, &name).await }));
+            assert!(matches!(known, Ok(Ok(_))), "{known:?}");
+        }
+    }
+
+    fn place(&self, slot: Slot) -> Result<Place, FsError> {
+        Ok(Place {
+            dir: self.dirs[usize::from(slot.dir)],
+            name: name_of(slot.name)?,
+            caller: ROOT_USER,
+        })
+    }
+
+    pub(super) fn create(&self, slot: Slot) -> Result<Seen, FsError> {
+        let (place, client) = (self.place(slot)?, self.client.clone());
+        let access = Access {
+            read: true,
+            write: true,
+            exec: false,
+        };
+        block_on(async move {
+            let (entry, handle) = client.create(place, 0o644, access, false).await?;
+            client.release(handle);
+            Ok(Seen::File(entry.fid))
+        })
+    }
+
+    pub(super) fn mkdir(&self, slot: Slot) -> Result<Seen, FsError> {
+        make(&self.client, self.place(slot)?, FileKind::Directory).map(Seen::File)
+    }
+
+    pub(super) fn unlink(&self, slot: Slot, directory: bool) -> Result<Seen, FsError> {
+        let (place, client) = (self.place(slot)?, self.client.clone());
+        block_on(async move { client.unlink(place, directory).await }).map(|()| Seen::Done)
+    }
+
+    pub(super) fn rename(&self, from: Slot, to: Slot) -> Result<Seen, FsError> {
+        let (from, to) = (self.place(from)?, self.place(to)?);
+        let client = self.client.clone();
+        let renamed = async move {
+            let mode = RenameMode::Replace;
+            client.rename(from, to.dir, to.name, mode).await
+        };
+        block_on(renamed).map(|()| Seen::Done)
+    }
+
+    pub(super) fn link(&self, fid: Fid, slot: Slot) -> Result<Seen, FsError> {
+        let (place, client) = (self.place(slot)?, self.client.clone());
+        block_on(async move { client.link(fid, place.dir, place.name).await }).map(|_| Seen::Done)
+    }
+
+    pub(super) fn lookup(&self, slot: Slot) -> Result<Seen, FsError> {
+        let (place, client) = (self.place(slot)?, self.client.clone());
+        let found = async move {
+            let entry = client.lookup(place.dir, &place.name).await?;
+            client.forget(entry.fid, 1);
+            Ok(entry.fid)
+        };
+        block_on(found).map(Seen::File)
+    }
+
+    pub(super) fn list(&self, dir: u8) -> Result<Seen, FsError> {
+        let (fid, client) = (self.dirs[usize::from(dir)], self.client.clone());
+        let (entries, pages) = block_on(async move { read_dir(&client, fid).await })?;
+        let entries = entries.iter();
+        let mut names: Vec<_> = entries
+            .filter_map(|entry| Some((number_of(&entry.name)?, entry.fid)))
+            .collect();
+        names.sort_unstable();
+        Ok(match pages {
+            0 | 1 => Seen::Names(names),
+            _ => Seen::Parts,
+        })
+    }
+}
