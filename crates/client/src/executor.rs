@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use threads::{Condvar, Mutex};
 
+use crate::remembered::ForKernel;
+
 type Parked = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 const IDLE: u8 = 0;
@@ -31,7 +33,7 @@ struct Task {
 #[derive(Debug)]
 pub struct Origin {
     number: u64,
-    kept: Mutex<Vec<handover::Record>>,
+    kept: Mutex<Vec<ForKernel>>,
 }
 
 impl Origin {
@@ -46,8 +48,8 @@ impl Origin {
         self.number
     }
 
-    pub(crate) fn keep(&self, record: handover::Record) {
-        lock(&self.kept).push(record);
+    pub(crate) fn keep(&self, answer: ForKernel) {
+        lock(&self.kept).push(answer);
     }
 
     pub(crate) fn give_to(&self, other: &Origin) {

@@ -191,10 +191,18 @@ impl State {
         let Some(records) = self.records.clone() else {
             return;
         };
+        let order = self.write_order;
+        self.write_order += 1;
         let file = self.file(fid);
         if let Some(under) = file.exclusive {
             let change = file.changed.clone();
-            let body = ChangeBody { fid, under, change };
+            let body = ChangeBody {
+                fid,
+                under,
+                change,
+                order,
+            };
+            // The new one is there before the old one goes.
             file.remembered_change = records.put(CHANGE, 0, &[&remembered::encode(&body)]);
         }
     }

@@ -4,11 +4,11 @@
 //! under locks; the servers keep those locks until then, and until what was written or changed under
 //! them is theirs. Only then do they hear that this process is settled, and drop those locks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{BootEpoch, ByteRange, Fid, TargetName};
+use base::{BootEpoch, ByteRange, Fid, LockHandle, TargetName};
 use handover::{Found, Record, Records, Region};
 use rpc::{Batch, ClientUuid, Legacy, Unanswered};
 use serde::{Deserialize, Serialize};
@@ -17,9 +17,9 @@ use wire::frame::SessionId;
 use wire::mdt::{Access, SetAttr};
 use wire::opcode;
 
-use super::memos::{AnswerBody, RequestBody, RequestMemo, outcome_of_resent, place_of};
+use super::memos::{RequestBody, RequestMemo, found_answer, outcome_of_resent, place_of};
 use super::{ANSWER, BYTES, CHANGE, ChangeBody, HANDLE, HandleBody, INCARNATION, NODE, REQUEST};
-use super::{Redone, SETTLED, TARGET, UUID, decode, encode};
+use super::{Redone, SETTLED, TARGET, UUID, WROTE, decode, encode};
 use crate::cache::State;
 use crate::calls::attributes::changed_here;
 use crate::client::Client;
@@ -114,11 +114,16 @@ impl Heritage {
         found.extract_if(.., |found| found.kind == kind).collect()
     }
 
-    /// The sessions of the process before.
+    /// The sessions of the process before, of each target the newest: it may have been about to forget
+    /// another.
     pub(crate) fn legacies(&self) -> Vec<(TargetName, Legacy)> {
-        let bodies = self.take(TARGET).into_iter();
-        let bodies = bodies.filter_map(|found| decode::<TargetBody>(&found.bytes));
+        let found = self.take(TARGET).into_iter();
+        let mut bodies: Vec<TargetBody> = found
+            .filter_map(|found| decode::<TargetBody>(&found.bytes))
+            .collect();
+        bodies.sort_by_key(|body| std::cmp::Reverse((body.epoch, body.session.0)));
         bodies
+            .into_iter()
             .map(|body| {
                 let legacy = Legacy {
                     session: body.session,
@@ -130,34 +135,38 @@ impl Heritage {
             .collect()
     }
 
-    /// The changes that were asked of the MDT: those to be asked again.
-    pub(crate) fn unanswered(&self, redone: &Redone) -> Vec<Unanswered> {
-        let mut answered = BTreeSet::new();
-        for found in self.take(ANSWER) {
-            if let Some(answer) = decode::<AnswerBody>(&found.bytes) {
-                answered.insert((answer.origin, answer.name.clone()));
-                redone.add(found.record, answer);
+    /// The changes that were asked of the MDT: those to be asked again, and those that it may lose.
+    pub(crate) fn asked(&self, redone: &Redone) -> rpc::Left {
+        let (mut answered, mut undurable) = (BTreeSet::new(), Vec::new());
+        for answer in self.take(ANSWER).into_iter().filter_map(found_answer) {
+            answered.insert(answer.head.place);
+            undurable.extend(answer.undurable());
+            if answer.is_wanted() {
+                redone.add(answer);
             }
         }
-        let mut again = Vec::new();
+        let mut unanswered = Vec::new();
         for found in self.take(REQUEST) {
             let body = decode::<RequestBody>(&found.bytes);
             let (Some(body), Some(place)) = (body, place_of(found.mark)) else {
                 continue;
             };
-            if answered.contains(&(body.origin, body.request.name().to_owned())) {
+            if answered.contains(&place) {
                 continue;
             }
             let (memo, origin) = RequestMemo::of_earlier(&self.records, found.record, &body);
             let sender = redone.expect(origin, &body.request);
-            again.push(Unanswered {
+            unanswered.push(Unanswered {
                 place,
                 batch: Batch::of(opcode::MDT, wire::encode(&body.request)),
                 memo: Box::new(memo),
                 then: Box::new(move |result| sender.send(outcome_of_resent(result))),
             });
         }
-        again
+        rpc::Left {
+            unanswered,
+            undurable,
+        }
     }
 
     /// Puts what the process before knew into `state`.
@@ -177,19 +186,34 @@ impl Heritage {
                 restore_handle(state, body, found.record);
             }
         }
-        for found in self.take(CHANGE) {
-            if let Some(body) = decode::<ChangeBody>(&found.bytes) {
-                takings.changes.push((body, found.record));
-            }
-        }
+        takings.changes = self.changes();
+        let later = takings.changes.iter().map(|(body, _)| body.order + 1);
+        state.write_order = later.fold(self.records.get(WROTE), u64::max);
         takings.bytes = self.restore_bytes(state, &mut takings.files);
         takings
+    }
+
+    /// Attributes changed, of each file those that it had last.
+    fn changes(&self) -> Vec<(ChangeBody, Record)> {
+        let mut last: BTreeMap<Fid, (ChangeBody, Record)> = BTreeMap::new();
+        for found in self.take(CHANGE) {
+            let Some(body) = decode::<ChangeBody>(&found.bytes) else {
+                continue;
+            };
+            match last.get(&body.fid) {
+                Some((known, _)) if known.order > body.order => {}
+                _ => drop(last.insert(body.fid, (body, found.record))),
+            }
+        }
+        last.into_values().collect()
     }
 
     fn restore_bytes(&self, state: &mut State, files: &mut BTreeSet<Fid>) -> usize {
         let found = self.take(BYTES).into_iter();
         let mut parts: Vec<_> = found
             .filter_map(|found| Some((super::bytes::found(&found.bytes, found.mark)?, found)))
+            // Of a write that was under way the kernel asks again.
+            .filter(|(part, _)| part.is_whole(&self.records))
             .collect();
         parts.sort_by_key(|(part, _)| part.order);
         let (mut bytes, records) = (0, self.records.clone());
@@ -197,7 +221,6 @@ impl Heritage {
             bytes += part.bytes.len();
             files.insert(part.fid);
             state.written_for.insert(part.origin);
-            state.write_order = state.write_order.max(part.order + 1);
             state.with_pages(part.fid, |file| {
                 file.pages.write(part.offset, &part.bytes, base::Tick(0));
                 file.known.mtime = file.known.mtime.later(part.mtime);
@@ -296,6 +319,7 @@ impl Client {
         };
         let began = self.0.clock.tick();
         self.forget_all();
+        self.0.cluster.peers().for_each(rpc::Peer::withdrawn);
         let Takings {
             bytes,
             requests,
@@ -365,17 +389,21 @@ impl Client {
         for some in files.chunks(AT_ONCE) {
             join_all(some.iter().map(|fid| self.reopen_inherited(*fid)).collect()).await;
         }
-        for (ChangeBody { fid, under, change }, record) in changes {
+        for (body, record) in changes {
+            let ChangeBody {
+                fid, under, change, ..
+            } = body;
+            // A lock of an earlier life says nothing against it.
+            let under = match self.0.cluster.mdt.lives_anew() {
+                true => LockHandle(0),
+                false => under,
+            };
             let told = self.0.tell_mdt(changed_here(fid, Fid::NONE, change, under));
             if let Err(error) = told.await {
                 // It was told, and the lock given up with it.
                 tracing::debug!("{fid}: what was changed was told before: {error}");
             }
             drop(record);
-        }
-        // What the process before had done and is not durable this one could not do again.
-        if let Err(error) = self.fsyncdir().await {
-            tracing::error!("the MDT did not make durable what was done: {error}");
         }
     }
 

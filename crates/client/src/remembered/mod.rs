@@ -20,7 +20,7 @@ use crate::handles::HandleId;
 pub(crate) use bytes::RememberedBytes;
 pub use heritage::Heritage;
 pub(crate) use heritage::Takings;
-pub(crate) use memos::{Redone, RequestMemo};
+pub(crate) use memos::{ForKernel, Forgotten, Redone, RequestMemo};
 
 /// Which life of the mount's process this is; the first is 1.
 pub(crate) const INCARNATION: Cell = Cell(1);
@@ -33,6 +33,9 @@ const SERVING: Cell = Cell(7);
 /// The last process that had put in order what the one before left.
 pub(crate) const SETTLED: Cell = Cell(8);
 
+/// The next write's place in the order of all: those before it are remembered whole.
+pub(crate) const WROTE: Cell = Cell(9);
+
 /// A session with a target: which, its number, the target's life.
 pub(crate) const TARGET: u8 = 1;
 /// A file that the kernel knows; its mark is how often.
@@ -41,7 +44,8 @@ pub(crate) const NODE: u8 = 2;
 pub(crate) const HANDLE: u8 = 3;
 /// A change asked of the MDT; its mark is where it was sent.
 pub(crate) const REQUEST: u8 = 4;
-/// What such a change was answered, until the kernel is answered.
+/// What requests to the MDT were answered, until the kernel is answered and what they changed is
+/// durable; its mark tells of both.
 pub(crate) const ANSWER: u8 = 5;
 /// Bytes written by programs and not durable.
 pub(crate) const BYTES: u8 = 6;
@@ -66,6 +70,8 @@ pub(crate) struct ChangeBody {
     pub fid: Fid,
     pub under: LockHandle,
     pub change: SetAttr,
+    /// Which of two is the later one.
+    pub order: u64,
 }
 
 pub(crate) fn encode(body: &impl Serialize) -> Vec<u8> {
