@@ -13,8 +13,6 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use threads::{Condvar, Mutex};
 
-use crate::remembered::ForKernel;
-
 type Parked = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 const IDLE: u8 = 0;
@@ -29,11 +27,14 @@ struct Task {
     origin: Option<Arc<Origin>>,
 }
 
+/// Something remembered of a request of the kernel: it is dropped when that is answered.
+pub(crate) trait UntilAnswered: Send + std::fmt::Debug {}
+
 /// A request of the kernel, by its number, and what is remembered of it until it is answered.
 #[derive(Debug)]
 pub struct Origin {
     number: u64,
-    kept: Mutex<Vec<ForKernel>>,
+    kept: Mutex<Vec<Box<dyn UntilAnswered>>>,
 }
 
 impl Origin {
@@ -44,12 +45,21 @@ impl Origin {
         })
     }
 
+    /// Does `work` as a task of this origin would.
+    #[cfg(test)]
+    pub(crate) fn run<T>(origin: &Arc<Origin>, work: impl FnOnce() -> T) -> T {
+        ORIGIN.set(Some(origin.clone()));
+        let done = work();
+        ORIGIN.set(None);
+        done
+    }
+
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    pub(crate) fn keep(&self, answer: ForKernel) {
-        lock(&self.kept).push(answer);
+    pub(crate) fn keep(&self, what: Box<dyn UntilAnswered>) {
+        lock(&self.kept).push(what);
     }
 
     pub(crate) fn give_to(&self, other: &Origin) {

@@ -242,7 +242,7 @@ impl State {
             .get_or_insert_default();
         let before = (file.pages.dirty_bytes(), file.pages.cached_bytes());
         let result = change(file);
-        file.forget_settled(self.records.as_ref());
+        file.forget_settled(fid, self.records.as_ref());
         let after = file.pages.dirty_bytes();
         self.cached_bytes = self.cached_bytes + file.pages.cached_bytes() - before.1;
         self.dirty_bytes = self.dirty_bytes + after - before.0;

@@ -235,7 +235,7 @@ fn committed(state: &mut State, target: TargetIndex, last_committed: Transno) {
             Some(file) if is_there && file.written <= last_committed => {
                 file.pages.committed(last_committed);
                 file.committed = true;
-                file.forget_settled(records.as_ref());
+                file.forget_settled(fid, records.as_ref());
             }
             Some(_) => continue,
             None => {}

@@ -17,14 +17,18 @@ use wire::frame::SessionId;
 use wire::mdt::{Access, SetAttr};
 use wire::opcode;
 
+use super::errors;
 use super::memos::{RequestBody, RequestMemo, found_answer, outcome_of_resent, place_of};
-use super::{ANSWER, BYTES, CHANGE, ChangeBody, HANDLE, HandleBody, INCARNATION, NODE, REQUEST};
+use super::{
+    ANSWER, BYTES, CHANGE, ChangeBody, FAILED, HANDLE, HandleBody, INCARNATION, NODE, REQUEST,
+};
 use super::{Redone, SETTLED, TARGET, UUID, WROTE, decode, encode};
 use crate::cache::State;
 use crate::calls::attributes::changed_here;
 use crate::client::Client;
 use crate::executor::{block_on, join_all, oneshot, spawn};
 use crate::handles::{DirHandle, FileHandle, HandleId};
+use crate::io::failures::Told;
 use crate::io::readahead::ReadAhead;
 use crate::kernel::Forget;
 use crate::recovery::Opened;
@@ -39,10 +43,10 @@ const AT_ONCE: usize = 256;
 
 /// Body of a [`TARGET`].
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct TargetBody {
-    target: TargetName,
-    session: SessionId,
-    epoch: BootEpoch,
+pub(super) struct TargetBody {
+    pub target: TargetName,
+    pub session: SessionId,
+    pub epoch: BootEpoch,
 }
 
 /// The memory, and what was found in it.
@@ -60,7 +64,7 @@ pub(crate) struct Takings {
     requests: usize,
     handles: usize,
     nodes: usize,
-    changes: Vec<(ChangeBody, Record)>,
+    pub(super) changes: Vec<(ChangeBody, Record)>,
     files: BTreeSet<Fid>,
 }
 
@@ -179,11 +183,24 @@ impl Heritage {
                 state.nodes.insert(fid, found.record);
             }
         }
+        for failed in self.take(FAILED).into_iter().filter_map(errors::found) {
+            let file = state.file(failed.fid);
+            // The process before may have been about to forget one that it knew less of.
+            if file
+                .failures
+                .last()
+                .is_none_or(|(_, count)| count < failed.count)
+            {
+                file.failures = failed.failures;
+                file.remembered_failures = Some(failed.remembered);
+            }
+        }
         for found in self.take(HANDLE) {
             if let Some(body) = decode::<HandleBody>(&found.bytes) {
                 takings.handles += 1;
                 takings.files.insert(body.fid);
-                restore_handle(state, body, found.record);
+                let told = Told::of_mark(found.mark);
+                restore_handle(state, body, told, found.record);
             }
         }
         takings.changes = self.changes();
@@ -233,10 +250,9 @@ impl Heritage {
     }
 }
 
-fn restore_handle(state: &mut State, body: HandleBody, record: Record) {
+fn restore_handle(state: &mut State, body: HandleBody, told: Told, record: Record) {
     let (fid, id) = (body.fid, HandleId(body.id));
     let file = state.file(fid);
-    let told = file.failures.at_open();
     match body.access.write {
         true => file.writers += 1,
         false => file.readers += 1,
@@ -261,6 +277,18 @@ fn restore_handle(state: &mut State, body: HandleBody, record: Record) {
     state.handles.restore_file(id, open, (record, body.origin));
 }
 
+impl State {
+    /// The new session is there before the old one goes.
+    pub(super) fn remember_session(&mut self, body: TargetBody) {
+        let Some(records) = &self.records else {
+            return;
+        };
+        if let Some(record) = records.put(TARGET, 0, &[&encode(&body)]) {
+            self.sessions.insert(body.target.to_string(), record);
+        }
+    }
+}
+
 impl Client {
     /// Remembers the session with a target.
     pub(crate) fn remember_session(
@@ -269,18 +297,11 @@ impl Client {
         session: SessionId,
         epoch: BootEpoch,
     ) {
-        let mut state = self.lock();
-        let Some(records) = state.records.clone() else {
-            return;
-        };
-        let body = TargetBody {
+        self.lock().remember_session(TargetBody {
             target,
             session,
             epoch,
-        };
-        if let Some(record) = records.put(TARGET, 0, &[&encode(&body)]) {
-            state.sessions.insert(target.to_string(), record);
-        }
+        });
     }
 
     /// What this process knows and has in hand is remembered for the next.

@@ -16,7 +16,7 @@ use wire::frame::{Bulk, Payload, Sub};
 use wire::mdt::{Reply, Request};
 
 use super::{ANSWER, REQUEST, decode, encode};
-use crate::executor::{self, Oneshot, Origin, Sender, oneshot};
+use crate::executor::{self, Oneshot, Origin, Sender, UntilAnswered, oneshot};
 
 /// Bits of a mark below the slot.
 const XID_BITS: u32 = 48;
@@ -118,7 +118,9 @@ impl AnswerMemo {
 
 /// Of a request of the kernel's: dropped when that is answered.
 #[derive(Debug)]
-pub(crate) struct ForKernel(Arc<AnswerMemo>);
+struct ForKernel(Arc<AnswerMemo>);
+
+impl UntilAnswered for ForKernel {}
 
 impl Drop for ForKernel {
     fn drop(&mut self) {
@@ -317,7 +319,7 @@ impl Memo for RequestMemo {
             return None;
         };
         if let Some(origin) = origin {
-            origin.keep(ForKernel(memo.clone()));
+            origin.keep(Box::new(ForKernel(memo.clone())));
         }
         // Only now the request goes: one of the two is always there.
         answered
@@ -355,6 +357,12 @@ impl Redone {
         sender
     }
 
+    /// How many are known.
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        lock(&self.0).len()
+    }
+
     /// A change was answered.
     pub fn add(&self, answer: FoundAnswer) {
         let FoundAnswer {
@@ -369,7 +377,7 @@ impl Redone {
         let (sender, outcome) = oneshot();
         sender.send(Some(outcome_of(first.status, &first.body)));
         let kept = Origin::new(head.origin);
-        kept.keep(ForKernel(memo));
+        kept.keep(Box::new(ForKernel(memo)));
         let waiting = Waiting { outcome, kept };
         lock(&self.0).insert((head.origin, head.name), waiting);
     }

@@ -5,8 +5,11 @@
 //! after the server has it.
 
 mod bytes;
+mod errors;
 mod heritage;
 mod memos;
+#[cfg(test)]
+mod tests;
 
 use base::{Fid, LockHandle};
 use handover::{Cell, Record, Records, Region};
@@ -16,11 +19,13 @@ use wire::mdt::{Access, SetAttr};
 
 use crate::executor;
 use crate::handles::HandleId;
+use crate::io::failures::Told;
 
 pub(crate) use bytes::RememberedBytes;
+pub(crate) use errors::{RememberedFailures, remember as remember_failures, tell as tell_failures};
 pub use heritage::Heritage;
 pub(crate) use heritage::Takings;
-pub(crate) use memos::{ForKernel, Forgotten, Redone, RequestMemo};
+pub(crate) use memos::{Forgotten, Redone, RequestMemo};
 
 /// Which life of the mount's process this is; the first is 1.
 pub(crate) const INCARNATION: Cell = Cell(1);
@@ -40,7 +45,7 @@ pub(crate) const WROTE: Cell = Cell(9);
 pub(crate) const TARGET: u8 = 1;
 /// A file that the kernel knows; its mark is how often.
 pub(crate) const NODE: u8 = 2;
-/// An open file or directory.
+/// An open file or directory; its mark says which errors it was told of.
 pub(crate) const HANDLE: u8 = 3;
 /// A change asked of the MDT; its mark is where it was sent.
 pub(crate) const REQUEST: u8 = 4;
@@ -51,6 +56,8 @@ pub(crate) const ANSWER: u8 = 5;
 pub(crate) const BYTES: u8 = 6;
 /// Attributes changed under the MDT's EX lock and not told.
 pub(crate) const CHANGE: u8 = 7;
+/// What could not be written of a file; its mark tells how often, and whether somebody knows.
+pub(crate) const FAILED: u8 = 8;
 
 /// Body of a [`HANDLE`].
 #[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
@@ -88,6 +95,7 @@ pub(crate) fn remember_handle(
     id: HandleId,
     (fid, directory): (Fid, bool),
     (access, append): (Access, bool),
+    told: Told,
 ) -> Option<Record> {
     let body = HandleBody {
         id: id.0,
@@ -97,7 +105,7 @@ pub(crate) fn remember_handle(
         directory,
         origin: executor::origin().map_or(0, |origin| origin.number()),
     };
-    records.put(HANDLE, 0, &[&encode(&body)])
+    records.put(HANDLE, told.mark(), &[&encode(&body)])
 }
 
 /// What the process before this one had agreed on with the kernel: minor version, features,
