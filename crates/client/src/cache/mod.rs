@@ -168,7 +168,7 @@ impl State {
             (0, _) => drop(self.nodes.remove(&fid)),
             (_, Some(node)) => node.set_mark(lookups),
             (_, None) => {
-                let node = records.put(NODE, lookups, &[&remembered::encode(&fid)]);
+                let node = remembered::put(records, NODE, lookups, &remembered::encode(&fid));
                 self.nodes.extend(node.map(|node| (fid, node)));
             }
         }
@@ -203,7 +203,8 @@ impl State {
                 order,
             };
             // The new one is there before the old one goes.
-            file.remembered_change = records.put(CHANGE, 0, &[&remembered::encode(&body)]);
+            let body = remembered::encode(&body);
+            file.remembered_change = remembered::put(&records, CHANGE, 0, &body);
         }
     }
 

@@ -9,7 +9,7 @@ use base::{Fid, FsError};
 use handover::{Found, Record, Records};
 use serde::{Deserialize, Serialize};
 
-use super::{FAILED, decode, encode};
+use super::{FAILED, decode, encode, put};
 use crate::executor::{UntilAnswered, origin};
 use crate::io::failures::{Failures, Told};
 
@@ -75,7 +75,7 @@ pub(crate) fn remember(
     }
     let status = wire::status_of(Err(error));
     let body = encode(&FailedBody { fid, status });
-    let record = records.put(FAILED, u64::from(count), &[&body]);
+    let record = put(records, FAILED, u64::from(count), &body);
     // The old one, if there is one, goes after that.
     if let Some(record) = record {
         let record = Arc::new(record);

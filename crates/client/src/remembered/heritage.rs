@@ -22,7 +22,7 @@ use super::memos::{RequestBody, RequestMemo, found_answer, outcome_of_resent, pl
 use super::{
     ANSWER, BYTES, CHANGE, ChangeBody, FAILED, HANDLE, HandleBody, INCARNATION, NODE, REQUEST,
 };
-use super::{Redone, SETTLED, TARGET, UUID, WROTE, decode, encode};
+use super::{Redone, SETTLED, TARGET, UUID, WROTE, decode, encode, put};
 use crate::cache::State;
 use crate::calls::attributes::changed_here;
 use crate::client::Client;
@@ -283,7 +283,7 @@ impl State {
         let Some(records) = &self.records else {
             return;
         };
-        if let Some(record) = records.put(TARGET, 0, &[&encode(&body)]) {
+        if let Some(record) = put(records, TARGET, 0, &encode(&body)) {
             self.sessions.insert(body.target.to_string(), record);
         }
     }

@@ -11,6 +11,8 @@ mod memos;
 #[cfg(test)]
 mod tests;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use base::{Fid, LockHandle};
 use handover::{Cell, Record, Records, Region};
 use serde::Serialize;
@@ -89,6 +91,20 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     wire::decode(bytes).ok()
 }
 
+/// Remembers what nothing else stands for. Where there is no room, the log says so once.
+pub(crate) fn put(records: &Records, kind: u8, mark: u64, body: &[u8]) -> Option<Record> {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let record = records.put(kind, mark, &[body]);
+    if record.is_none() && !SAID.swap(true, Ordering::Relaxed) {
+        tracing::error!(
+            "the supervisor's memory is full, {} bytes: if this process is killed, the next will not \
+             know all that is open or cached here",
+            records.bytes()
+        );
+    }
+    record
+}
+
 /// Remembers an open file or directory.
 pub(crate) fn remember_handle(
     records: &Records,
@@ -105,7 +121,7 @@ pub(crate) fn remember_handle(
         directory,
         origin: executor::origin().map_or(0, |origin| origin.number()),
     };
-    records.put(HANDLE, told.mark(), &[&encode(&body)])
+    put(records, HANDLE, told.mark(), &encode(&body))
 }
 
 /// What the process before this one had agreed on with the kernel: minor version, features,
