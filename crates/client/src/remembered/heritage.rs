@@ -24,6 +24,7 @@ use super::{
 };
 use super::{Redone, SETTLED, TARGET, UUID, WROTE, decode, encode, put};
 use crate::cache::State;
+use crate::cache::inode::Inode;
 use crate::calls::attributes::changed_here;
 use crate::client::Client;
 use crate::executor::{block_on, join_all, oneshot, spawn};
@@ -372,7 +373,7 @@ impl Client {
         if !self.0.kernel.forget_all_names() {
             tracing::error!("the kernel cannot forget all names: some may be old");
         }
-        let nodes: Vec<Fid> = self.lock().nodes.keys().copied().collect();
+        let nodes = self.known_to_the_kernel();
         for fid in &nodes {
             let (done, _) = oneshot();
             let what = Forget::Attributes {
@@ -384,15 +385,7 @@ impl Client {
         let done = Arc::new((Mutex::new(false), Condvar::new()));
         let (client, tell) = (self.clone(), done.clone());
         spawn(async move {
-            for some in nodes.chunks(AT_ONCE) {
-                let pages = some.iter().map(|fid| {
-                    client.0.forget(Forget::Pages {
-                        fid: *fid,
-                        range: ByteRange::ALL,
-                    })
-                });
-                join_all(pages.collect()).await;
-            }
+            client.forget_pages_of(nodes).await;
             *tell.0.lock().unwrap_or_else(|p| p.into_inner()) = true;
             tell.1.notify_all();
         });
@@ -403,6 +396,28 @@ impl Client {
         if waited.is_ok_and(|(_, timeout)| timeout.timed_out()) {
             tracing::warn!("pages that reads on their way hold are dropped after these");
         }
+    }
+
+    /// Files that are open come last: only of those reads can be on their way.
+    fn known_to_the_kernel(&self) -> Vec<Fid> {
+        let state = self.lock();
+        let mut nodes: Vec<Fid> = state.nodes.keys().copied().collect();
+        let is_open = |fid: &Fid| state.known(*fid).is_some_and(Inode::is_open);
+        nodes.sort_by_cached_key(is_open);
+        nodes
+    }
+
+    /// Some at once; one that takes long holds up no other.
+    async fn forget_pages_of(&self, nodes: Vec<Fid>) {
+        let next = Mutex::new(nodes.into_iter());
+        let next = || next.lock().unwrap_or_else(|p| p.into_inner()).next();
+        let one_by_one = || async {
+            while let Some(fid) = next() {
+                let range = ByteRange::ALL;
+                self.0.forget(Forget::Pages { fid, range }).await;
+            }
+        };
+        join_all((0..AT_ONCE).map(|_| one_by_one()).collect()).await;
     }
 
     async fn put_in_order(&self, files: BTreeSet<Fid>, changes: Vec<(ChangeBody, Record)>) {
