@@ -179,6 +179,8 @@ pub struct Status {
     pub parked: usize,
     /// Another process goes on if this one is killed: how often one has. None: none would.
     pub replaced: Option<u64>,
+    /// Another would have, but the supervisor has ended.
+    pub forsaken: bool,
 }
 
 /// A server's state.

@@ -18,6 +18,7 @@ use crate::control::of_mount::ServedMount;
 use crate::control::of_targets::ServedTargets;
 use crate::control::{ControlServer, path_for_dir, path_for_mount};
 use crate::memory;
+use crate::supervisor::Held;
 
 /// How long mounting waits for the root's attributes, from a server that may be away.
 const ROOT_PATIENCE: Duration = Duration::from_secs(5);
@@ -46,13 +47,13 @@ pub struct Mounting {
 }
 
 impl Mounting {
-    /// Joins the file system and mounts it, or goes on with the mount of a process before, on `devices`
-    /// that a supervisor holds too. `beside`: what this process serves, and from where.
+    /// Joins the file system and mounts it, or goes on with the mount of a process before, on what a
+    /// supervisor holds too. `beside`: what this process serves, and from where.
     pub fn start(
         config: &MountConfig,
         wish: &MountWish,
         beside: Option<(ServedTargets, &Path)>,
-        devices: Option<Vec<Device>>,
+        held: Option<Held>,
         clock: Arc<dyn Clock>,
     ) -> Result<Mounting, String> {
         let gate = Arc::new(Gate::default());
@@ -81,6 +82,7 @@ impl Mounting {
             devices: nix::unistd::geteuid().is_root(),
             ..MountOptions::default()
         };
+        let (devices, by) = held.map(|held| (held.devices, held.by)).unzip();
         let (mount, session) = match config.heritage.as_ref().zip(devices) {
             Some((heritage, devices)) => supervised(heritage, devices, wish, &options, &files)?,
             None => alone(wish, &options, &files)?,
@@ -96,6 +98,7 @@ impl Mounting {
             files,
             uuid: config.uuid.to_string(),
             targets,
+            by,
         };
         let mut control = ControlServer::start(path_for_mount(&mount)?, served)?;
         if let Some(dir) = dir {

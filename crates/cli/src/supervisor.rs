@@ -17,12 +17,11 @@ use handover::{Region, bequeath, inherited};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 
-/// In the environment of a worker: the numbers of the memory's descriptor and the devices'.
+/// In the environment of a worker: the supervisor's process, then the numbers of the memory's
+/// descriptor and the devices'.
 const WORKER: &str = "GLINT_WORKER";
 /// This very program, whatever has become of its file since.
 const PROGRAM: &str = "/proc/self/exe";
-/// How long the memory is. Only what is used takes room.
-const MEMORY_BYTES: u64 = 4 << 30;
 /// A worker that fails sooner has perhaps met what every other will meet.
 const SOON: Duration = Duration::from_secs(1);
 /// How many such in a row, before it is given up.
@@ -44,6 +43,26 @@ pub struct Supervisor {
 pub struct Inheritance {
     memory: OwnedFd,
     devices: Vec<OwnedFd>,
+    by: Watcher,
+}
+
+/// The supervisor, as its worker sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Watcher(Pid);
+
+impl Watcher {
+    /// It lives, and would let another go on. Whoever outlives it becomes another's child.
+    pub fn watches(self) -> bool {
+        nix::unistd::getppid() == self.0
+    }
+}
+
+/// What a worker has in common with its supervisor.
+pub struct Held {
+    /// Whence the kernel's requests come.
+    pub devices: Vec<Device>,
+    /// The supervisor.
+    pub by: Watcher,
 }
 
 impl Inheritance {
@@ -58,7 +77,9 @@ impl Inheritance {
             .map(str::parse)
             .collect::<Result<_, _>>()
             .map_err(wrong)?;
-        let descriptors = numbers.into_iter().map(inherited);
+        let mut numbers = numbers.into_iter();
+        let by = Watcher(Pid::from_raw(numbers.next().unwrap_or_default()));
+        let descriptors = numbers.map(inherited);
         let mut descriptors = descriptors
             .collect::<Result<Vec<OwnedFd>, _>>()
             .map_err(|error| format!("the supervisor left nothing: {error}"))?;
@@ -70,11 +91,12 @@ impl Inheritance {
         Ok(Some(Inheritance {
             memory,
             devices: descriptors,
+            by,
         }))
     }
 
     /// Looks what is in the memory.
-    pub fn open(self) -> Result<(Heritage, Vec<Device>), String> {
+    pub fn open(self) -> Result<(Heritage, Held), String> {
         let failed = |error: std::io::Error| format!("what the supervisor left: {error}");
         let region = Region::map(&self.memory).map_err(failed)?;
         let uuid = rpc::new_client_uuid().map_err(failed)?;
@@ -82,22 +104,24 @@ impl Inheritance {
         let heritage = heritage.ok_or("the supervisor's memory is of another version of glint")?;
         let devices = self.devices.into_iter().map(Device::from_fd);
         let devices = devices.collect::<Result<_, _>>().map_err(failed)?;
-        Ok((heritage, devices))
+        let by = self.by;
+        Ok((heritage, Held { devices, by }))
     }
 }
 
 impl Supervisor {
-    /// Makes what a worker needs.
-    pub fn start() -> Result<Supervisor, String> {
+    /// Makes what a worker needs, with `bytes` of memory. Only what is used takes room.
+    pub fn start(bytes: u64) -> Result<Supervisor, String> {
         let failed = |error: std::io::Error| {
             format!("cannot supervise: {error}; --no-supervisor does without")
         };
-        let memory = Region::create(MEMORY_BYTES).map_err(failed)?;
+        let memory = Region::create(bytes).map_err(failed)?;
         let devices = (0..SessionConfig::default().readers).map(|_| Device::open());
         let devices = devices
             .collect::<Result<Vec<Device>, _>>()
             .map_err(failed)?;
-        let mut numbers = bequeath(&memory).map_err(failed)?.to_string();
+        let memory_number = bequeath(&memory).map_err(failed)?;
+        let mut numbers = format!("{},{memory_number}", std::process::id());
         for device in &devices {
             numbers += &format!(",{}", bequeath(device).map_err(failed)?);
         }

@@ -17,7 +17,7 @@ use crate::cluster::{Cluster, OstAnswer};
 use crate::executor::{PutOff, oneshot};
 use crate::kernel::{Forget, KernelCache};
 use crate::params::Params;
-use crate::remembered::{Redone, RequestMemo, Takings};
+use crate::remembered::{Redone, Takings};
 use crate::sequence::FidMint;
 use crate::stats::{Snapshot, Stats};
 
@@ -140,10 +140,7 @@ impl Shared {
             return outcome;
         }
         for _ in 0..TRIES {
-            let records = self.records.as_ref();
-            let memo = records.and_then(|records| RequestMemo::new(records, &request));
-            let asked = self.cluster.mdt(&self.stats, request.clone(), memo);
-            match asked.await {
+            match self.cluster.mdt(&self.stats, request.clone()).await {
                 Err(FsError::TryAgain) => {}
                 answer => return answer,
             }

@@ -2,13 +2,14 @@
 
 use base::{Disrupted, Fid, FsError, TargetIndex, Transno};
 use bytes::Bytes;
+use handover::Records;
 use layout::ObjectId;
 use rpc::{Batch, CallFuture, Message, Peer, ReplyBatch, ReplyMessage, Urgency};
 use wire::frame::Bulk;
 use wire::{mdt, opcode, ost, status_from};
 
-use crate::remembered::RequestMemo;
-use crate::stats::Stats;
+use crate::remembered::{Forgotten, RequestMemo};
+use crate::stats::{Stats, bump};
 
 /// An answer of an OST with the bytes that came along.
 #[derive(Debug)]
@@ -22,28 +23,47 @@ pub(crate) struct OstAnswer {
 pub(crate) struct Cluster {
     pub mdt: Peer,
     pub osts: Vec<(TargetIndex, Peer)>,
+    /// Where requests that change something are remembered.
+    pub records: Option<Records>,
 }
 
 impl Cluster {
-    /// One request to the MDT, which `memo` remembers.
-    pub async fn mdt(
-        &self,
-        stats: &Stats,
-        request: mdt::Request,
-        memo: Option<RequestMemo>,
-    ) -> Result<mdt::Reply, FsError> {
+    /// One request to the MDT.
+    pub async fn mdt(&self, stats: &Stats, request: mdt::Request) -> Result<mdt::Reply, FsError> {
         stats.sent(request.name());
         tracing::trace!(?request, "asks the MDT");
         let batch = Batch::of(opcode::MDT, wire::encode(&request));
-        let answer = match memo {
-            Some(memo) => self.mdt.call_remembered(batch, Box::new(memo)),
-            None => self.mdt.call(batch),
-        };
-        let answer = answer.await.map_err(disrupted)?;
+        let records = self.records.as_ref();
+        let memo = records.and_then(|records| RequestMemo::new(records, &request));
+        let answer = self.ask_mdt(stats, batch, Urgency::Ordinary, memo).await?;
         match answer.replies.first() {
             None => Err(FsError::TryAgain),
             reply => decode_mdt(reply),
         }
+    }
+
+    /// Sends a frame to the MDT, and waits for the answer. What it has changed is remembered when this
+    /// returns, or durable.
+    async fn ask_mdt(
+        &self,
+        stats: &Stats,
+        batch: Batch,
+        urgency: Urgency,
+        memo: Option<RequestMemo>,
+    ) -> Result<ReplyBatch, FsError> {
+        let Some(memo) = memo else {
+            return call(&self.mdt, batch, urgency).await.map_err(disrupted);
+        };
+        let forgotten: Forgotten = memo.forgotten();
+        let answer = self.mdt.call_remembered(batch, urgency, Box::new(memo));
+        let answer = answer.await.map_err(disrupted)?;
+        if forgotten.is_so() {
+            bump(&stats.unremembered);
+            stats.sent(mdt::Request::Sync.name());
+            let sync = Batch::of(opcode::MDT, wire::encode(&mdt::Request::Sync));
+            call(&self.mdt, sync, urgency).await.map_err(disrupted)?;
+        }
+        Ok(answer)
     }
 
     /// A request for a stretch of a tree. `aside`: its answer is long, and nothing else waits for it.
@@ -54,7 +74,7 @@ impl Cluster {
         aside: bool,
     ) -> Result<mdt::Reply, FsError> {
         if !aside {
-            return self.mdt(stats, request, None).await;
+            return self.mdt(stats, request).await;
         }
         stats.sent(request.name());
         tracing::trace!(?request, "asks the MDT");
@@ -86,7 +106,9 @@ impl Cluster {
             messages,
             bulk: Bulk::default(),
         };
-        let answer = call(&self.mdt, batch, urgency).await.map_err(disrupted)?;
+        let records = self.records.as_ref();
+        let memo = records.and_then(|records| RequestMemo::of_frame(records, &requests));
+        let answer = self.ask_mdt(stats, batch, urgency, memo).await?;
         let mut replies = Vec::with_capacity(count);
         replies.extend(answer.replies.iter().map(|reply| decode_mdt(Some(reply))));
         replies.resize_with(count, || Err(FsError::TryAgain));

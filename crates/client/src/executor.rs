@@ -27,11 +27,14 @@ struct Task {
     origin: Option<Arc<Origin>>,
 }
 
+/// Something remembered of a request of the kernel: it is dropped when that is answered.
+pub(crate) trait UntilAnswered: Send + std::fmt::Debug {}
+
 /// A request of the kernel, by its number, and what is remembered of it until it is answered.
 #[derive(Debug)]
 pub struct Origin {
     number: u64,
-    kept: Mutex<Vec<handover::Record>>,
+    kept: Mutex<Vec<Box<dyn UntilAnswered>>>,
 }
 
 impl Origin {
@@ -42,12 +45,21 @@ impl Origin {
         })
     }
 
+    /// Does `work` as a task of this origin would.
+    #[cfg(test)]
+    pub(crate) fn run<T>(origin: &Arc<Origin>, work: impl FnOnce() -> T) -> T {
+        ORIGIN.set(Some(origin.clone()));
+        let done = work();
+        ORIGIN.set(None);
+        done
+    }
+
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    pub(crate) fn keep(&self, record: handover::Record) {
-        lock(&self.kept).push(record);
+    pub(crate) fn keep(&self, what: Box<dyn UntilAnswered>) {
+        lock(&self.kept).push(what);
     }
 
     pub(crate) fn give_to(&self, other: &Origin) {

@@ -1,6 +1,7 @@
 //! Open files and directories of this mount.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use base::{ByteRange, Fid};
 use handover::{Record, Records};
@@ -54,7 +55,7 @@ pub(crate) struct Handles {
     read_ahead: bool,
     /// Where they are remembered for the next process.
     pub records: Option<Records>,
-    remembered: HashMap<HandleId, Record>,
+    remembered: HashMap<HandleId, Arc<Record>>,
     /// What the process before had opened, by the kernel's request.
     inherited: HashMap<u64, HandleId>,
 }
@@ -83,15 +84,17 @@ impl Handles {
 
     pub fn add_file(&mut self, handle: FileHandle) -> HandleId {
         let id = self.next();
-        self.remember(id, (handle.fid, false), (handle.access, handle.append));
+        let how = (handle.access, handle.append);
+        self.remember(id, (handle.fid, false), how, handle.told);
         self.files.insert(id, handle);
         id
     }
 
-    fn remember(&mut self, id: HandleId, what: (Fid, bool), how: (Access, bool)) {
+    fn remember(&mut self, id: HandleId, what: (Fid, bool), how: (Access, bool), told: Told) {
         if let Some(records) = &self.records {
-            let record = remember_handle(records, id, what, how);
-            self.remembered.extend(record.map(|record| (id, record)));
+            let record = remember_handle(records, id, what, how, told);
+            let record = record.map(|record| (id, Arc::new(record)));
+            self.remembered.extend(record);
         }
     }
 
@@ -110,10 +113,15 @@ impl Handles {
 
     fn restore(&mut self, id: HandleId, (record, origin): (Record, u64)) {
         self.last = self.last.max(id.0);
-        self.remembered.insert(id, record);
+        self.remembered.insert(id, Arc::new(record));
         if origin != 0 {
             self.inherited.insert(origin, id);
         }
+    }
+
+    /// What the next process would know of it.
+    pub fn record(&self, id: HandleId) -> Option<Arc<Record>> {
+        self.remembered.get(&id).cloned()
     }
 
     /// What the process before had opened for this request of the kernel; true: a directory.
@@ -131,7 +139,8 @@ impl Handles {
 
     pub fn add_dir(&mut self, handle: DirHandle) -> HandleId {
         let id = self.next();
-        self.remember(id, (handle.fid, true), (Access::default(), false));
+        let how = (Access::default(), false);
+        self.remember(id, (handle.fid, true), how, Told::default());
         self.dir_by_fid.insert(handle.fid, id);
         self.dirs.insert(id, handle);
         id

@@ -223,10 +223,8 @@ impl Mounted {
         let gave_up = Arc::<Mutex<Vec<Holder>>>::default();
         let (heritage, redone) = (config.heritage.as_deref(), Redone::default());
         let legacies = heritage.map(Heritage::legacies).unwrap_or_default();
-        let mut unanswered = heritage
-            .map(|left| left.unanswered(&redone))
-            .unwrap_or_default();
-        let requests = unanswered.len();
+        let mut asked = heritage.map(|left| left.asked(&redone)).unwrap_or_default();
+        let requests = asked.unanswered.len();
         let mut mdt = None;
         let mut osts = Vec::new();
         for target in &found.targets {
@@ -245,11 +243,11 @@ impl Mounted {
             let mut peer_config = config.peer(target.name, addresses, lanes);
             let legacy = legacies.iter().find(|(name, _)| *name == target.name);
             peer_config.legacy = legacy.map(|(_, legacy)| *legacy);
-            let again = match holder {
-                Holder::Mdt => std::mem::take(&mut unanswered),
-                Holder::Ost(_) => Vec::new(),
+            let left = match holder {
+                Holder::Mdt => std::mem::take(&mut asked),
+                Holder::Ost(_) => rpc::Left::default(),
             };
-            let peer = Peer::with_unanswered(peer_config, handler, clock.clone(), again)
+            let peer = Peer::going_on(peer_config, handler, clock.clone(), left)
                 .map_err(MountError::Threads)?;
             match holder {
                 Holder::Mdt => mdt = Some(peer),
@@ -261,7 +259,12 @@ impl Mounted {
             return Err(MountError::Incomplete("OST"));
         }
         let remembered = (heritage, redone, requests);
-        let client = build(Cluster { mdt, osts }, kernel, clock.clone(), remembered);
+        let cluster = Cluster {
+            mdt,
+            osts,
+            records: heritage.map(|left| left.records().clone()),
+        };
+        let client = build(cluster, kernel, clock.clone(), remembered);
         introduce(&client, &slot, &gave_up);
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let timer = start_timer(&client, stop.clone());

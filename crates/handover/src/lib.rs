@@ -10,5 +10,5 @@
 mod records;
 mod region;
 
-pub use records::{Cell, Found, Record, Records};
-pub use region::{Region, bequeath, inherited};
+pub use records::{Cell, Found, Record, Records, Share};
+pub use region::{Death, Region, bequeath, inherited};

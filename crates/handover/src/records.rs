@@ -38,6 +38,16 @@ impl Cell {
     }
 }
 
+/// Which part of the memory a record may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// What is left.
+    All,
+    /// Three quarters: for what there may be any amount of, and which has another way where there is
+    /// no room, so that there is room for the rest.
+    Most,
+}
+
 /// Who puts, changes and ends records. Cheap to clone.
 #[derive(Clone)]
 pub struct Records(Arc<Shared>);
@@ -135,10 +145,15 @@ impl Records {
 
     /// Puts a record there, its bytes being `parts` after each other. None: there is no room.
     pub fn put(&self, kind: u8, mark: u64, parts: &[&[u8]]) -> Option<Record> {
+        self.put_within(Share::All, kind, mark, parts)
+    }
+
+    /// The same within a share of the memory.
+    pub fn put_within(&self, share: Share, kind: u8, mark: u64, parts: &[&[u8]]) -> Option<Record> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let class = class_of(len)?;
         let region = &self.0.region;
-        let at = self.0.heap().take(class, region)?;
+        let at = self.0.heap().take(share, class, region)?;
         let mut to = at + HEAD_BYTES;
         for part in parts {
             #[allow(unsafe_code)]
@@ -268,9 +283,13 @@ impl Shared {
 }
 
 impl Heap {
-    fn take(&mut self, class: usize, region: &Region) -> Option<usize> {
+    fn take(&mut self, share: Share, class: usize, region: &Region) -> Option<usize> {
         if self.free[class].is_empty() {
-            if self.next_span == self.spans {
+            let spans = match share {
+                Share::All => self.spans,
+                Share::Most => self.spans - self.spans.div_ceil(4),
+            };
+            if self.next_span >= spans {
                 return None;
             }
             let span = self.next_span;
@@ -293,6 +312,7 @@ impl Heap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::region::Death;
 
     /// Memory that two processes after each other would map.
     fn memory() -> std::os::fd::OwnedFd {
@@ -344,6 +364,84 @@ mod tests {
         kept.pop();
         assert!(records.bytes() < before && records.put(2, 0, &[b"xxx"]).is_none());
         assert!(records.put(1, 0, &[&[1; 100_000]]).is_some());
+    }
+
+    #[test]
+    fn a_share_is_left_to_those_who_may_take_all() {
+        let memory = memory();
+        let (records, _) = open(&memory);
+        let (mut most, mut rest) = (Vec::new(), Vec::new());
+        while let Some(record) = records.put_within(Share::Most, 1, 0, &[&[1; 100_000]]) {
+            most.push(record);
+        }
+        while let Some(record) = records.put(2, 0, &[&[1; 100_000]]) {
+            rest.push(record);
+        }
+        assert_eq!((most.len(), rest.len()), (5 * 8, 2 * 8));
+        most.pop();
+        assert!(records.put_within(Share::Most, 1, 0, &[b"x"]).is_none());
+        let room = records.put_within(Share::Most, 1, 0, &[&[1; 100_000]]);
+        assert!(room.is_some(), "what was given back");
+    }
+
+    /// Stops a process after each of its stores: what it had put is there, what it had ended is not,
+    /// and what it was about to put is whole or not there.
+    #[test]
+    fn every_prefix_of_stores_is_a_valid_memory() {
+        let work = |records: &Records, death: &Death| {
+            let mut done = Vec::new();
+            let mut step = |step: u8| {
+                if !death.has_come() {
+                    done.push(step);
+                }
+            };
+            let first = records.put(1, 5, &[b"first"]);
+            step(1);
+            let second = records.put(2, 0, &[&[7; 3_000]]);
+            step(2);
+            first.iter().for_each(|record| record.set_mark(6));
+            step(3);
+            drop(first);
+            step(4);
+            let third = records.put(3, 1, &[b"third"]);
+            step(5);
+            records.set(Cell(9), 99);
+            step(6);
+            std::mem::forget((second, third));
+            done.last().copied().unwrap_or(0)
+        };
+        let mut ended = false;
+        for stores in 1_u64.. {
+            let (memory, death) = (memory(), Death::after(stores));
+            let region = Region::mapped_until(&memory, &death).unwrap();
+            let done = Records::open(region).map_or(0, |(records, _)| work(&records, &death));
+            let (records, found) = open(&memory);
+            let kinds: Vec<u8> = found.iter().map(|found| found.0).collect();
+            let is_whole = |(kind, mark, bytes): &(u8, u64, Vec<u8>)| match kind {
+                1 => bytes == b"first" && [5, 6].contains(mark),
+                2 => bytes.len() == 3_000 && bytes.iter().all(|byte| *byte == 7),
+                _ => bytes == b"third" && *mark == 1,
+            };
+            assert!(found.iter().all(is_whole), "after {stores}: {found:?}");
+            for (kind, from, until) in [(1, 1, 3), (2, 2, 9), (3, 5, 9)] {
+                let there = (from..until).contains(&done);
+                assert!(
+                    !there || kinds.contains(&kind),
+                    "{kind} after {stores}, {done}"
+                );
+                let gone = done < from.saturating_sub(1) || done > until;
+                assert!(
+                    !gone || !kinds.contains(&kind),
+                    "{kind} after {stores}, {done}"
+                );
+            }
+            assert!(done < 6 || records.get(Cell(9)) == 99);
+            if !death.has_come() {
+                ended = true;
+                break;
+            }
+        }
+        assert!(ended);
     }
 
     #[test]

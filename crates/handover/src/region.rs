@@ -7,6 +7,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -20,6 +21,33 @@ const NAME: &CStr = c"glint-handover";
 pub struct Region {
     start: NonNull<u8>,
     len: NonZeroUsize,
+    death: Option<Death>,
+}
+
+/// The end of a process that works in a memory, after so many stores: those that follow do nothing.
+/// For tests.
+#[derive(Debug, Clone)]
+pub struct Death(Arc<AtomicU64>);
+
+impl Death {
+    /// After `stores`.
+    pub fn after(stores: u64) -> Death {
+        Death(Arc::new(AtomicU64::new(stores)))
+    }
+
+    /// It has come.
+    pub fn has_come(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == 0
+    }
+
+    /// Whether one more store is done.
+    fn spares(&self) -> bool {
+        let less = |left: u64| left.checked_sub(1);
+        let spared = self
+            .0
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+        spared.is_ok()
+    }
 }
 
 // SAFETY: words are reached as atomics; bytes by whoever owns the record they are in (`Records`).
@@ -79,7 +107,15 @@ impl Region {
         Ok(Region {
             start: start.cast(),
             len,
+            death: None,
         })
+    }
+
+    /// The same for a process that dies in the midst of its work.
+    pub fn mapped_until(memory: impl AsFd, death: &Death) -> io::Result<Region> {
+        let mut region = Region::map(memory)?;
+        region.death = Some(death.clone());
+        Ok(region)
     }
 
     /// Memory of this process alone, which ends with it: for tests.
@@ -95,6 +131,7 @@ impl Region {
         Ok(Region {
             start: start.cast(),
             len,
+            death: None,
         })
     }
 
@@ -125,7 +162,9 @@ impl Region {
 
     /// Stores a word: all stores before this one are there when it is.
     pub(crate) fn store(&self, at: usize, value: u64) {
-        self.word(at).store(value, Ordering::Release);
+        if self.death.as_ref().is_none_or(Death::spares) {
+            self.word(at).store(value, Ordering::Release);
+        }
     }
 
     /// Copies `data` to `at`.
@@ -135,6 +174,12 @@ impl Region {
     /// Nobody else reaches these bytes meanwhile.
     pub(crate) unsafe fn write(&self, at: usize, data: &[u8]) {
         assert!(at <= self.len() && data.len() <= self.len() - at);
+        let data = match &self.death {
+            // It may come in the midst of the bytes.
+            Some(death) if !death.spares() => return,
+            Some(death) if death.has_come() => &data[..data.len() / 2],
+            _ => data,
+        };
         // SAFETY: inside the mapping, and the caller's promise.
         unsafe {
             self.start

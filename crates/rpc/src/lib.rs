@@ -35,8 +35,11 @@ pub use address::{Address, AddressParseError, DEFAULT_PORT};
 pub use batch::{Batch, Message, ReplyBatch, ReplyMessage};
 pub use counters::Counters;
 pub use oneshot::{CallFuture, CallResult};
-pub use peer::{CallbackResponder, ClientHandler, Peer, PeerConfig, PeerState, Policy, Unanswered};
-pub use requester::{Memo, Urgency};
+pub use peer::{
+    CallbackResponder, ClientHandler, Left, Peer, PeerConfig, PeerState, Policy, Unanswered,
+};
+pub use replay::Undurable;
+pub use requester::{Answered, Keepsake, Memo, Urgency};
 pub use server::{
     Connected, Departure, LastCommitted, OnReply, PeerInfo, Responder, ServedTarget, Server,
     ServerConfig, Service, StartError,

@@ -19,6 +19,7 @@ use crate::batch::{Batch, Message};
 use crate::connection::Connection;
 use crate::counters::Counters;
 use crate::oneshot::{self, CallFuture, CallResult};
+use crate::replay::Undurable;
 use crate::replier::Violation;
 use crate::requester::{Call, Memo, Urgency};
 use crate::session::{CallbackId, Event, Keeping, Legacy, Session};
@@ -75,6 +76,15 @@ pub struct Unanswered {
     pub memo: Box<dyn Memo>,
     /// Gets the answer.
     pub then: Box<dyn FnOnce(CallResult) + Send>,
+}
+
+/// What a process before this one left of its dealings with a target.
+#[derive(Default)]
+pub struct Left {
+    /// To be sent again first.
+    pub unanswered: Vec<Unanswered>,
+    /// To be done again by a target that has lost it.
+    pub undurable: Vec<Undurable>,
 }
 
 /// What the owner of a [`Peer`] must react to. Called on the peer's threads: must not block.
@@ -171,15 +181,15 @@ impl Peer {
         handler: Arc<dyn ClientHandler>,
         clock: Arc<dyn Clock>,
     ) -> std::io::Result<Peer> {
-        Peer::with_unanswered(config, handler, clock, Vec::new())
+        Peer::going_on(config, handler, clock, Left::default())
     }
 
-    /// The same; `unanswered` is sent again first.
-    pub fn with_unanswered(
+    /// The same for a process that goes on with what one before it left.
+    pub fn going_on(
         config: PeerConfig,
         handler: Arc<dyn ClientHandler>,
         clock: Arc<dyn Clock>,
-        unanswered: Vec<Unanswered>,
+        left: Left,
     ) -> std::io::Result<Peer> {
         let (now, keeping) = (clock.tick(), config.keeping);
         let addresses = config.addresses.clone();
@@ -192,10 +202,13 @@ impl Peer {
             batch,
             memo,
             then,
-        } in unanswered
+        } in left.unanswered
         {
             session.restore(place, Arc::new(Payload::from(batch)), (then, memo));
         }
+        left.undurable
+            .into_iter()
+            .for_each(|undurable| session.adopt(undurable));
         let name = format!("rpc-{}", config.target);
         let inner = Arc::new(Inner {
             config,
@@ -236,9 +249,25 @@ impl Peer {
         self.future(batch, Lane::Control, Urgency::Ordinary)
     }
 
-    /// The same for a request that `memo` remembers.
-    pub fn call_remembered(&self, batch: Batch, memo: Box<dyn Memo>) -> CallFuture {
-        self.future_with(batch, Lane::Control, Urgency::Ordinary, Some(memo))
+    /// The same for a request that `memo` remembers, of this urgency.
+    pub fn call_remembered(
+        &self,
+        batch: Batch,
+        urgency: Urgency,
+        memo: Box<dyn Memo>,
+    ) -> CallFuture {
+        self.future_with(batch, Lane::Control, urgency, Some(memo))
+    }
+
+    /// The target has begun a life since a process before this one had the session.
+    pub fn lives_anew(&self) -> bool {
+        lock(&self.inner.state).session.lives_anew()
+    }
+
+    /// See [`Session::withdrawn`].
+    pub fn withdrawn(&self) {
+        lock(&self.inner.state).session.withdrawn();
+        self.inner.pump(Lane::Control);
     }
 
     /// See [`Session::settled`].

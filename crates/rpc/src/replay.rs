@@ -10,6 +10,8 @@ use std::sync::Arc;
 use base::{BootEpoch, Transno, Xid};
 use wire::frame::Payload;
 
+use crate::requester::Keepsake;
+
 /// A frame of requests that had an effect.
 #[derive(Debug)]
 struct Kept {
@@ -20,6 +22,25 @@ struct Kept {
     /// The life in which it was done last, and the number it has there.
     done: (BootEpoch, Transno),
     under_way: bool,
+    /// Who remembers it for the process that may take this one's place.
+    keepsake: Option<Box<dyn Keepsake>>,
+}
+
+/// What a process before this one kept.
+#[derive(Debug)]
+pub struct Undurable {
+    /// The slot it was in, and the number it had.
+    pub place: (u16, Xid),
+    /// The life in which it was done first, and its number there.
+    pub first: (BootEpoch, Transno),
+    /// The same of the last time.
+    pub done: (BootEpoch, Transno),
+    /// What was asked.
+    pub request: Arc<Payload>,
+    /// What was answered the first time.
+    pub answer: Arc<Payload>,
+    /// Who remembers it.
+    pub keepsake: Box<dyn Keepsake>,
 }
 
 impl Kept {
@@ -56,8 +77,8 @@ impl Replay {
         &mut self,
         (slot, xid): (u16, Xid),
         transno: Transno,
-        request: Arc<Payload>,
-        answer: Arc<Payload>,
+        (request, answer): (Arc<Payload>, Arc<Payload>),
+        keepsake: Option<Box<dyn Keepsake>>,
     ) {
         let done = (self.epoch, transno);
         let kept = Kept {
@@ -67,9 +88,28 @@ impl Replay {
             answer,
             done,
             under_way: false,
+            keepsake,
         };
         self.bytes += kept.bytes();
         self.kept.insert(done, kept);
+    }
+
+    /// Goes on keeping what a process before this one kept, in the life that it knew last. What that
+    /// had not done again yet is done again by this one.
+    pub fn adopt(&mut self, undurable: Undurable) {
+        let (slot, xid) = undurable.place;
+        let kept = Kept {
+            slot,
+            xid,
+            request: undurable.request,
+            answer: undurable.answer,
+            done: undurable.done,
+            under_way: false,
+            keepsake: Some(undurable.keepsake),
+        };
+        self.bytes += kept.bytes();
+        self.missing += usize::from(kept.done.0 != self.epoch);
+        self.kept.insert(undurable.first, kept);
     }
 
     /// What the target has made durable in its present life, up to `transno`, is kept no longer.
@@ -142,6 +182,9 @@ impl Replay {
             self.bytes -= self.kept.remove(&key).map_or(0, |kept| kept.bytes());
         } else if let Some(kept) = self.kept.get_mut(&key) {
             (kept.done, kept.under_way) = ((epoch, transno), false);
+            if let Some(keepsake) = &kept.keepsake {
+                keepsake.done_again(kept.done);
+            }
         }
         true
     }
@@ -171,7 +214,8 @@ mod tests {
 
     fn keep(replay: &mut Replay, slot: u16, xid: u64, transno: u64) {
         let payload = Arc::new(Payload::default());
-        replay.keep((slot, Xid(xid)), Transno(transno), payload.clone(), payload);
+        let frames = (payload.clone(), payload);
+        replay.keep((slot, Xid(xid)), Transno(transno), frames, None);
     }
 
     /// Xids that come until an answer is needed.

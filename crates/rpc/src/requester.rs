@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use base::{Tick, Xid};
+use base::{BootEpoch, Tick, Transno, Xid};
 use wire::frame::Payload;
 use wire::handshake::Lane;
 
@@ -44,8 +44,39 @@ pub struct Call<T> {
 pub trait Memo: Send + fmt::Debug {
     /// It is about to be sent, in this slot and with this number, for the first time.
     fn launched(&self, slot: u16, xid: Xid);
-    /// It is answered; the slot may be used for another from now on.
-    fn answered(&self, answer: &Payload);
+    /// It is answered; the slot may be used for another from now on. What is given back goes on
+    /// remembering what was done, as long as it may be lost.
+    fn answered(self: Box<Self>, answered: &Answered<'_>) -> Option<Box<dyn Keepsake>>;
+}
+
+/// A request and its answer.
+#[derive(Debug)]
+pub struct Answered<'a> {
+    /// The slot and the number.
+    pub place: (u16, Xid),
+    /// What was asked.
+    pub request: &'a Payload,
+    /// What was answered.
+    pub answer: &'a Payload,
+    /// The life of the target and the change that it made there, where that is kept for a replay.
+    pub done: Option<(BootEpoch, Transno)>,
+}
+
+/// Remembers what is kept for a replay, until it is dropped. Called with locks held: must only store.
+pub trait Keepsake: Send + fmt::Debug {
+    /// It was done again, in a later life of the target.
+    fn done_again(&self, done: (BootEpoch, Transno));
+}
+
+/// A request that was answered.
+#[derive(Debug)]
+pub struct Settled<T> {
+    /// What was asked.
+    pub request: Arc<Payload>,
+    /// Of the caller, unless it has given up.
+    pub token: Option<T>,
+    /// Who remembers it.
+    pub memo: Option<Box<dyn Memo>>,
 }
 
 /// A request to put into a frame.
@@ -253,25 +284,20 @@ impl<T> Requester<T> {
         });
     }
 
-    /// The answer to (`slot`, `xid`) came: what was asked, and the token unless its caller has given
-    /// up. None: it came before.
-    pub fn answered(
-        &mut self,
-        slot: u16,
-        xid: Xid,
-        answer: &Payload,
-    ) -> Option<(Arc<Payload>, Option<T>)> {
+    /// The answer to (`slot`, `xid`) came. None: it came before.
+    pub fn answered(&mut self, slot: u16, xid: Xid) -> Option<Settled<T>> {
         let entry = self.slots.get_mut(usize::from(slot))?;
         if entry.as_ref()?.xid != xid {
             return None;
         }
         let flight = entry.take()?;
-        if let Some(memo) = &flight.memo {
-            memo.answered(answer);
-        }
         self.free.insert(slot);
         self.lanes[flight.lane.index()].in_flight -= 1;
-        Some((flight.payload, flight.token))
+        Some(Settled {
+            request: flight.payload,
+            token: flight.token,
+            memo: flight.memo,
+        })
     }
 
     /// Something is to be sent again over `lane`, before anything new.

@@ -163,8 +163,8 @@ impl<T> ServerSession<T> {
     fn on_callback_reply(&mut self, header: Header, payload: Arc<Payload>) -> Event<T> {
         let answered = self
             .callbacks
-            .answered(header.slot, header.xid, &payload)
-            .and_then(|(_, token)| token);
+            .answered(header.slot, header.xid)
+            .and_then(|settled| settled.token);
         let message = Arc::unwrap_or_clone(payload).subs.into_iter().next();
         match answered {
             Some(token) => {

@@ -9,9 +9,9 @@ use wire::frame::{CALLBACK_XID_BIT, Frame, FrameKind, Header, Payload, SessionId
 use wire::handshake::{Lane, Welcome};
 
 use crate::batch::{Message, ReplyBatch};
-use crate::replay::Replay;
+use crate::replay::{Replay, Undurable};
 use crate::replier::{Replier, Stored, Verdict, Violation};
-use crate::requester::{Call, Memo, Requester, Urgency};
+use crate::requester::{Answered, Call, Memo, Requester, Settled, Urgency};
 
 /// What a frame that came amounts to.
 #[derive(Debug)]
@@ -80,8 +80,20 @@ pub struct Session<T> {
     replay: Replay,
     /// A connection is new, and the server waits to hear that all was sent again.
     ready_due: bool,
-    /// It is not to hear that yet: [`Session::settled`].
-    unsettled: bool,
+    takeover: Takeover,
+    /// The target's life in which a process before this one had the session.
+    inherited: Option<BootEpoch>,
+}
+
+/// What this process has yet to put in order of what one before it left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Takeover {
+    /// Nothing.
+    Settled,
+    /// What the server keeps for it. One that lives anew keeps nothing, and waits for us.
+    InOrder,
+    /// What was shown to others under its locks: no server may hear that we are ready.
+    Begun,
 }
 
 /// What one process leaves to the next of a session.
@@ -114,7 +126,8 @@ impl<T> Session<T> {
             keeping,
             replay: Replay::default(),
             ready_due: false,
-            unsettled: false,
+            takeover: Takeover::Settled,
+            inherited: None,
         }
     }
 
@@ -126,7 +139,8 @@ impl<T> Session<T> {
         session.epoch = legacy.epoch;
         session.requests = Requester::new(legacy.first_xid, SLOTS_MAX, UNSENT_CALLS_MAX);
         session.replay.new_life(legacy.epoch, Transno(0));
-        session.unsettled = true;
+        session.takeover = Takeover::Begun;
+        session.inherited = Some(legacy.epoch);
         session
     }
 
@@ -136,10 +150,36 @@ impl<T> Session<T> {
         self.requests.restore(place, payload, owner);
     }
 
+    /// What the process before had done and was not durable. Before the first [`Session::lane_up`].
+    pub fn adopt(&mut self, undurable: Undurable) {
+        self.replay.adopt(undurable);
+    }
+
+    /// Nothing is shown any more under locks of the process before: a server that has lost those with
+    /// its life need not wait for [`Session::settled`].
+    pub fn withdrawn(&mut self) {
+        if self.takeover == Takeover::Begun {
+            self.takeover = Takeover::InOrder;
+        }
+    }
+
     /// What this process has taken over is in order: the server may hear so, and drops what else it
     /// kept of the one before.
     pub fn settled(&mut self) {
-        self.unsettled = false;
+        self.takeover = Takeover::Settled;
+    }
+
+    fn may_be_ready(&self) -> bool {
+        match self.takeover {
+            Takeover::Settled => true,
+            Takeover::InOrder => self.lives_anew(),
+            Takeover::Begun => false,
+        }
+    }
+
+    /// The target's life is another than the one in which a process before this one had the session.
+    pub fn lives_anew(&self) -> bool {
+        self.inherited.is_some_and(|life| life != self.epoch)
     }
 
     /// The session to resume; none before the first welcome and after an eviction.
@@ -188,6 +228,7 @@ impl<T> Session<T> {
         self.last_committed = self.last_committed.max(welcome.last_committed);
         self.requests.grant(welcome.slots);
         if welcome.resumed && welcome.session == had {
+            self.replay.committed(self.last_committed);
             return Begun::Resumed;
         }
         self.id = welcome.session;
@@ -244,7 +285,7 @@ impl<T> Session<T> {
             return self.poll_replay(lane);
         }
         let resent = !self.requests.has_resends(lane);
-        if lane == Lane::Control && self.ready_due && !self.unsettled && resent {
+        if lane == Lane::Control && self.ready_due && self.may_be_ready() && resent {
             self.ready_due = false;
             return Some(self.bare(FrameKind::Ready));
         }
@@ -326,12 +367,26 @@ impl<T> Session<T> {
             self.replay.committed(self.last_committed);
             return Event::Replayed;
         }
-        let Some((request, token)) = self.requests.answered(slot, xid, &payload) else {
+        let Some(settled) = self.requests.answered(slot, xid) else {
             return Event::Nothing;
         };
-        if self.keeping == Keeping::Changes && transno > self.last_committed {
-            self.replay
-                .keep((slot, xid), transno, request, payload.clone());
+        let Settled {
+            request,
+            token,
+            memo,
+        } = settled;
+        let kept = self.keeping == Keeping::Changes && transno > self.last_committed;
+        let keepsake = memo.and_then(|memo| {
+            memo.answered(&Answered {
+                place: (slot, xid),
+                request: &request,
+                answer: &payload,
+                done: kept.then_some((self.epoch, transno)),
+            })
+        });
+        if kept {
+            let frames = (request, payload.clone());
+            self.replay.keep((slot, xid), transno, frames, keepsake);
         }
         match token {
             Some(token) => Event::Replied(token, ReplyBatch::from_payload(payload, transno)),

@@ -132,12 +132,17 @@ impl Cluster {
 
     /// One server and `count` mounts; a mount that does not answer is evicted after `timeout`.
     pub fn that_evicts_after(timeout: Duration, count: usize) -> Cluster {
-        let seconds = timeout.as_secs().to_string();
-        let mut cluster = Cluster::start_with(&[(None, "mgs,mdt,ost")], &["--timeout", &seconds]);
+        let mut cluster = Cluster::start_that_evicts_after(timeout);
         (0..count).for_each(|_| {
             cluster.mount();
         });
         cluster
+    }
+
+    /// The same without a mount.
+    pub fn start_that_evicts_after(timeout: Duration) -> Cluster {
+        let seconds = timeout.as_secs().to_string();
+        Cluster::start_with(&[(None, "mgs,mdt,ost")], &["--timeout", &seconds])
     }
 
     fn start_with(places: &[(Option<&Path>, &str)], server_options: &[&str]) -> Cluster {
@@ -490,6 +495,24 @@ impl Cluster {
         let problem = end_mount(&mut self.mounts[number]);
         self.watchdog.remove(self.mounts[number].process.pid());
         assert_eq!(problem, None);
+    }
+
+    /// Kills the supervisor of mount `number`, and nobody else.
+    pub fn kill_supervisor(&mut self, number: usize) {
+        // The worker is watched from now on by nobody.
+        self.mounts[number].process.kill();
+    }
+
+    /// Whether the process of mount `number` has ended.
+    pub fn has_ended(&mut self, number: usize) -> bool {
+        !matches!(self.mounts[number].process.child.try_wait(), Ok(None))
+    }
+
+    /// What `glint status` says of mount `number`, for people.
+    pub fn status(&self, number: usize) -> String {
+        let mut status = Command::new(glint());
+        let output = status.arg("status").arg(self.root(number)).output();
+        String::from_utf8_lossy(&output.expect("glint runs").stdout).into_owned()
     }
 
     /// Ends everything; what was not clean.

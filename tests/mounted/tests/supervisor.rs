@@ -126,8 +126,16 @@ fn unpack_under_kills(kills: u64) {
     fs::create_dir_all(&tree).unwrap();
     make_tree(&tree, &mut rng);
     run(&local, "tar --format=posix -cf tree.tar tree");
-    let (root, archive) = (cluster.root(0).to_owned(), local.join("tree.tar"));
-    let unpacking = Work::start(move |goes_on| {
+    let unpacking = unpack_in(cluster.root(0).to_owned(), local.join("tree.tar"));
+    cluster.timed_for(LONG, "unpacking", || {
+        kill_again_and_again(&cluster, &mut rng, kills);
+        compare_copies(&cluster, &local, unpacking.end());
+    });
+}
+
+/// Unpacks `archive` below `root` until it is enough; where to.
+fn unpack_in(root: PathBuf, archive: PathBuf) -> Work<Vec<PathBuf>> {
+    Work::start(move |goes_on| {
         let mut made: Vec<PathBuf> = Vec::new();
         while goes_on() {
             let dir = root.join(format!("copy{}", made.len()));
@@ -140,21 +148,19 @@ fn unpack_under_kills(kills: u64) {
             made.push(dir);
         }
         made
-    });
-    cluster.timed_for(LONG, "unpacking", || {
-        kill_again_and_again(&cluster, &mut rng, kills);
-        let made = unpacking.end();
-        for copy in made {
-            let there = cluster.root(1).join(copy.file_name().unwrap());
-            for copy in [copy, there] {
-                let (ours, theirs) = (tree.display(), copy.join("tree"));
-                run(
-                    &local,
-                    &format!("diff -r --no-dereference {ours} {}", theirs.display()),
-                );
-            }
+    })
+}
+
+/// What was unpacked is what is in `local`, on both mounts.
+fn compare_copies(cluster: &Cluster, local: &Path, made: Vec<PathBuf>) {
+    for copy in made {
+        let there = cluster.root(1).join(copy.file_name().unwrap());
+        for copy in [copy, there] {
+            let theirs = copy.join("tree");
+            let diff = format!("diff -r --no-dereference tree {}", theirs.display());
+            run(local, &diff);
         }
-    });
+    }
 }
 
 /// Writes over and over at places of a file without a sync, and beside it to a local one.
@@ -278,6 +284,118 @@ fn soak_writes_under_killed_processes() {
 #[ignore = "minutes; `make soak`"]
 fn soak_readers_elsewhere_under_killed_processes() {
     read_elsewhere_under_kills(count("KILLS", 50));
+}
+
+/// Kills the servers and the process that serves mount 0, which nothing survives but what is durable
+/// or remembered, and waits until all is well again.
+fn kill_all(cluster: &mut Cluster, worker_first: bool) {
+    let kills = taken_over(cluster) + 1;
+    if worker_first {
+        assert!(cluster.kill_worker(0), "no process serves the mount");
+        cluster.kill_server();
+    } else {
+        cluster.kill_server();
+        assert!(cluster.kill_worker(0), "no process serves the mount");
+    }
+    cluster.restart_server();
+    let began = Instant::now();
+    while taken_over(cluster) < kills {
+        let waited = began.elapsed();
+        let said = cluster.said(0);
+        assert!(waited < Duration::from_secs(60), "nobody went on: {said}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Nothing becomes durable by itself for so long that only what is remembered can bring it back.
+fn nothing_is_committed(cluster: &Cluster) {
+    for target in ["mdt", "ost"] {
+        cluster.set_server_param(&format!("{target}.*.commit_ms"), "60000");
+    }
+}
+
+/// Each kind of change, then the death of everybody who knew of it.
+fn change_and_kill_all(worker_first: bool) {
+    let mut cluster = supervised();
+    let root = cluster.root(0).to_owned();
+    nothing_is_committed(&cluster);
+    run(
+        &root,
+        "mkdir -p d/e; for i in $(seq 50); do echo $i > d/f$i; done; for i in 1 2 3; do rm d/f$i; done
+         mv d/f4 d/e/moved; mv d/f5 d/f6; ln d/f7 d/e/hard; ln -s nowhere d/soft; chmod 640 d/f8
+         touch -d '2001-02-03 UTC' d/f9; chown 7:8 d/f10
+         echo new > d/f11; mkdir d/gone; rmdir d/gone; mkfifo d/fifo",
+    );
+    let look = "find d | LC_ALL=C sort; find d -type f | LC_ALL=C sort | xargs cat
+                stat -c '%n %A %s %h' d/* d/e/*; stat -c %y d/f9; readlink d/soft";
+    let seen = output(&root, look);
+    assert!(seen.contains("2001-02-03"), "{seen}");
+    kill_all(&mut cluster, worker_first);
+    cluster.timed_for(LONG, "looking again", || {
+        assert_eq!(output(&root, look), seen);
+        assert_eq!(output(cluster.root(1), look), seen, "elsewhere");
+    });
+    // What it had done again is durable some time, and known as such: the next death finds the rest.
+    run(&root, "mkdir d/later; echo more >> d/f12");
+    let seen = output(&root, look);
+    kill_all(&mut cluster, !worker_first);
+    cluster.timed_for(LONG, "looking once more", || {
+        assert_eq!(output(&root, look), seen);
+    });
+    cluster.stop_server();
+    assert_eq!(cluster.fsck(), None);
+    cluster.restart_server();
+}
+
+fn output(dir: &Path, script: &str) -> String {
+    let output = Command::new("sh")
+        .args(["-c", script])
+        .current_dir(dir)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn changes_that_nobody_synced_outlive_both_the_process_and_its_servers() {
+    change_and_kill_all(false);
+}
+
+#[test]
+fn they_do_also_where_the_process_dies_first() {
+    change_and_kill_all(true);
+}
+
+/// Unpacks an archive while both die together again and again.
+fn unpack_while_all_die(kills: u64) {
+    let mut cluster = supervised();
+    let mut rng = SeededRng::new(seed());
+    let local = cluster.local();
+    let tree = local.join("tree");
+    fs::create_dir_all(&tree).unwrap();
+    make_tree(&tree, &mut rng);
+    run(&local, "tar --format=posix -cf tree.tar tree");
+    let unpacking = unpack_in(cluster.root(0).to_owned(), local.join("tree.tar"));
+    for _ in 0..kills {
+        thread::sleep(Duration::from_millis(100 + rng.below(1500)));
+        kill_all(&mut cluster, rng.below(2) == 0);
+    }
+    cluster.timed_for(LONG, "unpacking", || {
+        compare_copies(&cluster, &local, unpacking.end());
+    });
+}
+
+#[test]
+fn an_archive_is_unpacked_whole_although_the_process_and_its_servers_die() {
+    unpack_while_all_die(3);
+}
+
+#[test]
+#[ignore = "minutes; `make soak`"]
+fn soak_archives_while_processes_and_servers_die() {
+    unpack_while_all_die(count("KILLS", 30));
 }
 
 /// A file without a name that is open stays.

@@ -8,6 +8,8 @@ use fuse::translate::FileSystem;
 use wire::SizeState;
 use wire::mdt::WalkLevel;
 
+use crate::supervisor::Watcher;
+
 use super::of_targets::ServedTargets;
 use super::{Answer, Answering, ParamValue, Question, Setting, Status};
 
@@ -21,6 +23,8 @@ pub struct ServedMount {
     pub uuid: String,
     /// Targets served by this very process.
     pub targets: Option<ServedTargets>,
+    /// Who would let another process go on.
+    pub by: Option<Watcher>,
 }
 
 impl Answering for ServedMount {
@@ -41,6 +45,7 @@ fn answer(question: Question, served: &ServedMount) -> Answer {
         Ok(()) => Answer::Done,
         Err(reason) => Answer::Failed(reason),
     };
+    let is_watched = served.by.is_some_and(Watcher::watches);
     match question {
         Question::Status => Answer::Status(Status {
             fsname,
@@ -50,7 +55,8 @@ fn answer(question: Question, served: &ServedMount) -> Answer {
             targets: client.targets().into_iter().collect(),
             sizes: client.sizes(),
             parked: served.files.parked(),
-            replaced: client.replaced(),
+            replaced: client.replaced().filter(|_| is_watched),
+            forsaken: !is_watched && client.replaced().is_some(),
         }),
         Question::Stats => Answer::Stats(Box::new(client.stats())),
         Question::Walks => Answer::Walks(client.walks()),

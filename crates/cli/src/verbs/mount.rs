@@ -59,6 +59,9 @@ pub struct MountVerb {
     /// Do without that.
     #[arg(long)]
     no_supervisor: bool,
+    /// How much the process that goes on may find, in MiB.
+    #[arg(long, hide = true, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(16..=1 << 20))]
+    supervisor_mib: u64,
     /// End when standard input ends.
     #[arg(long, hide = true)]
     with_parent: bool,
@@ -199,9 +202,9 @@ impl MountVerb {
         }
         let inheritance = Inheritance::take()?;
         if inheritance.is_none() && self.is_to_be_supervised() {
-            return Supervisor::start()?.run();
+            return Supervisor::start(self.supervisor_mib << 20)?.run();
         }
-        let (heritage, devices) = inheritance.map(Inheritance::open).transpose()?.unzip();
+        let (heritage, held) = inheritance.map(Inheritance::open).transpose()?.unzip();
         memory::prepare();
         let stop = Stop::on_signals()?;
         if self.with_parent {
@@ -236,7 +239,7 @@ impl MountVerb {
         };
         let wish = options.wish(self.point);
         let clock = Arc::new(SystemClock::default());
-        let mut mounting = Mounting::start(&config, &wish, None, devices, clock)?;
+        let mut mounting = Mounting::start(&config, &wish, None, held, clock)?;
         daemon::ready(&format!("mounted at {}", mounting.point().display()));
         loop {
             stop.wait(|| mounting.has_ended());

@@ -103,6 +103,7 @@ fn show_mount(point: &Path, status: &control::Status) {
         sizes,
         parked,
         replaced,
+        forsaken,
     } = status;
     say(format!(
         "{}: {fsname}, served by pid {pid}, client {uuid}",
@@ -111,6 +112,11 @@ fn show_mount(point: &Path, status: &control::Status) {
     match replaced {
         Some(0) => say("  supervised: another process goes on if this one is killed"),
         Some(times) => say(format!("  supervised: replaced {times} times")),
+        None if *forsaken => {
+            say(
+                "  no longer supervised, as its supervisor has ended: unmount and mount it to change that",
+            );
+        }
         None => {}
     }
     for (target, state) in targets {

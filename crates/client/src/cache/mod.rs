@@ -171,7 +171,7 @@ impl State {
             (0, _) => drop(self.nodes.remove(&fid)),
             (_, Some(node)) => node.set_mark(lookups),
             (_, None) => {
-                let node = records.put(NODE, lookups, &[&remembered::encode(&fid)]);
+                let node = remembered::put(records, NODE, lookups, &remembered::encode(&fid));
                 self.nodes.extend(node.map(|node| (fid, node)));
             }
         }
@@ -194,11 +194,20 @@ impl State {
         let Some(records) = self.records.clone() else {
             return;
         };
+        let order = self.write_order;
+        self.write_order += 1;
         let file = self.file(fid);
         if let Some(under) = file.exclusive {
             let change = file.changed.clone();
-            let body = ChangeBody { fid, under, change };
-            file.remembered_change = records.put(CHANGE, 0, &[&remembered::encode(&body)]);
+            let body = ChangeBody {
+                fid,
+                under,
+                change,
+                order,
+            };
+            // The new one is there before the old one goes.
+            let body = remembered::encode(&body);
+            file.remembered_change = remembered::put(&records, CHANGE, 0, &body);
         }
     }
 
@@ -237,7 +246,7 @@ impl State {
             .get_or_insert_default();
         let before = (file.pages.dirty_bytes(), file.pages.cached_bytes());
         let result = change(file);
-        file.forget_settled(self.records.as_ref());
+        file.forget_settled(fid, self.records.as_ref());
         let after = file.pages.dirty_bytes();
         self.cached_bytes = self.cached_bytes + file.pages.cached_bytes() - before.1;
         self.dirty_bytes = self.dirty_bytes + after - before.0;

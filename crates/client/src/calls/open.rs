@@ -14,6 +14,7 @@ use crate::io::close::READING;
 use crate::io::file::WriteOpen;
 use crate::io::readahead::ReadAhead;
 use crate::kernel::Forget;
+use crate::remembered::tell_failures;
 use crate::stats::bump;
 
 /// How a file shall be opened.
@@ -368,6 +369,11 @@ impl Client {
         let result = state.file(fid).failures.tell(&mut told);
         if let Some(open) = state.handles.file(handle) {
             open.told = told;
+        }
+        if result.is_err() && state.records.is_some() {
+            let record = state.handles.record(handle);
+            let failures = state.file(fid).remembered_failures.as_ref();
+            tell_failures(record, failures, told);
         }
         result
     }

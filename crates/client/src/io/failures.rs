@@ -16,10 +16,36 @@ pub(crate) struct Failures {
 }
 
 /// How many failures an open file was told of, or precede it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Told(u32);
 
+impl Told {
+    /// As a number that says it to the next process.
+    pub fn mark(self) -> u64 {
+        self.0.into()
+    }
+
+    /// The inverse.
+    pub fn of_mark(mark: u64) -> Told {
+        Told(mark as u32)
+    }
+}
+
 impl Failures {
+    /// As a process before this one knew them.
+    pub fn restored(error: FsError, count: u32, told: bool) -> Failures {
+        Failures {
+            last: Some(error),
+            count,
+            told,
+        }
+    }
+
+    /// The last one, and how many there were with it.
+    pub fn last(&self) -> Option<(FsError, u32)> {
+        self.last.map(|error| (error, self.count))
+    }
+
     /// Something could not be written.
     pub fn add(&mut self, error: FsError) {
         self.last = Some(error);

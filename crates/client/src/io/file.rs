@@ -1,6 +1,6 @@
 //! A file or directory that is open here, or a file that has data here.
 
-use base::{ByteRange, FsError, LockHandle, Timestamp, Transno};
+use base::{ByteRange, Fid, FsError, LockHandle, Timestamp, Transno};
 use handover::{Record, Records};
 use wire::mdt::{Access, OpenHandle, SetAttr, WriteTicket};
 use wire::ost::ObjectAttr;
@@ -10,7 +10,7 @@ use crate::io::asking::Asking;
 use crate::io::cut::Cut;
 use crate::io::failures::Failures;
 use crate::io::pages::PageCache;
-use crate::remembered::RememberedBytes;
+use crate::remembered::{RememberedBytes, RememberedFailures, remember_failures};
 use crate::statahead::files::Ahead;
 use crate::statahead::sizes::Sized;
 
@@ -91,6 +91,8 @@ pub(crate) struct FileState {
     pub size_asked: bool,
     /// What could not be written.
     pub failures: Failures,
+    /// The same for the next process.
+    pub remembered_failures: Option<RememberedFailures>,
     /// What was fetched of it ahead of its reader.
     pub ahead: Ahead,
     /// Whether its size was asked for ahead of who wants it: then the kernel may have been told it
@@ -131,12 +133,14 @@ impl FileState {
             && self.revoking == Revoking::No
     }
 
-    /// Bytes that the OST has durably, or that nobody wants any more, need not be remembered.
-    pub fn forget_settled(&mut self, records: Option<&Records>) {
+    /// Bytes that the OST has durably, or that nobody wants any more, need not be remembered, once it
+    /// is that some of them could not be written.
+    pub fn forget_settled(&mut self, fid: Fid, records: Option<&Records>) {
         let settled = self.pages.take_settled();
         let Some(records) = records else {
             return;
         };
+        remember_failures(&mut self.remembered_failures, records, fid, &self.failures);
         if self.remembered.is_empty() {
             return;
         }

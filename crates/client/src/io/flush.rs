@@ -250,7 +250,7 @@ fn committed(state: &mut State, target: TargetIndex, last_committed: Transno) {
                 file.pages.committed(last_committed);
                 file.committed = true;
                 file.cut_committed(last_committed);
-                file.forget_settled(records.as_ref());
+                file.forget_settled(fid, records.as_ref());
             }
             Some(_) => continue,
             None => {}

@@ -67,7 +67,7 @@ impl Client {
         };
         if !remembered && let Some(range) = ByteRange::at(at, data.len() as u64) {
             bump(&self.0.stats.unremembered);
-            self.write_out(fid, range).await?;
+            self.write_out_durably(fid, range, |_| true).await?;
         }
         if append && at != offset {
             // The kernel believes it wrote at `offset`.

@@ -1,15 +1,16 @@
 //! Of one file, the bytes that programs wrote and that are not durable at the OST.
 //!
 //! A record holds bytes as they were written; its mark says which of them still count. Later ones
-//! win where two tell of the same byte, so that new ones are there before old ones go.
+//! win where two tell of the same byte, so that new ones are there before old ones go. One write
+//! may be several records: they count from the store on that says that all of them are there.
 
 use std::collections::BTreeMap;
 
 use base::{ByteRange, Fid, Timestamp};
-use handover::{Found, Record, Records};
+use handover::{Found, Record, Records, Share};
 use serde::{Deserialize, Serialize};
 
-use super::{BYTES, decode, encode};
+use super::{BYTES, WROTE, decode, encode};
 use crate::executor;
 
 /// Bytes in one record: with its heads it fills a block.
@@ -52,6 +53,13 @@ pub(crate) struct FoundBytes {
     pub origin: u64,
 }
 
+impl FoundBytes {
+    /// Its write had come to its end.
+    pub fn is_whole(&self, records: &Records) -> bool {
+        self.order < records.get(WROTE)
+    }
+}
+
 fn mark(from: u64, live: ByteRange) -> u64 {
     (live.start - from) << 32 | (live.end - from)
 }
@@ -76,12 +84,13 @@ impl RememberedBytes {
                 order,
                 origin,
             };
-            match Part::put(records, head, part) {
+            match Part::put(records, Share::Most, head, part) {
                 Some(part) => new.push(part),
-                // What is there of it does no harm: these bytes are written, and go at once.
+                // What is there of it never counted.
                 None => return false,
             }
         }
+        records.set(WROTE, order + 1);
         if let Some(range) = ByteRange::at(offset, data.len() as u64) {
             self.settled(records, range);
         }
@@ -138,11 +147,11 @@ impl RememberedBytes {
 }
 
 impl Part {
-    fn put(records: &Records, head: Head, bytes: &[u8]) -> Option<Part> {
+    fn put(records: &Records, share: Share, head: Head, bytes: &[u8]) -> Option<Part> {
         let live = ByteRange::at(head.offset, bytes.len() as u64)?;
         let body = encode(&head);
         let parts = [&[body.len() as u8][..], &body, bytes];
-        let record = records.put(BYTES, mark(head.offset, live), &parts)?;
+        let record = records.put_within(share, BYTES, mark(head.offset, live), &parts)?;
         Some(Part {
             from: head.offset,
             live,
@@ -169,7 +178,7 @@ impl Part {
                     offset: tail.offset,
                     ..self.head
                 };
-                Part::put(records, head, &tail.bytes)
+                Part::put(records, Share::All, head, &tail.bytes)
             }),
             _ => None,
         };
@@ -199,16 +208,17 @@ pub(crate) fn found(body: &[u8], mark: u64) -> Option<FoundBytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use handover::Region;
+    use handover::{Death, Region};
 
     const FID: Fid = Fid(77);
     const LEN: usize = 600_000;
 
     fn read_back(region: &std::os::fd::OwnedFd) -> Vec<Option<u8>> {
-        let (_, found_records) = Records::open(Region::map(region).unwrap()).unwrap();
+        let (records, found_records) = Records::open(Region::map(region).unwrap()).unwrap();
         let mut parts: Vec<FoundBytes> = found_records
             .iter()
             .map(|record| found(&record.bytes, record.mark).unwrap())
+            .filter(|part| part.is_whole(&records))
             .collect();
         found_records
             .into_iter()
@@ -221,6 +231,48 @@ mod tests {
             }
         }
         seen
+    }
+
+    /// Stops a process after each of its stores: every write that had returned is there, of the one
+    /// under way all or nothing, and nothing else.
+    #[test]
+    fn a_write_is_remembered_whole_or_not_at_all_wherever_its_process_ends() {
+        let writes = [
+            (0, 300_000, 1_u8),
+            (100_000, 10_000, 2),
+            (50_000, 400_000, 3),
+        ];
+        let mut stores = 1;
+        loop {
+            let (memory, death) = (Region::create(64 << 20).unwrap(), Death::after(stores));
+            let region = Region::mapped_until(&memory, &death).unwrap();
+            let (mut truth, mut under_way) = (vec![None; LEN], None);
+            if let Some((records, _)) = Records::open(region) {
+                let mut bytes = RememberedBytes::default();
+                for (order, (at, len, value)) in (0..).zip(writes) {
+                    let about = (FID, Timestamp::default(), order);
+                    let range = at as usize..at as usize + len;
+                    bytes.wrote(&records, about, at, &vec![value; len]);
+                    if death.has_come() {
+                        under_way = under_way.or(Some((range, value)));
+                    } else {
+                        truth[range].fill(Some(value));
+                    }
+                }
+                std::mem::forget(bytes);
+            }
+            let seen = read_back(&memory);
+            let mut then = truth.clone();
+            if let Some((range, value)) = under_way {
+                then[range].fill(Some(value));
+            }
+            assert!(seen == truth || seen == then, "after {stores} stores");
+            if !death.has_come() {
+                break;
+            }
+            stores += 1;
+        }
+        assert!(stores > 40);
     }
 
     #[test]

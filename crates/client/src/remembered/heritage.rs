@@ -4,11 +4,11 @@
 //! under locks; the servers keep those locks until then, and until what was written or changed under
 //! them is theirs. Only then do they hear that this process is settled, and drop those locks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{BootEpoch, ByteRange, Fid, TargetName};
+use base::{BootEpoch, ByteRange, Fid, LockHandle, TargetName};
 use handover::{Found, Record, Records, Region};
 use rpc::{Batch, ClientUuid, Legacy, Unanswered};
 use serde::{Deserialize, Serialize};
@@ -17,14 +17,19 @@ use wire::frame::SessionId;
 use wire::mdt::{Access, SetAttr};
 use wire::opcode;
 
-use super::memos::{AnswerBody, RequestBody, RequestMemo, outcome_of_resent, place_of};
-use super::{ANSWER, BYTES, CHANGE, ChangeBody, HANDLE, HandleBody, INCARNATION, NODE, REQUEST};
-use super::{Redone, SETTLED, TARGET, UUID, decode, encode};
+use super::errors;
+use super::memos::{RequestBody, RequestMemo, found_answer, outcome_of_resent, place_of};
+use super::{
+    ANSWER, BYTES, CHANGE, ChangeBody, FAILED, HANDLE, HandleBody, INCARNATION, NODE, REQUEST,
+};
+use super::{Redone, SETTLED, TARGET, UUID, WROTE, decode, encode, put};
 use crate::cache::State;
+use crate::cache::inode::Inode;
 use crate::calls::attributes::changed_here;
 use crate::client::Client;
 use crate::executor::{block_on, join_all, oneshot, spawn};
 use crate::handles::{DirHandle, FileHandle, HandleId};
+use crate::io::failures::Told;
 use crate::io::readahead::ReadAhead;
 use crate::kernel::Forget;
 use crate::recovery::Opened;
@@ -39,10 +44,10 @@ const AT_ONCE: usize = 256;
 
 /// Body of a [`TARGET`].
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct TargetBody {
-    target: TargetName,
-    session: SessionId,
-    epoch: BootEpoch,
+pub(super) struct TargetBody {
+    pub target: TargetName,
+    pub session: SessionId,
+    pub epoch: BootEpoch,
 }
 
 /// The memory, and what was found in it.
@@ -60,7 +65,7 @@ pub(crate) struct Takings {
     requests: usize,
     handles: usize,
     nodes: usize,
-    changes: Vec<(ChangeBody, Record)>,
+    pub(super) changes: Vec<(ChangeBody, Record)>,
     files: BTreeSet<Fid>,
 }
 
@@ -114,11 +119,16 @@ impl Heritage {
         found.extract_if(.., |found| found.kind == kind).collect()
     }
 
-    /// The sessions of the process before.
+    /// The sessions of the process before, of each target the newest: it may have been about to forget
+    /// another.
     pub(crate) fn legacies(&self) -> Vec<(TargetName, Legacy)> {
-        let bodies = self.take(TARGET).into_iter();
-        let bodies = bodies.filter_map(|found| decode::<TargetBody>(&found.bytes));
+        let found = self.take(TARGET).into_iter();
+        let mut bodies: Vec<TargetBody> = found
+            .filter_map(|found| decode::<TargetBody>(&found.bytes))
+            .collect();
+        bodies.sort_by_key(|body| std::cmp::Reverse((body.epoch, body.session.0)));
         bodies
+            .into_iter()
             .map(|body| {
                 let legacy = Legacy {
                     session: body.session,
@@ -130,34 +140,38 @@ impl Heritage {
             .collect()
     }
 
-    /// The changes that were asked of the MDT: those to be asked again.
-    pub(crate) fn unanswered(&self, redone: &Redone) -> Vec<Unanswered> {
-        let mut answered = BTreeSet::new();
-        for found in self.take(ANSWER) {
-            if let Some(answer) = decode::<AnswerBody>(&found.bytes) {
-                answered.insert((answer.origin, answer.name.clone()));
-                redone.add(found.record, answer);
+    /// The changes that were asked of the MDT: those to be asked again, and those that it may lose.
+    pub(crate) fn asked(&self, redone: &Redone) -> rpc::Left {
+        let (mut answered, mut undurable) = (BTreeSet::new(), Vec::new());
+        for answer in self.take(ANSWER).into_iter().filter_map(found_answer) {
+            answered.insert(answer.head.place);
+            undurable.extend(answer.undurable());
+            if answer.is_wanted() {
+                redone.add(answer);
             }
         }
-        let mut again = Vec::new();
+        let mut unanswered = Vec::new();
         for found in self.take(REQUEST) {
             let body = decode::<RequestBody>(&found.bytes);
             let (Some(body), Some(place)) = (body, place_of(found.mark)) else {
                 continue;
             };
-            if answered.contains(&(body.origin, body.request.name().to_owned())) {
+            if answered.contains(&place) {
                 continue;
             }
             let (memo, origin) = RequestMemo::of_earlier(&self.records, found.record, &body);
             let sender = redone.expect(origin, &body.request);
-            again.push(Unanswered {
+            unanswered.push(Unanswered {
                 place,
                 batch: Batch::of(opcode::MDT, wire::encode(&body.request)),
                 memo: Box::new(memo),
                 then: Box::new(move |result| sender.send(outcome_of_resent(result))),
             });
         }
-        again
+        rpc::Left {
+            unanswered,
+            undurable,
+        }
     }
 
     /// Puts what the process before knew into `state`.
@@ -170,26 +184,54 @@ impl Heritage {
                 state.nodes.insert(fid, found.record);
             }
         }
+        for failed in self.take(FAILED).into_iter().filter_map(errors::found) {
+            let file = state.file(failed.fid);
+            // The process before may have been about to forget one that it knew less of.
+            if file
+                .failures
+                .last()
+                .is_none_or(|(_, count)| count < failed.count)
+            {
+                file.failures = failed.failures;
+                file.remembered_failures = Some(failed.remembered);
+            }
+        }
         for found in self.take(HANDLE) {
             if let Some(body) = decode::<HandleBody>(&found.bytes) {
                 takings.handles += 1;
                 takings.files.insert(body.fid);
-                restore_handle(state, body, found.record);
+                let told = Told::of_mark(found.mark);
+                restore_handle(state, body, told, found.record);
             }
         }
-        for found in self.take(CHANGE) {
-            if let Some(body) = decode::<ChangeBody>(&found.bytes) {
-                takings.changes.push((body, found.record));
-            }
-        }
+        takings.changes = self.changes();
+        let later = takings.changes.iter().map(|(body, _)| body.order + 1);
+        state.write_order = later.fold(self.records.get(WROTE), u64::max);
         takings.bytes = self.restore_bytes(state, &mut takings.files);
         takings
+    }
+
+    /// Attributes changed, of each file those that it had last.
+    fn changes(&self) -> Vec<(ChangeBody, Record)> {
+        let mut last: BTreeMap<Fid, (ChangeBody, Record)> = BTreeMap::new();
+        for found in self.take(CHANGE) {
+            let Some(body) = decode::<ChangeBody>(&found.bytes) else {
+                continue;
+            };
+            match last.get(&body.fid) {
+                Some((known, _)) if known.order > body.order => {}
+                _ => drop(last.insert(body.fid, (body, found.record))),
+            }
+        }
+        last.into_values().collect()
     }
 
     fn restore_bytes(&self, state: &mut State, files: &mut BTreeSet<Fid>) -> usize {
         let found = self.take(BYTES).into_iter();
         let mut parts: Vec<_> = found
             .filter_map(|found| Some((super::bytes::found(&found.bytes, found.mark)?, found)))
+            // Of a write that was under way the kernel asks again.
+            .filter(|(part, _)| part.is_whole(&self.records))
             .collect();
         parts.sort_by_key(|(part, _)| part.order);
         let (mut bytes, records) = (0, self.records.clone());
@@ -197,7 +239,6 @@ impl Heritage {
             bytes += part.bytes.len();
             files.insert(part.fid);
             state.written_for.insert(part.origin);
-            state.write_order = state.write_order.max(part.order + 1);
             state.with_pages(part.fid, |file| {
                 file.pages.write(part.offset, &part.bytes, base::Tick(0));
                 file.known.mtime = file.known.mtime.later(part.mtime);
@@ -210,10 +251,9 @@ impl Heritage {
     }
 }
 
-fn restore_handle(state: &mut State, body: HandleBody, record: Record) {
+fn restore_handle(state: &mut State, body: HandleBody, told: Told, record: Record) {
     let (fid, id) = (body.fid, HandleId(body.id));
     let file = state.file(fid);
-    let told = file.failures.at_open();
     match body.access.write {
         true => file.writers += 1,
         false => file.readers += 1,
@@ -238,6 +278,18 @@ fn restore_handle(state: &mut State, body: HandleBody, record: Record) {
     state.handles.restore_file(id, open, (record, body.origin));
 }
 
+impl State {
+    /// The new session is there before the old one goes.
+    pub(super) fn remember_session(&mut self, body: TargetBody) {
+        let Some(records) = &self.records else {
+            return;
+        };
+        if let Some(record) = put(records, TARGET, 0, &encode(&body)) {
+            self.sessions.insert(body.target.to_string(), record);
+        }
+    }
+}
+
 impl Client {
     /// Remembers the session with a target.
     pub(crate) fn remember_session(
@@ -246,18 +298,11 @@ impl Client {
         session: SessionId,
         epoch: BootEpoch,
     ) {
-        let mut state = self.lock();
-        let Some(records) = state.records.clone() else {
-            return;
-        };
-        let body = TargetBody {
+        self.lock().remember_session(TargetBody {
             target,
             session,
             epoch,
-        };
-        if let Some(record) = records.put(TARGET, 0, &[&encode(&body)]) {
-            state.sessions.insert(target.to_string(), record);
-        }
+        });
     }
 
     /// What this process knows and has in hand is remembered for the next.
@@ -296,6 +341,7 @@ impl Client {
         };
         let began = self.0.clock.tick();
         self.forget_all();
+        self.0.cluster.peers().for_each(rpc::Peer::withdrawn);
         let Takings {
             bytes,
             requests,
@@ -327,7 +373,7 @@ impl Client {
         if !self.0.kernel.forget_all_names() {
             tracing::error!("the kernel cannot forget all names: some may be old");
         }
-        let nodes: Vec<Fid> = self.lock().nodes.keys().copied().collect();
+        let nodes = self.known_to_the_kernel();
         for fid in &nodes {
             let (done, _) = oneshot();
             let what = Forget::Attributes {
@@ -339,15 +385,7 @@ impl Client {
         let done = Arc::new((Mutex::new(false), Condvar::new()));
         let (client, tell) = (self.clone(), done.clone());
         spawn(async move {
-            for some in nodes.chunks(AT_ONCE) {
-                let pages = some.iter().map(|fid| {
-                    client.0.forget(Forget::Pages {
-                        fid: *fid,
-                        range: ByteRange::ALL,
-                    })
-                });
-                join_all(pages.collect()).await;
-            }
+            client.forget_pages_of(nodes).await;
             *tell.0.lock().unwrap_or_else(|p| p.into_inner()) = true;
             tell.1.notify_all();
         });
@@ -360,22 +398,48 @@ impl Client {
         }
     }
 
+    /// Files that are open come last: only of those reads can be on their way.
+    fn known_to_the_kernel(&self) -> Vec<Fid> {
+        let state = self.lock();
+        let mut nodes: Vec<Fid> = state.nodes.keys().copied().collect();
+        let is_open = |fid: &Fid| state.known(*fid).is_some_and(Inode::is_open);
+        nodes.sort_by_cached_key(is_open);
+        nodes
+    }
+
+    /// Some at once; one that takes long holds up no other.
+    async fn forget_pages_of(&self, nodes: Vec<Fid>) {
+        let next = Mutex::new(nodes.into_iter());
+        let next = || next.lock().unwrap_or_else(|p| p.into_inner()).next();
+        let one_by_one = || async {
+            while let Some(fid) = next() {
+                let range = ByteRange::ALL;
+                self.0.forget(Forget::Pages { fid, range }).await;
+            }
+        };
+        join_all((0..AT_ONCE).map(|_| one_by_one()).collect()).await;
+    }
+
     async fn put_in_order(&self, files: BTreeSet<Fid>, changes: Vec<(ChangeBody, Record)>) {
         let files: Vec<Fid> = files.into_iter().collect();
         for some in files.chunks(AT_ONCE) {
             join_all(some.iter().map(|fid| self.reopen_inherited(*fid)).collect()).await;
         }
-        for (ChangeBody { fid, under, change }, record) in changes {
+        for (body, record) in changes {
+            let ChangeBody {
+                fid, under, change, ..
+            } = body;
+            // A lock of an earlier life says nothing against it.
+            let under = match self.0.cluster.mdt.lives_anew() {
+                true => LockHandle(0),
+                false => under,
+            };
             let told = self.0.tell_mdt(changed_here(fid, Fid::NONE, change, under));
             if let Err(error) = told.await {
                 // It was told, and the lock given up with it.
                 tracing::debug!("{fid}: what was changed was told before: {error}");
             }
             drop(record);
-        }
-        // What the process before had done and is not durable this one could not do again.
-        if let Err(error) = self.fsyncdir().await {
-            tracing::error!("the MDT did not make durable what was done: {error}");
         }
     }
 

@@ -1,23 +1,31 @@
 //! Changes asked of the MDT, so that each happens once although the process that asked is gone.
 //!
 //! The kernel asks the next process again, under the same number; the change that the one before
-//! had sent for it is sent again in its old place, and answered as it was.
+//! had sent for it is sent again in its old place, and answered as it was. What was answered and is
+//! not durable is told again to an MDT that has lost it.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use base::{FsError, Xid};
-use handover::{Record, Records};
-use rpc::{CallResult, Memo};
+use base::{BootEpoch, FsError, Transno, Xid};
+use handover::{Found, Record, Records};
+use rpc::{Answered, CallResult, Keepsake, Memo, Undurable};
 use serde::{Deserialize, Serialize};
-use wire::frame::Payload;
+use wire::frame::{Bulk, Payload, Sub};
 use wire::mdt::{Reply, Request};
 
 use super::{ANSWER, REQUEST, decode, encode};
-use crate::executor::{self, Oneshot, Origin, Sender, oneshot};
+use crate::executor::{self, Oneshot, Origin, Sender, UntilAnswered, oneshot};
 
 /// Bits of a mark below the slot.
 const XID_BITS: u32 = 48;
+/// In the mark of an [`ANSWER`]: the kernel has it.
+const TOLD: u64 = 1 << 63;
+/// Bits of such a mark that count changes of one life. Above them, up to [`TOLD`]: the life.
+const TRANSNO_BITS: u32 = 48;
+/// Lives are told apart by so many.
+const LIVES: u64 = 1 << (63 - TRANSNO_BITS);
 
 /// Body of a [`REQUEST`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -27,14 +35,30 @@ pub(crate) struct RequestBody {
     pub request: Request,
 }
 
-/// Body of an [`ANSWER`].
+/// What stands before the messages in an [`ANSWER`]; its own length, in four bytes, before that.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct AnswerBody {
+pub(crate) struct AnswerHead {
+    /// The kernel's request that it is for; zero: none.
     pub origin: u64,
     /// The request's kind.
     pub name: String,
-    pub status: u16,
-    pub body: Vec<u8>,
+    /// Where it was sent.
+    pub place: (u16, Xid),
+    /// The life of the MDT in which it was done first, and its number there. None: nothing was
+    /// changed that is not durable.
+    pub first: Option<(BootEpoch, Transno)>,
+    /// The requests, and the answers with how they went: opcode or status, and length.
+    requests: Vec<(u16, u32)>,
+    answers: Vec<(u16, u32)>,
+}
+
+/// An answer that was found.
+pub(crate) struct FoundAnswer {
+    pub head: AnswerHead,
+    requests: Vec<Sub>,
+    answers: Vec<Sub>,
+    mark: u64,
+    memo: Arc<AnswerMemo>,
 }
 
 /// Where a request with this mark was sent. None: it was not.
@@ -43,19 +67,81 @@ pub(crate) fn place_of(mark: u64) -> Option<(u16, Xid)> {
     (mark != 0).then_some(((mark >> XID_BITS) as u16, Xid(xid)))
 }
 
-/// Remembers one change under way.
+/// Which change, as a mark says it.
+fn mark_of((life, transno): (BootEpoch, Transno)) -> u64 {
+    (life.0 % LIVES) << TRANSNO_BITS | transno.0 & ((1 << TRANSNO_BITS) - 1)
+}
+
+/// The inverse, of a life not before `first`.
+fn done_of(mark: u64, first: BootEpoch) -> (BootEpoch, Transno) {
+    let life = (mark & !TOLD) >> TRANSNO_BITS;
+    let lives = life.wrapping_sub(first.0) % LIVES;
+    let transno = mark & ((1 << TRANSNO_BITS) - 1);
+    (BootEpoch(first.0 + lives), Transno(transno))
+}
+
+/// Remembers a frame of requests, while it is under way and after.
 #[derive(Debug)]
 pub(crate) struct RequestMemo {
     records: Records,
-    request: Mutex<Option<Record>>,
+    /// Until it is answered. None: it may be asked once more without harm.
+    request: Option<Record>,
     origin: Option<Arc<Origin>>,
     name: &'static str,
+    forgotten: Forgotten,
+}
+
+/// Says whether an answer came that could not be remembered: then what it tells of is to be durable
+/// before anybody hears of it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Forgotten(Arc<AtomicBool>);
+
+impl Forgotten {
+    pub fn is_so(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// The record of an answer: there until the kernel has it and what it tells of is durable.
+#[derive(Debug)]
+struct AnswerMemo {
+    record: Record,
+    changes: Mutex<()>,
+}
+
+impl AnswerMemo {
+    fn change(&self, new: impl FnOnce(u64) -> u64) {
+        let _one = lock(&self.changes);
+        self.record.set_mark(new(self.record.mark()));
+    }
+}
+
+/// Of a request of the kernel's: dropped when that is answered.
+#[derive(Debug)]
+struct ForKernel(Arc<AnswerMemo>);
+
+impl UntilAnswered for ForKernel {}
+
+impl Drop for ForKernel {
+    fn drop(&mut self) {
+        self.0.change(|mark| mark | TOLD);
+    }
+}
+
+/// Of what is kept for a replay: dropped when that is durable.
+#[derive(Debug)]
+struct ForReplay(Arc<AnswerMemo>);
+
+impl Keepsake for ForReplay {
+    fn done_again(&self, done: (BootEpoch, Transno)) {
+        self.0.change(|mark| mark & TOLD | mark_of(done));
+    }
 }
 
 impl RequestMemo {
-    /// None: it changes nothing that must not happen twice, or there is no room.
+    /// None: it changes nothing.
     pub fn new(records: &Records, request: &Request) -> Option<RequestMemo> {
-        let counts = matches!(
+        let once = matches!(
             request,
             Request::Create { .. }
                 | Request::Link { .. }
@@ -65,20 +151,29 @@ impl RequestMemo {
                 | Request::SetXattr { .. }
                 | Request::RemoveXattr { .. }
         );
-        if !counts {
-            return None;
+        let mut memo = RequestMemo::of_frame(records, std::slice::from_ref(request))?;
+        if once {
+            let origin = executor::origin();
+            let body = RequestBody {
+                origin: origin.as_ref().map_or(0, |origin| origin.number()),
+                request: request.clone(),
+            };
+            // Without room for it the kernel's request may be done twice if this process ends now.
+            memo.request = records.put(REQUEST, 0, &[&encode(&body)]);
+            memo.origin = origin;
         }
-        let origin = executor::origin();
-        let body = RequestBody {
-            origin: origin.as_ref().map_or(0, |origin| origin.number()),
-            request: request.clone(),
-        };
-        let record = records.put(REQUEST, 0, &[&encode(&body)])?;
-        Some(RequestMemo {
+        Some(memo)
+    }
+
+    /// Of requests that may be asked once more without harm. None: they change nothing.
+    pub fn of_frame(records: &Records, requests: &[Request]) -> Option<RequestMemo> {
+        let changes = requests.iter().any(Request::is_modification);
+        changes.then(|| RequestMemo {
             records: records.clone(),
-            request: Mutex::new(Some(record)),
-            origin,
-            name: request.name(),
+            request: None,
+            origin: None,
+            name: requests.first().map_or("", Request::name),
+            forgotten: Forgotten::default(),
         })
     }
 
@@ -91,11 +186,108 @@ impl RequestMemo {
         let origin = (body.origin != 0).then(|| Origin::new(body.origin));
         let memo = RequestMemo {
             records: records.clone(),
-            request: Mutex::new(Some(record)),
+            request: Some(record),
             origin: origin.clone(),
             name: body.request.name(),
+            forgotten: Forgotten::default(),
         };
         (memo, origin)
+    }
+
+    /// To be looked at when the answer is there.
+    pub fn forgotten(&self) -> Forgotten {
+        self.forgotten.clone()
+    }
+
+    /// Puts the answer there. None: there is no room.
+    fn put(&self, answered: &Answered<'_>, origin: u64) -> Option<Arc<AnswerMemo>> {
+        let Answered { place, done, .. } = *answered;
+        let requests = match done {
+            Some(_) => &answered.request.subs[..],
+            None => &[],
+        };
+        let answers = &answered.answer.subs[..];
+        let length = |sub: &Sub| sub.body.len() as u32;
+        let head = encode(&AnswerHead {
+            origin,
+            name: self.name.to_owned(),
+            place,
+            first: done,
+            requests: requests.iter().map(|s| (s.opcode, length(s))).collect(),
+            answers: answers.iter().map(|s| (s.status, length(s))).collect(),
+        });
+        let head_len = (head.len() as u32).to_le_bytes();
+        let messages = requests.iter().chain(answers);
+        let mut parts = vec![&head_len[..], &head];
+        parts.extend(messages.map(|sub| &sub.body[..]));
+        let mark = done.map_or(0, mark_of) | if origin == 0 { TOLD } else { 0 };
+        let record = self.records.put(ANSWER, mark, &parts)?;
+        let changes = Mutex::new(());
+        Some(Arc::new(AnswerMemo { record, changes }))
+    }
+}
+
+/// Reads the record of an answer.
+pub(crate) fn found_answer(found: Found) -> Option<FoundAnswer> {
+    let (length, rest) = found.bytes.split_first_chunk()?;
+    let (head, mut rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+    let head: AnswerHead = decode(head)?;
+    let mut take = |length: u32| {
+        let (body, more) = rest.split_at_checked(length as usize)?;
+        rest = more;
+        Some(body.to_vec())
+    };
+    let mut requests = Vec::with_capacity(head.requests.len());
+    for (opcode, length) in &head.requests {
+        requests.push(Sub {
+            opcode: *opcode,
+            status: 0,
+            body: take(*length)?,
+        });
+    }
+    let mut answers = Vec::with_capacity(head.answers.len());
+    for (status, length) in &head.answers {
+        answers.push(Sub {
+            opcode: requests.get(answers.len()).map_or(0, |sub| sub.opcode),
+            status: *status,
+            body: take(*length)?,
+        });
+    }
+    Some(FoundAnswer {
+        head,
+        requests,
+        answers,
+        mark: found.mark,
+        memo: Arc::new(AnswerMemo {
+            record: found.record,
+            changes: Mutex::new(()),
+        }),
+    })
+}
+
+impl FoundAnswer {
+    /// The kernel may ask for it.
+    pub fn is_wanted(&self) -> bool {
+        self.mark & TOLD == 0
+    }
+
+    /// What is to be told again to an MDT that has lost it.
+    pub fn undurable(&self) -> Option<Undurable> {
+        let first = self.head.first?;
+        let payload = |subs: &[Sub]| {
+            Arc::new(Payload {
+                subs: subs.to_vec(),
+                bulk: Bulk::default(),
+            })
+        };
+        Some(Undurable {
+            place: self.head.place,
+            first,
+            done: done_of(self.mark, first.0),
+            request: payload(&self.requests),
+            answer: payload(&self.answers),
+            keepsake: Box::new(ForReplay(self.memo.clone())),
+        })
     }
 }
 
@@ -105,26 +297,34 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Memo for RequestMemo {
     fn launched(&self, slot: u16, xid: Xid) {
-        if let Some(record) = &*lock(&self.request) {
+        if let Some(record) = &self.request {
             record.set_mark(u64::from(slot) << XID_BITS | xid.0);
         }
     }
 
-    fn answered(&self, answer: &Payload) {
-        if let (Some(origin), Some(sub)) = (&self.origin, answer.subs.first()) {
-            let body = AnswerBody {
-                origin: origin.number(),
-                name: self.name.to_owned(),
-                status: sub.status,
-                body: sub.body.to_vec(),
-            };
-            // Without room the kernel's request may be done twice if this process ends just now.
-            if let Some(record) = self.records.put(ANSWER, 0, &[&encode(&body)]) {
-                origin.keep(record);
-            }
+    fn answered(self: Box<Self>, answered: &Answered<'_>) -> Option<Box<dyn Keepsake>> {
+        let status = answered.answer.subs.first().map(|sub| sub.status);
+        // It is asked anew, and that is what its origin waits for.
+        let again = wire::status_of(Err(FsError::TryAgain));
+        let origin = self
+            .origin
+            .as_ref()
+            .filter(|_| status.is_some_and(|status| status != again));
+        if origin.is_none() && answered.done.is_none() {
+            return None;
         }
-        // After that: one of the two is always there.
-        drop(lock(&self.request).take());
+        let memo = self.put(answered, origin.map_or(0, |origin| origin.number()));
+        let Some(memo) = memo else {
+            self.forgotten.0.store(true, Ordering::Release);
+            return None;
+        };
+        if let Some(origin) = origin {
+            origin.keep(Box::new(ForKernel(memo.clone())));
+        }
+        // Only now the request goes: one of the two is always there.
+        answered
+            .done
+            .map(|_| Box::new(ForReplay(memo)) as Box<dyn Keepsake>)
     }
 }
 
@@ -157,14 +357,29 @@ impl Redone {
         sender
     }
 
+    /// How many are known.
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        lock(&self.0).len()
+    }
+
     /// A change was answered.
-    pub fn add(&self, record: Record, answer: AnswerBody) {
+    pub fn add(&self, answer: FoundAnswer) {
+        let FoundAnswer {
+            head,
+            answers,
+            memo,
+            ..
+        } = answer;
+        let Some(first) = answers.first() else {
+            return;
+        };
         let (sender, outcome) = oneshot();
-        sender.send(Some(outcome_of(answer.status, &answer.body)));
-        let kept = Origin::new(answer.origin);
-        kept.keep(record);
+        sender.send(Some(outcome_of(first.status, &first.body)));
+        let kept = Origin::new(head.origin);
+        kept.keep(Box::new(ForKernel(memo)));
         let waiting = Waiting { outcome, kept };
-        lock(&self.0).insert((answer.origin, answer.name), waiting);
+        lock(&self.0).insert((head.origin, head.name), waiting);
     }
 
     /// What became of this change, if it was asked for already on behalf of the present task's origin.

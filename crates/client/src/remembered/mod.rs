@@ -5,8 +5,13 @@
 //! after the server has it.
 
 mod bytes;
+mod errors;
 mod heritage;
 mod memos;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Fid, LockHandle};
 use handover::{Cell, Record, Records, Region};
@@ -16,11 +21,13 @@ use wire::mdt::{Access, SetAttr};
 
 use crate::executor;
 use crate::handles::HandleId;
+use crate::io::failures::Told;
 
 pub(crate) use bytes::RememberedBytes;
+pub(crate) use errors::{RememberedFailures, remember as remember_failures, tell as tell_failures};
 pub use heritage::Heritage;
 pub(crate) use heritage::Takings;
-pub(crate) use memos::{Redone, RequestMemo};
+pub(crate) use memos::{Forgotten, Redone, RequestMemo};
 
 /// Which life of the mount's process this is; the first is 1.
 pub(crate) const INCARNATION: Cell = Cell(1);
@@ -33,20 +40,26 @@ const SERVING: Cell = Cell(7);
 /// The last process that had put in order what the one before left.
 pub(crate) const SETTLED: Cell = Cell(8);
 
+/// The next write's place in the order of all: those before it are remembered whole.
+pub(crate) const WROTE: Cell = Cell(9);
+
 /// A session with a target: which, its number, the target's life.
 pub(crate) const TARGET: u8 = 1;
 /// A file that the kernel knows; its mark is how often.
 pub(crate) const NODE: u8 = 2;
-/// An open file or directory.
+/// An open file or directory; its mark says which errors it was told of.
 pub(crate) const HANDLE: u8 = 3;
 /// A change asked of the MDT; its mark is where it was sent.
 pub(crate) const REQUEST: u8 = 4;
-/// What such a change was answered, until the kernel is answered.
+/// What requests to the MDT were answered, until the kernel is answered and what they changed is
+/// durable; its mark tells of both.
 pub(crate) const ANSWER: u8 = 5;
 /// Bytes written by programs and not durable.
 pub(crate) const BYTES: u8 = 6;
 /// Attributes changed under the MDT's EX lock and not told.
 pub(crate) const CHANGE: u8 = 7;
+/// What could not be written of a file; its mark tells how often, and whether somebody knows.
+pub(crate) const FAILED: u8 = 8;
 
 /// Body of a [`HANDLE`].
 #[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
@@ -66,6 +79,8 @@ pub(crate) struct ChangeBody {
     pub fid: Fid,
     pub under: LockHandle,
     pub change: SetAttr,
+    /// Which of two is the later one.
+    pub order: u64,
 }
 
 pub(crate) fn encode(body: &impl Serialize) -> Vec<u8> {
@@ -76,12 +91,27 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     wire::decode(bytes).ok()
 }
 
+/// Remembers what nothing else stands for. Where there is no room, the log says so once.
+pub(crate) fn put(records: &Records, kind: u8, mark: u64, body: &[u8]) -> Option<Record> {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let record = records.put(kind, mark, &[body]);
+    if record.is_none() && !SAID.swap(true, Ordering::Relaxed) {
+        tracing::error!(
+            "the supervisor's memory is full, {} bytes: if this process is killed, the next will not \
+             know all that is open or cached here",
+            records.bytes()
+        );
+    }
+    record
+}
+
 /// Remembers an open file or directory.
 pub(crate) fn remember_handle(
     records: &Records,
     id: HandleId,
     (fid, directory): (Fid, bool),
     (access, append): (Access, bool),
+    told: Told,
 ) -> Option<Record> {
     let body = HandleBody {
         id: id.0,
@@ -91,7 +121,7 @@ pub(crate) fn remember_handle(
         directory,
         origin: executor::origin().map_or(0, |origin| origin.number()),
     };
-    records.put(HANDLE, 0, &[&encode(&body)])
+    put(records, HANDLE, told.mark(), &encode(&body))
 }
 
 /// What the process before this one had agreed on with the kernel: minor version, features,

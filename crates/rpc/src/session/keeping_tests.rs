@@ -1,7 +1,7 @@
 //! What a session keeps until it is durable, and what it sends a later life of its target.
 
 use super::*;
-use crate::requester::Urgency;
+use crate::requester::{Keepsake, Urgency};
 
 fn welcome(epoch: u64, survived: u64, evicted: bool) -> Welcome {
     Welcome {
@@ -149,4 +149,162 @@ fn who_was_given_up_does_nothing_again() {
         next(&mut session),
         Some((FrameKind::Ready, 0, false, false))
     );
+}
+
+/// What the next process finds of what this one had done: shared, as memory is that outlives both.
+type Found = Arc<std::sync::Mutex<Vec<(u64, u64)>>>;
+
+/// Notes the life and the number of what was done last.
+#[derive(Debug)]
+struct Note(Found);
+
+impl Keepsake for Note {
+    fn done_again(&self, (life, transno): (BootEpoch, Transno)) {
+        self.0.lock().unwrap().push((life.0, transno.0));
+    }
+}
+
+#[derive(Debug)]
+struct NoteMemo(Found);
+
+impl Memo for NoteMemo {
+    fn launched(&self, _slot: u16, _xid: Xid) {}
+
+    fn answered(self: Box<Self>, answered: &Answered<'_>) -> Option<Box<dyn Keepsake>> {
+        let (life, transno) = answered.done?;
+        self.0.lock().unwrap().push((life.0, transno.0));
+        Some(Box::new(Note(self.0)))
+    }
+}
+
+fn undurable(slot: u16, xid: u64, transno: u64, found: &Found) -> Undurable {
+    let done = (BootEpoch(1), Transno(transno));
+    let payload = Arc::new(Payload::from(Message::default()));
+    Undurable {
+        place: (slot, Xid(xid)),
+        first: done,
+        done,
+        request: payload.clone(),
+        answer: payload,
+        keepsake: Box::new(Note(found.clone())),
+    }
+}
+
+/// A process that goes on for one that had four changes done, of which the first is durable.
+fn successor(found: &Found) -> Session<u64> {
+    let legacy = Legacy {
+        session: SessionId(1),
+        epoch: BootEpoch(1),
+        first_xid: 1000,
+    };
+    let mut session = Session::succeed(Keeping::Changes, legacy);
+    // As they are found: in no order.
+    for (slot, xid, transno) in [(1, 4, 13), (0, 2, 12), (0, 3, 14), (0, 1, 11)] {
+        session.adopt(undurable(slot, xid, transno, found));
+    }
+    session
+}
+
+#[test]
+fn what_is_kept_is_remembered_with_its_number_until_it_is_durable() {
+    let found = Found::default();
+    let mut session = Session::new(Keeping::Changes);
+    session.begin(&welcome(1, 0, false));
+    session.lane_up(Lane::Control);
+    for (number, transno) in [(1, 11), (2, 0)] {
+        let call = Call {
+            payload: Arc::new(Message::default().into()),
+            lane: Lane::Control,
+            urgency: Urgency::Ordinary,
+            deadline: None,
+            token: number,
+            memo: Some(Box::new(NoteMemo(found.clone())) as Box<dyn Memo>),
+        };
+        session.submit(call).unwrap();
+        while next(&mut session).is_some() {}
+        answer(&mut session, (0, number), transno);
+    }
+    assert_eq!(*found.lock().unwrap(), [(1, 11)]);
+    assert_eq!(Arc::strong_count(&found), 2);
+    session.begin(&welcome(2, 11, false));
+    assert_eq!(Arc::strong_count(&found), 1, "durable, and forgotten");
+}
+
+#[test]
+fn the_next_process_tells_a_later_life_what_the_one_before_had_done() {
+    let found = Found::default();
+    let mut session = successor(&found);
+    assert_eq!(session.kept().0, 4);
+    assert!(matches!(
+        session.begin(&welcome(2, 11, false)),
+        Begun::NewEpoch { .. }
+    ));
+    session.lane_up(Lane::Control);
+    let sent: Vec<_> = std::iter::from_fn(|| next(&mut session)).collect();
+    let replay = |xid| (FrameKind::Request, xid, false, true);
+    assert_eq!(sent, [replay(2), replay(4)], "in their order, a slot once");
+    answer(&mut session, (1, 4), 13);
+    answer(&mut session, (0, 2), 12);
+    assert_eq!(next(&mut session), Some(replay(3)));
+    answer(&mut session, (0, 3), 14);
+    assert_eq!(*found.lock().unwrap(), [(2, 13), (2, 12), (2, 14)]);
+    assert_eq!(
+        next(&mut session),
+        None,
+        "others wait until the kernel forgot"
+    );
+    session.withdrawn();
+    let ready = (FrameKind::Ready, 0, false, false);
+    assert_eq!(next(&mut session), Some(ready));
+}
+
+#[test]
+fn a_target_that_lives_on_is_told_nothing_again_and_waits_until_all_is_in_order() {
+    let found = Found::default();
+    let mut session = successor(&found);
+    let resumed = Welcome {
+        resumed: true,
+        last_committed: Transno(13),
+        ..welcome(1, 0, false)
+    };
+    assert!(matches!(session.begin(&resumed), Begun::Resumed));
+    assert_eq!(session.kept().0, 1, "the rest is durable");
+    session.lane_up(Lane::Control);
+    session.withdrawn();
+    assert_eq!(next(&mut session), None);
+    session.settled();
+    assert_eq!(next(&mut session).unwrap().0, FrameKind::Ready);
+    session.begin(&welcome(2, 13, false));
+    session.lane_up(Lane::Control);
+    assert_eq!(next(&mut session).map(|sent| sent.1), Some(3));
+}
+
+/// The process before was telling a later life what it had lost when it was killed itself.
+#[test]
+fn what_was_done_again_by_the_process_before_is_not_done_by_the_next() {
+    let found = Found::default();
+    let legacy = Legacy {
+        session: SessionId(2),
+        epoch: BootEpoch(2),
+        first_xid: 2000,
+    };
+    let mut session: Session<u64> = Session::succeed(Keeping::Changes, legacy);
+    session.adopt(undurable(1, 4, 13, &found));
+    session.adopt(Undurable {
+        done: (BootEpoch(2), Transno(12)),
+        ..undurable(0, 2, 12, &found)
+    });
+    let resumed = Welcome {
+        resumed: true,
+        ..welcome(2, 11, false)
+    };
+    assert!(matches!(session.begin(&resumed), Begun::Resumed));
+    session.lane_up(Lane::Control);
+    assert_eq!(next(&mut session).map(|sent| sent.1), Some(4));
+    answer(&mut session, (1, 4), 13);
+    // Both are lost with that life, and done again in the order of their effects.
+    session.begin(&welcome(3, 11, false));
+    session.lane_up(Lane::Control);
+    let again: Vec<u64> = std::iter::from_fn(|| next(&mut session).map(|sent| sent.1)).collect();
+    assert_eq!(again, [2, 4]);
 }

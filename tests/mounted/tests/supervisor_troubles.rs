@@ -1,0 +1,174 @@
+//! Supervised mounts in worse trouble: evicted while no process serves them, short of memory, killed
+//! again and again, without their supervisor.
+// SEMANTICS: crash.mount
+
+#![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mounted::{Cluster, PATIENCE};
+
+const SUPERVISED: &[&str] = &["--supervisor"];
+/// Said by each process that goes on.
+const TAKEN_OVER: &str = "took over from a process that ended";
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+fn kill_worker(cluster: &Cluster) {
+    let before = cluster.said(0).matches(TAKEN_OVER).count();
+    assert!(cluster.kill_worker(0), "no process serves the mount");
+    let began = Instant::now();
+    while cluster.said(0).matches(TAKEN_OVER).count() == before {
+        let said = cluster.said(0);
+        assert!(began.elapsed() < PATIENCE, "nobody went on: {said}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn errno(result: std::io::Result<()>) -> Option<i32> {
+    result.err().and_then(|error| error.raw_os_error())
+}
+
+/// Nobody serves the mount while others wait for it and go on without it. Whoever serves it then
+/// says so, once for each open file, and so does the next.
+#[test]
+fn a_mount_that_is_evicted_while_nobody_serves_it_is_told() {
+    let mut cluster = Cluster::start_that_evicts_after(TIMEOUT);
+    cluster.mount_with(SUPERVISED);
+    cluster.mount();
+    let (one, two) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
+    cluster.set_param(0, "dirty_age_ms", 60_000);
+    let (writer, second, third) = cluster.timed("preparing", || {
+        fs::write(one.join("file"), "old").unwrap();
+        File::open(one.join("file")).unwrap().sync_all().unwrap();
+        let open = || File::options().write(true).open(one.join("file")).unwrap();
+        let files = (open(), open(), open());
+        files.0.write_all_at(b"new", 0).unwrap();
+        files
+    });
+    cluster.freeze_mount(0);
+    assert!(cluster.kill_worker(0), "no process serves the mount");
+    cluster.timed("going on alone", || {
+        fs::write(two.join("file"), "theirs").unwrap();
+    });
+    cluster.thaw_mount(0);
+    cluster.wait_for_log(0, TAKEN_OVER);
+    cluster.wait_for_log(0, "evicted this mount");
+    cluster.timed("what it lost", || {
+        assert_eq!(errno(writer.sync_all()), Some(libc::EIO));
+        assert_eq!(errno(writer.sync_all()), None, "once");
+        kill_worker(&cluster);
+        assert_eq!(errno(writer.sync_all()), None, "also to the next process");
+        assert_eq!(errno(second.sync_all()), Some(libc::EIO), "nor less");
+        kill_worker(&cluster);
+        // A process that is killed as it says it may not have noted that.
+        let _ = second.sync_all();
+        assert_eq!(errno(second.sync_all()), None, "not for ever");
+        assert_eq!(errno(third.sync_all()), Some(libc::EIO));
+    });
+    cluster.timed("working as before", || {
+        assert_eq!(fs::read(one.join("file")).unwrap(), b"theirs");
+        fs::write(one.join("file"), "ours again").unwrap();
+        assert_eq!(fs::read(two.join("file")).unwrap(), b"ours again");
+    });
+}
+
+/// More is written and changed than the supervisor's memory holds, and nothing becomes durable by
+/// itself: it is made durable where it can't be remembered.
+#[test]
+fn what_the_memory_cannot_hold_is_made_durable_first() {
+    const FILES: usize = 40;
+    const BYTES: usize = 1 << 20;
+    let mut cluster = Cluster::start();
+    cluster.mount_with(&["--supervisor", "--supervisor-mib", "16"]);
+    for target in ["mdt", "ost"] {
+        cluster.set_server_param(&format!("{target}.*.commit_ms"), "60000");
+    }
+    let root = cluster.root(0).to_owned();
+    let bytes = |file: usize| vec![file as u8 + 1; BYTES];
+    cluster.timed("writing", || {
+        for file in 0..FILES {
+            fs::write(root.join(format!("f{file}")), bytes(file)).unwrap();
+        }
+    });
+    let unremembered = cluster.stats(0)["unremembered"].as_u64().unwrap();
+    assert!(
+        unremembered > 0,
+        "{unremembered} of them were not remembered"
+    );
+    cluster.kill_server();
+    assert!(cluster.kill_worker(0), "no process serves the mount");
+    cluster.restart_server();
+    cluster.wait_for_log(0, TAKEN_OVER);
+    cluster.timed("reading", || {
+        for file in 0..FILES {
+            let read = fs::read(root.join(format!("f{file}"))).unwrap();
+            assert!(read == bytes(file), "f{file}");
+        }
+    });
+}
+
+/// Each process is killed before it has taken over, as its server is away.
+#[test]
+fn a_mount_whose_processes_all_die_is_given_up() {
+    let mut cluster = Cluster::start();
+    cluster.mount_with(SUPERVISED);
+    let root = cluster.root(0).to_owned();
+    let mut open = cluster.timed("preparing", || {
+        fs::write(root.join("synced"), "synced").unwrap();
+        File::open(root.join("synced")).unwrap().sync_all().unwrap();
+        File::create(root.join("open")).unwrap()
+    });
+    cluster.kill_server();
+    let began = Instant::now();
+    while !cluster.has_ended(0) {
+        assert!(began.elapsed() < PATIENCE, "it goes on for ever");
+        cluster.kill_worker(0);
+        thread::sleep(Duration::from_millis(20));
+    }
+    let said = cluster.said(0);
+    assert!(
+        said.contains("ended 10 times in a row") && said.contains("giving up"),
+        "{said}"
+    );
+    let error = fs::metadata(root.join("synced")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ENOTCONN));
+    let written = open.write_all(b"more");
+    assert_eq!(errno(written), Some(libc::ENOTCONN));
+    drop(open);
+    cluster.restart_server();
+    for target in ["mdt", "ost"] {
+        cluster.set_server_param(&format!("{target}.*.recovery_status"), "end");
+    }
+    cluster.mount_again(0).unwrap();
+    cluster.timed("mounted anew", || {
+        assert_eq!(fs::read(root.join("synced")).unwrap(), b"synced");
+    });
+}
+
+/// The worker goes on without its supervisor, and says that nobody would go on after it.
+#[test]
+fn a_mount_without_its_supervisor_says_so() {
+    let mut cluster = Cluster::start();
+    cluster.mount_with(SUPERVISED);
+    let root = cluster.root(0).to_owned();
+    let supervised = "supervised: another process goes on";
+    assert!(
+        cluster.status(0).contains(supervised),
+        "{}",
+        cluster.status(0)
+    );
+    cluster.kill_supervisor(0);
+    cluster.timed("going on", || {
+        fs::write(root.join("file"), "written").unwrap();
+        assert_eq!(fs::read(root.join("file")).unwrap(), b"written");
+    });
+    let status = cluster.status(0);
+    assert!(status.contains("no longer supervised"), "{status}");
+    cluster.timed("unmounting", || {
+        nix::mount::umount(&root).unwrap();
+    });
+}
