@@ -36,7 +36,8 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<String, String> {
     let wish = Wish::parse(arguments)?;
     let bugs = wish.pick(catalogue::read(root)?)?;
     let workshop = Workshop::open(root)?;
-    println!("| bug | crate | median, s | found | first seen as |\n|---|---|---|---|---|");
+    println!("| bug | crate | median, s | clusters | found | first seen as |");
+    println!("|---|---|---|---|---|---|");
     let mut missed = Vec::new();
     if wish.only.is_empty() {
         workshop.build(None)?;
@@ -77,9 +78,11 @@ fn row(name: &str, krate: &str, hunt: &Hunt) -> String {
         Some(median) => format!("{:.1}", median.as_secs_f64()),
         None => "-".to_owned(),
     };
+    let clusters = hunt.median_clusters();
+    let clusters = clusters.map_or("-".to_owned(), |clusters| clusters.to_string());
     let (found, runs) = (hunt.found(), hunt.runs.len());
     let sign = hunt.first_sign().unwrap_or("");
-    format!("| {name} | {krate} | {median} | {found}/{runs} | {sign} |")
+    format!("| {name} | {krate} | {median} | {clusters} | {found}/{runs} | {sign} |")
 }
 
 impl Wish {

@@ -15,6 +15,8 @@ const SIGN_CHARS_MAX: usize = 90;
 pub struct Sighting {
     /// After how long.
     pub after: Duration,
+    /// How many clusters it simulated, if it said in which it was.
+    pub clusters: Option<u64>,
     /// In words.
     pub sign: String,
 }
@@ -34,9 +36,20 @@ impl Hunt {
 
     /// How long the middle one of the runs took; none, if that saw nothing. Of two in the middle the later.
     pub fn median(&self) -> Option<Duration> {
-        let mut after: Vec<Duration> = self.runs.iter().flatten().map(|s| s.after).collect();
-        after.sort_unstable();
-        after.get(self.runs.len() / 2).copied()
+        self.middle(|sighting| sighting.after)
+    }
+
+    /// How many clusters it took the middle one of the runs: that does not depend on what else the
+    /// machine does.
+    pub fn median_clusters(&self) -> Option<u64> {
+        self.middle(|sighting| sighting.clusters.unwrap_or(u64::MAX))
+            .filter(|clusters| *clusters < u64::MAX)
+    }
+
+    fn middle<T: Ord + Copy>(&self, of: impl Fn(&Sighting) -> T) -> Option<T> {
+        let mut all: Vec<T> = self.runs.iter().flatten().map(of).collect();
+        all.sort_unstable();
+        all.get(self.runs.len() / 2).copied()
     }
 
     /// What was seen first, as far as a table has room for it.
@@ -87,7 +100,11 @@ impl Sighting {
         let _ = child.kill();
         child.wait().map_err(failed)?;
         listener.join().map_err(|_| "cannot hear the simulator")?;
-        Ok(sign.map(|sign| Sighting { after, sign }))
+        Ok(sign.map(|sign| Sighting {
+            after,
+            clusters: seed_of(&sign).map(|seen| seen.saturating_sub(seed) + 1),
+            sign,
+        }))
     }
 }
 
@@ -99,6 +116,11 @@ fn sign_of(line: &str) -> Option<String> {
     is_number.then(|| format!("seed {seed}: {}", what.replace('|', "/")))
 }
 
+/// In which cluster a sign was.
+fn seed_of(sign: &str) -> Option<u64> {
+    sign.strip_prefix("seed ")?.split_once(": ")?.0.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +128,7 @@ mod tests {
     fn hunt(seconds: &[Option<u64>]) -> Hunt {
         let sighting = |after| Sighting {
             after: Duration::from_secs(after),
+            clusters: (after > 2).then_some(after * 4),
             sign: format!("after {after}"),
         };
         let runs = seconds.iter().map(|after| after.map(sighting));
@@ -122,6 +145,9 @@ mod tests {
         assert_eq!(median(&[None, Some(1), None]), None);
         assert_eq!(median(&[Some(2), Some(1)]), Some(2));
         assert_eq!(median(&[]), None);
+        let clusters = |seconds: &[Option<u64>]| hunt(seconds).median_clusters();
+        assert_eq!(clusters(&[Some(9), None, Some(5)]), Some(36));
+        assert_eq!(clusters(&[Some(9), Some(1), None]), None);
         let some = hunt(&[None, Some(7), Some(3)]);
         assert_eq!((some.found(), some.first_sign()), (2, Some("after 3")));
     }
@@ -147,10 +173,10 @@ mod tests {
             std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
             std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
             let found = Sighting::wait_for(&path, Duration::from_secs(limit), 7).unwrap();
-            found.map(|sighting| sighting.sign)
+            found.map(|sighting| (sighting.sign, sighting.clusters))
         };
-        let seen = wait("sees", "echo x; echo seed $2: wrong; exec sleep 600", 60);
-        assert_eq!(seen.as_deref(), Some("seed 7: wrong"));
+        let seen = wait("sees", "echo x; echo seed 1$2: wrong; exec sleep 600", 60);
+        assert_eq!(seen, Some(("seed 17: wrong".to_owned(), Some(11))));
         assert_eq!(wait("sees_nothing", "echo 5 runs", 60), None);
         assert!(wait("breaks", "kill -ABRT $$", 60).is_some());
         assert_eq!(wait("hangs", "exec sleep 600", 1), None);
