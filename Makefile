@@ -61,7 +61,7 @@ sim-trace: ## one of them, SEED=1, with all that happened in it
 
 RUNS ?= 3
 LIMIT ?= 120
-planted: ## bugs put into a copy of the tree are found by simulated clusters: RUNS=3 LIMIT=120; an hour and more
+planted: ## bugs put into a copy of the tree are found by simulated clusters: RUNS=3 LIMIT=120; half an hour
 	$(CARGO) xtask planted --runs $(RUNS) --limit $(LIMIT)
 
 tools: $(TOOLS)/bin/pjdfstest $(TOOLS)/bin/fsx ## conformance tests of others, as programs
