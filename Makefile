@@ -7,7 +7,7 @@ TOOLS := target/tools
 .DEFAULT_GOAL := help
 SECONDS ?= 60
 SEED ?= 1
-.PHONY: help build demo check test soak sim sim-trace deps deps-run tools clean
+.PHONY: help build demo check test soak sim sim-trace planted deps deps-run tools clean
 
 # Debian packages, each with its reason. To build and run:
 define PACKAGES_RUN
@@ -58,6 +58,11 @@ sim: ## simulated clusters under faults, seed after seed: SECONDS=60 SEED=1
 
 sim-trace: ## one of them, SEED=1, with all that happened in it
 	$(CARGO) run --quiet --release --package sim -- trace $(SEED)
+
+RUNS ?= 3
+LIMIT ?= 120
+planted: ## bugs put into a copy of the tree are found by simulated clusters: RUNS=3 LIMIT=120; half an hour
+	$(CARGO) xtask planted --runs $(RUNS) --limit $(LIMIT)
 
 tools: $(TOOLS)/bin/pjdfstest $(TOOLS)/bin/fsx ## conformance tests of others, as programs
 

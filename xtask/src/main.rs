@@ -1,10 +1,12 @@
-//! The gates that the compiler and clippy do not check: `cargo xtask tidy`, `cargo xtask licences`.
+//! The gates that the compiler and clippy do not check: `cargo xtask tidy`, `cargo xtask licences`; and
+//! one for the simulator, `cargo xtask planted`.
 //!
 //! A finding is one line, `file:line: what; how to mend it`, and any finding fails the gate.
 
 mod document;
 mod finding;
 mod metadata;
+mod planted;
 mod repository;
 mod rules;
 mod source;
@@ -19,15 +21,21 @@ use repository::Repository;
 const USAGE: &str = "\
 usage: cargo xtask GATE
   tidy      the code map, the layers, who may know what, sizes, words, SEMANTICS, invariants, links
-  licences  every dependency's licence is on the list";
+  licences  every dependency's licence is on the list
+  planted   bugs put into a copy of the tree, one at a time, are found by simulated clusters;
+            [--only NAME]... [--runs 3] [--limit 120 (seconds)]";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let gate = arguments.next().unwrap_or_default();
-    let outcome = match (gate.as_str(), arguments.next()) {
-        ("tidy", None) => tidy(&root()),
-        ("licences", None) => licences(&root()),
-        ("help" | "--help" | "-h", None) => {
+    let arguments: Vec<String> = arguments.collect();
+    let outcome = match (gate.as_str(), &arguments[..]) {
+        ("tidy", []) => tidy(&root()),
+        ("licences", []) => licences(&root()),
+        ("planted", arguments) => {
+            planted::run(&root(), arguments).map(|summary| (summary, Vec::new()))
+        }
+        ("help" | "--help" | "-h", []) => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
         }

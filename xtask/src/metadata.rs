@@ -1,6 +1,6 @@
 //! What `cargo metadata` says: our crates with their dependencies, and everybody else's packages.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Deserialize;
@@ -67,6 +67,7 @@ pub struct Package {
 struct Metadata {
     packages: Vec<Package>,
     workspace_root: String,
+    target_directory: PathBuf,
 }
 
 impl Workspace {
@@ -96,6 +97,11 @@ pub fn foreign_packages(root: &Path) -> Result<Vec<Package>, String> {
     Ok(packages
         .filter(|package| package.source.is_some())
         .collect())
+}
+
+/// Where build results go.
+pub fn target_directory(root: &Path) -> Result<PathBuf, String> {
+    Ok(ask_cargo(root, &["--no-deps"])?.target_directory)
 }
 
 fn ask_cargo(root: &Path, arguments: &[&str]) -> Result<Metadata, String> {

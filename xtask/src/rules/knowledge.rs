@@ -100,6 +100,8 @@ const TABLE: &[Knowledge] = &[
             "crates/mds/src/serve.rs",
             "crates/oss/src/serve/",
             "crates/oss/src/serve.rs",
+            // How long a planted bug lives.
+            "xtask/",
         ],
     },
     // What a simulation runs waits, starts threads and asks the time through the seam only.
@@ -126,6 +128,7 @@ const TABLE: &[Knowledge] = &[
             "crates/storage/src/objects/stream.rs",
             "crates/storage/src/fence/keeper.rs",
             "crates/storage/src/room.rs",
+            "xtask/",
         ],
     },
 ];
