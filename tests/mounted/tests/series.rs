@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::Barrier;
 use std::thread;
 
 use mounted::Cluster;
@@ -68,12 +69,20 @@ fn two_processes_go_through_their_own_names_of_one_directory() {
     let (cluster, cold) = with_files(&["dir"], |n| format!("file{n}"));
     let dir = cluster.root(cold).join("dir");
     let name = |n: u64| format!("file{n}");
+    // Neither gets far ahead: one that begins where the other has ended goes on with its series.
+    let abreast = Barrier::new(2);
     let sent = cluster.requests(cold, "two walks", || {
         thread::scope(|scope| {
             for first in [0, FILES / 2] {
-                let (dir, half) = (&dir, FILES / 2);
+                let (dir, half, abreast) = (&dir, FILES / 2, &abreast);
                 scope.spawn(move || {
-                    assert_eq!(exist(dir, (first..first + half).map(name)), half as usize);
+                    let together = |n: &u64| {
+                        if n % 20 == 0 {
+                            abreast.wait();
+                        }
+                    };
+                    let names = (0..half).inspect(together).map(|n| name(first + n));
+                    assert_eq!(exist(dir, names), half as usize);
                 });
             }
         });
@@ -81,7 +90,8 @@ fn two_processes_go_through_their_own_names_of_one_directory() {
     assert!(sent < FILES / 4, "{sent} requests");
     // While one of them has just begun the other's names may be taken for its own.
     let series = counted(&cluster, cold, "statahead_fname_total");
-    assert!((2..=4).contains(&series), "{series} series");
+    // Where enough of them are asked for in the order of the list, that is fetched instead.
+    assert!(series <= 4, "{series} series");
 }
 
 #[test]
