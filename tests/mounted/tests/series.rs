@@ -77,7 +77,7 @@ fn two_processes_go_through_their_own_names_of_one_directory() {
                 let (dir, half, abreast) = (&dir, FILES / 2, &abreast);
                 scope.spawn(move || {
                     let together = |n: &u64| {
-                        if n % 20 == 0 {
+                        if n.is_multiple_of(20) {
                             abreast.wait();
                         }
                     };
