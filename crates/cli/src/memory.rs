@@ -16,6 +16,12 @@ const HIERARCHIES: [(&str, &str); 2] = [
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
 ];
 
+/// With less than this, what is freed goes back at once: the allocator keeps it for a second, which at
+/// the pace of write-back is as much as there is.
+const LITTLE: u64 = 1 << 30;
+/// `mi_option_purge_delay` of mimalloc.h, in milliseconds; the crate does not name it.
+const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
+
 /// Dirty bytes of writable mappings where write-back may wait for itself.
 const DIRTY_BYTES_MAX: u32 = 2 << 20;
 
@@ -25,6 +31,10 @@ const GIVING_BACK: Duration = Duration::from_secs(1);
 /// Prepares the process before any other thread is started.
 pub fn prepare() {
     serve_write_back();
+    if limit().is_some_and(|bytes| bytes < LITTLE) {
+        // SAFETY: sets a number that the allocator reads when it frees; no other thread runs yet.
+        unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, 0) };
+    }
     let thread = thread::Builder::new().name("memory".to_owned());
     if let Err(error) = thread.spawn(give_back) {
         tracing::debug!("free memory stays with the process: {error}");
