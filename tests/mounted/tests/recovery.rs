@@ -15,34 +15,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use base::{Rng, SeededRng};
-use mounted::{Cluster, Pulse, count, run, seed};
+use mounted::{Cluster, Pulse, count, pack_source_tree, run, seed};
 
 const DIRECTORIES: u64 = 40;
-const FILES: u64 = 20;
 /// How long an archive may take to unpack while its server dies again and again.
 const LONG: Duration = Duration::from_secs(300);
-
-/// A tree as source code has it: small files, some empty, some larger, links, modes and times.
-fn make_tree(root: &Path, rng: &mut SeededRng) {
-    for dir in 0..DIRECTORIES {
-        let path = root.join(format!("d{}/e{dir}", dir % 7));
-        fs::create_dir_all(&path).unwrap();
-        for number in 0..FILES {
-            let length = match rng.below(8) {
-                0 => 0,
-                1 => rng.below(200_000),
-                _ => rng.below(8_000),
-            };
-            let bytes: Vec<u8> = (0..length).map(|i| (i * 7 + number + dir) as u8).collect();
-            fs::write(path.join(format!("f{number}.c")), bytes).unwrap();
-        }
-        std::os::unix::fs::symlink("f0.c", path.join("link")).unwrap();
-    }
-    run(
-        root,
-        "chmod 755 d1/e1/f1.c; chmod 600 d2/e2/f2.c; touch -d 2001-02-03 d3/e3/*; ln d4/e4/f4.c d5/hard",
-    );
-}
 
 /// Before another mount reads bytes, whoever wrote them has them made durable; what nobody else
 /// looks at costs nothing.
@@ -155,11 +132,8 @@ fn unpack_under_kills(kills: u64) {
     let mut cluster = Cluster::with_mounts(2);
     let mut rng = SeededRng::new(seed());
     let local = cluster.local();
-    let tree = local.join("tree");
-    fs::create_dir_all(&tree).unwrap();
-    make_tree(&tree, &mut rng);
-    run(&local, "tar --format=posix -cf tree.tar tree");
-    let (root, archive) = (cluster.root(0).to_owned(), local.join("tree.tar"));
+    let archive = pack_source_tree(&local, DIRECTORIES, &mut rng);
+    let (root, tree) = (cluster.root(0).to_owned(), local.join("tree"));
     let enough = Arc::new(AtomicBool::new(false));
     let unpacking = {
         let (root, enough) = (root.clone(), enough.clone());

@@ -15,8 +15,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use base::{Rng, SeededRng};
-use mounted::{Cluster, count, run, seed};
+use mounted::{Cluster, count, make_source_tree, pack_source_tree, run, seed};
 
+/// Of the trees that are made.
+const DIRECTORIES: u64 = 20;
 const SUPERVISED: &[&str] = &["--supervisor"];
 /// How long work may take whose mount dies again and again.
 const LONG: Duration = Duration::from_secs(300);
@@ -71,33 +73,12 @@ fn supervised() -> Cluster {
     cluster
 }
 
-fn make_tree(root: &Path, rng: &mut SeededRng) {
-    for dir in 0..20 {
-        let path = root.join(format!("d{}/e{dir}", dir % 5));
-        fs::create_dir_all(&path).unwrap();
-        for number in 0..20 {
-            let length = match rng.below(8) {
-                0 => 0,
-                1 => rng.below(200_000),
-                _ => rng.below(8_000),
-            };
-            let bytes: Vec<u8> = (0..length).map(|i| (i * 7 + number + dir) as u8).collect();
-            fs::write(path.join(format!("f{number}.c")), bytes).unwrap();
-        }
-        std::os::unix::fs::symlink("f0.c", path.join("link")).unwrap();
-    }
-    run(
-        root,
-        "chmod 755 d1/e1/f1.c; chmod 600 d2/e2/f2.c; touch -d 2001-02-03 d3/e3/*; ln d4/e4/f4.c d0/hard",
-    );
-}
-
 /// Lists a tree, and keeps files and directories open.
 fn list_under_kills(kills: u64) {
     let cluster = supervised();
     let mut rng = SeededRng::new(seed());
     let root = cluster.root(0).to_owned();
-    make_tree(&root, &mut rng);
+    make_source_tree(&root, DIRECTORIES, &mut rng);
     let truth = fs::read(root.join("d0/e0/f3.c")).unwrap();
     let listing = Work::start(move |goes_on| {
         let open = File::open(root.join("d0/e0/f3.c")).unwrap();
@@ -122,11 +103,8 @@ fn unpack_under_kills(kills: u64) {
     let cluster = supervised();
     let mut rng = SeededRng::new(seed());
     let local = cluster.local();
-    let tree = local.join("tree");
-    fs::create_dir_all(&tree).unwrap();
-    make_tree(&tree, &mut rng);
-    run(&local, "tar --format=posix -cf tree.tar tree");
-    let unpacking = unpack_in(cluster.root(0).to_owned(), local.join("tree.tar"));
+    let archive = pack_source_tree(&local, DIRECTORIES, &mut rng);
+    let unpacking = unpack_in(cluster.root(0).to_owned(), archive);
     cluster.timed_for(LONG, "unpacking", || {
         kill_again_and_again(&cluster, &mut rng, kills);
         compare_copies(&cluster, &local, unpacking.end());
@@ -373,11 +351,8 @@ fn unpack_while_all_die(kills: u64) {
     let mut cluster = supervised();
     let mut rng = SeededRng::new(seed());
     let local = cluster.local();
-    let tree = local.join("tree");
-    fs::create_dir_all(&tree).unwrap();
-    make_tree(&tree, &mut rng);
-    run(&local, "tar --format=posix -cf tree.tar tree");
-    let unpacking = unpack_in(cluster.root(0).to_owned(), local.join("tree.tar"));
+    let archive = pack_source_tree(&local, DIRECTORIES, &mut rng);
+    let unpacking = unpack_in(cluster.root(0).to_owned(), archive);
     for _ in 0..kills {
         thread::sleep(Duration::from_millis(100 + rng.below(1500)));
         kill_all(&mut cluster, rng.below(2) == 0);
