@@ -32,6 +32,8 @@ enum Reshaped {
     /// The OST has restarted meanwhile: it is done with the rest that this took, and must not be done
     /// again after, for others may have changed the file since.
     Lost(Begun),
+    /// Nothing is begun: a restart of the MDT has taken the right to write.
+    NoTicket,
 }
 
 impl Client {
@@ -87,6 +89,7 @@ impl Client {
                     self.done_again(fid, &begun).await?;
                     break;
                 }
+                Ok(Reshaped::NoTicket) => self.open_for_writing(fid).await?,
                 // The lock was of the OST's life before.
                 Err(FsError::Stale) if self.restarts(fid) != before => {}
                 Err(error) => return Err(error),
@@ -108,8 +111,9 @@ impl Client {
             // There may be no room for it: then they must be somewhere.
             self.write_out(fid, ByteRange::ALL).await?;
         }
-        let Some(begun) = self.begin_reshape(fid, shape) else {
-            return Ok(Reshaped::Done);
+        let begun = match self.begin_reshape(fid, shape) {
+            Ok(begun) => begun,
+            Err(reshaped) => return Ok(reshaped),
         };
         let (right, life) = ((begun.ticket, begun.mtime), self.lock().life_of(fid));
         // Writes already on their way must not come after it.
@@ -141,12 +145,17 @@ impl Client {
         }
     }
 
-    /// From here on it is done again should the OST lose it. `None`: there is nothing to be done, as
-    /// no object is there.
-    fn begin_reshape(&self, fid: Fid, shape: Shape) -> Option<Begun> {
+    /// From here on it is done again should the OST lose it. Or nothing is to be done, as no object is
+    /// there; or nothing can be.
+    fn begin_reshape(&self, fid: Fid, shape: Shape) -> Result<Begun, Reshaped> {
         let mut state = self.lock();
         let mtime = state.content_time(fid, self.0.clock.now());
         state.with_pages(fid, |file| {
+            let is_sent = !file.unsent || shape != Shape::Size(0);
+            let ticket = file.write_open.map(|open| open.ticket);
+            if is_sent && ticket.is_none() {
+                return Err(Reshaped::NoTicket);
+            }
             let before = file.known;
             file.pages.discard(shape.removes());
             if let Shape::Size(size) = shape {
@@ -155,13 +164,11 @@ impl Client {
                 if size == 0 {
                     file.known.blocks = 0;
                 }
-                if size == 0 && file.unsent {
-                    return None;
-                }
             }
-            let open = file.write_open;
-            let ticket = open.map_or(WriteTicket::default(), |open| open.ticket);
-            Some(Begun {
+            let Some(ticket) = ticket.filter(|_| is_sent) else {
+                return Err(Reshaped::Done);
+            };
+            Ok(Begun {
                 id: file.reshapes.begin(shape, ticket),
                 shape,
                 ticket,
