@@ -30,6 +30,13 @@ impl Cut {
     pub fn is_done(&self) -> bool {
         self.at.is_some()
     }
+
+    /// What has to be done, one after the other.
+    pub fn sizes(&self) -> Vec<u64> {
+        let mut sizes = vec![self.lowest, self.last];
+        sizes.dedup();
+        sizes
+    }
 }
 
 impl FileState {
@@ -43,6 +50,12 @@ impl FileState {
             at: None,
             lost: false,
         });
+    }
+
+    /// The process before began this, and the OST may lack it.
+    pub fn inherit_cut(&mut self, size: u64, ticket: WriteTicket) {
+        self.begin_cut(size, ticket);
+        self.lose_cut();
     }
 
     /// The OST has done it, in the life that it was `begun` in.
@@ -90,7 +103,8 @@ impl Client {
         }
     }
 
-    async fn redo_cut(&self, target: TargetIndex, fid: Fid) {
+    /// The same of one file.
+    pub(crate) async fn redo_cut(&self, target: TargetIndex, fid: Fid) {
         let (cut, begun, mtime) = {
             let mut state = self.lock();
             let file = state.file(fid);
@@ -99,9 +113,12 @@ impl Client {
         let Some(cut) = cut.filter(|cut| cut.lost) else {
             return;
         };
-        let mut done = self.cut_again(target, fid, cut, cut.lowest, mtime).await;
-        if done.is_ok() && cut.last != cut.lowest {
-            done = self.cut_again(target, fid, cut, cut.last, mtime).await;
+        let mut done = Err(FsError::Io);
+        for size in cut.sizes() {
+            done = self.cut_again(target, fid, cut, size, mtime).await;
+            if done.is_err() {
+                break;
+            }
         }
         let mut state = self.lock();
         let file = state.file(fid);

@@ -10,7 +10,9 @@ use crate::io::asking::Asking;
 use crate::io::cut::Cut;
 use crate::io::failures::Failures;
 use crate::io::pages::PageCache;
-use crate::remembered::{RememberedBytes, RememberedFailures, remember_failures};
+use crate::remembered::{
+    RememberedBytes, RememberedFailures, RememberedReshapes, remember_failures,
+};
 use crate::statahead::files::Ahead;
 use crate::statahead::sizes::Sized;
 
@@ -100,6 +102,8 @@ pub(crate) struct FileState {
     pub sized: Sized,
     /// What of the bytes is remembered for the next process.
     pub remembered: RememberedBytes,
+    /// The same of changes of its size.
+    pub remembered_reshapes: RememberedReshapes,
     /// The same of what was changed under the EX lock.
     pub remembered_change: Option<Record>,
     /// Who waits for any of the above to change.
@@ -136,6 +140,10 @@ impl FileState {
     /// Bytes that the OST has durably, or that nobody wants any more, need not be remembered, once it
     /// is that some of them could not be written.
     pub fn forget_settled(&mut self, fid: Fid, records: Option<&Records>) {
+        // Before bytes go that came after it: doing it again would take those.
+        if self.cut.is_none() {
+            self.remembered_reshapes.clear();
+        }
         let settled = self.pages.take_settled();
         let Some(records) = records else {
             return;

@@ -10,6 +10,8 @@ use crate::calls::attributes::changed_here;
 use crate::client::Client;
 use crate::cluster::object_of;
 use crate::io::cover::{By, Covering, covering};
+use crate::remembered::Shape;
+use crate::stats::bump;
 
 impl Client {
     /// Makes the file `size` bytes long.
@@ -18,7 +20,11 @@ impl Client {
             return Err(FsError::FileTooBig);
         }
         self.begin_writing(fid).await?;
-        let result = self.truncate_open(fid, size).await;
+        let was_done = self.lock().was_reshaped();
+        let result = match was_done {
+            true => self.tell_size(fid).await,
+            false => self.truncate_open(fid, size).await,
+        };
         self.end_writing(fid);
         result
     }
@@ -76,26 +82,29 @@ impl Client {
     }
 
     async fn truncate_locked(&self, fid: Fid, size: u64, under: LockHandle) -> Result<(), FsError> {
-        let (ticket, is_sent, now, begun) = {
+        let (ticket, is_sent, now, begun, remembered) = {
             let mut state = self.lock();
             let now = state.content_time(fid, self.0.clock.now());
-            let (ticket, is_sent, begun) = state.with_pages(fid, |file| {
+            let file = state.file(fid);
+            let ticket = file
+                .write_open
+                .map_or(WriteTicket::default(), |open| open.ticket);
+            let is_sent = !file.unsent || size > 0;
+            let shape = (Shape::Size(size), is_sent);
+            let remembered = state.remember_reshape(fid, shape, ticket, now);
+            let begun = state.with_pages(fid, |file| {
                 file.pages.truncate(size);
                 file.known.size = size;
                 file.content_changed(now);
                 if size == 0 {
                     file.known.blocks = 0;
                 }
-                let ticket = file
-                    .write_open
-                    .map_or(WriteTicket::default(), |open| open.ticket);
-                let is_sent = !file.unsent || size > 0;
                 if is_sent {
                     file.begin_cut(size, ticket);
                 }
-                (ticket, is_sent, file.restarts)
+                file.restarts
             });
-            (ticket, is_sent, now, begun)
+            (ticket, is_sent, now, begun, remembered)
         };
         if !is_sent {
             return Ok(());
@@ -112,11 +121,17 @@ impl Client {
             under,
         };
         let (attr, transno) = self.0.change_object(target, request).await?;
-        let mut state = self.lock();
-        let file = state.file(fid);
-        file.cut_sent(begun, transno);
-        file.known.blocks = attr.blocks;
-        state.uncommitted.insert(fid);
+        {
+            let mut state = self.lock();
+            let file = state.file(fid);
+            file.cut_sent(begun, transno);
+            file.known.blocks = attr.blocks;
+            state.uncommitted.insert(fid);
+        }
+        if !remembered {
+            bump(&self.0.stats.unremembered);
+            self.sync_target(target).await?;
+        }
         Ok(())
     }
 

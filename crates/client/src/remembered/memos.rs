@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use wire::frame::{Bulk, Payload, Sub};
 use wire::mdt::{Reply, Request};
 
-use super::{ANSWER, REQUEST, decode, encode};
-use crate::executor::{self, Oneshot, Origin, Sender, UntilAnswered, oneshot};
+use super::{ANSWER, Marked, Noted, REQUEST, decode, encode};
+use crate::executor::{self, Oneshot, Origin, Sender, oneshot};
 
 /// Bits of a mark below the slot.
 const XID_BITS: u32 = 48;
@@ -58,7 +58,7 @@ pub(crate) struct FoundAnswer {
     requests: Vec<Sub>,
     answers: Vec<Sub>,
     mark: u64,
-    memo: Arc<AnswerMemo>,
+    memo: Arc<Marked>,
 }
 
 /// Where a request with this mark was sent. None: it was not.
@@ -102,35 +102,9 @@ impl Forgotten {
     }
 }
 
-/// The record of an answer: there until the kernel has it and what it tells of is durable.
-#[derive(Debug)]
-struct AnswerMemo {
-    record: Record,
-    changes: Mutex<()>,
-}
-
-impl AnswerMemo {
-    fn change(&self, new: impl FnOnce(u64) -> u64) {
-        let _one = lock(&self.changes);
-        self.record.set_mark(new(self.record.mark()));
-    }
-}
-
-/// Of a request of the kernel's: dropped when that is answered.
-#[derive(Debug)]
-struct ForKernel(Arc<AnswerMemo>);
-
-impl UntilAnswered for ForKernel {}
-
-impl Drop for ForKernel {
-    fn drop(&mut self) {
-        self.0.change(|mark| mark | TOLD);
-    }
-}
-
 /// Of what is kept for a replay: dropped when that is durable.
 #[derive(Debug)]
-struct ForReplay(Arc<AnswerMemo>);
+struct ForReplay(Arc<Marked>);
 
 impl Keepsake for ForReplay {
     fn done_again(&self, done: (BootEpoch, Transno)) {
@@ -200,7 +174,7 @@ impl RequestMemo {
     }
 
     /// Puts the answer there. None: there is no room.
-    fn put(&self, answered: &Answered<'_>, origin: u64) -> Option<Arc<AnswerMemo>> {
+    fn put(&self, answered: &Answered<'_>, origin: u64) -> Option<Arc<Marked>> {
         let Answered { place, done, .. } = *answered;
         let requests = match done {
             Some(_) => &answered.request.subs[..],
@@ -223,7 +197,7 @@ impl RequestMemo {
         let mark = done.map_or(0, mark_of) | if origin == 0 { TOLD } else { 0 };
         let record = self.records.put(ANSWER, mark, &parts)?;
         let changes = Mutex::new(());
-        Some(Arc::new(AnswerMemo { record, changes }))
+        Some(Arc::new(Marked { record, changes }))
     }
 }
 
@@ -258,7 +232,7 @@ pub(crate) fn found_answer(found: Found) -> Option<FoundAnswer> {
         requests,
         answers,
         mark: found.mark,
-        memo: Arc::new(AnswerMemo {
+        memo: Arc::new(Marked {
             record: found.record,
             changes: Mutex::new(()),
         }),
@@ -319,7 +293,7 @@ impl Memo for RequestMemo {
             return None;
         };
         if let Some(origin) = origin {
-            origin.keep(Box::new(ForKernel(memo.clone())));
+            origin.keep(Box::new(Noted::on_drop(&memo, TOLD)));
         }
         // Only now the request goes: one of the two is always there.
         answered
@@ -377,7 +351,7 @@ impl Redone {
         let (sender, outcome) = oneshot();
         sender.send(Some(outcome_of(first.status, &first.body)));
         let kept = Origin::new(head.origin);
-        kept.keep(Box::new(ForKernel(memo)));
+        kept.keep(Box::new(Noted::on_drop(&memo, TOLD)));
         let waiting = Waiting { outcome, kept };
         lock(&self.0).insert((head.origin, head.name), waiting);
     }

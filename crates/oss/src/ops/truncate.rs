@@ -18,7 +18,7 @@ pub(crate) struct Truncate {
 }
 
 impl Oss {
-    /// Under a lock held, or while the target recovers, at once; else under a lock of the target's
+    /// Under a lock held, or as what was done before, at once; else under a lock of the target's
     /// own on the whole object.
     pub(crate) fn truncate(
         &mut self,
@@ -29,12 +29,10 @@ impl Oss {
     ) -> Outcome<Step> {
         file_range(0, truncate.size)?;
         if under == LockHandle(0) {
-            // What an earlier life did, once more.
-            let is_redone = self.is_recovering() && self.is_alone(now, client, truncate.object)?;
-            if is_redone {
+            let wish = Wish::write(truncate.object, ByteRange::ALL)?;
+            if self.is_redone(now, client, wish) {
                 return self.truncate_locked(now, &truncate);
             }
-            let wish = Wish::write(truncate.object, ByteRange::ALL)?;
             return Ok(Step::Park(Job::Truncate(truncate), Need::Lock(wish)));
         }
         // All that changes: the bytes cut off, or the zeros that come.
@@ -44,6 +42,13 @@ impl Oss {
             true => self.truncate_locked(now, &truncate),
             false => Err(FsError::Stale.into()),
         }
+    }
+
+    /// What an earlier life of the target did, or the process before of the client, is done once more.
+    fn is_redone(&mut self, now: Tick, client: ClientId, wish: Wish) -> bool {
+        let again = self.is_recovering() || self.left_behind.contains(&client);
+        self.writes_for_who_was_before(client, wish)
+            || again && self.locks.is_free(now, client, wish)
     }
 
     /// The lock is there.

@@ -1,0 +1,197 @@
+//! Bytes are written, cut off, and written again: whoever does again what is left of that, after an
+//! OST lost it or not, gets the file as it was, wherever a process ended.
+
+use base::{ByteRange, Timestamp, Transno};
+use wire::mdt::WriteTicket;
+
+use super::*;
+use crate::remembered::Shape;
+
+/// The file before, durable at the OST.
+const OLD: [u8; 500] = [1; 500];
+
+/// What is done to the file.
+#[derive(Clone, Copy)]
+enum Step {
+    Write(u64, u8, usize),
+    Size(u64),
+    /// The OST has made all durable, and said so.
+    Durable,
+}
+
+use Step::{Durable, Size, Write};
+
+const STEPS: [Step; 12] = [
+    Write(0, 2, 100),
+    Size(50),
+    Write(40, 3, 100),
+    Size(90),
+    Size(300),
+    Write(295, 4, 9),
+    Durable,
+    Size(20),
+    Write(30, 5, 10),
+    Size(35),
+    Write(33, 6, 20),
+    Durable,
+];
+
+impl Step {
+    fn done_to(self, object: &mut Vec<u8>) {
+        match self {
+            Write(at, byte, len) => {
+                let at = at as usize;
+                object.resize(object.len().max(at + len), 0);
+                object[at..at + len].fill(byte);
+            }
+            Size(size) => object.resize(size as usize, 0),
+            Durable => {}
+        }
+    }
+
+    /// As the client's calls do it.
+    fn done_by(self, life: &mut Life) {
+        let (ticket, now) = (WriteTicket::default(), Timestamp::default());
+        match self {
+            Write(at, byte, len) => {
+                let data = vec![byte; len];
+                life.state.with_pages(FILE, |file| {
+                    file.pages.write(at, &data, base::Tick(0));
+                    file.wrote(at + len as u64, now);
+                });
+                life.state.remember_bytes(FILE, now, at, &data);
+            }
+            Size(size) => {
+                let shape = (Shape::Size(size), true);
+                life.state.remember_reshape(FILE, shape, ticket, now);
+                life.state.with_pages(FILE, |file| {
+                    file.pages.truncate(size);
+                    file.begin_cut(size, ticket);
+                });
+            }
+            Durable => all_is_durable(&mut life.state),
+        }
+    }
+}
+
+pub(super) fn all_is_durable(state: &mut State) {
+    let transno = Transno(9);
+    state.with_pages(FILE, |file| {
+        for out in file.pages.take_dirty(ByteRange::ALL, 1 << 20, 100) {
+            file.pages.written(out.id, transno);
+        }
+        file.cut_sent(file.restarts, transno);
+        file.pages.committed(transno);
+        file.cut_committed(transno);
+    });
+}
+
+/// The file after so many steps.
+fn after(steps: usize) -> Vec<u8> {
+    let mut object = OLD.to_vec();
+    STEPS[..steps]
+        .iter()
+        .for_each(|step| step.done_to(&mut object));
+    object
+}
+
+/// What the next process does to the object: sizes that it sets, then bytes that it writes.
+pub(super) type Again = (Vec<u64>, Vec<(usize, Vec<u8>)>);
+
+pub(super) fn to_be_redone(state: &mut State) -> Again {
+    let file = state.file(FILE);
+    let sizes = file.cut.map_or(Vec::new(), |cut| cut.sizes());
+    let outs = file.pages.take_dirty(ByteRange::ALL, 1 << 20, 100);
+    let writes = outs.into_iter();
+    let writes = writes.map(|out| (out.offset as usize, out.bytes.joined().to_vec()));
+    (sizes, writes.collect())
+}
+
+fn redone((sizes, writes): &Again, mut object: Vec<u8>) -> Vec<u8> {
+    for size in sizes {
+        object.resize(*size as usize, 0);
+    }
+    for (at, bytes) in writes {
+        object.resize(object.len().max(at + bytes.len()), 0);
+        object[*at..at + bytes.len()].copy_from_slice(bytes);
+    }
+    object
+}
+
+fn do_all(life: &mut Life) {
+    for (number, step) in (1..).zip(STEPS) {
+        step.done_by(life);
+        life.tell(number);
+    }
+}
+
+/// What the OST may have of them when so many steps were told.
+fn durable_until(told: usize) -> usize {
+    let durable = STEPS[..told]
+        .iter()
+        .rposition(|step| matches!(step, Durable));
+    durable.map_or(0, |index| index + 1)
+}
+
+fn check(next: &mut Next, told: usize) {
+    // While it is heard that all is durable, it is.
+    let lost = match STEPS.get(told) {
+        Some(Durable) => told,
+        _ => durable_until(told),
+    };
+    let again = to_be_redone(&mut next.state);
+    let right = [after(told), after((told + 1).min(STEPS.len()))];
+    for at_ost in lost..=told {
+        let found = redone(&again, after(at_ost));
+        assert!(
+            right.contains(&found),
+            "after step {told}, {at_ost} at the OST"
+        );
+    }
+    let left = next.state.file(FILE).remembered_reshapes.count();
+    assert!(told < STEPS.len() || left == 0, "nothing is left of it");
+}
+
+#[test]
+fn bytes_and_sizes() {
+    at_every_store(do_all, |next, told| check(next, told as usize));
+}
+
+/// The same where the process that found that much ends in the midst of finding it.
+#[test]
+fn bytes_and_sizes_that_were_found() {
+    for steps in 1..=STEPS.len() {
+        at_every_store_of_the_next(
+            |life| STEPS[..steps].iter().for_each(|step| step.done_by(life)),
+            |life, heritage| {
+                heritage.restore(&mut life.state);
+                life.tell(1);
+            },
+            |next, _| check(next, steps),
+        );
+    }
+}
+
+/// A request of the kernel that is asked again is not done again, whether it was sent or not.
+#[test]
+fn a_size_that_was_set_is_not_set_again_for_the_same_request() {
+    let memory = Region::create(8 << 20).unwrap();
+    let (mut life, heritage) = Life::begin(&memory, &Death::after(u64::MAX)).unwrap();
+    let origin = Origin::new(77);
+    Origin::run(&origin, || Size(20).done_by(&mut life));
+    all_is_durable(&mut life.state);
+    std::mem::forget((life, heritage));
+    let mut next = next_of(&memory);
+    assert_eq!(to_be_redone(&mut next.state), (vec![], vec![]), "durable");
+    let asked = |next: &mut Next, number| {
+        let again = Origin::new(number);
+        Origin::run(&again, || next.state.was_reshaped())
+    };
+    assert!(!asked(&mut next, 78), "that is another");
+    assert!(asked(&mut next, 77));
+    assert!(!asked(&mut next, 77), "it is answered");
+    drop(next);
+    let mut last = next_of(&memory);
+    assert!(!asked(&mut last, 77), "nobody asks for it any more");
+    std::mem::forget(origin);
+}
