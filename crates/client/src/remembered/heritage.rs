@@ -20,7 +20,7 @@ use wire::opcode;
 
 use super::bytes::{self, FoundBytes};
 use super::errors;
-use super::memos::{RequestBody, RequestMemo, found_answer, outcome_of_resent, place_of};
+use super::memos::{found_answer, found_request, outcome_of_resent};
 use super::reshapes::{self, FoundReshape, Reshape};
 use super::{
     ANSWER, BYTES, CHANGE, ChangeBody, FAILED, HANDLE, HandleBody, INCARNATION, NODE, REQUEST,
@@ -150,19 +150,16 @@ impl Heritage {
             }
         }
         let mut unanswered = Vec::new();
-        for found in self.take(REQUEST) {
-            let body = decode::<RequestBody>(&found.bytes);
-            let (Some(body), Some(place)) = (body, place_of(found.mark)) else {
-                continue;
-            };
+        for mut found in self.take(REQUEST).into_iter().filter_map(found_request) {
+            let place = found.place;
             if answered.contains(&place) {
                 continue;
             }
-            let (memo, origin) = RequestMemo::of_earlier(&self.records, found.record, &body);
-            let sender = redone.expect(origin, &body.request);
+            let batch = Batch::of(opcode::MDT, std::mem::take(&mut found.body));
+            let (memo, sender) = found.go_on(&self.records, redone);
             unanswered.push(Unanswered {
                 place,
-                batch: Batch::of(opcode::MDT, wire::encode(&body.request)),
+                batch,
                 memo: Box::new(memo),
                 then: Box::new(move |result| sender.send(outcome_of_resent(result))),
             });

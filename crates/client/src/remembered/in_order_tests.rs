@@ -26,7 +26,8 @@ fn leave(life: &mut Life) {
     assert!(life.state.remember_bytes(FILE, now, 2, b"new"));
     // One change that was answered, one that was not.
     std::mem::forget(ask(life, 1, 1));
-    let memo = RequestMemo::new(&life.records, &create(0)).unwrap();
+    let request = create(0);
+    let memo = RequestMemo::new(&life.records, &request, &encode(&request)).unwrap();
     memo.launched(4, Xid(100));
     std::mem::forget(memo);
 }

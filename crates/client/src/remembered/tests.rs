@@ -283,7 +283,7 @@ fn payload(body: Vec<u8>) -> Payload {
 /// Asks for a change in slot 3, and gets the answer.
 fn ask(life: &mut Life, number: u8, steps: u32) -> Option<Box<dyn Keepsake>> {
     let request = create(number);
-    let memo = RequestMemo::new(&life.records, &request).unwrap();
+    let memo = RequestMemo::new(&life.records, &request, &encode(&request)).unwrap();
     let place = (3, Xid(100 + u64::from(number)));
     memo.launched(place.0, place.1);
     life.tell(steps);
