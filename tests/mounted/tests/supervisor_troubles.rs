@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mounted::{Cluster, PATIENCE};
+use nix::sys::signal::Signal;
 
 const SUPERVISED: &[&str] = &["--supervisor"];
 /// Said by each process that goes on.
@@ -170,5 +171,70 @@ fn a_mount_without_its_supervisor_says_so() {
     assert!(status.contains("no longer supervised"), "{status}");
     cluster.timed("unmounting", || {
         nix::mount::umount(&root).unwrap();
+    });
+}
+
+/// Whoever is asked to end: what was written is the server's then, and nothing is mounted.
+fn end_by(ask: impl FnOnce(&mut Cluster)) {
+    let mut cluster = Cluster::with_mounts_of(1, SUPERVISED);
+    cluster.mount();
+    let (one, two) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
+    cluster.set_param(0, "dirty_age_ms", 60_000);
+    cluster.timed("writing", || {
+        fs::write(one.join("first"), "of one").unwrap();
+        kill_worker(&cluster);
+        fs::write(one.join("second"), "of the next").unwrap();
+    });
+    ask(&mut cluster);
+    let began = Instant::now();
+    while !cluster.has_ended(0) {
+        assert!(began.elapsed() < PATIENCE, "{}", cluster.said(0));
+        thread::sleep(Duration::from_millis(5));
+    }
+    cluster.timed("looking elsewhere", || {
+        assert_eq!(fs::read(two.join("first")).unwrap(), b"of one");
+        assert_eq!(fs::read(two.join("second")).unwrap(), b"of the next");
+    });
+    assert_eq!(fs::read_dir(&one).unwrap().count(), 0, "nothing is mounted");
+    assert_eq!(cluster.said(0).matches(TAKEN_OVER).count(), 1);
+}
+
+#[test]
+fn a_supervisor_that_is_asked_to_end_unmounts() {
+    end_by(|cluster| cluster.ask_mount_to_end(0));
+}
+
+#[test]
+fn a_process_that_is_asked_to_end_unmounts_and_is_not_replaced() {
+    end_by(|cluster| assert!(cluster.signal_worker(0, Signal::SIGTERM)));
+}
+
+/// Nobody is left: calls fail, and do not wait, until it is mounted anew.
+#[test]
+fn a_mount_whose_processes_are_all_killed_is_mounted_anew() {
+    let mut cluster = Cluster::start();
+    cluster.mount_with(SUPERVISED);
+    let root = cluster.root(0).to_owned();
+    let file = cluster.timed("preparing", || {
+        let mut file = File::create(root.join("file")).unwrap();
+        file.write_all(b"synced").unwrap();
+        file.sync_all().unwrap();
+        file
+    });
+    // It must not start another in between.
+    cluster.freeze_mount(0);
+    assert!(cluster.kill_worker(0), "no process serves the mount");
+    cluster.kill_supervisor(0);
+    cluster.timed("failing", || {
+        let error = fs::metadata(root.join("file")).unwrap_err();
+        // The kernel may have passed it on just before.
+        let under_way = error.raw_os_error() == Some(libc::ECONNABORTED);
+        assert!(under_way || error.raw_os_error() == Some(libc::ENOTCONN));
+        assert_eq!(errno(file.sync_all()), Some(libc::ENOTCONN));
+    });
+    drop(file);
+    cluster.mount_again(0).unwrap();
+    cluster.timed("mounted anew", || {
+        assert_eq!(fs::read(root.join("file")).unwrap(), b"synced");
     });
 }
