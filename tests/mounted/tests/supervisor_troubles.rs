@@ -18,6 +18,9 @@ const SUPERVISED: &[&str] = &["--supervisor"];
 const TAKEN_OVER: &str = "took over from a process that ended";
 const TIMEOUT: Duration = Duration::from_secs(3);
 
+/// How long the kernel may keep what a read on its way holds up, once others can write.
+const HELD_UP_MAX: Duration = Duration::from_secs(10);
+
 fn kill_worker(cluster: &Cluster) {
     let before = cluster.said(0).matches(TAKEN_OVER).count();
     assert!(cluster.kill_worker(0), "no process serves the mount");
@@ -212,7 +215,8 @@ fn a_process_that_is_asked_to_end_unmounts_and_is_not_replaced() {
 /// Nobody is left: calls fail, and do not wait, until it is mounted anew.
 #[test]
 fn a_mount_whose_processes_are_all_killed_is_mounted_anew() {
-    let mut cluster = Cluster::start();
+    // Until then it keeps its locks.
+    let mut cluster = Cluster::start_that_evicts_after(TIMEOUT);
     cluster.mount_with(SUPERVISED);
     let root = cluster.root(0).to_owned();
     let file = cluster.timed("preparing", || {
@@ -236,5 +240,57 @@ fn a_mount_whose_processes_are_all_killed_is_mounted_anew() {
     cluster.mount_again(0).unwrap();
     cluster.timed("mounted anew", || {
         assert_eq!(fs::read(root.join("file")).unwrap(), b"synced");
+    });
+}
+
+/// A read was on its way when the process died, and holds up what the kernel has cached of the file
+/// behind it. That is old only until the read is answered, which is soon.
+#[test]
+fn what_a_read_on_its_way_holds_up_is_forgotten_soon() {
+    const BLOCK: usize = 4096;
+    const CACHED_AT: u64 = 6 << 20;
+    let mut cluster = Cluster::start();
+    cluster.mount_with(SUPERVISED);
+    cluster.mount();
+    let [here, there] = [0, 1].map(|mount| cluster.root(mount).join("file"));
+    let file = cluster.timed("preparing", || {
+        fs::write(&there, vec![1; 8 << 20]).unwrap();
+        let file = File::open(&here).unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+        let mut block = vec![0; BLOCK];
+        file.read_exact_at(&mut block, CACHED_AT).unwrap();
+        file
+    });
+    cluster.freeze_server();
+    let asked = file.try_clone().unwrap();
+    let reading = thread::spawn(move || {
+        let mut block = vec![0; BLOCK];
+        asked.read_exact_at(&mut block, 0).map(|()| block)
+    });
+    let began = Instant::now();
+    while cluster.stats(0)["read"].as_u64() < Some(2) {
+        assert!(began.elapsed() < PATIENCE, "the read never comes");
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(cluster.kill_worker(0), "no process serves the mount");
+    cluster.thaw_server();
+    cluster.wait_for_log(0, "pages that reads on their way hold");
+    cluster.timed("writing elsewhere", || {
+        let other = File::options().write(true).open(&there).unwrap();
+        other.write_all_at(&[2; BLOCK], CACHED_AT).unwrap();
+    });
+    let written = Instant::now();
+    let read = |at| {
+        let mut block = vec![0; BLOCK];
+        file.read_exact_at(&mut block, at).unwrap();
+        block
+    };
+    cluster.timed("forgetting", || {
+        while read(CACHED_AT) != [2; BLOCK] {
+            thread::sleep(Duration::from_millis(1));
+        }
+        println!("forgotten after {:?}", written.elapsed());
+        assert_eq!(reading.join().unwrap().unwrap(), [1; BLOCK]);
+        assert!(written.elapsed() < HELD_UP_MAX, "it was held up");
     });
 }
