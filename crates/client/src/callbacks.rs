@@ -93,7 +93,7 @@ impl Client {
             }
             Ok(ost::Callback::Glimpse { object, .. }) => {
                 bump(&self.0.stats.glimpses);
-                ost::CallbackReply::Glimpse(unwritten(&mut self.lock(), object.fid))
+                seen(&mut self.lock(), object.fid)
             }
             Ok(ost::Callback::Shrink { .. }) => {
                 self.lock().locks.step(holder, CacheInput::Shrink);
@@ -168,14 +168,18 @@ fn glimpsed(state: &State, fid: Fid) -> Option<Glimpsed> {
 }
 
 /// The object with what is not yet written.
-fn unwritten(state: &mut State, fid: Fid) -> Option<ost::ObjectAttr> {
-    let file = state.file_known(fid)?;
-    let end = file.pages.dirty_end()?;
-    let attr = file.known;
-    Some(ost::ObjectAttr {
+fn seen(state: &mut State, fid: Fid) -> ost::CallbackReply {
+    let Some(file) = state.file_known(fid) else {
+        return ost::CallbackReply::Glimpse(None);
+    };
+    if file.reshapes.is_under_way() {
+        return ost::CallbackReply::Reshaping(file.known);
+    }
+    let (end, attr) = (file.pages.dirty_end(), file.known);
+    ost::CallbackReply::Glimpse(end.map(|end| ost::ObjectAttr {
         size: attr.size.max(end),
         ..attr
-    })
+    }))
 }
 
 fn respond(responder: CallbackResponder, reply: CallbackReply) {

@@ -12,7 +12,7 @@ use wire::mdt::{self, Caller};
 use wire::ost::ObjectAttr;
 use wire::{Attr, Cover, ost};
 
-use crate::cache::State;
+use crate::cache::{Mark, State};
 use crate::cluster::{Cluster, OstAnswer};
 use crate::executor::{PutOff, oneshot};
 use crate::kernel::{Forget, KernelCache};
@@ -150,11 +150,12 @@ impl Shared {
 
     /// Tells the MDT of a change that others wait to hear of, past all requests that wait.
     pub async fn tell_mdt(&self, change: mdt::Request) -> Result<(), FsError> {
+        let asked = self.lock().mark(Fid::NONE);
         let told = self
             .cluster
             .mdt_batch(&self.stats, vec![change], Urgency::Urgent);
         let told = told.await?.pop().unwrap_or(Err(FsError::Io));
-        self.keep_grant(&told?);
+        self.keep_grant(&told?, asked);
         Ok(())
     }
 
@@ -183,11 +184,11 @@ impl Shared {
 
     /// Keeps the lock that came with an answer whose attributes are not wanted: the MDT counts on its
     /// being given back.
-    pub fn keep_grant(&self, reply: &mdt::Reply) {
+    pub fn keep_grant(&self, reply: &mdt::Reply, asked: Mark) {
         if let mdt::Reply::Node(node) | mdt::Reply::Opened { node, .. } = reply
             && let Cover::Own(grant) = &node.cover
         {
-            self.lock().take_grant(grant);
+            self.lock().take_asked(grant, asked);
         }
     }
 

@@ -118,7 +118,7 @@ impl Client {
         }
         let (client, begun) = (self.clone(), self.0.clock.tick());
         spawn(async move {
-            client.redo_cuts(target).await;
+            client.redo_reshapes(target).await;
             client.write_old_bytes(target, begun).await;
             if let Err(error) = client.settle_old_bytes(target).await {
                 return tracing::debug!("{target:?} was not joined: {error}");
@@ -165,7 +165,7 @@ impl Client {
                 continue;
             }
             if let Some(file) = state.file_known(fid) {
-                file.cut.take_if(|cut| cut.is_done());
+                file.reshapes.settled();
             }
             if state.file_known(fid).is_some_and(|file| uncovered(file)) {
                 state.with_pages(fid, |file| file.pages.let_go(ByteRange::ALL));
@@ -313,7 +313,7 @@ fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &
             Void::Restarted(_) => {
                 file.restarts += 1;
                 file.pages.server_restarted(now);
-                file.lose_cut();
+                file.reshapes.lose();
             }
             Void::Evicted => {
                 file.lose_unwritten();

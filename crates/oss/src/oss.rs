@@ -19,7 +19,7 @@ use crate::durability::{Durability, SyncTicket};
 use crate::failure::{Failure, Outcome};
 use crate::locks::{Locks, Wish};
 use crate::objects::{Change, Objects};
-use crate::ops::{Allocate, Append, Read, Seek, Truncate, Write, allocate, glimpse, seek};
+use crate::ops::{Append, Read, Reshape, Seek, Write, glimpse, seek};
 use crate::outbox::{Answer, Outbox, Output};
 use crate::records::History;
 use crate::recovery::{Life, Recovery};
@@ -50,8 +50,7 @@ pub(crate) struct Caller {
 pub(crate) enum Job {
     Enqueue,
     Append(Append),
-    Truncate(Truncate),
-    Allocate(Allocate),
+    Reshape(Reshape),
     Seek(Seek),
     Glimpse { object: ObjectId },
 }
@@ -187,11 +186,7 @@ impl Oss {
         out: &mut Outbox,
     ) {
         if let Some(handle) = self.glimpses.remove(&(client, id)) {
-            let seen = match reply {
-                CallbackReply::Glimpse(seen) => seen,
-                CallbackReply::Done => None,
-            };
-            let value = wire::encode(&seen);
+            let value = wire::encode(&reply);
             self.locks.tell(
                 now,
                 Input::GlimpseReply {
@@ -308,7 +303,7 @@ impl Oss {
                 self.start_io(now, client, request, bulk)
             }
             request @ (Request::Truncate { .. } | Request::Allocate { .. }) => {
-                self.start_resizing(now, client, request)
+                self.reshape(now, client, Reshape::of(&request)?)
             }
         }
     }
@@ -367,39 +362,6 @@ impl Oss {
                 data: part(bulk, place)?.to_vec(),
                 change: Change { ticket, mtime },
                 from: 0,
-            }),
-            _ => Err(FsError::NotSupported.into()),
-        }
-    }
-
-    /// The same for what changes where bytes may be.
-    fn start_resizing(&mut self, now: Tick, client: ClientId, request: Request) -> Outcome<Step> {
-        match request {
-            Request::Truncate {
-                object,
-                size,
-                ticket,
-                mtime,
-                under,
-            } => {
-                let truncate = Truncate {
-                    object,
-                    size,
-                    change: Change { ticket, mtime },
-                };
-                self.truncate(now, client, truncate, under)
-            }
-            Request::Allocate {
-                object,
-                range,
-                mode,
-                ticket,
-                mtime,
-            } => allocate(Allocate {
-                object,
-                range,
-                mode,
-                change: Change { ticket, mtime },
             }),
             _ => Err(FsError::NotSupported.into()),
         }

@@ -246,8 +246,11 @@ impl Oss {
 fn runs_at_once(request: &Request) -> bool {
     match request {
         // Nobody has a lock yet: it reads what nobody else can change, or is told to get one; or it
-        // writes or cuts what was written or cut under one that is lost.
-        Request::Read { .. } | Request::Write { .. } | Request::Truncate { .. } => true,
+        // changes once more what was changed under one that is lost.
+        Request::Read { .. }
+        | Request::Write { .. }
+        | Request::Truncate { .. }
+        | Request::Allocate { .. } => true,
         Request::Sync
         | Request::Destroy { .. }
         | Request::Cancel { .. }
@@ -255,7 +258,6 @@ fn runs_at_once(request: &Request) -> bool {
         | Request::Join { .. } => true,
         Request::Enqueue { .. }
         | Request::Append { .. }
-        | Request::Allocate { .. }
         | Request::Glimpse { .. }
         | Request::Seek { .. } => false,
     }

@@ -8,7 +8,7 @@
 
 mod rig;
 
-use base::{ByteRange, FsError, LockHandle};
+use base::{BootEpoch, ByteRange, FsError, LockHandle};
 use rig::{A, Rig, TICKET, object, range};
 use wire::mdt::Space;
 use wire::ost::{AllocateMode, Reply, Request};
@@ -38,13 +38,7 @@ fn space(rig: &mut Rig) -> Space {
 }
 
 fn allocate(rig: &mut Rig, range: ByteRange, mode: AllocateMode) -> Result<(), FsError> {
-    let request = Request::Allocate {
-        object: object(1),
-        range,
-        mode,
-        ticket: TICKET,
-        mtime: rig.wall,
-    };
+    let request = rig.allocation(range, mode, NO_LOCK);
     rig.ask(A, request, &[]).map(drop)
 }
 
@@ -91,6 +85,7 @@ fn what_needs_no_space_goes_on_and_frees_some() {
         ticket: TICKET,
         mtime: rig.wall,
         under: NO_LOCK,
+        life: BootEpoch(0),
     };
     rig.ask(A, truncate, &[]).unwrap();
     assert_eq!(space(&mut rig).bytes_available, 15 * MIB);

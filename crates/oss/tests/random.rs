@@ -345,6 +345,7 @@ impl World {
             ticket: TICKET,
             mtime,
             under,
+            life: BootEpoch(0),
         };
         let attr = attr_of(&self.done(client, request, &[]).expect("cut").reply);
         assert_eq!(attr.size, size);
@@ -354,6 +355,7 @@ impl World {
     fn allocate(&mut self, client: usize) {
         self.flush_all(client);
         let (place, mtime) = (self.span(), self.tick_time());
+        let held = self.clients[client].covering(PW, ByteRange::ALL);
         let modes = [
             AllocateMode::Extend,
             AllocateMode::KeepSize,
@@ -368,6 +370,8 @@ impl World {
             mode,
             ticket: TICKET,
             mtime,
+            under: held.unwrap_or(LockHandle(0)),
+            life: BootEpoch(0),
         };
         self.done(client, request, &[]).expect("allocated");
         if matches!(mode, AllocateMode::Extend | AllocateMode::Zero) {

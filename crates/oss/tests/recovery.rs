@@ -6,7 +6,7 @@ use base::{BootEpoch, ByteRange, ClientId, FsError, LockHandle, Timestamp};
 use oss::Output;
 use rig::{A, B, C, PR, PW, Rig, object, uuid_of};
 use rpc::window::RECOVERY_WINDOW;
-use wire::ost::{Reply, Request};
+use wire::ost::{AllocateMode, Reply, Request};
 
 const NO_LOCK: LockHandle = LockHandle(0);
 
@@ -68,7 +68,7 @@ fn nobody_reads_before_lost_bytes_are_there_again() {
 }
 
 #[test]
-fn a_lost_truncation_is_done_again_before_others_see_the_file() {
+fn a_lost_change_of_shape_is_done_again_before_others_see_the_file() {
     let mut rig = joined(&[A, B]);
     let lock = rig.lock(A, PW, ByteRange::ALL).handle;
     rig.write(A, lock, 0, b"too long").expect("under a lock");
@@ -81,13 +81,15 @@ fn a_lost_truncation_is_done_again_before_others_see_the_file() {
     assert_eq!(refused.err(), Some(FsError::Stale), "of the life before");
     let again = rig.truncate(A, 3, NO_LOCK);
     assert!(rig.reply(again).expect("at once").is_ok());
+    let hole = rig.allocation(ByteRange::new(0, 1), AllocateMode::PunchHole, NO_LOCK);
+    assert!(rig.ask(A, hole, &[]).is_ok());
     for client in [A, B] {
         let tag = rig.join(client);
         rig.sync();
         assert!(rig.reply(tag).expect("durable").is_ok());
     }
     let grant = rig.granted(reader).0;
-    assert_eq!(rig.read(B, grant.handle, 0, 9), Ok(b"too".to_vec()));
+    assert_eq!(rig.read(B, grant.handle, 0, 9), Ok(b"\0oo".to_vec()));
     // When all are back it waits for its turn as ever.
     let late = rig.truncate(A, 0, NO_LOCK);
     assert!(rig.reply(late).is_none() && !rig.callbacks.is_empty());

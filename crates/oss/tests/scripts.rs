@@ -241,6 +241,14 @@ fn a_glimpse_asks_writers_and_leaves_their_locks() {
     rig.answer_callback(A, id, CallbackReply::Glimpse(Some(seen)));
     let attr = attr_of(&rig.reply(tag).expect("answered").expect("glimpsed").reply);
     assert_eq!((attr.size, attr.mtime), (900, seen.mtime));
+    // What is about to be cut off is not there any more, though the target still has it.
+    rig.write(A, writer.handle, 0, b"12345").expect("held");
+    let tag = rig.glimpse(B, false);
+    let (_, id, _) = rig.callback();
+    let seen = ObjectAttr { size: 2, ..seen };
+    rig.answer_callback(A, id, CallbackReply::Reshaping(seen));
+    let attr = attr_of(&rig.reply(tag).expect("answered").expect("glimpsed").reply);
+    assert_eq!(attr.size, 2);
     rig.write(A, writer.handle, 5, b"!")
         .expect("the lock is still there");
 }
@@ -314,15 +322,7 @@ fn a_truncate_takes_the_bytes_from_every_cache_first() {
 fn ranges_are_reserved_freed_and_zeroed() {
     let mut rig = Rig::new();
     let mut step = |mode, start, end| {
-        let (ticket, mtime) = (TICKET, rig.wall);
-        let range = ByteRange { start, end };
-        let request = Request::Allocate {
-            object: object(1),
-            range,
-            mode,
-            ticket,
-            mtime,
-        };
+        let request = rig.allocation(ByteRange { start, end }, mode, NO_LOCK);
         rig.ask(A, request, &[])
             .map(|answer| attr_of(&answer.reply).size)
     };
@@ -338,13 +338,10 @@ fn ranges_are_reserved_freed_and_zeroed() {
         Err(FsError::FileTooBig)
     );
     let holder = rig.lock(B, PW, range(0, 10));
-    let request = Request::Allocate {
-        object: object(1),
-        range: range(0, 5),
-        mode: AllocateMode::PunchHole,
-        ticket: TICKET,
-        mtime: rig.wall,
-    };
+    let hole = AllocateMode::PunchHole;
+    let under_lost = rig.allocation(range(0, 5), hole, LockHandle(99));
+    assert_eq!(rig.ask(A, under_lost, &[]).err(), Some(FsError::Stale));
+    let request = rig.allocation(range(0, 5), hole, NO_LOCK);
     let tag = rig.send(A, request, &[]);
     assert!(rig.reply(tag).is_none());
     rig.write(B, holder.handle, 0, b"x").expect("held");

@@ -160,6 +160,24 @@ fn of_files() -> Vec<mdt::Request> {
 fn of_ost() -> Vec<ost::Request> {
     use ost::Request::*;
     let (object, ticket, mtime) = (OBJECT, TICKET, Timestamp::default());
+    let life = BootEpoch(1);
+    let cut = |under| Truncate {
+        object,
+        size: 0,
+        ticket,
+        mtime,
+        under,
+        life,
+    };
+    let allocate = |under| Allocate {
+        object,
+        range: ByteRange::ALL,
+        mode: AllocateMode::Extend,
+        ticket,
+        mtime,
+        under,
+        life,
+    };
     vec![
         Enqueue {
             object,
@@ -182,20 +200,12 @@ fn of_ost() -> Vec<ost::Request> {
             ticket,
             mtime,
         },
-        Truncate {
-            object,
-            size: 0,
-            ticket,
-            mtime,
-            under: LOCK,
-        },
-        Allocate {
-            object,
-            range: ByteRange::ALL,
-            mode: AllocateMode::Extend,
-            ticket,
-            mtime,
-        },
+        cut(LOCK),
+        cut(UNDER_MDT),
+        cut(NO_LOCK),
+        allocate(LOCK),
+        allocate(UNDER_MDT),
+        allocate(NO_LOCK),
         Glimpse {
             object,
             speculative: false,
@@ -213,7 +223,7 @@ fn of_ost() -> Vec<ost::Request> {
             handles: vec![LOCK],
         },
         StatFs,
-        Join { life: BootEpoch(1) },
+        Join { life },
     ]
 }
 
@@ -247,7 +257,10 @@ fn what_gives_back_is_urgent_and_nothing_else() {
         .collect();
     assert_eq!(urgent[0], write(NO_LOCK));
     let rest: Vec<&str> = urgent[1..].iter().map(ost::Request::name).collect();
-    assert_eq!(rest, ["ldlm_cancel", "ost_join"]);
+    assert_eq!(
+        rest,
+        ["ost_punch", "ost_fallocate", "ldlm_cancel", "ost_join"]
+    );
 }
 
 #[test]

@@ -108,7 +108,7 @@ pub enum Request {
         /// When the application wrote.
         mtime: Timestamp,
     },
-    /// Sets the size -> [`Reply::Written`]. Takes PW over all of it on the OST unless `under` is held.
+    /// Sets the size -> [`Reply::Written`]. Takes PW on the OST unless `under` is held.
     Truncate {
         /// Of what.
         object: ObjectId,
@@ -118,10 +118,13 @@ pub enum Request {
         ticket: WriteTicket,
         /// When.
         mtime: Timestamp,
-        /// The PW lock held over it, or zero.
+        /// The PW lock held over what changes, or zero.
         under: LockHandle,
+        /// As in [`Request::Write`].
+        life: BootEpoch,
     },
-    /// Reserves, frees or zeroes a range -> [`Reply::Written`].
+    /// Reserves, frees or zeroes a range -> [`Reply::Written`]. Takes PW on the OST unless `under` is
+    /// held.
     Allocate {
         /// Of what.
         object: ObjectId,
@@ -133,6 +136,10 @@ pub enum Request {
         ticket: WriteTicket,
         /// When.
         mtime: Timestamp,
+        /// The PW lock held over what changes, or zero.
+        under: LockHandle,
+        /// As in [`Request::Write`].
+        life: BootEpoch,
     },
     /// Size, blocks, mtime as of now, from the writer if there is one, without disturbing its
     /// cache -> [`Reply::Glimpsed`].
@@ -251,6 +258,9 @@ pub enum CallbackReply {
     Done,
     /// The object with what is not yet written; `None`: held no more, or nothing unwritten.
     Glimpse(Option<ObjectAttr>),
+    /// The object, whose size or space is being changed under a lock on all of it: this is what it
+    /// is, whether the target has done that or not.
+    Reshaping(ObjectAttr),
 }
 
 impl Request {
@@ -272,7 +282,9 @@ impl Request {
     pub fn is_urgent(&self) -> bool {
         match self {
             Request::Cancel { .. } | Request::Join { .. } => true,
-            Request::Write { under, .. } => *under == LockHandle(0),
+            Request::Write { under, .. }
+            | Request::Truncate { under, .. }
+            | Request::Allocate { under, .. } => *under == LockHandle(0),
             _ => false,
         }
     }

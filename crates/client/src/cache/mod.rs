@@ -371,7 +371,7 @@ impl State {
     /// The same with an answer to what was asked at `mark`. If that was before the MDT restarted,
     /// nobody knows here which of its lives granted the lock: it is given back unseen, or the life
     /// that is now would wait for it.
-    fn take_asked(&mut self, grant: &Grant, mark: Mark) -> bool {
+    pub fn take_asked(&mut self, grant: &Grant, mark: Mark) -> bool {
         let is_known = self.is_of_this_life(mark);
         match is_known {
             true => self.take_grant(grant),

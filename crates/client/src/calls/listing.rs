@@ -84,7 +84,7 @@ impl Client {
         let ended = state.file(dir.fid).reader_gone();
         state.drop_if_idle(dir.fid);
         drop(state);
-        self.close_readers(dir.fid, ended);
+        self.end_uses(dir.fid, ended);
     }
 
     /// Up to `entries_max` entries after `cookie` (zero: from the start); none at the end.

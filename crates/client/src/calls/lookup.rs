@@ -110,7 +110,7 @@ impl Client {
             state.pins.extract_if(.., is_old).collect::<Vec<_>>()
         };
         for (_, fid, handle) in old {
-            self.close_readers(fid, vec![handle]);
+            self.end_uses(fid, vec![handle]);
         }
     }
 

@@ -166,7 +166,7 @@ impl Client {
                 return Ok(handle);
             }
         }
-        self.close_void(fid, handle);
+        self.end_uses(fid, vec![handle]);
         self.register(fid, access, true).await
     }
 }

@@ -1,6 +1,6 @@
 //! Opening, closing, fsync. SEMANTICS: op.open, op.close, op.fsync
 
-use base::{ByteRange, Fid, FsError, LockHandle};
+use base::{ByteRange, Fid, FsError};
 use rpc::Urgency;
 use wire::Cover;
 use wire::mdt::{Access, OpenHandle, Reply, Request, SetAttr};
@@ -204,7 +204,7 @@ impl Client {
         loop {
             match self.register_once(fid, access, again).await? {
                 Registered::Now(handle) => return Ok(handle),
-                Registered::Void(handle) => self.close_void(fid, handle),
+                Registered::Void(handle) => self.end_uses(fid, vec![handle]),
             }
             again = true;
         }
@@ -256,26 +256,10 @@ impl Client {
             // Two asked at once: one use is enough, and the MDT counts each.
             let closing = file.closing;
             if let Some(before) = before.filter(|before| Some(before.handle) != closing) {
-                self.close_void(fid, before.handle);
+                self.end_uses(fid, vec![before.handle]);
             }
         }
         Ok(Registered::Now(handle))
-    }
-
-    /// A use was told of, perhaps to a life of the MDT that is over: where it is not, it ends.
-    pub(crate) fn close_void(&self, fid: Fid, handle: OpenHandle) {
-        let close = Request::Close {
-            fid,
-            handle,
-            change: SetAttr::default(),
-            under: LockHandle(0),
-        };
-        let client = self.clone();
-        spawn(async move {
-            if let Err(error) = client.0.mdt(close).await {
-                tracing::debug!("{fid} was open in an earlier life: {error}");
-            }
-        });
     }
 
     /// Files open here for reading without the MDT's knowledge: it must know before the name goes.
@@ -319,11 +303,12 @@ impl Client {
         }
         state.drop_if_idle(fid);
         drop(state);
-        self.close_readers(fid, ended);
+        self.end_uses(fid, ended);
     }
 
-    /// Tells the MDT that nobody reads here any more.
-    pub(crate) fn close_readers(&self, fid: Fid, ended: Vec<OpenHandle>) {
+    /// Tells the MDT of uses that are over: nobody reads here any more, or another use took their
+    /// place, or they were told of to a life of the MDT that is over itself.
+    pub(crate) fn end_uses(&self, fid: Fid, ended: Vec<OpenHandle>) {
         if ended.is_empty() {
             return;
         }
@@ -336,7 +321,7 @@ impl Client {
         let requests = ended.into_iter().map(close).collect();
         let client = self.clone();
         spawn(async move {
-            let shared = &client.0;
+            let (shared, asked) = (&client.0, client.lock().mark(fid));
             let closed = shared
                 .cluster
                 .mdt_batch(&shared.stats, requests, Urgency::Urgent)
@@ -345,7 +330,7 @@ impl Client {
                 Ok(replies) => replies
                     .iter()
                     .flatten()
-                    .for_each(|reply| shared.keep_grant(reply)),
+                    .for_each(|reply| shared.keep_grant(reply, asked)),
                 Err(error) => tracing::debug!("could not tell the MDT of a close: {error}"),
             }
         });

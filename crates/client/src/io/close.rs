@@ -178,16 +178,16 @@ impl Client {
         let mut next = || replies.next().unwrap_or(Err(FsError::Io));
         for closing in batch {
             if closing.readers_stay {
-                self.reader_told(closing.fid, next());
+                self.reader_told(closing.fid, closing.mark, next());
             }
             self.closed(closing, next());
         }
     }
 
-    fn reader_told(&self, fid: Fid, reply: Result<Reply, FsError>) {
+    fn reader_told(&self, fid: Fid, asked: Mark, reply: Result<Reply, FsError>) {
         match reply {
             Ok(reply @ Reply::Opened { handle, .. }) => {
-                self.0.keep_grant(&reply);
+                self.0.keep_grant(&reply, asked);
                 self.lock().file(fid).read_opens.push(handle);
             }
             Ok(_) => tracing::error!("{fid}: the MDT gave an answer of the wrong kind to an open"),
@@ -283,9 +283,10 @@ impl Client {
 
     /// Tells the MDT what was changed under the EX lock, keeping the lock.
     pub(crate) async fn tell_changes(&self, fid: Fid) -> Result<(), FsError> {
-        let (dir, changed, size, under, _remembered) = {
+        let (dir, asked, changed, size, under, _remembered) = {
             let mut state = self.lock();
             let dir = state.inode(fid).dir();
+            let asked = state.mark(dir);
             let Some(file) = state.file_known(fid) else {
                 return Ok(());
             };
@@ -295,7 +296,7 @@ impl Client {
             let remembered = file.remembered_change.take();
             let changed = std::mem::take(&mut file.changed);
             let size = state.size_to_tell(fid, false);
-            (dir, changed, size, under, remembered)
+            (dir, asked, changed, size, under, remembered)
         };
         let change = SetAttr {
             size,
@@ -307,7 +308,7 @@ impl Client {
                 self.tell_without_lock(fid, changed).await
             }
             reply => {
-                self.0.keep_grant(&reply?);
+                self.0.keep_grant(&reply?, asked);
                 Ok(())
             }
         }
@@ -349,7 +350,7 @@ fn is_ready(file: &FileState) -> bool {
         && file.writing == 0
         && file.revoking == Revoking::No
         && file.pages.dirty_bytes() == 0
-        && file.cut.is_none()
+        && file.reshapes.is_empty()
         && (file.committed || file.written == base::Transno(0))
 }
 

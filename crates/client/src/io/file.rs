@@ -7,12 +7,10 @@ use wire::ost::ObjectAttr;
 
 use crate::executor::WaitList;
 use crate::io::asking::Asking;
-use crate::io::cut::Cut;
 use crate::io::failures::Failures;
 use crate::io::pages::PageCache;
-use crate::remembered::{
-    RememberedBytes, RememberedFailures, RememberedReshapes, remember_failures,
-};
+use crate::io::reshapes::Reshapes;
+use crate::remembered::{RememberedBytes, RememberedFailures, remember_failures};
 use crate::statahead::files::Ahead;
 use crate::statahead::sizes::Sized;
 
@@ -69,10 +67,8 @@ pub(crate) struct FileState {
     pub restarts: u32,
     /// The OST has all of it durably.
     pub committed: bool,
-    /// Its size was changed, which the OST may lose.
-    pub cut: Option<Cut>,
-    /// How often that was done once more.
-    pub recut: u32,
+    /// What was changed of its size and space, which the OST may lose.
+    pub reshapes: Reshapes,
     /// The kernel may hold pages of it.
     pub kernel_pages: bool,
     /// Where the giving back of a lock stands.
@@ -102,8 +98,6 @@ pub(crate) struct FileState {
     pub sized: Sized,
     /// What of the bytes is remembered for the next process.
     pub remembered: RememberedBytes,
-    /// The same of changes of its size.
-    pub remembered_reshapes: RememberedReshapes,
     /// The same of what was changed under the EX lock.
     pub remembered_change: Option<Record>,
     /// Who waits for any of the above to change.
@@ -129,7 +123,7 @@ impl FileState {
             && self.read_opens.is_empty()
             && self.exclusive.is_none()
             && self.pages.dirty_bytes() == 0
-            && self.cut.is_none()
+            && self.reshapes.is_empty()
             && self.writing == 0
             && self.closing.is_none()
             && self.users == 0
@@ -140,10 +134,6 @@ impl FileState {
     /// Bytes that the OST has durably, or that nobody wants any more, need not be remembered, once it
     /// is that some of them could not be written.
     pub fn forget_settled(&mut self, fid: Fid, records: Option<&Records>) {
-        // Before bytes go that came after it: doing it again would take those.
-        if self.cut.is_none() {
-            self.remembered_reshapes.clear();
-        }
         let settled = self.pages.take_settled();
         let Some(records) = records else {
             return;
@@ -176,7 +166,7 @@ impl FileState {
 
     /// The right to write it went with an eviction. Returns whether anything was lost, which is told.
     pub fn lose_unwritten(&mut self) -> bool {
-        let lost = self.pages.dirty_bytes() > 0 || self.cut.take().is_some();
+        let lost = self.reshapes.give_up(FsError::Io) || self.pages.dirty_bytes() > 0;
         if lost {
             self.failures.add(FsError::Io);
         }

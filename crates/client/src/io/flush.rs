@@ -94,7 +94,7 @@ impl Client {
                 let Some(file) = state.file_known(fid) else {
                     return Ok(());
                 };
-                if file.pages.is_flushed(range) && !file.is_cut_lost() {
+                if file.pages.is_flushed(range) && !file.reshapes.is_lost() {
                     return Ok(());
                 }
                 let wait = file.waiters.wait();
@@ -249,7 +249,7 @@ fn committed(state: &mut State, target: TargetIndex, last_committed: Transno) {
             Some(file) if is_there && file.written <= last_committed => {
                 file.pages.committed(last_committed);
                 file.committed = true;
-                file.cut_committed(last_committed);
+                file.reshapes.committed(last_committed);
                 file.forget_settled(fid, records.as_ref());
             }
             Some(_) => continue,
@@ -324,7 +324,8 @@ fn take_frame(state: &mut State, fids: &[Fid], range: ByteRange) -> WriteFrame {
             break;
         }
         let file = state.file(*fid);
-        let Some(WriteOpen { ticket, .. }) = file.write_open.filter(|_| !file.is_cut_lost()) else {
+        let Some(WriteOpen { ticket, .. }) = file.write_open.filter(|_| !file.reshapes.is_lost())
+        else {
             continue;
         };
         let outs = state.with_pages(*fid, |file| file.pages.take_dirty(range, bytes, writes));

@@ -124,7 +124,8 @@ fn a_file_that_is_gone_after_an_eviction_is_told_of_once() {
 fn a_write_of_which_a_part_was_cut_off_fails() {
     let mut file = Written::new(b"four");
     let sent = file.send(ByteRange::new(0, 4));
-    file.state.with_pages(FILE, |file| file.pages.truncate(1));
+    file.state
+        .with_pages(FILE, |file| file.pages.discard(ByteRange::from(1)));
     file.answered(sent, FsError::NoSpace);
     assert_eq!(file.told(), Err(FsError::NoSpace));
 }

@@ -1,10 +1,8 @@
 //! File data: cached bytes, extent locks, write-behind, read-ahead.
 
-pub(crate) mod allocate;
 pub(crate) mod asking;
 pub(crate) mod close;
 pub(crate) mod cover;
-pub(crate) mod cut;
 pub(crate) mod extents;
 pub(crate) mod failures;
 pub(crate) mod file;
@@ -13,7 +11,9 @@ pub(crate) mod glimpse;
 pub(crate) mod pages;
 pub(crate) mod read;
 pub(crate) mod readahead;
+pub(crate) mod reshape;
+pub(crate) mod reshapes;
 pub(crate) mod revoke;
 mod room;
-pub(crate) mod truncate;
+pub(crate) mod seek;
 pub(crate) mod write;

@@ -322,11 +322,6 @@ impl PageCache {
         }
     }
 
-    /// The file ends at `size` now: everything beyond is dropped.
-    pub fn truncate(&mut self, size: u64) {
-        self.discard(ByteRange::from(size));
-    }
-
     /// Bytes not yet at the server. One rewritten while in flight counts twice: it is sent twice.
     pub fn dirty_bytes(&self) -> u64 {
         self.dirty.total() + self.writing.total()

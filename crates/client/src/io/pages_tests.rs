@@ -74,7 +74,7 @@ fn what_is_on_its_way_stays_as_it_was_sent() {
     ] {
         cache.write(offset, &vec![0xEE; len], Tick(0));
     }
-    cache.truncate(BLOCK_BYTES + 3);
+    cache.discard(ByteRange::from(BLOCK_BYTES + 3));
     cache.write(0, b"again", Tick(0));
     let sent: Vec<u8> = sent.iter().flat_map(|out| out.bytes.joined()).collect();
     assert!(sent == [&written[..], b"tail"].concat());
@@ -112,7 +112,7 @@ fn a_failed_write_keeps_its_age_and_the_newer_bytes() {
 fn old_bytes_from_the_server_do_not_come_back_after_a_truncate() {
     let mut cache = PageCache::default();
     let asked = cache.generation();
-    cache.truncate(0);
+    cache.discard(ByteRange::from(0));
     assert!(!cache.fill(0, &Bytes::from_static(b"old"), asked));
     assert_eq!(content(&mut cache, ByteRange::new(0, 3)), vec![None; 3]);
     let asked = cache.generation();
@@ -172,7 +172,7 @@ fn a_dropped_range_is_not_sent_twice_at_once() {
     let mut cache = PageCache::default();
     cache.write(0, b"aaaa", Tick(0));
     let first = all(&mut cache, u64::MAX);
-    cache.truncate(0);
+    cache.discard(ByteRange::from(0));
     cache.write(2, b"bb", Tick(0));
     assert!(!cache.is_flushed(ByteRange::ALL) && all(&mut cache, u64::MAX).is_empty());
     cache.written(first[0].id, Transno(7));
@@ -420,7 +420,7 @@ impl Reference {
             }
             Op::Truncate(to) => {
                 self.drop_bytes(to, WINDOW, cache);
-                cache.truncate(place(to));
+                cache.discard(ByteRange::from(place(to)));
             }
             Op::Evict(bytes) => self.evict(cache, bytes),
             Op::Restart => self.restart(cache),

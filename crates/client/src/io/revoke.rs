@@ -112,7 +112,7 @@ impl Client {
                 file.failures.add(error);
             }
             file.pages.discard(range);
-            file.cut = None;
+            file.reshapes.give_up(FsError::Io);
             file.revoking = Revoking::No;
             file.leaving = None;
             file.waiters.wake_all();

@@ -24,7 +24,7 @@ use super::memos::{found_answer, found_request, outcome_of_resent};
 use super::reshapes::{self, FoundReshape, Reshape};
 use super::{
     ANSWER, BYTES, CHANGE, ChangeBody, FAILED, HANDLE, HandleBody, INCARNATION, NODE, REQUEST,
-    RESHAPE, Shape,
+    RESHAPE,
 };
 use super::{Redone, SETTLED, TARGET, UUID, WROTE, decode, encode, put};
 use crate::cache::State;
@@ -286,15 +286,12 @@ fn restore_reshape(state: &mut State, found: FoundReshape) {
     state.reshaped_for.extend(found.unanswered);
     state.with_pages(fid, |file| {
         file.known.mtime = file.known.mtime.later(mtime);
-        if let (Some(undurable), Shape::Size(size)) = (found.undurable, shape) {
-            file.remembered_reshapes.adopt(shape, undurable);
-            file.inherit_cut(size, ticket);
+        if let Some(undurable) = found.undurable {
+            file.reshapes.inherit(shape, ticket, undurable);
         }
-        if let Shape::Size(size) = shape {
-            file.known.size = size;
-        }
+        file.known.size = shape.size_after(file.known.size);
         // What it took may be there still, where the process before ended in its midst.
-        file.pages.discard(shape.takes());
+        file.pages.discard(shape.removes());
     });
 }
 
@@ -519,7 +516,7 @@ impl Client {
             let mut state = self.lock();
             let exec = state.handles.executing(fid);
             let file = state.file(fid);
-            let dirty = file.pages.dirty_bytes() > 0 || file.is_cut_lost();
+            let dirty = file.pages.dirty_bytes() > 0 || file.reshapes.is_lost();
             (file.readers > 0, file.writers > 0 || dirty, dirty, exec)
         };
         let opened = Opened {
@@ -556,7 +553,7 @@ impl Client {
     /// What was cut off goes first: bytes may have come after it.
     async fn write_inherited(&self, fid: Fid) -> Result<(), FsError> {
         let target = self.target_of(fid)?;
-        self.redo_cut(target, fid).await;
+        self.redo_reshapes_of(target, fid).await;
         self.write_out(fid, ByteRange::ALL).await
     }
 }

@@ -1,10 +1,9 @@
 //! A process ends while it puts in order what the one before it left: nothing of that is lost by it,
 //! whatever it had told the servers already.
 
-use super::contents::{all_is_durable, to_be_redone};
+use super::contents::{all_is_durable, reshape, to_be_redone};
 use super::*;
-use crate::remembered::Shape;
-use wire::mdt::WriteTicket;
+use crate::io::reshapes::Shape;
 
 /// Something of every kind is left.
 fn leave(life: &mut Life) {
@@ -18,11 +17,8 @@ fn leave(life: &mut Life) {
     file.exclusive = Some(LockHandle(5));
     file.changed.mode = Some(5);
     life.state.remember_change(FILE);
-    let (ticket, now) = (WriteTicket::default(), base::Timestamp::default());
-    let size = (Shape::Size(2), true);
-    assert!(life.state.remember_reshape(FILE, size, ticket, now));
-    let cut = |file: &mut crate::io::file::FileState| file.begin_cut(2, ticket);
-    life.state.with_pages(FILE, cut);
+    let now = base::Timestamp::default();
+    reshape(life, Shape::Size(2));
     assert!(life.state.remember_bytes(FILE, now, 2, b"new"));
     // One change that was answered, one that was not.
     std::mem::forget(ask(life, 1, 1));
@@ -94,13 +90,13 @@ fn what_was_left_is_found_again_until_it_is_settled() {
             FOUND => assert!([Some(1), Some(2)].contains(&epoch), "{epoch:?}"),
             _ => assert_eq!(epoch, Some(2)),
         }
-        let all = (vec![2], vec![(2, b"new".to_vec())]);
-        let (sizes, writes) = to_be_redone(&mut next.state);
+        let all = (vec![Shape::Size(2)], vec![(2, b"new".to_vec())]);
+        let (shapes, writes) = to_be_redone(&mut next.state);
         match step {
-            0 | FOUND => assert_eq!((sizes, writes), all),
+            0 | FOUND => assert_eq!((shapes, writes), all),
             // The OST has all: what is done once more of it changes nothing, in this order.
-            CONNECTED => assert!(sizes.is_empty() || writes == all.1),
-            _ => assert_eq!((sizes, writes), (vec![], vec![])),
+            CONNECTED => assert!(shapes.is_empty() || writes == all.1),
+            _ => assert_eq!((shapes, writes), (vec![], vec![])),
         }
         let changes = next.takings.changes.iter();
         let modes: Vec<_> = changes.filter_map(|(body, _)| body.change.mode).collect();

@@ -30,7 +30,7 @@ pub(crate) use errors::{RememberedFailures, remember as remember_failures, tell 
 pub use heritage::Heritage;
 pub(crate) use heritage::Takings;
 pub(crate) use memos::{Forgotten, Redone, RequestMemo};
-pub(crate) use reshapes::{RememberedReshapes, Shape};
+pub(crate) use reshapes::RememberedReshape;
 
 /// Which life of the mount's process this is; the first is 1.
 pub(crate) const INCARNATION: Cell = Cell(1);

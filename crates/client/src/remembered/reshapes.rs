@@ -7,29 +7,22 @@
 use std::sync::{Arc, Mutex};
 
 use base::limits::FILE_BYTES_MAX;
-use base::{ByteRange, Fid, Timestamp};
+use base::{Fid, Timestamp};
 use handover::{Found, Records};
 use serde::{Deserialize, Serialize};
 use wire::mdt::WriteTicket;
-use wire::ost::AllocateMode;
 
 use super::{Marked, Noted, RESHAPE, decode, encode};
 use crate::cache::State;
 use crate::executor;
+use crate::io::reshapes::Shape;
 
 /// In the mark: it need not be done again.
 const DURABLE: u64 = 1;
 /// In the mark: the kernel has its answer.
 const ANSWERED: u64 = 2;
-
-/// What is done to a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Shape {
-    /// It is so long.
-    Size(u64),
-    /// Space of a range is reserved, freed or zeroed.
-    Space(ByteRange, AllocateMode),
-}
+/// In the mark: it was not done.
+const REFUSED: u64 = 4;
 
 /// Body of a [`RESHAPE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,44 +39,23 @@ pub(crate) struct Reshape {
 /// What stands before it: the kernel's request that it is for; zero: unknown.
 type Origin = u64;
 
-/// One that is to be done again until this is dropped.
+/// What has the next process do it again, until this is dropped.
 #[derive(Debug)]
-struct Kept {
-    shape: Shape,
-    _undurable: Noted,
-}
-
-/// Those of one file, in order.
-#[derive(Debug, Default)]
-pub(crate) struct RememberedReshapes(Vec<Kept>);
+pub(crate) struct RememberedReshape(Noted);
 
 /// One that was found.
 pub(crate) struct FoundReshape {
     pub reshape: Reshape,
     /// Not durable: it is to be done again.
-    pub undurable: Option<UndurableReshape>,
+    pub undurable: Option<RememberedReshape>,
     /// The kernel's request that it was for, if that is not answered, and what is kept until it is.
     pub unanswered: Option<(Origin, Noted)>,
 }
 
-/// What keeps it to be done again.
-pub(crate) struct UndurableReshape(Noted);
-
-impl Shape {
-    /// What it leaves no byte of.
-    pub fn takes(self) -> ByteRange {
-        match self {
-            Shape::Size(size) => ByteRange::from(size),
-            Shape::Space(_, AllocateMode::Extend | AllocateMode::KeepSize) => ByteRange::new(0, 0),
-            Shape::Space(range, _) => range,
-        }
-    }
-
-    fn is_sound(self) -> bool {
-        match self {
-            Shape::Size(size) => size <= FILE_BYTES_MAX,
-            Shape::Space(range, _) => range.start < range.end,
-        }
+fn is_sound(shape: Shape) -> bool {
+    match shape {
+        Shape::Size(size) => size <= FILE_BYTES_MAX,
+        Shape::Range(range, _) => range.start < range.end,
     }
 }
 
@@ -105,16 +77,16 @@ fn put(records: &Records, reshape: &Reshape, mark: u64) -> Option<Arc<Marked>> {
 
 impl State {
     /// Remembers what is about to be done to a file, before anything of it is. `is_sent`: its OST has
-    /// to be told. False: there is no room to, it must be durable before anybody hears of it.
+    /// to be told. None: there is no room to, it must be durable before anybody hears of it.
     pub fn remember_reshape(
         &mut self,
         fid: Fid,
         (shape, is_sent): (Shape, bool),
         ticket: WriteTicket,
         mtime: Timestamp,
-    ) -> bool {
+    ) -> Option<Option<RememberedReshape>> {
         let Some(records) = self.records.clone() else {
-            return true;
+            return Some(None);
         };
         let order = self.write_order;
         self.write_order += 1;
@@ -125,11 +97,11 @@ impl State {
             mtime,
             order,
         };
-        match is_sent {
-            true => self.file(fid).remembered_reshapes.add(&records, &reshape),
-            // Of no use to the next process but for the kernel's answer.
-            false => put(&records, &reshape, DURABLE).is_some(),
-        }
+        // Else it is of no use to the next process but for the kernel's answer.
+        let mark = if is_sent { 0 } else { DURABLE };
+        let marked = put(&records, &reshape, mark)?;
+        let remembered = RememberedReshape(Noted::on_drop(&marked, DURABLE));
+        Some(is_sent.then_some(remembered))
     }
 
     /// The process before had done it for the same request of the kernel, or this one has done it
@@ -147,62 +119,17 @@ impl State {
     }
 }
 
-impl RememberedReshapes {
-    /// It is about to be done. False: there was no room for it.
-    pub fn add(&mut self, records: &Records, reshape: &Reshape) -> bool {
-        let Some(marked) = put(records, reshape, 0) else {
-            return false;
-        };
-        self.keep(reshape.shape, Noted::on_drop(&marked, DURABLE));
-        true
-    }
-
-    /// Takes over one that was found, later ones after earlier ones.
-    pub fn adopt(&mut self, shape: Shape, undurable: UndurableReshape) {
-        self.keep(shape, undurable.0);
-    }
-
-    /// Of sizes after each other the lowest and the last are what counts.
-    fn keep(&mut self, shape: Shape, undurable: Noted) {
-        self.0.push(Kept {
-            shape,
-            _undurable: undurable,
-        });
-        while let Some(index) = needless(&self.0) {
-            self.0.remove(index);
-        }
-    }
-
-    /// They are durable, or nobody's any more.
-    pub fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    /// How many are to be done again.
-    #[cfg(test)]
-    pub fn count(&self) -> usize {
-        self.0.len()
-    }
-}
-
-/// The place of a size that those after it make up for, at the end of the list.
-fn needless(kept: &[Kept]) -> Option<usize> {
-    let sizes = kept.iter().rev().map_while(|kept| match kept.shape {
-        Shape::Size(size) => Some(size),
-        Shape::Space(..) => None,
-    });
-    let last: Vec<u64> = sizes.take(3).collect();
-    match last[..] {
-        [last, before, ..] if before >= last => Some(kept.len() - 2),
-        [_, between, first] if first < between => Some(kept.len() - 2),
-        _ => None,
+impl RememberedReshape {
+    /// It was not done: whoever asks again is to have it done.
+    pub fn refused(&self) {
+        self.0.marked.change(|mark| mark | REFUSED);
     }
 }
 
 /// Reads a record. None: it is not one, or over.
 pub(crate) fn found(found: Found) -> Option<FoundReshape> {
     let (origin, reshape): (Origin, Reshape) = decode(&found.bytes)?;
-    if !reshape.shape.is_sound() {
+    if !is_sound(reshape.shape) || found.mark & REFUSED != 0 {
         return None;
     }
     let marked = Arc::new(Marked {
@@ -212,7 +139,7 @@ pub(crate) fn found(found: Found) -> Option<FoundReshape> {
     let lacks = |bit| (found.mark & bit == 0).then(|| Noted::on_drop(&marked, bit));
     Some(FoundReshape {
         reshape,
-        undurable: lacks(DURABLE).map(UndurableReshape),
+        undurable: lacks(DURABLE).map(RememberedReshape),
         unanswered: lacks(ANSWERED).map(|noted| (origin, noted)),
     })
 }
@@ -221,7 +148,9 @@ pub(crate) fn found(found: Found) -> Option<FoundReshape> {
 mod tests {
     use super::*;
     use crate::executor::Origin;
+    use base::ByteRange;
     use handover::Region;
+    use wire::ost::AllocateMode;
 
     const FID: Fid = Fid(77);
 
@@ -253,53 +182,33 @@ mod tests {
     fn it_stays_until_it_is_durable_and_answered() {
         let memory = Region::create(8 << 20).unwrap();
         let (records, _) = Records::open(Region::map(&memory).unwrap()).unwrap();
-        let mut reshapes = RememberedReshapes::default();
         let one = Shape::Size(5);
+        let begin = |origin: &Arc<Origin>| {
+            let put = || put(&records, &reshape(one, 1), 0).unwrap();
+            RememberedReshape(Noted::on_drop(&Origin::run(origin, put), DURABLE))
+        };
         let origin = Origin::new(99);
-        Origin::run(&origin, || reshapes.add(&records, &reshape(one, 1)));
+        let remembered = begin(&origin);
         assert_eq!(left(&memory), (vec![one], vec![99]));
-        reshapes.clear();
+        drop(remembered);
         assert_eq!(left(&memory), (vec![], vec![99]));
         drop(origin);
         assert_eq!((left(&memory), records.bytes()), ((vec![], vec![]), 0));
         let origin = Origin::new(100);
-        Origin::run(&origin, || reshapes.add(&records, &reshape(one, 2)));
+        let remembered = begin(&origin);
         drop(origin);
         assert_eq!(left(&memory), (vec![one], vec![]));
-        reshapes.clear();
+        drop(remembered);
         assert_eq!((left(&memory), records.bytes()), ((vec![], vec![]), 0));
+        let origin = Origin::new(102);
+        begin(&origin).refused();
+        assert_eq!(left(&memory), (vec![], vec![]), "it is to be asked for");
+        drop(origin);
         let origin = Origin::new(101);
         Origin::run(&origin, || drop(put(&records, &reshape(one, 3), DURABLE)));
         assert_eq!(left(&memory), (vec![], vec![101]));
         drop(origin);
         assert_eq!(records.bytes(), 0);
-    }
-
-    /// Doing what is left leads to the same file as doing all of it.
-    #[test]
-    fn as_many_sizes_as_you_like_are_two() {
-        use Shape::{Size, Space};
-        let memory = Region::create(8 << 20).unwrap();
-        let (records, _) = Records::open(Region::map(&memory).unwrap()).unwrap();
-        let hole = Space(ByteRange::new(1, 4), AllocateMode::PunchHole);
-        let cases: [(&[Shape], &[Shape]); 6] = [
-            (&[Size(5), Size(2), Size(9)], &[Size(2), Size(9)]),
-            (&[Size(2), Size(5), Size(9), Size(7)], &[Size(2), Size(7)]),
-            (&[Size(5), Size(5)], &[Size(5)]),
-            (&[Size(9), Size(7), Size(0)], &[Size(0)]),
-            (&[Size(2), hole, Size(1)], &[Size(2), hole, Size(1)]),
-            (
-                &[hole, Size(3), Size(9), hole],
-                &[hole, Size(3), Size(9), hole],
-            ),
-        ];
-        for (done, kept) in cases {
-            let mut reshapes = RememberedReshapes::default();
-            for (order, shape) in (0..).zip(done) {
-                assert!(reshapes.add(&records, &reshape(*shape, order)));
-            }
-            assert_eq!(left(&memory).0, kept, "{done:?}");
-        }
     }
 
     #[test]
@@ -310,7 +219,7 @@ mod tests {
         let inverted = ByteRange { start: 9, end: 4 };
         for shape in [
             Shape::Size(u64::MAX),
-            Shape::Space(inverted, AllocateMode::Zero),
+            Shape::Range(inverted, AllocateMode::Zero),
         ] {
             bad.push(encode(&(7_u64, reshape(shape, 0))));
         }

@@ -3,7 +3,7 @@
 use base::FsError;
 use dlm::Glimpsed;
 use layout::ObjectId;
-use wire::ost::{ObjectAttr, Reply};
+use wire::ost::{CallbackReply, ObjectAttr, Reply};
 
 use crate::failure::Outcome;
 use crate::locks;
@@ -30,23 +30,29 @@ impl Oss {
             return Err(FsError::TryAgain.into());
         }
         let here = self.objects.attr(object)?;
-        let attr = answers.iter().filter_map(seen).fold(here, merged);
+        let attr = answers.iter().filter_map(said).fold(here, merged);
         Step::answer(Reply::Glimpsed { attr })
     }
 }
 
-/// What a writer said, if it said anything that makes sense.
-fn seen(answer: &Glimpsed) -> Option<ObjectAttr> {
-    wire::decode::<Option<ObjectAttr>>(&answer.value)
-        .ok()
-        .flatten()
+/// What a writer said, if it makes sense.
+fn said(answer: &Glimpsed) -> Option<CallbackReply> {
+    wire::decode(&answer.value).ok()
 }
 
-/// The object with bytes that are here and bytes that are not.
-fn merged(a: ObjectAttr, b: ObjectAttr) -> ObjectAttr {
-    ObjectAttr {
-        size: a.size.max(b.size),
-        blocks: a.blocks.max(b.blocks),
-        mtime: a.mtime.later(b.mtime),
+/// The object with bytes that are here, and what a writer says of it.
+fn merged(here: ObjectAttr, said: CallbackReply) -> ObjectAttr {
+    match said {
+        CallbackReply::Done | CallbackReply::Glimpse(None) => here,
+        CallbackReply::Glimpse(Some(there)) => ObjectAttr {
+            size: here.size.max(there.size),
+            blocks: here.blocks.max(there.blocks),
+            mtime: here.mtime.later(there.mtime),
+        },
+        // Nobody else writes.
+        CallbackReply::Reshaping(there) => ObjectAttr {
+            mtime: here.mtime.later(there.mtime),
+            ..there
+        },
     }
 }

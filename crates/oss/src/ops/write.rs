@@ -31,9 +31,7 @@ impl Oss {
         write: &Write<'_>,
     ) -> Outcome<Step> {
         let range = file_range(write.offset, write.data.len() as u64)?;
-        if write.life != BootEpoch(0) {
-            self.is_of_this_life(write.life)?;
-        }
+        self.is_meant_for_this_life(write.life)?;
         let right = match write.under {
             UNDER_MDT => self.is_first_to_write(now, client, write.object, write.change.ticket)?,
             LockHandle(0) => {
@@ -77,11 +75,9 @@ impl Oss {
     }
 
     /// What comes late, of a time when an earlier life was known, was sent anew for this one.
-    fn is_of_this_life(&self, life: BootEpoch) -> Outcome<()> {
-        match life == self.recovery.life {
-            true => Ok(()),
-            false => Err(FsError::Stale.into()),
-        }
+    pub(crate) fn is_meant_for_this_life(&self, life: BootEpoch) -> Outcome<()> {
+        let is_meant = life == BootEpoch(0) || life == self.recovery.life;
+        is_meant.then_some(()).ok_or(FsError::Stale.into())
     }
 
     /// Under the MDT's exclusive lock, which only the maker of a file is given: who wrote under a

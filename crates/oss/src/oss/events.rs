@@ -121,8 +121,7 @@ impl Oss {
         }
         match job {
             Job::Append(append) => self.append_locked(now, append),
-            Job::Truncate(truncate) => self.truncate_locked(now, &truncate),
-            Job::Allocate(allocate) => self.allocate_locked(now, &allocate),
+            Job::Reshape(reshape) => self.reshape_locked(now, &reshape),
             Job::Seek(seek) => self.seek_locked(&seek),
             Job::Glimpse { object } => self.glimpsed(object, glimpses, busy),
             // Its lock is the client's: it is granted, never run.

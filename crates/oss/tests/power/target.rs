@@ -93,6 +93,7 @@ impl Step {
                 ticket: plain,
                 mtime,
                 under,
+                life: BootEpoch(0),
             },
             Step::Punch { object, range } => Request::Allocate {
                 object: id(*object),
@@ -100,6 +101,8 @@ impl Step {
                 mode: AllocateMode::PunchHole,
                 ticket: plain,
                 mtime,
+                under,
+                life: BootEpoch(0),
             },
             Step::Destroy { object, epoch } => Request::Destroy {
                 objects: vec![(id(*object), *epoch)],

@@ -15,7 +15,7 @@ use rpc::window::RECOVERY_WINDOW;
 use rpc::{ClientUuid, Departure};
 use storage::{Kv, KvOptions, MemDisk, ObjectMemory, Pace};
 use wire::mdt::WriteTicket;
-use wire::ost::{Callback, CallbackReply, ExtentGrant, ObjectAttr, Reply, Request};
+use wire::ost::{AllocateMode, Callback, CallbackReply, ExtentGrant, ObjectAttr, Reply, Request};
 
 pub const A: ClientId = ClientId(1);
 pub const B: ClientId = ClientId(2);
@@ -374,8 +374,22 @@ impl Rig {
             ticket,
             mtime,
             under,
+            life: BootEpoch(0),
         };
         self.send(client, request, &[])
+    }
+
+    /// What reserves, frees or zeroes a range of the first object.
+    pub fn allocation(&self, range: ByteRange, mode: AllocateMode, under: LockHandle) -> Request {
+        Request::Allocate {
+            object: object(1),
+            range,
+            mode,
+            ticket: TICKET,
+            mtime: self.wall,
+            under,
+            life: BootEpoch(0),
+        }
     }
 
     pub fn glimpse(&mut self, client: ClientId, speculative: bool) -> u64 {

@@ -1,0 +1,297 @@
+//! Changing a file's size, and reserving, freeing and zeroing space in it.
+//! SEMANTICS: op.truncate, op.fallocate
+
+use base::limits::FILE_BYTES_MAX;
+use base::{ByteRange, Fid, FsError, LockHandle, Timestamp};
+use dlm::Mode;
+use wire::mdt::WriteTicket;
+use wire::ost::{AllocateMode, ObjectAttr, UNDER_MDT};
+
+use crate::calls::attributes::changed_here;
+use crate::client::Client;
+use crate::io::cover::{By, Covering, covering};
+use crate::io::reshapes::Shape;
+use crate::kernel::Forget;
+use crate::stats::bump;
+
+/// A change of shape that is under way.
+struct Begun {
+    /// Among those of its file.
+    id: u64,
+    shape: Shape,
+    ticket: WriteTicket,
+    mtime: Timestamp,
+    /// How often the OST had restarted.
+    restarts: u32,
+    /// What was known of the file.
+    before: ObjectAttr,
+    /// The next process would know of it, if there is one.
+    is_remembered: bool,
+}
+
+/// How far it came.
+enum Reshaped {
+    Done,
+    /// The OST has restarted meanwhile: it is done with the rest that this took, and must not be done
+    /// again after, for others may have changed the file since.
+    Lost(Begun),
+}
+
+impl Client {
+    /// Makes the file `size` bytes long.
+    pub(crate) async fn truncate(&self, fid: Fid, size: u64) -> Result<(), FsError> {
+        if size > FILE_BYTES_MAX {
+            return Err(FsError::FileTooBig);
+        }
+        self.reshape(fid, Shape::Size(size)).await
+    }
+
+    /// `fallocate(2)` of a plain range.
+    pub async fn allocate(
+        &self,
+        fid: Fid,
+        range: ByteRange,
+        mode: AllocateMode,
+    ) -> Result<(), FsError> {
+        if range.end > FILE_BYTES_MAX {
+            return Err(FsError::FileTooBig);
+        }
+        self.reshape(fid, Shape::Range(range, mode)).await
+    }
+
+    async fn reshape(&self, fid: Fid, shape: Shape) -> Result<(), FsError> {
+        self.begin_writing(fid).await?;
+        let was_done = self.lock().was_reshaped();
+        let result = match was_done {
+            true => self.tell_reshaped(fid, shape).await,
+            false => self.reshape_open(fid, shape).await,
+        };
+        self.end_writing(fid);
+        result
+    }
+
+    async fn reshape_open(&self, fid: Fid, shape: Shape) -> Result<(), FsError> {
+        if self.lock().file(fid).reshapes.is_full() {
+            self.write_out_durably(fid, ByteRange::ALL, |_| true)
+                .await?;
+        }
+        loop {
+            let before = self.restarts(fid);
+            let held = self.lock_all(fid).await?;
+            let used = self.lock().locks.use_extent(fid, Mode::PW, ByteRange::ALL);
+            let under = match held {
+                LockHandle(0) => UNDER_MDT,
+                held => used.map_or(held, |(_, handle)| handle),
+            };
+            let reshaped = self.reshape_locked(fid, shape, under).await;
+            if let Some(used) = used {
+                self.lock().locks.unused(used);
+            }
+            self.end_use(fid);
+            match reshaped {
+                Ok(Reshaped::Done) => break,
+                Ok(Reshaped::Lost(begun)) => {
+                    self.done_again(fid, &begun).await?;
+                    break;
+                }
+                // The lock was of the OST's life before.
+                Err(FsError::Stale) if self.restarts(fid) != before => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.tell_reshaped(fid, shape).await
+    }
+
+    /// Tells the kernel and the MDT.
+    async fn tell_reshaped(&self, fid: Fid, shape: Shape) -> Result<(), FsError> {
+        if let Shape::Range(range, _) = shape {
+            self.0.forget(Forget::Pages { fid, range }).await;
+        }
+        self.tell_size(fid).await
+    }
+
+    async fn reshape_locked(
+        &self,
+        fid: Fid,
+        shape: Shape,
+        under: LockHandle,
+    ) -> Result<Reshaped, FsError> {
+        if let Shape::Range(..) = shape {
+            // There may be no room for it: then they must be somewhere.
+            self.write_out(fid, ByteRange::ALL).await?;
+        }
+        let Some(begun) = self.begin_reshape(fid, shape) else {
+            return Ok(Reshaped::Done);
+        };
+        let (right, life) = ((begun.ticket, begun.mtime), self.lock().life_of(fid));
+        // Writes already on their way must not come after it.
+        self.write_out(fid, ByteRange::ALL).await?;
+        let request = shape.request(fid, right, (under, life));
+        let target = self.target_of(fid)?;
+        let done = self.0.change_object(target, request).await;
+        if self.restarts(fid) != begun.restarts {
+            return Ok(Reshaped::Lost(begun));
+        }
+        match done {
+            Ok((attr, transno)) => {
+                let mut state = self.lock();
+                let file = state.file(fid);
+                file.sent(transno);
+                file.reshapes.done(begun.id, transno);
+                state.uncommitted.insert(fid);
+                drop(state);
+                self.reshaped(fid, &begun);
+                self.lock().file(fid).known.blocks = attr.blocks;
+                if !begun.is_remembered {
+                    bump(&self.0.stats.unremembered);
+                    self.sync_target(target).await?;
+                }
+                Ok(Reshaped::Done)
+            }
+            Err(error) => {
+                self.not_reshaped(fid, &begun);
+                // What was dropped here for it, the OST has and may lose.
+                self.sync_target(target).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// From here on it is done again should the OST lose it. `None`: there is nothing to be done, as
+    /// no object is there.
+    fn begin_reshape(&self, fid: Fid, shape: Shape) -> Option<Begun> {
+        let mut state = self.lock();
+        let mtime = state.content_time(fid, self.0.clock.now());
+        let file = state.file(fid);
+        let open = file.write_open;
+        let ticket = open.map_or(WriteTicket::default(), |open| open.ticket);
+        let is_sent = shape != Shape::Size(0) || !file.unsent;
+        // Before bytes go for it.
+        let remembered = state.remember_reshape(fid, (shape, is_sent), ticket, mtime);
+        let is_remembered = remembered.is_some();
+        state.with_pages(fid, |file| {
+            let before = file.known;
+            file.pages.discard(shape.removes());
+            if let Shape::Size(size) = shape {
+                file.known.size = size;
+                file.content_changed(mtime);
+                if size == 0 {
+                    file.known.blocks = 0;
+                }
+            }
+            is_sent.then(|| Begun {
+                id: file.reshapes.begin(shape, ticket, remembered.flatten()),
+                shape,
+                ticket,
+                mtime,
+                restarts: file.restarts,
+                before,
+                is_remembered,
+            })
+        })
+    }
+
+    fn reshaped(&self, fid: Fid, begun: &Begun) {
+        self.lock().with_pages(fid, |file| {
+            // Again: a read that overtook the request has brought what was there before it.
+            file.pages.discard(begun.shape.removes());
+            file.known.size = begun.shape.size_after(file.known.size);
+            file.content_changed(begun.mtime);
+        });
+    }
+
+    fn not_reshaped(&self, fid: Fid, begun: &Begun) {
+        let mut state = self.lock();
+        let file = state.file(fid);
+        file.reshapes.refused(begun.id);
+        file.known.size = begun.before.size;
+        file.known.blocks = begun.before.blocks;
+    }
+
+    /// Waits until what the OST's restart took is there again.
+    async fn done_again(&self, fid: Fid, begun: &Begun) -> Result<(), FsError> {
+        loop {
+            let wait = {
+                let mut state = self.lock();
+                let file = state.file(fid);
+                match file.reshapes.outcome(begun.id) {
+                    Some(outcome) => {
+                        drop(state);
+                        outcome?;
+                        self.reshaped(fid, begun);
+                        return Ok(());
+                    }
+                    None => file.waiters.wait(),
+                }
+            };
+            wait.await;
+        }
+    }
+
+    /// Nothing of the call relies on the file's lock any more.
+    pub(crate) fn end_use(&self, fid: Fid) {
+        let mut state = self.lock();
+        let file = state.file(fid);
+        file.users -= 1;
+        file.waiters.wake_all();
+    }
+
+    /// Waits until the whole file is locked for writing here, and counts a user of the lock. The
+    /// kernel may hold back pages of the file meanwhile, as in a write-back.
+    pub(crate) async fn lock_all(&self, fid: Fid) -> Result<LockHandle, FsError> {
+        loop {
+            let wait = {
+                let mut state = self.lock();
+                match covering(&mut state, fid, ByteRange::ALL, Mode::PW, By::WriteBack) {
+                    Covering::Lock(under) => {
+                        state.file(fid).users += 1;
+                        return Ok(under);
+                    }
+                    Covering::Wait(wait) => Some(wait),
+                    Covering::No => None,
+                }
+            };
+            match wait {
+                Some(wait) => {
+                    wait.await;
+                }
+                None => self.enqueue(fid, Mode::PW, By::WriteBack).await?,
+            }
+        }
+    }
+
+    /// The right to change the file's bytes, for a call that has no handle.
+    pub(crate) async fn begin_writing(&self, fid: Fid) -> Result<(), FsError> {
+        self.open_for_writing(fid).await?;
+        self.lock().file(fid).writers += 1;
+        Ok(())
+    }
+
+    /// The inverse of [`Client::begin_writing`].
+    pub(crate) fn end_writing(&self, fid: Fid) {
+        let mut state = self.lock();
+        let file = state.file(fid);
+        file.writers -= 1;
+        if file.writers == 0 && file.write_open.is_some() {
+            state.closing.insert(fid);
+        }
+    }
+
+    /// Tells the MDT that size and mtime changed, unless it will be told with the Close under EX.
+    pub(crate) async fn tell_size(&self, fid: Fid) -> Result<(), FsError> {
+        let change = {
+            let mut state = self.lock();
+            if state.file(fid).exclusive.is_some() {
+                return Ok(());
+            }
+            let size = state.size_to_tell(fid, false);
+            wire::mdt::SetAttr {
+                size,
+                ..Default::default()
+            }
+        };
+        let under = LockHandle(0);
+        self.change_at_mdt(fid, |dir| changed_here(fid, dir, change, under))
+            .await
+    }
+}

@@ -1,0 +1,44 @@
+//! Finding data and holes in a file. SEMANTICS: op.lseek
+
+use base::{ByteRange, Fid, FsError};
+use wire::ost;
+
+use crate::client::{Client, unexpected};
+use crate::cluster::object_of;
+
+/// What [`wire::Attr::blocks`] counts.
+const BLOCK_BYTES: u64 = 512;
+
+impl Client {
+    /// The next data (or hole) at or after `offset`.
+    pub async fn seek(&self, fid: Fid, offset: u64, hole: bool) -> Result<u64, FsError> {
+        self.write_out(fid, ByteRange::ALL).await?;
+        let stat = self.stat(fid).await?;
+        let size = stat.attr.size;
+        if offset >= size {
+            return Err(FsError::NoData);
+        }
+        // Whoever has a block for each of its bytes has no hole worth a request.
+        if stat.valid && stat.attr.blocks.saturating_mul(BLOCK_BYTES) >= size {
+            return Ok(if hole { size } else { offset });
+        }
+        let never_sent = self.lock().file(fid).unsent;
+        if never_sent {
+            return match hole {
+                true => Ok(offset),
+                false => Err(FsError::NoData),
+            };
+        }
+        let target = self.target_of(fid)?;
+        let request = ost::Request::Seek {
+            object: object_of(fid),
+            offset,
+            hole,
+        };
+        let answer = self.0.ost(target, request).await?;
+        match answer.reply {
+            ost::Reply::Offset(found) => Ok(found),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
