@@ -44,6 +44,14 @@ pub struct ServeConfig {
     pub mount_outlives: bool,
 }
 
+/// The way from this process to its targets.
+fn port_of_this_process(mount_outlives: bool) -> Arc<MemPort> {
+    match mount_outlives {
+        true => MemPort::for_supervised("here"),
+        false => MemPort::new("here"),
+    }
+}
+
 /// Targets being served.
 pub struct Serving {
     following: Option<Following>,
@@ -90,10 +98,7 @@ impl Serving {
             }
         }
         let key = key.ok_or("no directory to serve")?;
-        let port = match config.mount_outlives {
-            true => MemPort::for_supervised("here"),
-            false => MemPort::new("here"),
-        };
+        let port = port_of_this_process(config.mount_outlives);
         let mut listen = config.listen.clone();
         listen.push(Address::Mem(port.clone()));
         let server_config = ServerConfig {

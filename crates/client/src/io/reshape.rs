@@ -134,12 +134,13 @@ impl Client {
         }
         match done {
             Ok((attr, transno)) => {
-                let mut state = self.lock();
-                let file = state.file(fid);
-                file.sent(transno);
-                file.reshapes.done(begun.id, transno);
-                state.uncommitted.insert(fid);
-                drop(state);
+                {
+                    let mut state = self.lock();
+                    let file = state.file(fid);
+                    file.sent(transno);
+                    file.reshapes.done(begun.id, transno);
+                    state.uncommitted.insert(fid);
+                }
                 self.reshaped(fid, &begun);
                 self.lock().file(fid).known.blocks = attr.blocks;
                 if !begun.is_remembered {
