@@ -40,6 +40,16 @@ pub struct ServeConfig {
     /// How long a client may take to give a lock back, and two thirds of how long it may be gone.
     /// Beyond: it is evicted.
     pub timeout: Duration,
+    /// A mount in this process is gone on with by the next, with what these targets lose.
+    pub mount_outlives: bool,
+}
+
+/// The way from this process to its targets.
+fn port_of_this_process(mount_outlives: bool) -> Arc<MemPort> {
+    match mount_outlives {
+        true => MemPort::for_supervised("here"),
+        false => MemPort::new("here"),
+    }
 }
 
 /// Targets being served.
@@ -88,7 +98,7 @@ impl Serving {
             }
         }
         let key = key.ok_or("no directory to serve")?;
-        let port = MemPort::new("here");
+        let port = port_of_this_process(config.mount_outlives);
         let mut listen = config.listen.clone();
         listen.push(Address::Mem(port.clone()));
         let server_config = ServerConfig {

@@ -9,14 +9,24 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use client::{Heritage, Left};
 use fuse::kernel::{Device, SessionConfig};
 use handover::{Region, bequeath, inherited};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 
+use crate::daemon::Daemon;
+
+/// Where it was asked for in vain.
+const NOT_ROOT: &str = "only root can have a supervised mount, for the kernel hands the mount of an \
+                        ordinary user to one process: leave out --supervisor";
+/// Where it would be usual.
+const ORDINARY_USER: &str = "mounted by an ordinary user, and so not supervised: if this process is \
+                             killed, no other goes on, and calls fail until it is mounted anew";
 /// In the environment of a worker: the supervisor's process, then the numbers of the memory's
 /// descriptor and the devices'.
 const WORKER: &str = "GLINT_WORKER";
@@ -28,6 +38,65 @@ const SOON: Duration = Duration::from_secs(1);
 const SOON_MAX: u32 = 10;
 /// The wait before the next worker after the second such; doubles.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
+
+/// What a verb that mounts takes.
+#[derive(Args, Clone)]
+pub struct Supervision {
+    /// If the process that serves the mount is killed, let another go on, and programs with it. As root
+    /// only; usual with --daemon.
+    #[arg(long, conflicts_with = "no_supervisor")]
+    supervisor: bool,
+    /// Do without that.
+    #[arg(long)]
+    no_supervisor: bool,
+    /// How much the process that goes on may find, in MiB.
+    #[arg(long, hide = true, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(16..=1 << 20))]
+    supervisor_mib: u64,
+}
+
+/// What this process has to do.
+pub enum Part {
+    /// Nothing more: it was the supervisor, and the mount has ended.
+    Done,
+    /// Serve the mount, with nobody behind it.
+    Alone,
+    /// Serve the mount, as the supervisor's worker.
+    Worker(Inheritance),
+}
+
+impl Supervision {
+    /// Finds out which process of the mount this is, and is the supervisor until the end if it is that.
+    pub fn part(&self, daemon: &Daemon) -> Result<Part, String> {
+        if let Some(inheritance) = Inheritance::take()? {
+            return Ok(Part::Worker(inheritance));
+        }
+        let usual = daemon.is_daemon() && !self.no_supervisor;
+        match (nix::unistd::geteuid().is_root(), self.supervisor) {
+            (true, wished) if wished || usual => {
+                Supervisor::start(self.supervisor_mib << 20)?.run()?;
+                return Ok(Part::Done);
+            }
+            (false, true) => return Err(NOT_ROOT.to_owned()),
+            (false, false) if usual => tracing::warn!("{ORDINARY_USER}"),
+            _ => {}
+        }
+        Ok(Part::Alone)
+    }
+}
+
+impl Part {
+    /// What the process before left, and what its supervisor holds. None: nothing more is to be done.
+    pub fn open(self) -> Result<Option<(Option<Arc<Heritage>>, Option<Held>)>, String> {
+        match self {
+            Part::Done => Ok(None),
+            Part::Alone => Ok(Some((None, None))),
+            Part::Worker(inheritance) => {
+                let (heritage, held) = inheritance.open()?;
+                Ok(Some((Some(Arc::new(heritage)), Some(held))))
+            }
+        }
+    }
+}
 
 /// Holds on to what a worker leaves.
 pub struct Supervisor {

@@ -5,10 +5,12 @@
 mod support;
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use support::{
     NOBODY, OPEN_DEVICE, Staying, directory_of_nobody, eventually, finish, glint, needs_root,
 };
@@ -156,7 +158,7 @@ fn a_daemon_says_its_pid_and_ends_with_down() {
         let ran = glint(dir.path(), &["status", "mnt", "--json"]);
         serde_json::from_str::<serde_json::Value>(ran.worked()).unwrap()
     };
-    assert_eq!(status()[0]["pid"].to_string(), pid);
+    assert_eq!(parent_of(&status()[0]["pid"]), pid, "its supervisor");
     eventually("it is connected", || {
         status()[0]["targets"]["MDT0"] == "connected"
     });
@@ -174,6 +176,61 @@ fn a_daemon_says_its_pid_and_ends_with_down() {
         !fs::read_to_string(log).unwrap().contains("\x1b["),
         "no colours in a log"
     );
+}
+
+/// Of a process.
+fn parent_of(pid: &serde_json::Value) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    parent.unwrap().trim().to_owned()
+}
+
+/// What serves and what is mounted are one process: another takes its place as both, and has what
+/// neither had made durable.
+#[test]
+fn a_daemon_that_is_killed_goes_on_with_targets_and_mount() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let mnt = dir.path().join("mnt");
+    let _off = TakenOff(mnt.clone());
+    let up = [&UP[..], &["--daemon", "--log", "log"]].concat();
+    glint(dir.path(), &up).worked();
+    let server = || {
+        let ran = glint(dir.path(), &["status", "mnt", "--json"]);
+        let status = serde_json::from_str::<serde_json::Value>(ran.worked()).unwrap();
+        status[0]["pid"].as_i64().unwrap() as i32
+    };
+    for what in ["mdt.*.commit_ms=60000", "ost.*.commit_ms=60000"] {
+        glint(dir.path(), &["param", "--dir", "D", "set", what]).worked();
+    }
+    let mut open = File::create(mnt.join("open")).unwrap();
+    for round in 0..3 {
+        fs::create_dir(mnt.join(format!("dir{round}"))).unwrap();
+        fs::write(mnt.join(format!("dir{round}/file")), "words").unwrap();
+        open.write_all(b"line ").unwrap();
+        let before = server();
+        kill(Pid::from_raw(before), Signal::SIGKILL).unwrap();
+        // Waits for the process that goes on.
+        open.write_all(b"end\n").unwrap();
+        for earlier in 0..=round {
+            let file = mnt.join(format!("dir{earlier}/file"));
+            assert_eq!(fs::read(file).unwrap(), b"words", "round {round}");
+        }
+        eventually("another serves", || server() != before);
+    }
+    drop(open);
+    let lines = fs::read(mnt.join("open")).unwrap();
+    assert_eq!(lines, b"line end\n".repeat(3));
+    glint(dir.path(), &["down", "mnt"]).worked();
+    assert!(!is_mounted(&mnt));
+    glint(dir.path(), &["fsck", "D"]).worked();
+    let mut up = Staying::start(dir.path(), &UP);
+    assert_eq!(fs::read(mnt.join("dir2/file")).unwrap(), b"words");
+    assert_eq!(fs::read(mnt.join("open")).unwrap(), lines);
+    glint(dir.path(), &["down", "mnt"]).worked();
+    assert_eq!(up.ended(), Some(0), "{}", up.said());
 }
 
 #[test]

@@ -140,7 +140,7 @@ impl Shared {
             return outcome;
         }
         for _ in 0..TRIES {
-            match self.cluster.mdt(&self.stats, request.clone()).await {
+            match self.cluster.mdt(&self.stats, &request).await {
                 Err(FsError::TryAgain) => {}
                 answer => return answer,
             }

@@ -29,12 +29,13 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// One request to the MDT.
-    pub async fn mdt(&self, stats: &Stats, request: mdt::Request) -> Result<mdt::Reply, FsError> {
+    pub async fn mdt(&self, stats: &Stats, request: &mdt::Request) -> Result<mdt::Reply, FsError> {
         stats.sent(request.name());
         tracing::trace!(?request, "asks the MDT");
-        let batch = Batch::of(opcode::MDT, wire::encode(&request));
+        let body = wire::encode(request);
         let records = self.records.as_ref();
-        let memo = records.and_then(|records| RequestMemo::new(records, &request));
+        let memo = records.and_then(|records| RequestMemo::new(records, request, &body));
+        let batch = Batch::of(opcode::MDT, body);
         let answer = self.ask_mdt(stats, batch, Urgency::Ordinary, memo).await?;
         match answer.replies.first() {
             None => Err(FsError::TryAgain),
@@ -74,7 +75,7 @@ impl Cluster {
         aside: bool,
     ) -> Result<mdt::Reply, FsError> {
         if !aside {
-            return self.mdt(stats, request).await;
+            return self.mdt(stats, &request).await;
         }
         stats.sent(request.name());
         tracing::trace!(?request, "asks the MDT");

@@ -361,12 +361,7 @@ fn introduce(client: &Client, slot: &Slot, gave_up: &Mutex<Vec<Holder>>) {
             client.connected(peer.target(), session, epoch);
         }
     }
-    for (index, peer) in &client.0.cluster.osts {
-        let life = peer.epoch();
-        if life != BootEpoch(0) {
-            client.join(Holder::Ost(*index), life);
-        }
-    }
+    client.join_all();
 }
 
 fn build(

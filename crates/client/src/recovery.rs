@@ -108,11 +108,14 @@ impl Client {
     }
 
     /// A life of an OST begins for this client. Others are kept waiting there until what was here of
-    /// earlier lives is written.
+    /// earlier lives is written; what the process before wrote is among that once it is in order.
     pub(crate) fn join(&self, holder: Holder, life: BootEpoch) {
         let Holder::Ost(target) = holder else {
             return;
         };
+        if self.lock().unsettled {
+            return;
+        }
         let (client, begun) = (self.clone(), self.0.clock.tick());
         spawn(async move {
             client.redo_reshapes(target).await;
@@ -133,10 +136,20 @@ impl Client {
         });
     }
 
+    /// The same for all OSTs that were met before this could be.
+    pub(crate) fn join_all(&self) {
+        for (index, peer) in &self.0.cluster.osts {
+            let life = peer.epoch();
+            if life != BootEpoch(0) {
+                self.join(Holder::Ost(*index), life);
+            }
+        }
+    }
+
     /// What was written again is under no lock. Before others may have one, it is durable, so that it
     /// need not be sent once more over what they write; and it is dropped here, so that nobody reads
     /// it under a lock that comes later.
-    async fn settle_old_bytes(&self, target: TargetIndex) -> Result<(), FsError> {
+    pub(crate) async fn settle_old_bytes(&self, target: TargetIndex) -> Result<(), FsError> {
         let is_there = |state: &State, fid: Fid| state.ost(fid).is_none_or(|ost| ost == target);
         let unsettled = {
             let state = self.lock();

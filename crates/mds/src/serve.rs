@@ -255,7 +255,7 @@ impl Machine for Mds {
 
     fn connected(&mut self, client: ClientId, peer: &PeerInfo) {
         self.connect(client, peer.uuid.0);
-        if peer.is_in_this_process() {
+        if peer.dies_with_this_process() {
             self.never_await(client);
         }
     }

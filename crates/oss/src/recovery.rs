@@ -73,8 +73,8 @@ impl Recovery {
 
 impl Oss {
     /// A client's session begins. Nobody waits for who lives and dies with this process.
-    pub fn connected(&mut self, client: ClientId, uuid: ClientUuid, in_this_process: bool) {
-        if !in_this_process {
+    pub fn connected(&mut self, client: ClientId, uuid: ClientUuid, dies_with_us: bool) {
+        if !dies_with_us {
             self.clients_here.insert(client, uuid);
         }
     }

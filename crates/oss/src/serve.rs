@@ -285,7 +285,7 @@ impl Machine for Oss {
     }
 
     fn connected(&mut self, client: ClientId, peer: &PeerInfo) {
-        Oss::connected(self, client, peer.uuid, peer.is_in_this_process());
+        Oss::connected(self, client, peer.uuid, peer.dies_with_this_process());
     }
 
     fn succeeded(&mut self, moment: Moment, client: ClientId, out: &mut Outbox) {

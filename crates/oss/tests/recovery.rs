@@ -208,3 +208,39 @@ fn an_operator_ends_it() {
     );
     assert!(!is_open(&rig));
 }
+
+#[test]
+fn a_process_that_goes_on_writes_and_cuts_under_locks_whose_names_it_does_not_know() {
+    let mut rig = joined(&[A, B]);
+    let lock = rig.lock(A, PW, ByteRange::ALL).handle;
+    rig.write(A, lock, 0, b"of the process before")
+        .expect("under a lock");
+    let reader = rig.enqueue(B, PR, ByteRange::ALL);
+    rig.succeed(A);
+    let cut = rig.truncate(A, 3, NO_LOCK);
+    assert!(rig.reply(cut).expect("at once").is_ok());
+    rig.write(A, NO_LOCK, 3, b"now")
+        .expect("under the old lock");
+    assert!(rig.reply(reader).is_none(), "the old lock stands");
+    rig.settle(A);
+    let grant = rig.granted(reader).0;
+    assert_eq!(rig.read(B, grant.handle, 0, 99), Ok(b"of now".to_vec()));
+    // As everybody it waits for its turn from now on.
+    let late = rig.truncate(A, 0, NO_LOCK);
+    assert!(rig.reply(late).is_none() && !rig.callbacks.is_empty());
+}
+
+/// What was made under a lock of the MDT alone has none here.
+#[test]
+fn a_process_that_goes_on_cuts_what_nobody_has_locked() {
+    let mut rig = joined(&[A, B]);
+    rig.succeed(A);
+    rig.write(A, NO_LOCK, 0, b"too long")
+        .expect("nobody else is there");
+    let cut = rig.truncate(A, 3, NO_LOCK);
+    assert!(rig.reply(cut).expect("at once").is_ok());
+    let grant = rig.lock(B, PW, ByteRange::ALL);
+    let late = rig.truncate(A, 0, NO_LOCK);
+    assert!(rig.reply(late).is_none(), "another's lock stands");
+    assert_eq!(rig.read(B, grant.handle, 0, 9), Ok(b"too".to_vec()));
+}

@@ -453,14 +453,20 @@ impl Cluster {
 
     /// Kills the process that serves mount `number` for its supervisor. False: none does just now.
     pub fn kill_worker(&self, number: usize) -> bool {
+        self.signal_worker(number, Signal::SIGKILL)
+    }
+
+    /// Sends a signal to the process that serves mount `number` for its supervisor; false: there is
+    /// none.
+    pub fn signal_worker(&self, number: usize, signal: Signal) -> bool {
         let supervisor = self.mounts[number].process.pid();
         let children = format!("/proc/{supervisor}/task/{supervisor}/children");
         let children = fs::read_to_string(children).unwrap_or_default();
         let workers = children
             .split_whitespace()
             .filter_map(|pid| pid.parse().ok());
-        let killed = workers.filter(|pid| kill(Pid::from_raw(*pid), Signal::SIGKILL).is_ok());
-        killed.count() > 0
+        let told = workers.filter(|pid| kill(Pid::from_raw(*pid), signal).is_ok());
+        told.count() > 0
     }
 
     /// Asks mount `number` to end.

@@ -175,6 +175,43 @@ fn write_under_kills(kills: u64) {
     });
 }
 
+/// Cuts, grows and writes a file over and over, and beside it a local one.
+fn cut_under_kills(kills: u64) {
+    const BYTES: u64 = 100_000;
+    let cluster = supervised();
+    let mut rng = SeededRng::new(seed());
+    let (root, local) = (cluster.root(0).to_owned(), cluster.local());
+    let (ours, theirs) = (root.join("file"), local.join("file"));
+    let other = cluster.root(1).join("file");
+    let (seed, paths) = (rng.next_u64(), (ours.clone(), theirs.clone()));
+    let cutting = Work::start(move |goes_on| {
+        let mut rng = SeededRng::new(seed);
+        let open = |path: &Path| File::create(path).unwrap();
+        let files = [open(&paths.0), open(&paths.1)];
+        let mut cuts = 0_u64;
+        while goes_on() {
+            let (at, len) = (rng.below(BYTES), 1 + rng.below(BYTES / 10));
+            let bytes = vec![rng.below(256) as u8; len as usize];
+            let cut = rng.below(2) == 0;
+            for file in &files {
+                match cut {
+                    true => file.set_len(at).unwrap(),
+                    false => file.write_all_at(&bytes, at).unwrap(),
+                }
+            }
+            cuts += u64::from(cut);
+        }
+        cuts
+    });
+    cluster.timed_for(LONG, "cutting", || {
+        kill_again_and_again(&cluster, &mut rng, kills);
+        println!("cut or grown {} times", cutting.end());
+        let truth = fs::read(&theirs).unwrap();
+        assert!(fs::read(&ours).unwrap() == truth, "here");
+        assert!(fs::read(&other).unwrap() == truth, "elsewhere");
+    });
+}
+
 /// One mount writes numbers that grow, through its own end again and again; another reads them: none
 /// it reads is older than what a write had returned for before.
 fn read_elsewhere_under_kills(kills: u64) {
@@ -242,6 +279,39 @@ fn bytes_that_nobody_synced_outlive_the_process() {
 }
 
 #[test]
+fn files_that_are_cut_outlive_the_process() {
+    cut_under_kills(5);
+}
+
+/// What a process has taken over and written is the server's: another mount writes over it, and no
+/// later process brings it back.
+#[test]
+fn bytes_taken_over_never_come_back_over_newer_ones() {
+    let mut cluster = supervised();
+    let (one, two) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
+    nothing_is_committed(&cluster);
+    cluster.timed("writing here, then there", || {
+        fs::write(one.join("file"), "oldestfirst").unwrap();
+        kill_again_and_again(&cluster, &mut SeededRng::new(1), 1);
+        let file = File::options().write(true).open(two.join("file")).unwrap();
+        file.write_all_at(b"theirs", 0).unwrap();
+        file.sync_all().unwrap();
+    });
+    cluster.freeze_mount(0);
+    assert!(cluster.kill_worker(0), "no process serves the mount");
+    cluster.kill_server();
+    cluster.restart_server();
+    cluster.thaw_mount(0);
+    cluster.timed_for(LONG, "looking again", || {
+        while taken_over(&cluster) < 2 {
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(fs::read(one.join("file")).unwrap(), b"theirsfirst");
+        assert_eq!(fs::read(two.join("file")).unwrap(), b"theirsfirst");
+    });
+}
+
+#[test]
 fn nobody_elsewhere_reads_what_was_before_a_write() {
     read_elsewhere_under_kills(5);
 }
@@ -256,6 +326,12 @@ fn soak_archives_under_killed_processes() {
 #[ignore = "minutes; `make soak`"]
 fn soak_writes_under_killed_processes() {
     write_under_kills(count("KILLS", 50));
+}
+
+#[test]
+#[ignore = "minutes; `make soak`"]
+fn soak_cuts_under_killed_processes() {
+    cut_under_kills(count("KILLS", 50));
 }
 
 #[test]

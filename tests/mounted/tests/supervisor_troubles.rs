@@ -11,11 +11,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mounted::{Cluster, PATIENCE};
+use nix::sys::signal::Signal;
 
 const SUPERVISED: &[&str] = &["--supervisor"];
 /// Said by each process that goes on.
 const TAKEN_OVER: &str = "took over from a process that ended";
 const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long the kernel may keep what a read on its way holds up, once others can write.
+const HELD_UP_MAX: Duration = Duration::from_secs(10);
 
 fn kill_worker(cluster: &Cluster) {
     let before = cluster.said(0).matches(TAKEN_OVER).count();
@@ -170,5 +174,123 @@ fn a_mount_without_its_supervisor_says_so() {
     assert!(status.contains("no longer supervised"), "{status}");
     cluster.timed("unmounting", || {
         nix::mount::umount(&root).unwrap();
+    });
+}
+
+/// Whoever is asked to end: what was written is the server's then, and nothing is mounted.
+fn end_by(ask: impl FnOnce(&mut Cluster)) {
+    let mut cluster = Cluster::with_mounts_of(1, SUPERVISED);
+    cluster.mount();
+    let (one, two) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
+    cluster.set_param(0, "dirty_age_ms", 60_000);
+    cluster.timed("writing", || {
+        fs::write(one.join("first"), "of one").unwrap();
+        kill_worker(&cluster);
+        fs::write(one.join("second"), "of the next").unwrap();
+    });
+    ask(&mut cluster);
+    let began = Instant::now();
+    while !cluster.has_ended(0) {
+        assert!(began.elapsed() < PATIENCE, "{}", cluster.said(0));
+        thread::sleep(Duration::from_millis(5));
+    }
+    cluster.timed("looking elsewhere", || {
+        assert_eq!(fs::read(two.join("first")).unwrap(), b"of one");
+        assert_eq!(fs::read(two.join("second")).unwrap(), b"of the next");
+    });
+    assert_eq!(fs::read_dir(&one).unwrap().count(), 0, "nothing is mounted");
+    assert_eq!(cluster.said(0).matches(TAKEN_OVER).count(), 1);
+}
+
+#[test]
+fn a_supervisor_that_is_asked_to_end_unmounts() {
+    end_by(|cluster| cluster.ask_mount_to_end(0));
+}
+
+#[test]
+fn a_process_that_is_asked_to_end_unmounts_and_is_not_replaced() {
+    end_by(|cluster| assert!(cluster.signal_worker(0, Signal::SIGTERM)));
+}
+
+/// Nobody is left: calls fail, and do not wait, until it is mounted anew.
+#[test]
+fn a_mount_whose_processes_are_all_killed_is_mounted_anew() {
+    // Until then it keeps its locks.
+    let mut cluster = Cluster::start_that_evicts_after(TIMEOUT);
+    cluster.mount_with(SUPERVISED);
+    let root = cluster.root(0).to_owned();
+    let file = cluster.timed("preparing", || {
+        let mut file = File::create(root.join("file")).unwrap();
+        file.write_all(b"synced").unwrap();
+        file.sync_all().unwrap();
+        file
+    });
+    // It must not start another in between.
+    cluster.freeze_mount(0);
+    assert!(cluster.kill_worker(0), "no process serves the mount");
+    cluster.kill_supervisor(0);
+    cluster.timed("failing", || {
+        let error = fs::metadata(root.join("file")).unwrap_err();
+        // The kernel may have passed it on just before.
+        let under_way = error.raw_os_error() == Some(libc::ECONNABORTED);
+        assert!(under_way || error.raw_os_error() == Some(libc::ENOTCONN));
+        assert_eq!(errno(file.sync_all()), Some(libc::ENOTCONN));
+    });
+    drop(file);
+    cluster.mount_again(0).unwrap();
+    cluster.timed("mounted anew", || {
+        assert_eq!(fs::read(root.join("file")).unwrap(), b"synced");
+    });
+}
+
+/// A read was on its way when the process died, and holds up what the kernel has cached of the file
+/// behind it. That is old only until the read is answered, which is soon.
+#[test]
+fn what_a_read_on_its_way_holds_up_is_forgotten_soon() {
+    const BLOCK: usize = 4096;
+    const CACHED_AT: u64 = 6 << 20;
+    let mut cluster = Cluster::start();
+    cluster.mount_with(SUPERVISED);
+    cluster.mount();
+    let [here, there] = [0, 1].map(|mount| cluster.root(mount).join("file"));
+    let file = cluster.timed("preparing", || {
+        fs::write(&there, vec![1; 8 << 20]).unwrap();
+        let file = File::open(&here).unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+        let mut block = vec![0; BLOCK];
+        file.read_exact_at(&mut block, CACHED_AT).unwrap();
+        file
+    });
+    cluster.freeze_server();
+    let asked = file.try_clone().unwrap();
+    let reading = thread::spawn(move || {
+        let mut block = vec![0; BLOCK];
+        asked.read_exact_at(&mut block, 0).map(|()| block)
+    });
+    let began = Instant::now();
+    while cluster.stats(0)["read"].as_u64() < Some(2) {
+        assert!(began.elapsed() < PATIENCE, "the read never comes");
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(cluster.kill_worker(0), "no process serves the mount");
+    cluster.thaw_server();
+    cluster.wait_for_log(0, "pages that reads on their way hold");
+    cluster.timed("writing elsewhere", || {
+        let other = File::options().write(true).open(&there).unwrap();
+        other.write_all_at(&[2; BLOCK], CACHED_AT).unwrap();
+    });
+    let written = Instant::now();
+    let read = |at| {
+        let mut block = vec![0; BLOCK];
+        file.read_exact_at(&mut block, at).unwrap();
+        block
+    };
+    cluster.timed("forgetting", || {
+        while read(CACHED_AT) != [2; BLOCK] {
+            thread::sleep(Duration::from_millis(1));
+        }
+        println!("forgotten after {:?}", written.elapsed());
+        assert_eq!(reading.join().unwrap().unwrap(), [1; BLOCK]);
+        assert!(written.elapsed() < HELD_UP_MAX, "it was held up");
     });
 }

@@ -18,7 +18,7 @@ use crate::daemon::{self, Daemon};
 use crate::foreground::Stop;
 use crate::memory;
 use crate::mounting::{MountWish, Mounting};
-use crate::supervisor::{Inheritance, Supervisor};
+use crate::supervisor::Supervision;
 
 /// Said when servers are away at the end.
 const LEAVING: &str = "still waiting for servers to take what they do not have yet; stop it once \
@@ -52,16 +52,8 @@ pub struct MountVerb {
     insecure: bool,
     #[command(flatten)]
     daemon: Daemon,
-    /// If the process that serves the mount is killed, let another go on, and programs with it. As root
-    /// only; usual with --daemon.
-    #[arg(long, conflicts_with = "no_supervisor")]
-    supervisor: bool,
-    /// Do without that.
-    #[arg(long)]
-    no_supervisor: bool,
-    /// How much the process that goes on may find, in MiB.
-    #[arg(long, hide = true, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(16..=1 << 20))]
-    supervisor_mib: u64,
+    #[command(flatten)]
+    supervision: Supervision,
     /// End when standard input ends.
     #[arg(long, hide = true)]
     with_parent: bool,
@@ -190,21 +182,14 @@ fn patience(servers: &[Address], timeout: Option<u64>, stop: Stop) -> Patience {
 }
 
 impl MountVerb {
-    fn is_to_be_supervised(&self) -> bool {
-        let wanted = self.supervisor || self.daemon.is_daemon() && !self.no_supervisor;
-        wanted && nix::unistd::geteuid().is_root()
-    }
-
     /// Does it.
     pub fn run(self) -> Result<(), String> {
         if self.daemon.start()? {
             return Ok(());
         }
-        let inheritance = Inheritance::take()?;
-        if inheritance.is_none() && self.is_to_be_supervised() {
-            return Supervisor::start(self.supervisor_mib << 20)?.run();
-        }
-        let (heritage, held) = inheritance.map(Inheritance::open).transpose()?.unzip();
+        let Some((heritage, held)) = self.supervision.part(&self.daemon)?.open()? else {
+            return Ok(());
+        };
         memory::prepare();
         let stop = Stop::on_signals()?;
         if self.with_parent {
@@ -235,7 +220,7 @@ impl MountVerb {
             insecure: self.insecure,
             policy: options.policy,
             patience,
-            heritage: heritage.map(Arc::new),
+            heritage,
         };
         let wish = options.wish(self.point);
         let clock = Arc::new(SystemClock::default());

@@ -87,6 +87,7 @@ impl Serve {
                 std::process::exit(1);
             },
             timeout: Duration::from_secs(self.timeout),
+            mount_outlives: false,
         };
         let mut serving = Serving::start(&config, Arc::new(SystemClock::default()))?;
         let control = answer_questions(&config.dirs, &serving);

@@ -19,11 +19,13 @@ use crate::foreground::Stop;
 use crate::memory;
 use crate::mounting::Mounting;
 use crate::server::{ServeConfig, Serving};
+use crate::supervisor::Supervision;
 
 /// Format DIR if it is empty, serve it, and mount it at MNT, in one process.
 ///
-/// Stays in the foreground until `glint down MNT` or SIGTERM; nothing is lost then. An ordinary
-/// user may do it too, where fusermount3 is installed.
+/// Stays in the foreground until `glint down MNT` or SIGTERM; nothing is lost then. With --daemon, as
+/// root, another process goes on if it is killed. An ordinary user may do it too, where fusermount3
+/// is installed.
 #[derive(Args)]
 pub struct Up {
     /// Where the file system is stored.
@@ -43,6 +45,8 @@ pub struct Up {
     options: Vec<MountOption>,
     #[command(flatten)]
     daemon: Daemon,
+    #[command(flatten)]
+    supervision: Supervision,
 }
 
 impl Up {
@@ -51,10 +55,16 @@ impl Up {
         if self.daemon.start()? {
             return Ok(());
         }
+        let Some((heritage, held)) = self.supervision.part(&self.daemon)?.open()? else {
+            return Ok(());
+        };
         memory::prepare();
         let stop = Stop::on_signals()?;
         let dir = absolute(&self.dir)?;
-        self.refuse_early()?;
+        // A mount that is gone on with answers nobody who looks at it before this process serves it.
+        if heritage.as_ref().is_none_or(|left| left.incarnation() == 1) {
+            self.refuse_early()?;
+        }
         if TargetDir::inspect(&dir).map_err(|error| error.to_string())? == State::Empty {
             let targets = vec![TargetName::MGS, TargetName::mdt(0), TargetName::ost(0)];
             format(&dir, &targets, "glint", None)?;
@@ -74,21 +84,25 @@ impl Up {
                 std::process::exit(1);
             },
             timeout: CALLBACK_DEADLINE,
+            mount_outlives: heritage.is_some(),
         };
         let mut serving = Serving::start(&config, clock.clone())?;
         let options = Options::of(&self.options);
         let config = MountConfig {
             addresses: vec![serving.here()],
             reach: serving.reach(),
-            uuid: rpc::new_client_uuid().map_err(|error| error.to_string())?,
+            uuid: match &heritage {
+                Some(heritage) => heritage.uuid(),
+                None => rpc::new_client_uuid().map_err(|error| error.to_string())?,
+            },
             key: None,
             insecure: false,
             policy: options.policy,
             patience: Arc::new(|_| true),
-            heritage: None,
+            heritage,
         };
         let (wish, beside) = (options.wish(self.mount), (serving.targets(), &*dir));
-        let mut mounting = Mounting::start(&config, &wish, Some(beside), None, clock)?;
+        let mut mounting = Mounting::start(&config, &wish, Some(beside), held, clock)?;
         let (dir, point) = (self.dir.display(), mounting.point().display().to_string());
         daemon::ready(&format!("{dir} mounted at {point}"));
         loop {

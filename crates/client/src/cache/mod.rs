@@ -111,6 +111,8 @@ pub(crate) struct State {
     pub write_order: u64,
     /// Requests of the kernel whose bytes the process before had written, and perhaps not said so.
     pub written_for: BTreeSet<u64>,
+    /// The same for changes of size or space, with what is kept until they are answered.
+    pub reshaped_for: HashMap<u64, remembered::Noted>,
     /// What the process before left is not in order yet: no lock is this one's.
     pub unsettled: bool,
 }
@@ -151,6 +153,7 @@ impl State {
             sessions: HashMap::new(),
             write_order: 0,
             written_for: BTreeSet::new(),
+            reshaped_for: HashMap::new(),
             unsettled: false,
         }
     }

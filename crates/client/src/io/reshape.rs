@@ -12,6 +12,7 @@ use crate::client::Client;
 use crate::io::cover::{By, Covering, covering};
 use crate::io::reshapes::Shape;
 use crate::kernel::Forget;
+use crate::stats::bump;
 
 /// A change of shape that is under way.
 struct Begun {
@@ -24,6 +25,8 @@ struct Begun {
     restarts: u32,
     /// What was known of the file.
     before: ObjectAttr,
+    /// The next process would know of it, if there is one.
+    is_remembered: bool,
 }
 
 /// How far it came.
@@ -60,7 +63,11 @@ impl Client {
 
     async fn reshape(&self, fid: Fid, shape: Shape) -> Result<(), FsError> {
         self.begin_writing(fid).await?;
-        let result = self.reshape_open(fid, shape).await;
+        let was_done = self.lock().was_reshaped();
+        let result = match was_done {
+            true => self.tell_reshaped(fid, shape).await,
+            false => self.reshape_open(fid, shape).await,
+        };
         self.end_writing(fid);
         result
     }
@@ -95,6 +102,11 @@ impl Client {
                 Err(error) => return Err(error),
             }
         }
+        self.tell_reshaped(fid, shape).await
+    }
+
+    /// Tells the kernel and the MDT.
+    async fn tell_reshaped(&self, fid: Fid, shape: Shape) -> Result<(), FsError> {
         if let Shape::Range(range, _) = shape {
             self.0.forget(Forget::Pages { fid, range }).await;
         }
@@ -126,14 +138,19 @@ impl Client {
         }
         match done {
             Ok((attr, transno)) => {
-                let mut state = self.lock();
-                let file = state.file(fid);
-                file.sent(transno);
-                file.reshapes.done(begun.id, transno);
-                state.uncommitted.insert(fid);
-                drop(state);
+                {
+                    let mut state = self.lock();
+                    let file = state.file(fid);
+                    file.sent(transno);
+                    file.reshapes.done(begun.id, transno);
+                    state.uncommitted.insert(fid);
+                }
                 self.reshaped(fid, &begun);
                 self.lock().file(fid).known.blocks = attr.blocks;
+                if !begun.is_remembered {
+                    bump(&self.0.stats.unremembered);
+                    self.sync_target(target).await?;
+                }
                 Ok(Reshaped::Done)
             }
             Err(error) => {
@@ -150,12 +167,17 @@ impl Client {
     fn begin_reshape(&self, fid: Fid, shape: Shape) -> Result<Begun, Reshaped> {
         let mut state = self.lock();
         let mtime = state.content_time(fid, self.0.clock.now());
+        let file = state.file(fid);
+        let is_sent = shape != Shape::Size(0) || !file.unsent;
+        let ticket = file.write_open.map(|open| open.ticket);
+        if is_sent && ticket.is_none() {
+            return Err(Reshaped::NoTicket);
+        }
+        let ticket = ticket.unwrap_or_default();
+        // Before bytes go for it.
+        let remembered = state.remember_reshape(fid, (shape, is_sent), ticket, mtime);
+        let is_remembered = remembered.is_some();
         state.with_pages(fid, |file| {
-            let is_sent = !file.unsent || shape != Shape::Size(0);
-            let ticket = file.write_open.map(|open| open.ticket);
-            if is_sent && ticket.is_none() {
-                return Err(Reshaped::NoTicket);
-            }
             let before = file.known;
             file.pages.discard(shape.removes());
             if let Shape::Size(size) = shape {
@@ -165,16 +187,17 @@ impl Client {
                     file.known.blocks = 0;
                 }
             }
-            let Some(ticket) = ticket.filter(|_| is_sent) else {
+            if !is_sent {
                 return Err(Reshaped::Done);
-            };
+            }
             Ok(Begun {
-                id: file.reshapes.begin(shape, ticket),
+                id: file.reshapes.begin(shape, ticket, remembered.flatten()),
                 shape,
                 ticket,
                 mtime,
                 restarts: file.restarts,
                 before,
+                is_remembered,
             })
         })
     }

@@ -2,18 +2,20 @@
 //! before anybody else may do anything there (docs/recovery.md, section 5).
 
 use base::{BootEpoch, ByteRange, Fid, FsError, LockHandle, TargetIndex, Timestamp, Transno};
+use serde::{Deserialize, Serialize};
 use wire::mdt::WriteTicket;
 use wire::ost::{AllocateMode, Request};
 
 use crate::cache::State;
 use crate::client::Client;
 use crate::cluster::object_of;
+use crate::remembered::RememberedReshape;
 
 /// With so many, the next one has them made durable first.
 const RESHAPES_MAX: usize = 64;
 
 /// What a file is to become.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Shape {
     /// So many bytes.
     Size(u64),
@@ -80,14 +82,16 @@ impl Shape {
 }
 
 /// One of them, named among those of its file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Reshape {
-    pub id: u64,
+#[derive(Debug)]
+struct Reshape {
+    id: u64,
     shape: Shape,
     /// The right to do so.
     ticket: WriteTicket,
     /// The OST's number for it, once it is done.
     at: Option<Transno>,
+    /// The same for the next process.
+    remembered: Option<RememberedReshape>,
 }
 
 /// Those of a file that may not be durable, of which the OST may have none, some or all.
@@ -123,15 +127,27 @@ impl Reshapes {
     }
 
     /// One that the OST is about to be asked for.
-    pub fn begin(&mut self, shape: Shape, ticket: WriteTicket) -> u64 {
+    pub fn begin(
+        &mut self,
+        shape: Shape,
+        ticket: WriteTicket,
+        remembered: Option<RememberedReshape>,
+    ) -> u64 {
         self.begun += 1;
         self.list.push(Reshape {
             id: self.begun,
             shape,
             ticket,
             at: None,
+            remembered,
         });
         self.begun
+    }
+
+    /// One that the process before began, and of which the OST may have nothing.
+    pub fn inherit(&mut self, shape: Shape, ticket: WriteTicket, remembered: RememberedReshape) {
+        self.begin(shape, ticket, Some(remembered));
+        self.lost = true;
     }
 
     /// The OST has done it, in the life that it was begun in.
@@ -149,7 +165,9 @@ impl Reshapes {
 
     /// The OST has refused it.
     pub fn refused(&mut self, id: u64) {
-        self.list.retain(|reshape| reshape.id != id);
+        for reshape in self.list.extract_if(.., |reshape| reshape.id == id) {
+            reshape.remembered.inspect(RememberedReshape::refused);
+        }
     }
 
     /// The OST has restarted.
@@ -161,9 +179,15 @@ impl Reshapes {
     }
 
     /// The first that is to be done again.
-    fn next_lost(&self) -> Option<Reshape> {
+    fn next_lost(&self) -> Option<&Reshape> {
         let mut waiting = self.list.iter().filter(|reshape| reshape.at.is_none());
-        waiting.next().copied().filter(|_| self.lost)
+        waiting.next().filter(|_| self.lost)
+    }
+
+    /// All that are kept, in their order.
+    #[cfg(test)]
+    pub fn shapes(&self) -> Vec<Shape> {
+        self.list.iter().map(|reshape| reshape.shape).collect()
     }
 
     /// They cannot be done again, or are nobody's concern any more. Returns whether there were any.
@@ -214,8 +238,13 @@ impl Client {
             fids
         };
         for fid in lost {
-            while self.redo_next(target, fid).await {}
+            self.redo_reshapes_of(target, fid).await;
         }
+    }
+
+    /// The same of one file.
+    pub(crate) async fn redo_reshapes_of(&self, target: TargetIndex, fid: Fid) {
+        while self.redo_next(target, fid).await {}
     }
 
     /// Returns whether to go on.
@@ -229,7 +258,7 @@ impl Client {
             };
             let (right, no_lock) = ((next.ticket, file.known.mtime), (LockHandle(0), life));
             let request = next.shape.request(fid, right, no_lock);
-            (next, file.restarts, request)
+            (next.id, file.restarts, request)
         };
         let done = self.0.change_object(target, request).await;
         let mut state = self.lock();
@@ -240,7 +269,7 @@ impl Client {
         match done {
             Ok((_, transno)) => {
                 file.sent(transno);
-                file.reshapes.done(next.id, transno);
+                file.reshapes.done(next, transno);
             }
             Err(error) => {
                 tracing::error!("{fid}: its size or space could not be changed again: {error}");
@@ -263,10 +292,6 @@ mod tests {
         open_epoch: 0,
     };
 
-    fn sizes(reshapes: &Reshapes) -> Vec<Shape> {
-        reshapes.list.iter().map(|reshape| reshape.shape).collect()
-    }
-
     fn hole(start: u64, end: u64) -> Shape {
         Shape::Range(ByteRange::new(start, end), AllocateMode::PunchHole)
     }
@@ -275,7 +300,7 @@ mod tests {
     fn done(shapes: &[Shape], first: u64) -> Reshapes {
         let mut reshapes = Reshapes::default();
         for (shape, transno) in shapes.iter().zip(first..) {
-            let id = reshapes.begin(*shape, TICKET);
+            let id = reshapes.begin(*shape, TICKET, None);
             reshapes.done(id, Transno(transno));
         }
         reshapes
@@ -284,11 +309,11 @@ mod tests {
     #[test]
     fn what_was_done_is_kept_until_it_is_durable() {
         let mut reshapes = done(&[Shape::Size(5), hole(0, 2)], 7);
-        let last = reshapes.begin(Shape::Size(9), TICKET);
+        let last = reshapes.begin(Shape::Size(9), TICKET, None);
         reshapes.committed(Transno(7));
-        assert_eq!(sizes(&reshapes), [hole(0, 2), Shape::Size(9)]);
+        assert_eq!(reshapes.shapes(), [hole(0, 2), Shape::Size(9)]);
         reshapes.committed(Transno(100));
-        assert_eq!(sizes(&reshapes), [Shape::Size(9)], "it is on its way");
+        assert_eq!(reshapes.shapes(), [Shape::Size(9)], "it is on its way");
         reshapes.done(last, Transno(101));
         reshapes.committed(Transno(101));
         assert!(reshapes.is_empty());
@@ -298,16 +323,16 @@ mod tests {
     fn what_a_shorter_size_undoes_is_not_kept() {
         let grown = Shape::Range(ByteRange::new(10, 90), AllocateMode::Extend);
         let kept = done(&[Shape::Size(50), hole(5, 20), grown, Shape::Size(9)], 1);
-        assert_eq!(sizes(&kept), [hole(5, 20), Shape::Size(9)]);
+        assert_eq!(kept.shapes(), [hole(5, 20), Shape::Size(9)]);
         let longer = done(&[Shape::Size(2), Shape::Size(9)], 1);
-        assert_eq!(sizes(&longer), [Shape::Size(2), Shape::Size(9)]);
+        assert_eq!(longer.shapes(), [Shape::Size(2), Shape::Size(9)]);
     }
 
     #[test]
     fn what_is_lost_is_done_again_in_its_order() {
         let mut reshapes = done(&[Shape::Size(2), hole(0, 1)], 7);
         assert!(!reshapes.is_under_way());
-        let under_way = reshapes.begin(Shape::Size(5), TICKET);
+        let under_way = reshapes.begin(Shape::Size(5), TICKET, None);
         assert!(reshapes.is_under_way());
         reshapes.lose();
         assert_eq!(reshapes.outcome(under_way), None);
@@ -315,7 +340,8 @@ mod tests {
         let mut again = Vec::new();
         while let Some(next) = reshapes.next_lost() {
             again.push(next.shape);
-            reshapes.done(next.id, Transno(again.len() as u64));
+            let id = next.id;
+            reshapes.done(id, Transno(again.len() as u64));
         }
         assert_eq!(again, [Shape::Size(2), hole(0, 1), Shape::Size(5)]);
         assert!(!reshapes.is_lost() && !reshapes.is_empty());
@@ -327,10 +353,10 @@ mod tests {
     #[test]
     fn what_cannot_be_done_again_fails_for_who_waits() {
         let mut reshapes = Reshapes::default();
-        let first = reshapes.begin(hole(0, 1), TICKET);
+        let first = reshapes.begin(hole(0, 1), TICKET, None);
         reshapes.lose();
         reshapes.give_up(FsError::NoSpace);
-        let second = reshapes.begin(hole(0, 1), TICKET);
+        let second = reshapes.begin(hole(0, 1), TICKET, None);
         assert_eq!(reshapes.outcome(first), Some(Err(FsError::NoSpace)));
         assert_eq!(reshapes.outcome(second), Some(Ok(())));
         reshapes.refused(second);

@@ -4,11 +4,12 @@
 //! under locks; the servers keep those locks until then, and until what was written or changed under
 //! them is theirs. Only then do they hear that this process is settled, and drop those locks.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{BootEpoch, ByteRange, Fid, LockHandle, TargetName};
+use base::{BootEpoch, ByteRange, Fid, FsError, LockHandle, TargetName};
 use handover::{Found, Record, Records, Region};
 use rpc::{Batch, ClientUuid, Legacy, Unanswered};
 use serde::{Deserialize, Serialize};
@@ -17,10 +18,13 @@ use wire::frame::SessionId;
 use wire::mdt::{Access, SetAttr};
 use wire::opcode;
 
+use super::bytes::{self, FoundBytes};
 use super::errors;
-use super::memos::{RequestBody, RequestMemo, found_answer, outcome_of_resent, place_of};
+use super::memos::{found_answer, found_request, outcome_of_resent};
+use super::reshapes::{self, FoundReshape, Reshape};
 use super::{
     ANSWER, BYTES, CHANGE, ChangeBody, FAILED, HANDLE, HandleBody, INCARNATION, NODE, REQUEST,
+    RESHAPE,
 };
 use super::{Redone, SETTLED, TARGET, UUID, WROTE, decode, encode, put};
 use crate::cache::State;
@@ -122,21 +126,16 @@ impl Heritage {
     /// The sessions of the process before, of each target the newest: it may have been about to forget
     /// another.
     pub(crate) fn legacies(&self) -> Vec<(TargetName, Legacy)> {
-        let found = self.take(TARGET).into_iter();
-        let mut bodies: Vec<TargetBody> = found
-            .filter_map(|found| decode::<TargetBody>(&found.bytes))
-            .collect();
-        bodies.sort_by_key(|body| std::cmp::Reverse((body.epoch, body.session.0)));
-        bodies
-            .into_iter()
-            .map(|body| {
-                let legacy = Legacy {
-                    session: body.session,
-                    epoch: body.epoch,
-                    first_xid: self.incarnation << XIDS_OF_A_LIFE,
-                };
-                (body.target, legacy)
-            })
+        let found = self.found.lock().unwrap_or_else(|p| p.into_inner());
+        let sessions = newest(found.iter().filter(|found| found.kind == TARGET));
+        let legacy = |body: TargetBody| Legacy {
+            session: body.session,
+            epoch: body.epoch,
+            first_xid: self.incarnation << XIDS_OF_A_LIFE,
+        };
+        let sessions = sessions.into_values();
+        sessions
+            .map(|(body, _)| (body.target, legacy(body)))
             .collect()
     }
 
@@ -151,19 +150,16 @@ impl Heritage {
             }
         }
         let mut unanswered = Vec::new();
-        for found in self.take(REQUEST) {
-            let body = decode::<RequestBody>(&found.bytes);
-            let (Some(body), Some(place)) = (body, place_of(found.mark)) else {
-                continue;
-            };
+        for mut found in self.take(REQUEST).into_iter().filter_map(found_request) {
+            let place = found.place;
             if answered.contains(&place) {
                 continue;
             }
-            let (memo, origin) = RequestMemo::of_earlier(&self.records, found.record, &body);
-            let sender = redone.expect(origin, &body.request);
+            let batch = Batch::of(opcode::MDT, std::mem::take(&mut found.body));
+            let (memo, sender) = found.go_on(&self.records, redone);
             unanswered.push(Unanswered {
                 place,
-                batch: Batch::of(opcode::MDT, wire::encode(&body.request)),
+                batch,
                 memo: Box::new(memo),
                 then: Box::new(move |result| sender.send(outcome_of_resent(result))),
             });
@@ -177,6 +173,10 @@ impl Heritage {
     /// Puts what the process before knew into `state`.
     pub(crate) fn restore(&self, state: &mut State) -> Takings {
         let mut takings = Takings::default();
+        // They stay until this process has sessions of its own: it may not come to that.
+        for (target, (_, found)) in newest(self.take(TARGET).into_iter()) {
+            state.sessions.insert(target, found.record);
+        }
         for found in self.take(NODE) {
             if let Some(fid) = decode::<Fid>(&found.bytes) {
                 takings.nodes += 1;
@@ -207,7 +207,7 @@ impl Heritage {
         takings.changes = self.changes();
         let later = takings.changes.iter().map(|(body, _)| body.order + 1);
         state.write_order = later.fold(self.records.get(WROTE), u64::max);
-        takings.bytes = self.restore_bytes(state, &mut takings.files);
+        takings.bytes = self.restore_contents(state, &mut takings.files);
         takings
     }
 
@@ -226,29 +226,89 @@ impl Heritage {
         last.into_values().collect()
     }
 
-    fn restore_bytes(&self, state: &mut State, files: &mut BTreeSet<Fid>) -> usize {
-        let found = self.take(BYTES).into_iter();
-        let mut parts: Vec<_> = found
-            .filter_map(|found| Some((super::bytes::found(&found.bytes, found.mark)?, found)))
+    /// What was written and what was cut off, in the order in which that was done.
+    fn restore_contents(&self, state: &mut State, files: &mut BTreeSet<Fid>) -> usize {
+        let written = self.take(BYTES).into_iter().filter_map(|found| {
+            let part = bytes::found(&found.bytes, found.mark)?;
             // Of a write that was under way the kernel asks again.
-            .filter(|(part, _)| part.is_whole(&self.records))
-            .collect();
-        parts.sort_by_key(|(part, _)| part.order);
-        let (mut bytes, records) = (0, self.records.clone());
-        for (part, found) in parts {
-            bytes += part.bytes.len();
-            files.insert(part.fid);
-            state.written_for.insert(part.origin);
-            state.with_pages(part.fid, |file| {
-                file.pages.write(part.offset, &part.bytes, base::Tick(0));
-                file.known.mtime = file.known.mtime.later(part.mtime);
-                let end = part.offset + part.bytes.len() as u64;
-                file.known.size = file.known.size.max(end);
-                file.remembered.adopt(&records, found);
-            });
+            part.is_whole(&self.records)
+                .then_some((part.order, Was::Written(part, found)))
+        });
+        let reshaped = self.take(RESHAPE).into_iter().filter_map(reshapes::found);
+        let reshaped = reshaped.map(|found| (found.reshape.order, Was::Reshaped(found)));
+        let mut all: Vec<(u64, Was)> = written.chain(reshaped).collect();
+        all.sort_by_key(|(order, _)| *order);
+        let last = all.last().map_or(0, |(order, _)| order + 1);
+        state.write_order = state.write_order.max(last);
+        let mut bytes = 0;
+        for (_, was) in all {
+            match was {
+                Was::Written(part, found) => {
+                    bytes += part.bytes.len();
+                    files.insert(part.fid);
+                    self.restore_bytes(state, &part, found);
+                }
+                Was::Reshaped(found) => {
+                    files.insert(found.reshape.fid);
+                    restore_reshape(state, found);
+                }
+            }
         }
         bytes
     }
+
+    fn restore_bytes(&self, state: &mut State, part: &FoundBytes, found: Found) {
+        state.written_for.insert(part.origin);
+        state.with_pages(part.fid, |file| {
+            file.pages.write(part.offset, &part.bytes, base::Tick(0));
+            file.known.mtime = file.known.mtime.later(part.mtime);
+            let end = part.offset + part.bytes.len() as u64;
+            file.known.size = file.known.size.max(end);
+            file.remembered.adopt(&self.records, found);
+        });
+    }
+}
+
+/// What the process before did to a file's contents.
+enum Was {
+    Written(FoundBytes, Found),
+    Reshaped(FoundReshape),
+}
+
+fn restore_reshape(state: &mut State, found: FoundReshape) {
+    let Reshape {
+        fid,
+        shape,
+        ticket,
+        mtime,
+        ..
+    } = found.reshape;
+    state.reshaped_for.extend(found.unanswered);
+    state.with_pages(fid, |file| {
+        file.known.mtime = file.known.mtime.later(mtime);
+        if let Some(undurable) = found.undurable {
+            file.reshapes.inherit(shape, ticket, undurable);
+        }
+        file.known.size = shape.size_after(file.known.size);
+        // What it took may be there still, where the process before ended in its midst.
+        file.pages.discard(shape.removes());
+    });
+}
+
+/// Of the sessions with each target, the newest.
+fn newest<F: Borrow<Found>>(found: impl Iterator<Item = F>) -> BTreeMap<String, (TargetBody, F)> {
+    let mut newest = BTreeMap::<String, (TargetBody, F)>::new();
+    for found in found {
+        let Some(body) = decode::<TargetBody>(&found.borrow().bytes) else {
+            continue;
+        };
+        let age = |body: &TargetBody| (body.epoch, body.session.0);
+        match newest.get(&body.target.to_string()) {
+            Some((known, _)) if age(known) >= age(&body) => {}
+            _ => drop(newest.insert(body.target.to_string(), (body, found))),
+        }
+    }
+    newest
 }
 
 fn restore_handle(state: &mut State, body: HandleBody, told: Told, record: Record) {
@@ -355,6 +415,7 @@ impl Client {
         block_on(async move { client.put_in_order(files, changes).await });
         self.0.cluster.peers().for_each(rpc::Peer::settled);
         self.lock().unsettled = false;
+        self.join_all();
         if let Some(records) = &self.0.records {
             records.set(SETTLED, records.get(INCARNATION));
         }
@@ -425,6 +486,12 @@ impl Client {
         for some in files.chunks(AT_ONCE) {
             join_all(some.iter().map(|fid| self.reopen_inherited(*fid)).collect()).await;
         }
+        // The locks they are under go with `Ready`, and as any other not before that is durable.
+        for (target, _) in &self.0.cluster.osts {
+            if let Err(error) = self.settle_old_bytes(*target).await {
+                tracing::warn!("what was written to {target:?} may be lost with it: {error}");
+            }
+        }
         for (body, record) in changes {
             let ChangeBody {
                 fid, under, change, ..
@@ -449,7 +516,7 @@ impl Client {
             let mut state = self.lock();
             let exec = state.handles.executing(fid);
             let file = state.file(fid);
-            let dirty = file.pages.dirty_bytes() > 0;
+            let dirty = file.pages.dirty_bytes() > 0 || file.reshapes.is_lost();
             (file.readers > 0, file.writers > 0 || dirty, dirty, exec)
         };
         let opened = Opened {
@@ -473,7 +540,7 @@ impl Client {
         // Where its bytes are is among its attributes.
         let asked = self.ask_attributes(fid).await;
         let written = match (asked, dirty) {
-            (Ok(()), true) => self.write_out(fid, ByteRange::ALL).await,
+            (Ok(()), true) => self.write_inherited(fid).await,
             (asked, _) => asked,
         };
         if let Err(error) = written
@@ -481,6 +548,13 @@ impl Client {
         {
             tracing::warn!("{fid}: bytes of the process before could not be written: {error}");
         }
+    }
+
+    /// What was cut off goes first: bytes may have come after it.
+    async fn write_inherited(&self, fid: Fid) -> Result<(), FsError> {
+        let target = self.target_of(fid)?;
+        self.redo_reshapes_of(target, fid).await;
+        self.write_out(fid, ByteRange::ALL).await
     }
 }
 

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use wire::frame::{Bulk, Payload, Sub};
 use wire::mdt::{Reply, Request};
 
-use super::{ANSWER, REQUEST, decode, encode};
-use crate::executor::{self, Oneshot, Origin, Sender, UntilAnswered, oneshot};
+use super::{ANSWER, Marked, Noted, REQUEST, decode, encode};
+use crate::executor::{self, Oneshot, Origin, Sender, oneshot};
 
 /// Bits of a mark below the slot.
 const XID_BITS: u32 = 48;
@@ -27,12 +27,15 @@ const TRANSNO_BITS: u32 = 48;
 /// Lives are told apart by so many.
 const LIVES: u64 = 1 << (63 - TRANSNO_BITS);
 
-/// Body of a [`REQUEST`].
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct RequestBody {
-    /// The kernel's request that it is for; zero: none.
-    pub origin: u64,
-    pub request: Request,
+/// A request that was found: in its record the origin stands before the bytes that were sent.
+pub(crate) struct FoundRequest {
+    record: Record,
+    /// Where it was sent.
+    pub place: (u16, Xid),
+    origin: u64,
+    /// What was sent.
+    pub body: Vec<u8>,
+    request: Request,
 }
 
 /// What stands before the messages in an [`ANSWER`]; its own length, in four bytes, before that.
@@ -58,11 +61,11 @@ pub(crate) struct FoundAnswer {
     requests: Vec<Sub>,
     answers: Vec<Sub>,
     mark: u64,
-    memo: Arc<AnswerMemo>,
+    memo: Arc<Marked>,
 }
 
 /// Where a request with this mark was sent. None: it was not.
-pub(crate) fn place_of(mark: u64) -> Option<(u16, Xid)> {
+fn place_of(mark: u64) -> Option<(u16, Xid)> {
     let xid = mark & ((1 << XID_BITS) - 1);
     (mark != 0).then_some(((mark >> XID_BITS) as u16, Xid(xid)))
 }
@@ -102,35 +105,9 @@ impl Forgotten {
     }
 }
 
-/// The record of an answer: there until the kernel has it and what it tells of is durable.
-#[derive(Debug)]
-struct AnswerMemo {
-    record: Record,
-    changes: Mutex<()>,
-}
-
-impl AnswerMemo {
-    fn change(&self, new: impl FnOnce(u64) -> u64) {
-        let _one = lock(&self.changes);
-        self.record.set_mark(new(self.record.mark()));
-    }
-}
-
-/// Of a request of the kernel's: dropped when that is answered.
-#[derive(Debug)]
-struct ForKernel(Arc<AnswerMemo>);
-
-impl UntilAnswered for ForKernel {}
-
-impl Drop for ForKernel {
-    fn drop(&mut self) {
-        self.0.change(|mark| mark | TOLD);
-    }
-}
-
 /// Of what is kept for a replay: dropped when that is durable.
 #[derive(Debug)]
-struct ForReplay(Arc<AnswerMemo>);
+struct ForReplay(Arc<Marked>);
 
 impl Keepsake for ForReplay {
     fn done_again(&self, done: (BootEpoch, Transno)) {
@@ -139,8 +116,8 @@ impl Keepsake for ForReplay {
 }
 
 impl RequestMemo {
-    /// None: it changes nothing.
-    pub fn new(records: &Records, request: &Request) -> Option<RequestMemo> {
+    /// Of a request that is sent as `body`. None: it changes nothing.
+    pub fn new(records: &Records, request: &Request, body: &[u8]) -> Option<RequestMemo> {
         let once = matches!(
             request,
             Request::Create { .. }
@@ -154,12 +131,9 @@ impl RequestMemo {
         let mut memo = RequestMemo::of_frame(records, std::slice::from_ref(request))?;
         if once {
             let origin = executor::origin();
-            let body = RequestBody {
-                origin: origin.as_ref().map_or(0, |origin| origin.number()),
-                request: request.clone(),
-            };
+            let number = origin.as_ref().map_or(0, |origin| origin.number());
             // Without room for it the kernel's request may be done twice if this process ends now.
-            memo.request = records.put(REQUEST, 0, &[&encode(&body)]);
+            memo.request = records.put(REQUEST, 0, &[&number.to_le_bytes(), body]);
             memo.origin = origin;
         }
         Some(memo)
@@ -177,30 +151,13 @@ impl RequestMemo {
         })
     }
 
-    /// Goes on remembering a change that the process before had asked for.
-    pub fn of_earlier(
-        records: &Records,
-        record: Record,
-        body: &RequestBody,
-    ) -> (RequestMemo, Option<Arc<Origin>>) {
-        let origin = (body.origin != 0).then(|| Origin::new(body.origin));
-        let memo = RequestMemo {
-            records: records.clone(),
-            request: Some(record),
-            origin: origin.clone(),
-            name: body.request.name(),
-            forgotten: Forgotten::default(),
-        };
-        (memo, origin)
-    }
-
     /// To be looked at when the answer is there.
     pub fn forgotten(&self) -> Forgotten {
         self.forgotten.clone()
     }
 
     /// Puts the answer there. None: there is no room.
-    fn put(&self, answered: &Answered<'_>, origin: u64) -> Option<Arc<AnswerMemo>> {
+    fn put(&self, answered: &Answered<'_>, origin: u64) -> Option<Arc<Marked>> {
         let Answered { place, done, .. } = *answered;
         let requests = match done {
             Some(_) => &answered.request.subs[..],
@@ -223,7 +180,38 @@ impl RequestMemo {
         let mark = done.map_or(0, mark_of) | if origin == 0 { TOLD } else { 0 };
         let record = self.records.put(ANSWER, mark, &parts)?;
         let changes = Mutex::new(());
-        Some(Arc::new(AnswerMemo { record, changes }))
+        Some(Arc::new(Marked { record, changes }))
+    }
+}
+
+/// Reads the record of a request. None: it was not sent.
+pub(crate) fn found_request(found: Found) -> Option<FoundRequest> {
+    let (origin, body) = found.bytes.split_first_chunk()?;
+    Some(FoundRequest {
+        place: place_of(found.mark)?,
+        origin: u64::from_le_bytes(*origin),
+        request: decode(body)?,
+        body: body.to_vec(),
+        record: found.record,
+    })
+}
+
+impl FoundRequest {
+    /// Goes on remembering it; its outcome goes to the sender.
+    pub fn go_on(
+        self,
+        records: &Records,
+        redone: &Redone,
+    ) -> (RequestMemo, Sender<Option<Outcome>>) {
+        let origin = (self.origin != 0).then(|| Origin::new(self.origin));
+        let memo = RequestMemo {
+            records: records.clone(),
+            request: Some(self.record),
+            origin: origin.clone(),
+            name: self.request.name(),
+            forgotten: Forgotten::default(),
+        };
+        (memo, redone.expect(origin, &self.request))
     }
 }
 
@@ -258,7 +246,7 @@ pub(crate) fn found_answer(found: Found) -> Option<FoundAnswer> {
         requests,
         answers,
         mark: found.mark,
-        memo: Arc::new(AnswerMemo {
+        memo: Arc::new(Marked {
             record: found.record,
             changes: Mutex::new(()),
         }),
@@ -319,7 +307,7 @@ impl Memo for RequestMemo {
             return None;
         };
         if let Some(origin) = origin {
-            origin.keep(Box::new(ForKernel(memo.clone())));
+            origin.keep(Box::new(Noted::on_drop(&memo, TOLD)));
         }
         // Only now the request goes: one of the two is always there.
         answered
@@ -344,11 +332,7 @@ struct Waiting {
 impl Redone {
     /// A change was asked for, and is asked for again: the outcome goes to the sender. `None` there:
     /// it did not happen.
-    pub fn expect(
-        &self,
-        origin: Option<Arc<Origin>>,
-        request: &Request,
-    ) -> Sender<Option<Outcome>> {
+    fn expect(&self, origin: Option<Arc<Origin>>, request: &Request) -> Sender<Option<Outcome>> {
         let (sender, outcome) = oneshot();
         if let Some(kept) = origin {
             let key = (kept.number(), request.name().to_owned());
@@ -377,7 +361,7 @@ impl Redone {
         let (sender, outcome) = oneshot();
         sender.send(Some(outcome_of(first.status, &first.body)));
         let kept = Origin::new(head.origin);
-        kept.keep(Box::new(ForKernel(memo)));
+        kept.keep(Box::new(Noted::on_drop(&memo, TOLD)));
         let waiting = Waiting { outcome, kept };
         lock(&self.0).insert((head.origin, head.name), waiting);
     }

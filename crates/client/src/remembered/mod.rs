@@ -8,10 +8,12 @@ mod bytes;
 mod errors;
 mod heritage;
 mod memos;
+mod reshapes;
 #[cfg(test)]
 mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use base::{Fid, LockHandle};
 use handover::{Cell, Record, Records, Region};
@@ -19,7 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use wire::mdt::{Access, SetAttr};
 
-use crate::executor;
+use crate::executor::{self, UntilAnswered};
 use crate::handles::HandleId;
 use crate::io::failures::Told;
 
@@ -28,6 +30,7 @@ pub(crate) use errors::{RememberedFailures, remember as remember_failures, tell 
 pub use heritage::Heritage;
 pub(crate) use heritage::Takings;
 pub(crate) use memos::{Forgotten, Redone, RequestMemo};
+pub(crate) use reshapes::RememberedReshape;
 
 /// Which life of the mount's process this is; the first is 1.
 pub(crate) const INCARNATION: Cell = Cell(1);
@@ -60,6 +63,9 @@ pub(crate) const BYTES: u8 = 6;
 pub(crate) const CHANGE: u8 = 7;
 /// What could not be written of a file; its mark tells how often, and whether somebody knows.
 pub(crate) const FAILED: u8 = 8;
+/// What was done to a file's size or space and is not durable; its mark says whether the kernel is
+/// answered, and whether it is.
+pub(crate) const RESHAPE: u8 = 9;
 
 /// Body of a [`HANDLE`].
 #[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
@@ -81,6 +87,43 @@ pub(crate) struct ChangeBody {
     pub change: SetAttr,
     /// Which of two is the later one.
     pub order: u64,
+}
+
+/// A record whose mark tells of several things, which come to pass in any order. It ends with the
+/// last who waits for one of them.
+#[derive(Debug)]
+pub(crate) struct Marked {
+    record: Record,
+    changes: Mutex<()>,
+}
+
+impl Marked {
+    fn change(&self, new: impl FnOnce(u64) -> u64) {
+        let _one = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        self.record.set_mark(new(self.record.mark()));
+    }
+}
+
+/// When this is dropped, something has come to pass: a bit of the mark says so.
+#[derive(Debug)]
+pub(crate) struct Noted {
+    marked: Arc<Marked>,
+    bit: u64,
+}
+
+impl Noted {
+    fn on_drop(marked: &Arc<Marked>, bit: u64) -> Noted {
+        let marked = marked.clone();
+        Noted { marked, bit }
+    }
+}
+
+impl UntilAnswered for Noted {}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.marked.change(|mark| mark | self.bit);
+    }
 }
 
 pub(crate) fn encode(body: &impl Serialize) -> Vec<u8> {

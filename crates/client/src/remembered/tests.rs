@@ -14,6 +14,12 @@ use wire::mdt::{Caller, Reply, Request};
 
 use super::heritage::TargetBody;
 use super::*;
+
+#[path = "contents_tests.rs"]
+mod contents;
+#[path = "in_order_tests.rs"]
+mod in_order;
+
 use crate::cache::State;
 use crate::executor::Origin;
 use crate::handles::FileHandle;
@@ -90,15 +96,7 @@ fn at_every_store(work: impl Fn(&mut Life), check: impl Fn(&mut Next, u32)) {
             told = life.told;
             std::mem::forget(life);
         }
-        let (mut life, heritage) = Life::begin(&memory, &Death::after(u64::MAX)).unwrap();
-        let asked = heritage.asked(&Redone::default());
-        let mut next = Next {
-            takings: heritage.restore(&mut life.state),
-            state: life.state,
-            asked,
-            sessions: heritage.legacies(),
-        };
-        check(&mut next, told);
+        check(&mut next_of(&memory), told);
         most = most.max(told);
         if !death.has_come() {
             assert!(most > 0 && told == most, "the work was done");
@@ -106,6 +104,46 @@ fn at_every_store(work: impl Fn(&mut Life), check: impl Fn(&mut Next, u32)) {
         }
     }
     panic!("the work has no end");
+}
+
+/// The same for the process after it: `work` is through, and `again`, which puts in order what was
+/// left, ends after each of its stores.
+fn at_every_store_of_the_next(
+    work: impl Fn(&mut Life),
+    again: impl Fn(&mut Life, &Heritage),
+    check: impl Fn(&mut Next, u32),
+) {
+    let mut most = 0;
+    for stores in 0..STORES_MAX {
+        let memory = Region::create(8 << 20).unwrap();
+        let (mut life, heritage) = Life::begin(&memory, &Death::after(u64::MAX)).unwrap();
+        work(&mut life);
+        std::mem::forget((life, heritage));
+        let (death, mut told) = (Death::after(stores), 0);
+        if let Some((mut life, heritage)) = Life::begin(&memory, &death) {
+            again(&mut life, &heritage);
+            told = life.told;
+            std::mem::forget((life, heritage));
+        }
+        check(&mut next_of(&memory), told);
+        most = most.max(told);
+        if !death.has_come() {
+            assert!(most > 0 && told == most, "the work was done");
+            return;
+        }
+    }
+    panic!("the work has no end");
+}
+
+/// What a process finds that lives on.
+fn next_of(memory: &OwnedFd) -> Next {
+    let (mut life, heritage) = Life::begin(memory, &Death::after(u64::MAX)).unwrap();
+    Next {
+        sessions: heritage.legacies(),
+        asked: heritage.asked(&Redone::default()),
+        takings: heritage.restore(&mut life.state),
+        state: life.state,
+    }
 }
 
 #[test]
@@ -245,7 +283,7 @@ fn payload(body: Vec<u8>) -> Payload {
 /// Asks for a change in slot 3, and gets the answer.
 fn ask(life: &mut Life, number: u8, steps: u32) -> Option<Box<dyn Keepsake>> {
     let request = create(number);
-    let memo = RequestMemo::new(&life.records, &request).unwrap();
+    let memo = RequestMemo::new(&life.records, &request, &encode(&request)).unwrap();
     let place = (3, Xid(100 + u64::from(number)));
     memo.launched(place.0, place.1);
     life.tell(steps);

@@ -103,7 +103,7 @@ impl Shape {
 }
 
 impl Oss {
-    /// Under a lock held, or while the target recovers, at once; else under a lock of the target's
+    /// Under a lock held, or as what was done before, at once; else under a lock of the target's
     /// own.
     pub(crate) fn reshape(
         &mut self,
@@ -124,12 +124,18 @@ impl Oss {
                 false => Err(FsError::Stale.into()),
             };
         }
-        // What an earlier life did, once more.
-        if self.is_recovering() && self.is_alone(now, client, object)? {
+        if self.is_redone(now, client, Wish::write(object, ByteRange::ALL)?) {
             return self.reshape_locked(now, &reshape);
         }
         let wish = Wish::write(object, reshape.shape.touches(0))?;
         Ok(Step::Park(Job::Reshape(reshape), Need::Lock(wish)))
+    }
+
+    /// What an earlier life of the target did, or the process before of the client, is done once more.
+    fn is_redone(&mut self, now: Tick, client: ClientId, wish: Wish) -> bool {
+        let again = self.is_recovering() || self.left_behind.contains(&client);
+        self.writes_for_who_was_before(client, wish)
+            || again && self.locks.is_free(now, client, wish)
     }
 
     /// The lock is there.

@@ -58,7 +58,7 @@ impl Oss {
     }
 
     /// The client's process has taken the place of another, of whose locks it does not know the names.
-    fn writes_for_who_was_before(&self, client: ClientId, wish: Wish) -> bool {
+    pub(crate) fn writes_for_who_was_before(&self, client: ClientId, wish: Wish) -> bool {
         self.left_behind.contains(&client) && self.locks.covers(client, wish)
     }
 

@@ -241,6 +241,20 @@ impl Rig {
         self.oss.connected(client, uuid_of(client), false);
     }
 
+    /// Another process goes on for `client`.
+    pub fn succeed(&mut self, client: ClientId) {
+        let mut out = Vec::new();
+        self.oss.succeeded(self.now, client, &mut out);
+        self.take(out);
+    }
+
+    /// That process is settled.
+    pub fn settle(&mut self, client: ClientId) {
+        let mut out = Vec::new();
+        self.oss.drop_left_behind(self.now, client, &mut out);
+        self.take(out);
+    }
+
     /// `client` says that all it had is written.
     pub fn join(&mut self, client: ClientId) -> u64 {
         let life = self.life.epoch;

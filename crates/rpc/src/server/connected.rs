@@ -32,8 +32,8 @@ pub struct PeerInfo {
 }
 
 impl PeerInfo {
-    /// It speaks from the server's own process.
-    pub fn is_in_this_process(&self) -> bool {
+    /// It is in the server's own process, and goes with it.
+    pub fn dies_with_this_process(&self) -> bool {
         self.address.starts_with("mem:")
     }
 }

@@ -30,6 +30,8 @@ pub trait Way: Send + Sync {
 /// A place inside this process that a server listens on and clients connect to.
 pub struct MemPort {
     name: String,
+    /// What comes from it outlives this process, and may go on with what it had here.
+    outlives: bool,
     way: Option<Arc<dyn Way>>,
     backlog: Mutex<Backlog>,
     changed: Condvar,
@@ -55,22 +57,30 @@ impl fmt::Debug for MemPort {
 impl MemPort {
     /// A port that nobody listens on yet.
     pub fn new(name: impl Into<String>) -> Arc<MemPort> {
-        MemPort::with(name.into(), None)
+        Arc::new(MemPort::with(name.into(), None))
+    }
+
+    /// One whose clients are gone on with, where this process ends, in the next.
+    pub fn for_supervised(name: impl Into<String>) -> Arc<MemPort> {
+        let mut port = MemPort::with(name.into(), None);
+        port.outlives = true;
+        Arc::new(port)
     }
 
     /// One that is reached over `way`.
     pub fn over(name: impl Into<String>, way: Arc<dyn Way>) -> Arc<MemPort> {
-        MemPort::with(name.into(), Some(way))
+        Arc::new(MemPort::with(name.into(), Some(way)))
     }
 
-    fn with(name: String, way: Option<Arc<dyn Way>>) -> Arc<MemPort> {
-        Arc::new(MemPort {
+    fn with(name: String, way: Option<Arc<dyn Way>>) -> MemPort {
+        MemPort {
             name,
+            outlives: false,
             way,
             backlog: Mutex::default(),
             changed: Condvar::new(),
             connections: Mutex::default(),
-        })
+        }
     }
 
     /// Ends every connection over the port's way, as a lost machine between the two would: of what
@@ -221,6 +231,7 @@ impl Pipe {
 /// One end of a connection inside this process.
 pub(crate) struct MemStream {
     name: String,
+    outlives: bool,
     way: Option<Arc<dyn Way>>,
     pipes: Arc<Connection>,
     /// Of the two pipes, the one that this end sends into.
@@ -232,6 +243,7 @@ impl MemStream {
         let pipes = Arc::<Connection>::default();
         let end = |out: usize| MemStream {
             name: port.name.clone(),
+            outlives: port.outlives,
             way: port.way.clone(),
             pipes: pipes.clone(),
             out,
@@ -304,6 +316,7 @@ impl Transport for MemStream {
     fn peer(&self) -> String {
         match self.way {
             Some(_) => format!("way:{}", self.name),
+            None if self.outlives => format!("supervised:{}", self.name),
             None => format!("mem:{}", self.name),
         }
     }
