@@ -2,6 +2,7 @@
 
 mod control;
 mod daemon;
+mod directories;
 mod foreground;
 mod memory;
 mod mgs;

@@ -67,6 +67,18 @@ fn a_directory_named_twice() {
 }
 
 #[test]
+fn a_directory_and_its_copy() {
+    let dir = place();
+    shell(dir.path(), "cp -a D E && rm -r E/mgs").worked();
+    let before = contents(dir.path());
+    let parts = ["MDT0 of the file system glint is in ", "/D and in ", "/E"];
+    one_line(&serve(dir.path(), &["D", "E"]), &parts);
+    let parts = ["MDT0 of the file system glint is in D and in E"];
+    one_line(&glint(dir.path(), &["fsck", "D", "E", "--repair"]), &parts);
+    assert_eq!(contents(dir.path()), before);
+}
+
+#[test]
 fn two_directories_that_claim_to_be_one_target() {
     let dir = place();
     for name in ["E", "F"] {

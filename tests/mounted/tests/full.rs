@@ -92,7 +92,7 @@ fn a_full_ost_says_so_and_goes_on_when_there_is_space() {
     if !is_root() {
         return;
     }
-    let disk = SmallDisk::new(DISK);
+    let disk = SmallDisk::ext4(DISK);
     let mut cluster = Cluster::start_at(&[(None, "mgs,mdt"), (Some(disk.path()), "ost")]);
     let roots = [0, 1].map(|_| {
         let number = cluster.mount();
@@ -135,7 +135,7 @@ fn what_does_not_fit_is_never_lost_in_silence() {
     if !is_root() {
         return;
     }
-    let disk = SmallDisk::new(DISK);
+    let disk = SmallDisk::ext4(DISK);
     let mut cluster = Cluster::start_at(&[(None, "mgs,mdt"), (Some(disk.path()), "ost")]);
     let mount = cluster.mount();
     let path = cluster.root(mount).join("file");
@@ -159,7 +159,7 @@ fn a_full_mdt_says_so_and_goes_on_when_there_is_space() {
     if !is_root() {
         return;
     }
-    let disk = SmallDisk::new(DISK / 4);
+    let disk = SmallDisk::ext4(DISK / 4);
     let mut cluster = Cluster::start_at(&[(Some(disk.path()), "mgs,mdt"), (None, "ost")]);
     let mount = cluster.mount();
     let root = cluster.root(mount).to_owned();
@@ -210,7 +210,7 @@ fn a_disk_that_others_fill_stops_nothing() {
     if !is_root() {
         return;
     }
-    let disk = SmallDisk::new(DISK);
+    let disk = SmallDisk::ext4(DISK);
     let mut cluster = Cluster::start_at(&[(Some(disk.path()), "mgs,mdt,ost")]);
     let mount = cluster.mount();
     let root = cluster.root(mount).to_owned();
@@ -270,7 +270,7 @@ fn names_and_data_fill_one_disk_together() {
     if !is_root() {
         return;
     }
-    let disk = SmallDisk::new(DISK);
+    let disk = SmallDisk::ext4(DISK);
     let mut cluster = Cluster::start_at(&[(Some(disk.path()), "mgs,mdt,ost")]);
     let mount = cluster.mount();
     let root = cluster.root(mount).to_owned();

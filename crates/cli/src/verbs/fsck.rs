@@ -14,6 +14,7 @@ use oss::fsck::Whose;
 use serde::Serialize;
 use storage::{KvOptions, Target, TargetDir};
 
+use crate::directories::refuse_twice;
 use crate::output::{say, say_json};
 
 /// What a person can do about damage.
@@ -66,6 +67,7 @@ impl Checked {
 impl Fsck {
     /// Does it.
     pub fn run(self) -> Result<(), String> {
+        refuse_twice(&self.dirs)?;
         let mut targets = Vec::new();
         for dir in &self.dirs {
             let opened = TargetDir::open(dir).map_err(|error| error.to_string())?;
