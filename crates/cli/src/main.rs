@@ -12,6 +12,7 @@ mod port_holder;
 mod registration;
 mod server;
 mod supervisor;
+mod unreadable;
 mod verbs;
 
 use std::io::IsTerminal;

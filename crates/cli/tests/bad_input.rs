@@ -141,7 +141,7 @@ fn castagnoli(bytes: &[u8]) -> u32 {
 fn a_file_that_is_missing() {
     for (file, parts) in [
         ("D/mdt0/superblock", &["mdt0/superblock", "missing"][..]),
-        ("D/key", &["D/key"]),
+        ("D/key", &["D/key is missing", "copy it from"]),
         ("D/mdt0/db", &["MDT0 in ", "/mdt0/db"]),
         ("D/ost0/db", &["OST0 in ", "/ost0/db"]),
         ("D/ost0/objects", &["OST0 in ", "/ost0/objects"]),
