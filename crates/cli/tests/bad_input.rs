@@ -189,6 +189,24 @@ fn a_mount_says_once_what_it_waits_for() {
 }
 
 #[test]
+fn a_key_that_is_another_or_not_given_and_a_directory_that_is_not_there() {
+    let dir = place();
+    glint(dir.path(), &["format", "E"]).worked();
+    let address = free_address();
+    let _server = Staying::start(dir.path(), &["serve", "D", "--listen", &address]);
+    let mount = |words: &[&str]| glint(dir.path(), &[&["mount", &*address, "mnt"], words].concat());
+    let refuses = "the management service refuses: ";
+    one_line(&mount(&[]), &[refuses, "--key FILE"]);
+    one_line(&mount(&["--key", "E/key"]), &[refuses, "another key"]);
+    one_line(&mount(&["--key", "E/none"]), &["E/none is missing"]);
+    for words in [&["serve", "nowhere"][..], &["fsck", "nowhere"]] {
+        let parts = ["nowhere: cannot open it: No such file"];
+        one_line(&glint(dir.path(), words), &parts);
+    }
+    assert!(!dir.path().join("nowhere").exists());
+}
+
+#[test]
 fn a_target_restored_from_an_old_copy_stops_as_damaged() {
     if needs_root() {
         return;
