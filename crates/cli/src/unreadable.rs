@@ -3,11 +3,13 @@
 use base::{Damage, TargetKind};
 use storage::{Hole, KvOptions, StorageError, TableId, Target};
 
+/// Whether a row, the key and the value, is one that can be there.
+type CheckRow = fn(TableId, &[u8], &[u8]) -> Result<(), Damage>;
+
 /// How the owner of a target's tables reads them.
 struct Reader {
     tables: Vec<(TableId, &'static str)>,
-    /// Whether a row is one that can be there.
-    check: fn(TableId, &[u8], &[u8]) -> Result<(), Damage>,
+    check: CheckRow,
     /// What a key says.
     key: fn(TableId, &[u8]) -> String,
 }
