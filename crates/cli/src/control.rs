@@ -380,6 +380,10 @@ impl Endpoint {
                 ANSWER_AT_ONCE.as_secs(),
                 socket.display()
             ),
+            ErrorKind::ConnectionRefused => format!(
+                "{name} does not answer: its process has died ({})",
+                socket.display()
+            ),
             _ => format!("{name} does not answer ({}): {error}", socket.display()),
         };
         let stream = connect(socket).map_err(failed)?;

@@ -2,6 +2,7 @@
 
 mod control;
 mod daemon;
+mod directories;
 mod foreground;
 mod memory;
 mod mgs;
@@ -11,6 +12,7 @@ mod port_holder;
 mod registration;
 mod server;
 mod supervisor;
+mod unreadable;
 mod verbs;
 
 use std::io::IsTerminal;

@@ -1,6 +1,5 @@
 //! A serving process: every target of its directories behind one listener.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +11,16 @@ use storage::{COMMIT_MS, Fence, KvOptions, Pace, Process, StorageError, Target, 
 use wire::mgs::{Config, TargetInfo};
 
 use crate::control::of_targets::{Controls, ServedTargets};
+use crate::directories;
 use crate::mgs::{self, Mgs};
 use crate::port_holder::why_not_started;
 use crate::registration::{self, Followed, Following, Registration};
 
 /// Finds the way to an address as the configuration spells it.
 pub type Reach = Arc<dyn Fn(&str) -> Option<Address> + Send + Sync>;
+
+/// What is done when another process has taken a target.
+pub type WhenFenced = Arc<dyn Fn(&StorageError) + Send + Sync>;
 
 /// What to serve, and where.
 pub struct ServeConfig {
@@ -36,7 +39,7 @@ pub struct ServeConfig {
     /// Acts as on the machine of this name: see [`Process::apart`].
     pub machine: Option<String>,
     /// What to do, at once, when another process has taken a target: it must not return to serve it.
-    pub when_fenced: fn(&StorageError),
+    pub when_fenced: WhenFenced,
     /// How long a client may take to give a lock back, and two thirds of how long it may be gone.
     /// Beyond: it is evicted.
     pub timeout: Duration,
@@ -91,8 +94,8 @@ impl Serving {
             let dir_key = Key::new(*found.key().as_bytes());
             key.get_or_insert_with(|| dir_key.clone());
             for target in found.into_targets() {
-                let act = config.when_fenced;
-                target.fence().on_loss(act);
+                let act = config.when_fenced.clone();
+                target.fence().on_loss(move |cause| act(cause));
                 opening.fences.push(target.fence().clone());
                 opening.open(dir, target, &dir_key, &clock)?;
             }
@@ -355,7 +358,7 @@ impl Opening {
 
 /// The targets of every directory, held for this process. Side by side: each may have to wait.
 fn open_all(config: &ServeConfig) -> Result<Vec<(&Path, TargetDir)>, String> {
-    refuse_twice(&config.dirs)?;
+    directories::refuse_twice(&config.dirs)?;
     let process = match &config.machine {
         Some(machine) => Process::apart(machine),
         None => Process::this(),
@@ -375,27 +378,6 @@ fn open_all(config: &ServeConfig) -> Result<Vec<(&Path, TargetDir)>, String> {
         });
         opened.collect()
     })
-}
-
-/// One directory is served once, however it is spelt.
-fn refuse_twice(dirs: &[PathBuf]) -> Result<(), String> {
-    let mut seen: Vec<((u64, u64), &Path)> = Vec::new();
-    for dir in dirs {
-        // What is not there is told of by whoever opens it.
-        let Ok(found) = std::fs::metadata(dir) else {
-            continue;
-        };
-        let identity = (found.dev(), found.ino());
-        if let Some((_, first)) = seen.iter().find(|(known, _)| *known == identity) {
-            return Err(format!(
-                "{} is named twice, first as {}; name each directory once",
-                dir.display(),
-                first.display()
-            ));
-        }
-        seen.push((identity, dir));
-    }
-    Ok(())
 }
 
 /// Addresses that mean something outside this process; if there are none, the one inside, so that a

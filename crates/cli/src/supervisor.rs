@@ -84,9 +84,12 @@ impl Supervision {
     }
 }
 
+/// What the process before left, and what its supervisor holds, where there are such.
+pub type Opened = (Option<Arc<Heritage>>, Option<Held>);
+
 impl Part {
     /// What the process before left, and what its supervisor holds. None: nothing more is to be done.
-    pub fn open(self) -> Result<Option<(Option<Arc<Heritage>>, Option<Held>)>, String> {
+    pub fn open(self) -> Result<Option<Opened>, String> {
         match self {
             Part::Done => Ok(None),
             Part::Alone => Ok(Some((None, None))),

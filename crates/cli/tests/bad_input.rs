@@ -67,6 +67,18 @@ fn a_directory_named_twice() {
 }
 
 #[test]
+fn a_directory_and_its_copy() {
+    let dir = place();
+    shell(dir.path(), "cp -a D E && rm -r E/mgs").worked();
+    let before = contents(dir.path());
+    let parts = ["MDT0 of the file system glint is in ", "/D and in ", "/E"];
+    one_line(&serve(dir.path(), &["D", "E"]), &parts);
+    let parts = ["MDT0 of the file system glint is in D and in E"];
+    one_line(&glint(dir.path(), &["fsck", "D", "E", "--repair"]), &parts);
+    assert_eq!(contents(dir.path()), before);
+}
+
+#[test]
 fn two_directories_that_claim_to_be_one_target() {
     let dir = place();
     for name in ["E", "F"] {
@@ -129,7 +141,7 @@ fn castagnoli(bytes: &[u8]) -> u32 {
 fn a_file_that_is_missing() {
     for (file, parts) in [
         ("D/mdt0/superblock", &["mdt0/superblock", "missing"][..]),
-        ("D/key", &["D/key"]),
+        ("D/key", &["D/key is missing", "copy it from"]),
         ("D/mdt0/db", &["MDT0 in ", "/mdt0/db"]),
         ("D/ost0/db", &["OST0 in ", "/ost0/db"]),
         ("D/ost0/objects", &["OST0 in ", "/ost0/objects"]),
@@ -174,6 +186,24 @@ fn a_mount_says_once_what_it_waits_for() {
     support::eventually("it has ended", || !Path::new("/proc").join(&pid).exists());
     server.signal(Signal::SIGTERM);
     assert_eq!(server.ended(), Some(0));
+}
+
+#[test]
+fn a_key_that_is_another_or_not_given_and_a_directory_that_is_not_there() {
+    let dir = place();
+    glint(dir.path(), &["format", "E"]).worked();
+    let address = free_address();
+    let _server = Staying::start(dir.path(), &["serve", "D", "--listen", &address]);
+    let mount = |words: &[&str]| glint(dir.path(), &[&["mount", &*address, "mnt"], words].concat());
+    let refuses = "the management service refuses: ";
+    one_line(&mount(&[]), &[refuses, "--key FILE"]);
+    one_line(&mount(&["--key", "E/key"]), &[refuses, "another key"]);
+    one_line(&mount(&["--key", "E/none"]), &["E/none is missing"]);
+    for words in [&["serve", "nowhere"][..], &["fsck", "nowhere"]] {
+        let parts = ["nowhere: cannot open it: No such file"];
+        one_line(&glint(dir.path(), words), &parts);
+    }
+    assert!(!dir.path().join("nowhere").exists());
 }
 
 #[test]

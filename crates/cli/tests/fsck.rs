@@ -13,7 +13,7 @@ use std::sync::Arc;
 use base::{Fid, TargetKind};
 use mds::keys::{STATE, Table, dirent, fid};
 use mds::mutation::{Mutation, apply};
-use mds::records::{Dirent, Inode, Place, SequenceOwner, State};
+use mds::records::{Bytes, Dirent, Inode, Place, Record, SequenceOwner, State};
 use mds::store::{Store, table_id, tables};
 use storage::{Batch, KeyRange, KvOptions, ObjectId, ObjectStore, Target, TargetDir};
 use support::{Staying, glint, needs_root};
@@ -170,6 +170,132 @@ fn without_repair_nothing_is_mended_and_what_is_damaged_stays() {
         ran.worked().contains("MDT0: 0 errors, 0 warnings"),
         "{ran:?}"
     );
+}
+
+/// Changes a bit wherever `what` is stored, in live pages and in old ones.
+fn flip(path: &Path, what: &str) {
+    let mut bytes = fs::read(path).unwrap();
+    let found = |bytes: &[u8]| {
+        bytes
+            .windows(what.len())
+            .position(|at| at == what.as_bytes())
+    };
+    let mut flipped = 0;
+    while let Some(at) = found(&bytes) {
+        bytes[at] ^= 1;
+        flipped += 1;
+    }
+    assert!(flipped > 0, "{what} is not stored");
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn all_damage_that_can_be_found_is_named() {
+    let dir = place();
+    glint(dir.path(), &["format", "D"]).worked();
+    grant(dir.path());
+    let file = |number: u32| Fid::new(BURNT, number);
+    change(dir.path(), |_, batch| {
+        for number in 1..=2000 {
+            let value = Bytes(format!("xattr-{number:05}-{}", "x".repeat(100)).into_bytes());
+            let key = [&fid(file(number))[..], b"user.a"].concat();
+            batch.put(table_id(Table::Xattrs), key, value.to_bytes());
+            let value = Bytes(format!("target-{number:05}-{}", "x".repeat(100)).into_bytes());
+            let key = fid(file(number));
+            batch.put(table_id(Table::Targets), key, value.to_bytes());
+        }
+        let damaged = fid(Fid::new(BURNT, 9000));
+        batch.put(table_id(Table::Orphans), damaged, vec![9, 9]);
+    });
+    let db = dir.path().join("D/mdt0/db");
+    for what in ["xattr-00500-", "xattr-01500-", "target-01000-"] {
+        flip(&db, what);
+    }
+    for words in [&["fsck", "D"][..], &["fsck", "D", "--repair"]] {
+        let ran = glint(dir.path(), words);
+        ran.failed_saying(&["3 errors"]);
+        let lines: Vec<&str> = ran.out.lines().collect();
+        let line = |part: &str| {
+            let mut found = lines.iter().filter(|line| line.contains(part));
+            let line = found
+                .next()
+                .unwrap_or_else(|| panic!("no {part:?} in {ran:?}"));
+            assert!(line.starts_with("MDT0: "), "{line}");
+            assert!(found.next().is_none(), "{part:?} twice in {ran:?}");
+            *line
+        };
+        // Two blocks are damaged: neither is passed over.
+        let xattrs = line("lost of table xattrs: what is between file ");
+        assert_eq!(
+            xattrs.matches("damaged record block ").count(),
+            2,
+            "{ran:?}"
+        );
+        let targets = line("lost of table targets: what is between file ");
+        assert_eq!(
+            targets.matches("damaged record block ").count(),
+            1,
+            "{ran:?}"
+        );
+        line("damaged record orphan ");
+        assert!(ran.out.contains("OST0: 0 "), "{ran:?}");
+        assert_eq!(
+            ran.out.matches("restore it from a copy").count(),
+            1,
+            "{ran:?}"
+        );
+    }
+    for what in ["xattr-00500-", "xattr-01500-"] {
+        unflip(&db, what);
+    }
+    let ran = glint(dir.path(), &["fsck", "D"]);
+    ran.failed_saying(&["2 errors"]);
+}
+
+/// Takes back what [`flip`] did.
+fn unflip(path: &Path, what: &str) {
+    let mut flipped = what.as_bytes().to_vec();
+    flipped[0] ^= 1;
+    let mut bytes = fs::read(path).unwrap();
+    let found = |bytes: &[u8]| bytes.windows(what.len()).position(|at| at == flipped);
+    while let Some(at) = found(&bytes) {
+        bytes[at] ^= 1;
+    }
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn missing_bytes_are_told_of_though_records_of_the_ost_are_damaged() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let mut up = Staying::start(dir.path(), &["up", "--dir", "D", "--mount", "mnt"]);
+    let mnt = dir.path().join("mnt");
+    let made = ["file", "other"].map(|name| {
+        fs::write(mnt.join(name), "words").unwrap();
+        Fid(fs::metadata(mnt.join(name)).unwrap().ino())
+    });
+    glint(dir.path(), &["down", "mnt"]).worked();
+    assert_eq!(up.ended(), Some(0), "{}", up.said());
+    let objects = target(dir.path(), TargetKind::Ost).objects().unwrap();
+    assert!(objects.remove(ObjectId::new(made[0], 0)).unwrap());
+    drop(objects);
+    let db = dir.path().join("D/ost0/db");
+    let mut bytes = fs::read(&db).unwrap();
+    let key = made[1].0.to_be_bytes();
+    let places: Vec<usize> = (0..bytes.len() - 8)
+        .filter(|at| bytes[*at..at + 8] == key)
+        .collect();
+    assert!(!places.is_empty(), "no object is recorded");
+    places.into_iter().for_each(|at| bytes[at + 7] ^= 0x80);
+    fs::write(&db, bytes).unwrap();
+    let ran = glint(dir.path(), &["fsck", "D"]);
+    ran.failed_saying(&["2 errors"]);
+    let missing = format!("OST0: the bytes of file {} are missing", made[0]);
+    for part in [&*missing, "OST0: ", "lost of table ost_objects: all"] {
+        assert!(ran.out.contains(part), "no {part:?} in {ran:?}");
+    }
 }
 
 #[test]

@@ -65,6 +65,8 @@ pub type Patience = Arc<dyn Fn(Duration) -> bool + Send + Sync>;
 pub enum MountError {
     /// The MGS could not be asked.
     Mgs(String),
+    /// The MGS refuses us.
+    Refused(String),
     /// The configuration names no MDT, or no OST.
     Incomplete(&'static str),
     /// A target's address can't be used from here.
@@ -77,6 +79,7 @@ impl fmt::Display for MountError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             MountError::Mgs(cause) => write!(f, "the management service did not answer: {cause}"),
+            MountError::Refused(why) => write!(f, "the management service refuses: {why}"),
             MountError::Incomplete(what) => write!(
                 f,
                 "the file system has no {what} yet; start 'glint serve' on a directory that holds one"

@@ -59,7 +59,14 @@ fn ask(peer: &Peer) -> ControlFlow<Result<mgs::Config, MountError>> {
         Err(base::Disrupted::Timeout | base::Disrupted::NewEpoch) => {
             return ControlFlow::Continue(());
         }
-        Err(cause) => return failed(cause.to_string()),
+        Err(cause) => {
+            return match peer.state() {
+                rpc::PeerState::Refused(why) => {
+                    ControlFlow::Break(Err(MountError::Refused(why.to_string())))
+                }
+                _ => failed(cause.to_string()),
+            };
+        }
     };
     let Some(reply) = answer.replies.first() else {
         return failed("an empty answer".to_owned());

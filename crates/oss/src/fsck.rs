@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use base::limits::FILE_BYTES_MAX;
-use base::{Damage, Fid, Timestamp};
+use base::{Damage, Timestamp};
 pub use layout::ObjectId;
 use storage::{Batch, KeyRange, Kv, ObjectStore, StorageError, TableId};
 
@@ -18,8 +18,6 @@ use crate::records::{
     Tombstone, client_of_key, object_of_key,
 };
 
-/// Files asked about in one question of [`orphans`].
-const ASKED_AT_ONCE: usize = 1024;
 /// Objects removed in one batch of a repair.
 const REMOVED_AT_ONCE: usize = 4096;
 
@@ -176,22 +174,16 @@ pub fn check(
 ) -> Result<Report, StorageError> {
     let mut report = Report::default();
     let (mut recorded, mut removed) = (BTreeSet::new(), BTreeMap::new());
-    check_rows(kv, OBJECTS, &mut report.findings, |key, value| {
-        recorded.insert(object_of_key(key)?);
-        ObjectRecord::decode(value).map(drop)
-    })?;
-    check_rows(kv, META, &mut report.findings, |key, value| match key {
-        HISTORY_KEY => History::decode(value).map(drop),
-        _ => Err(damage("row of ost_meta", "its key is unknown")),
-    })?;
-    check_rows(kv, TOMBSTONES, &mut report.findings, |key, value| {
-        removed.insert(object_of_key(key)?, Tombstone::decode(value)?);
-        Ok(())
-    })?;
-    check_rows(kv, CLIENTS, &mut report.findings, |key, value| {
-        client_of_key(key)?;
-        KnownClient::decode(value).map(drop)
-    })?;
+    for (table, _) in TABLES {
+        check_rows(kv, table, &mut report.findings, |key, value| {
+            match read_row(table, key, value)? {
+                Row::Object(object) => drop(recorded.insert(object)),
+                Row::Tombstone(object, stone) => drop(removed.insert(object, stone)),
+                Row::Other => {}
+            }
+            Ok(())
+        })?;
+    }
     report.tombstones = removed.len() as u64;
     let objects = objects(store)?;
     for object in &objects {
@@ -263,32 +255,6 @@ pub fn holds(store: &dyn ObjectStore, object: ObjectId) -> Result<bool, StorageE
     Ok(store.stat(stored(object))?.is_some())
 }
 
-/// The files of which objects are stored though `ask` says that they do not exist: `ask` gives, for
-/// each of the files, whether it does. Meant for files of clients that are gone, after recovery:
-/// those of others may be on their way to the MDT.
-pub fn orphans(
-    store: &dyn ObjectStore,
-    ask: impl Fn(&[Fid]) -> Vec<bool>,
-) -> Result<Vec<ObjectId>, StorageError> {
-    let objects = objects(store)?;
-    let files: Vec<Fid> = objects
-        .iter()
-        .map(|o| o.fid)
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .collect();
-    let mut gone = BTreeSet::new();
-    for some in files.chunks(ASKED_AT_ONCE) {
-        // What was not answered is kept.
-        let absent = some.iter().zip(ask(some)).filter(|(_, exists)| !exists);
-        gone.extend(absent.map(|(file, _)| *file));
-    }
-    Ok(objects
-        .into_iter()
-        .filter(|object| gone.contains(&object.fid))
-        .collect())
-}
-
 fn objects(store: &dyn ObjectStore) -> Result<BTreeSet<ObjectId>, StorageError> {
     let mut objects = BTreeSet::new();
     store.list(&mut |id| {
@@ -306,17 +272,58 @@ fn check_rows(
     findings: &mut Vec<Finding>,
     mut row: impl FnMut(&[u8], &[u8]) -> Result<(), Damage>,
 ) -> Result<(), StorageError> {
-    let name = TABLES
-        .iter()
-        .find(|(id, _)| *id == table)
-        .map_or("", |(_, name)| name);
     kv.scan(table, &KeyRange::all(), |key, value| {
-        if let Err(damage) = row(key, value) {
-            let record = format!("{} {key:02x?} in {name}", damage.record);
-            findings.push(Finding::Damaged(Damage { record, ..damage }));
-        }
+        findings.extend(row(key, value).err().map(Finding::Damaged));
         ControlFlow::Continue(())
     })
+}
+
+/// What a row says.
+enum Row {
+    Object(ObjectId),
+    Tombstone(ObjectId, Tombstone),
+    Other,
+}
+
+fn read_row(table: TableId, key: &[u8], value: &[u8]) -> Result<Row, Damage> {
+    let read = || match table {
+        OBJECTS => {
+            ObjectRecord::decode(value)?;
+            Ok(Row::Object(object_of_key(key)?))
+        }
+        TOMBSTONES => Ok(Row::Tombstone(
+            object_of_key(key)?,
+            Tombstone::decode(value)?,
+        )),
+        META if key == HISTORY_KEY => History::decode(value).map(|_| Row::Other),
+        CLIENTS => {
+            client_of_key(key)?;
+            KnownClient::decode(value).map(|_| Row::Other)
+        }
+        _ => Err(damage("row", "its key is unknown")),
+    };
+    read().map_err(|damage: Damage| {
+        let name = TABLES.iter().find(|(id, _)| *id == table);
+        let name = name.map_or("", |(_, name)| name);
+        let record = format!("{}, {}, in {name}", damage.record, told_key(table, key));
+        Damage { record, ..damage }
+    })
+}
+
+/// Whether the row `key` of a table is one that can be there.
+pub fn check_row(table: TableId, key: &[u8], value: &[u8]) -> Result<(), Damage> {
+    read_row(table, key, value).map(drop)
+}
+
+/// What a key says, for people.
+pub fn told_key(table: TableId, key: &[u8]) -> String {
+    match (table, object_of_key(key)) {
+        (OBJECTS | TOMBSTONES, Ok(object)) => format!("object {}", stored(object)),
+        _ => {
+            let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("key {digits}")
+        }
+    }
 }
 
 fn check_size(store: &dyn ObjectStore, object: ObjectId, report: &mut Report) {

@@ -2,12 +2,12 @@
 
 mod rig;
 
-use base::{Fid, LockHandle};
+use base::LockHandle;
 use layout::ObjectId;
-use oss::fsck::{Finding, Repaired, Report, Whose, check, orphans, repair};
+use oss::fsck::{Finding, Repaired, Report, Whose, check, repair};
 use oss::records::{CLIENTS, META, OBJECTS, ObjectRecord, TOMBSTONES, Tombstone, object_key};
 use rig::{A, Rig, TICKET, object};
-use storage::{Batch, ObjectStore};
+use storage::Batch;
 use wire::ost::Request;
 
 fn look(rig: &Rig) -> Report {
@@ -120,30 +120,6 @@ fn a_removal_that_a_crash_interrupted_is_finished() {
     assert!(look(&rig).findings.is_empty(), "it will be");
     let rig = rig.restart();
     assert_eq!(look(&rig).objects, 0);
-}
-
-#[test]
-fn orphans_are_the_objects_of_files_that_do_not_exist() {
-    let mut rig = Rig::new();
-    for number in 1..=3000 {
-        write(&mut rig, number, 1);
-    }
-    let exists = |file: &Fid| !file.object().is_multiple_of(1000);
-    let found = orphans(&*rig.disk.store, |files| files.iter().map(exists).collect());
-    let expected: Vec<_> = [1000, 2000, 3000].map(object).to_vec();
-    assert_eq!(found.expect("readable"), expected);
-    let silent = orphans(&*rig.disk.store, |_| Vec::new());
-    assert_eq!(
-        silent.expect("readable"),
-        [],
-        "what was not answered is kept"
-    );
-    assert!(
-        rig.disk
-            .store
-            .stat(storage::ObjectId::new(object(1000).fid, 0))
-            .is_ok()
-    );
 }
 
 /// Of objects 1 to 5: of a file, in doubt, nobody's, nobody was asked, nobody's.

@@ -47,12 +47,12 @@ pub enum StorageError {
         /// Who.
         holder: String,
     },
-    /// Somebody else has taken the target's fence from this process.
+    /// This process does not have the target's fence any more.
     FenceLost {
         /// Which target.
         at: String,
-        /// Who has it now.
-        holder: String,
+        /// Who has it now, or why nobody.
+        why: String,
     },
     /// What is stored is not what was written.
     Damaged {
@@ -158,13 +158,11 @@ impl fmt::Display for StorageError {
             }
             StorageError::Fenced { at, holder } => write!(
                 f,
-                "{at} is in use by {holder}, which still writes its fence; stop it there first"
+                "{at} is in use by {holder}, which keeps its fence; stop it there first"
             ),
-            StorageError::FenceLost { at, holder } => write!(
-                f,
-                "{at} is served by {holder} now: its fence was taken from this process, which \
-                 stood still for too long, and writes nothing more"
-            ),
+            StorageError::FenceLost { at, why } => {
+                write!(f, "{at}: {why}; this process writes nothing more to it")
+            }
             StorageError::Damaged { at, damage } => write!(
                 f,
                 "{at}: {damage}; restore it from a copy, or run glint fsck"

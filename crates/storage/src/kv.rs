@@ -10,6 +10,7 @@
 mod batch;
 mod committer;
 mod engine;
+mod examine;
 mod key;
 mod overlay;
 mod scan;
@@ -20,6 +21,8 @@ use std::sync::Arc;
 use threads::JoinHandle;
 
 pub use batch::{Batch, KeyRange, TableId, Ticket};
+pub(crate) use examine::examine;
+pub use examine::{Hole, Visit};
 use store::Shared;
 
 use crate::disk::{Disk, MemDisk};

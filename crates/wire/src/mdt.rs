@@ -92,7 +92,8 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Last content change.
     pub mtime: Option<SetTime>,
-    /// Set by a client that changed the file under its own EX lock earlier; else the server's now.
+    /// Set by a client that changed the file under its own EX lock earlier; else the server's now,
+    /// and not before this.
     pub ctime: Option<Timestamp>,
     /// What a truncating or writing client knows of the size.
     pub size: Option<SizeUpdate>,

@@ -18,12 +18,15 @@ const DISK: u64 = 64 << 20;
 /// How long freed space may take to come back: other mounts and the OST are told in the background.
 const COMES_BACK: Duration = Duration::from_secs(20);
 
-fn is_root() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    if !root {
+/// Tests a disk in memory, and a real ext4.
+fn on_small_disks(bytes: u64, test: impl Fn(SmallDisk)) {
+    if !nix::unistd::geteuid().is_root() {
         println!("skipped: only root can mount a small disk");
+        return;
     }
-    root
+    test(SmallDisk::in_memory(bytes));
+    println!("the same on ext4");
+    test(SmallDisk::ext4(bytes));
 }
 
 fn is_full(error: &io::Error) -> bool {
@@ -89,103 +92,97 @@ fn restarted_clean(cluster: &mut Cluster, mounts: usize) -> usize {
 
 #[test]
 fn a_full_ost_says_so_and_goes_on_when_there_is_space() {
-    if !is_root() {
-        return;
-    }
-    let disk = SmallDisk::new(DISK);
-    let mut cluster = Cluster::start_at(&[(None, "mgs,mdt"), (Some(disk.path()), "ost")]);
-    let roots = [0, 1].map(|_| {
-        let number = cluster.mount();
-        cluster.root(number).to_owned()
-    });
-    let durable = cluster.timed("filling", || fill(&roots[0].join("first"), 1));
-    assert!((16..64).contains(&durable), "{durable} MiB fit");
-    cluster.timed("what a full file system still does", || {
-        for root in &roots {
-            check(&root.join("first"), 1, durable);
-            let space = nix::sys::statvfs::statvfs(root).unwrap();
-            let left = space.blocks_available() * space.fragment_size();
-            assert!(left < 4 << 20, "{left} bytes are said to be left");
-        }
-        // Names need no space of the OST.
-        fs::create_dir(roots[1].join("dir")).unwrap();
-        fs::rename(roots[1].join("first"), roots[1].join("dir/first")).unwrap();
-        let refused = write_synced(&roots[1].join("second"), &chunk(2, 0));
-        assert!(refused.is_err_and(|error| is_full(&error)));
-    });
-    cluster.timed("making space", || {
-        fs::remove_file(roots[1].join("dir/first")).unwrap();
-        succeeds_soon("writing again", || {
-            write_synced(&roots[0].join("second"), &chunk(2, 0))
+    on_small_disks(DISK, |disk| {
+        let mut cluster = Cluster::start_at(&[(None, "mgs,mdt"), (Some(disk.path()), "ost")]);
+        let roots = [0, 1].map(|_| {
+            let number = cluster.mount();
+            cluster.root(number).to_owned()
         });
-    });
-    let again = cluster.timed("filling again", || fill(&roots[1].join("third"), 3));
-    let last = restarted_clean(&mut cluster, 2);
-    let root = cluster.root(last);
-    cluster.timed("the last look", || {
-        check(&root.join("second"), 2, 1);
-        check(&root.join("third"), 3, again);
-        assert_eq!(fs::read_dir(root).unwrap().count(), 3);
+        let durable = cluster.timed("filling", || fill(&roots[0].join("first"), 1));
+        assert!((16..64).contains(&durable), "{durable} MiB fit");
+        cluster.timed("what a full file system still does", || {
+            for root in &roots {
+                check(&root.join("first"), 1, durable);
+                let space = nix::sys::statvfs::statvfs(root).unwrap();
+                let left = space.blocks_available() * space.fragment_size();
+                assert!(left < 4 << 20, "{left} bytes are said to be left");
+            }
+            // Names need no space of the OST.
+            fs::create_dir(roots[1].join("dir")).unwrap();
+            fs::rename(roots[1].join("first"), roots[1].join("dir/first")).unwrap();
+            let refused = write_synced(&roots[1].join("second"), &chunk(2, 0));
+            assert!(refused.is_err_and(|error| is_full(&error)));
+        });
+        cluster.timed("making space", || {
+            fs::remove_file(roots[1].join("dir/first")).unwrap();
+            succeeds_soon("writing again", || {
+                write_synced(&roots[0].join("second"), &chunk(2, 0))
+            });
+        });
+        let again = cluster.timed("filling again", || fill(&roots[1].join("third"), 3));
+        let last = restarted_clean(&mut cluster, 2);
+        let root = cluster.root(last);
+        cluster.timed("the last look", || {
+            check(&root.join("second"), 2, 1);
+            check(&root.join("third"), 3, again);
+            assert_eq!(fs::read_dir(root).unwrap().count(), 3);
+        });
     });
 }
 
 /// What is written and not synced is refused by the write, the sync or the close that follows.
 #[test]
 fn what_does_not_fit_is_never_lost_in_silence() {
-    if !is_root() {
-        return;
-    }
-    let disk = SmallDisk::new(DISK);
-    let mut cluster = Cluster::start_at(&[(None, "mgs,mdt"), (Some(disk.path()), "ost")]);
-    let mount = cluster.mount();
-    let path = cluster.root(mount).join("file");
-    cluster.timed("writing more than fits", || {
-        let file = File::create(&path).unwrap();
-        let data = vec![7; 96 * MIB];
-        let written = file.write_all_at(&data, 0).and_then(|()| file.sync_all());
-        assert!(written.is_err_and(|error| is_full(&error)));
-        drop(file);
-        fs::remove_file(&path).unwrap();
-        succeeds_soon("writing less", || write_synced(&path, &chunk(4, 0)));
-    });
-    let last = restarted_clean(&mut cluster, 1);
-    cluster.timed("the last look", || {
-        check(&cluster.root(last).join("file"), 4, 1);
+    on_small_disks(DISK, |disk| {
+        let mut cluster = Cluster::start_at(&[(None, "mgs,mdt"), (Some(disk.path()), "ost")]);
+        let mount = cluster.mount();
+        let path = cluster.root(mount).join("file");
+        cluster.timed("writing more than fits", || {
+            let file = File::create(&path).unwrap();
+            let data = vec![7; 96 * MIB];
+            let written = file.write_all_at(&data, 0).and_then(|()| file.sync_all());
+            assert!(written.is_err_and(|error| is_full(&error)));
+            drop(file);
+            fs::remove_file(&path).unwrap();
+            succeeds_soon("writing less", || write_synced(&path, &chunk(4, 0)));
+        });
+        let last = restarted_clean(&mut cluster, 1);
+        cluster.timed("the last look", || {
+            check(&cluster.root(last).join("file"), 4, 1);
+        });
     });
 }
 
 #[test]
 fn a_full_mdt_says_so_and_goes_on_when_there_is_space() {
-    if !is_root() {
-        return;
-    }
-    let disk = SmallDisk::new(DISK / 4);
-    let mut cluster = Cluster::start_at(&[(Some(disk.path()), "mgs,mdt"), (None, "ost")]);
-    let mount = cluster.mount();
-    let root = cluster.root(mount).to_owned();
-    let name = |number: usize| root.join(format!("{number:08}{}", "x".repeat(200)));
-    let made = cluster.timed_for(Duration::from_secs(120), "making names", || {
-        (0..).find_map(|number| {
-            File::create(name(number))
-                .err()
-                .map(|error| (number, error))
-        })
-    });
-    let (made, error) = made.unwrap();
-    assert!(is_full(&error), "{error}");
-    assert!(made > 1000, "only {made} names fit");
-    cluster.timed_for(Duration::from_secs(60), "making space", || {
-        assert_eq!(fs::read_dir(&root).unwrap().count(), made);
-        (0..made / 2).for_each(|number| fs::remove_file(name(number)).unwrap());
-        let again = root.join("again");
-        succeeds_soon("making a name", || write_synced(&again, b"again"));
-    });
-    let last = restarted_clean(&mut cluster, 1);
-    let root = cluster.root(last);
-    cluster.timed("the last look", || {
-        assert_eq!(fs::read(root.join("again")).unwrap(), b"again");
-        let left = fs::read_dir(root).unwrap().count();
-        assert_eq!(left, made - made / 2 + 1);
+    on_small_disks(DISK / 4, |disk| {
+        let mut cluster = Cluster::start_at(&[(Some(disk.path()), "mgs,mdt"), (None, "ost")]);
+        let mount = cluster.mount();
+        let root = cluster.root(mount).to_owned();
+        let name = |number: usize| root.join(format!("{number:08}{}", "x".repeat(200)));
+        let made = cluster.timed_for(Duration::from_secs(120), "making names", || {
+            (0..).find_map(|number| {
+                File::create(name(number))
+                    .err()
+                    .map(|error| (number, error))
+            })
+        });
+        let (made, error) = made.unwrap();
+        assert!(is_full(&error), "{error}");
+        assert!(made > 1000, "only {made} names fit");
+        cluster.timed_for(Duration::from_secs(60), "making space", || {
+            assert_eq!(fs::read_dir(&root).unwrap().count(), made);
+            (0..made / 2).for_each(|number| fs::remove_file(name(number)).unwrap());
+            let again = root.join("again");
+            succeeds_soon("making a name", || write_synced(&again, b"again"));
+        });
+        let last = restarted_clean(&mut cluster, 1);
+        let root = cluster.root(last);
+        cluster.timed("the last look", || {
+            assert_eq!(fs::read(root.join("again")).unwrap(), b"again");
+            let left = fs::read_dir(root).unwrap().count();
+            assert_eq!(left, made - made / 2 + 1);
+        });
     });
 }
 
@@ -207,84 +204,133 @@ fn take_all(disk: &SmallDisk) -> PathBuf {
 /// that is set aside, also those of a server that was killed and starts again.
 #[test]
 fn a_disk_that_others_fill_stops_nothing() {
-    if !is_root() {
-        return;
-    }
-    let disk = SmallDisk::new(DISK);
-    let mut cluster = Cluster::start_at(&[(Some(disk.path()), "mgs,mdt,ost")]);
-    let mount = cluster.mount();
-    let root = cluster.root(mount).to_owned();
-    let names = (0..50).map(|number| root.join(format!("{number}")));
-    let names: Vec<_> = names.collect();
-    cluster.timed("writing files", || {
-        names.iter().enumerate().for_each(|(number, path)| {
-            write_synced(path, &chunk(number as u8, 0)[..100_000]).unwrap();
+    on_small_disks(DISK, |disk| {
+        let mut cluster = Cluster::start_at(&[(Some(disk.path()), "mgs,mdt,ost")]);
+        let mount = cluster.mount();
+        let root = cluster.root(mount).to_owned();
+        let names = (0..50).map(|number| root.join(format!("{number}")));
+        let names: Vec<_> = names.collect();
+        cluster.timed("writing files", || {
+            names.iter().enumerate().for_each(|(number, path)| {
+                write_synced(path, &chunk(number as u8, 0)[..100_000]).unwrap();
+            });
         });
-    });
-    let others = take_all(&disk);
-    cluster.timed("what goes on", || {
-        let refused = write_synced(&names[0], &chunk(1, 0));
-        assert!(refused.is_err_and(|error| is_full(&error)));
-        for path in &names[1..10] {
-            let file = File::options().write(true).open(path).unwrap();
-            file.set_len(10).unwrap();
-            file.sync_all().unwrap();
-        }
-        names[10..20]
-            .iter()
-            .for_each(|path| fs::remove_file(path).unwrap());
-        File::open(&root).unwrap().sync_all().unwrap();
-    });
-    take_all(&disk);
-    cluster.kill_server();
-    take_all(&disk);
-    cluster.restart_server();
-    cluster.timed("what goes on after a crash", || {
-        names[20..30]
-            .iter()
-            .for_each(|path| fs::remove_file(path).unwrap());
-        File::open(&root).unwrap().sync_all().unwrap();
-    });
-    fs::remove_file(others).unwrap();
-    cluster.timed("making space", || {
-        let again = root.join("again");
-        succeeds_soon("writing", || write_synced(&again, b"again"));
-    });
-    let last = restarted_clean(&mut cluster, 1);
-    let root = cluster.root(last);
-    cluster.timed("the last look", || {
-        let found = fs::read_dir(root).unwrap().count();
-        assert_eq!(found, 31);
-        for number in 1..10 {
-            let path = root.join(format!("{number}"));
-            assert_eq!(fs::read(path).unwrap(), chunk(number, 0)[..10]);
-        }
-        let kept = fs::read(root.join("40")).unwrap();
-        assert!(kept == chunk(40, 0)[..100_000]);
+        let others = take_all(&disk);
+        cluster.timed("what goes on", || {
+            let refused = write_synced(&names[0], &chunk(1, 0));
+            assert!(refused.is_err_and(|error| is_full(&error)));
+            for path in &names[1..10] {
+                let file = File::options().write(true).open(path).unwrap();
+                file.set_len(10).unwrap();
+                file.sync_all().unwrap();
+            }
+            names[10..20]
+                .iter()
+                .for_each(|path| fs::remove_file(path).unwrap());
+            File::open(&root).unwrap().sync_all().unwrap();
+        });
+        take_all(&disk);
+        cluster.kill_server();
+        take_all(&disk);
+        cluster.restart_server();
+        cluster.timed("what goes on after a crash", || {
+            names[20..30]
+                .iter()
+                .for_each(|path| fs::remove_file(path).unwrap());
+            File::open(&root).unwrap().sync_all().unwrap();
+        });
+        fs::remove_file(others).unwrap();
+        cluster.timed("making space", || {
+            let again = root.join("again");
+            succeeds_soon("writing", || write_synced(&again, b"again"));
+        });
+        let last = restarted_clean(&mut cluster, 1);
+        let root = cluster.root(last);
+        cluster.timed("the last look", || {
+            let found = fs::read_dir(root).unwrap().count();
+            assert_eq!(found, 31);
+            for number in 1..10 {
+                let path = root.join(format!("{number}"));
+                assert_eq!(fs::read(path).unwrap(), chunk(number, 0)[..10]);
+            }
+            let kept = fs::read(root.join("40")).unwrap();
+            assert!(kept == chunk(40, 0)[..100_000]);
+        });
     });
 }
 
 /// Names and data meet on one small disk.
 #[test]
 fn names_and_data_fill_one_disk_together() {
-    if !is_root() {
-        return;
-    }
-    let disk = SmallDisk::new(DISK);
-    let mut cluster = Cluster::start_at(&[(Some(disk.path()), "mgs,mdt,ost")]);
-    let mount = cluster.mount();
-    let root = cluster.root(mount).to_owned();
-    let first = cluster.timed("filling", || fill(&root.join("data"), 5));
-    assert!(first >= 16, "{first} MiB fit");
-    cluster.timed("names on a full disk", || {
-        (0..100).for_each(|number| fs::create_dir(root.join(format!("{number}"))).unwrap());
-        (0..100).for_each(|number| fs::remove_dir(root.join(format!("{number}"))).unwrap());
-        check(&root.join("data"), 5, first);
-        fs::remove_file(root.join("data")).unwrap();
-        succeeds_soon("writing", || write_synced(&root.join("more"), &chunk(6, 0)));
+    on_small_disks(DISK, |disk| {
+        let mut cluster = Cluster::start_at(&[(Some(disk.path()), "mgs,mdt,ost")]);
+        let mount = cluster.mount();
+        let root = cluster.root(mount).to_owned();
+        let first = cluster.timed("filling", || fill(&root.join("data"), 5));
+        assert!(first >= 16, "{first} MiB fit");
+        cluster.timed("names on a full disk", || {
+            (0..100).for_each(|number| fs::create_dir(root.join(format!("{number}"))).unwrap());
+            (0..100).for_each(|number| fs::remove_dir(root.join(format!("{number}"))).unwrap());
+            check(&root.join("data"), 5, first);
+            fs::remove_file(root.join("data")).unwrap();
+            succeeds_soon("writing", || write_synced(&root.join("more"), &chunk(6, 0)));
+        });
+        let last = restarted_clean(&mut cluster, 1);
+        cluster.timed("the last look", || {
+            check(&cluster.root(last).join("more"), 6, 1);
+        });
     });
-    let last = restarted_clean(&mut cluster, 1);
-    cluster.timed("the last look", || {
-        check(&cluster.root(last).join("more"), 6, 1);
+}
+
+/// Others take the last bytes again and again, and give them back, and the server is killed in the
+/// midst of commits that found no space: what was acknowledged as durable is there, and once there is
+/// space all goes on by itself.
+#[test]
+fn kills_on_a_disk_that_is_now_full_and_now_not() {
+    on_small_disks(DISK, |disk| {
+        let mut cluster = Cluster::start_at(&[(Some(disk.path()), "mgs,mdt,ost")]);
+        let mount = cluster.mount();
+        let root = cluster.root(mount).to_owned();
+        let others = disk.path().join("others");
+        let (mut durable, mut refused) = (Vec::new(), 0);
+        for round in 0..4_usize {
+            cluster.timed_for(Duration::from_secs(120), "files on a full disk", || {
+                for number in 0..30_usize {
+                    if number == 5 {
+                        take_all(&disk);
+                    }
+                    if number == 25 {
+                        fs::remove_file(&others).unwrap();
+                    }
+                    let path = root.join(format!("{round}.{number}"));
+                    let data = chunk(number as u8, round)[..50_000].to_vec();
+                    match write_synced(&path, &data) {
+                        Ok(()) => durable.push((path, data)),
+                        Err(error) if is_full(&error) => refused += 1,
+                        Err(error) => panic!("{}: {error}", path.display()),
+                    }
+                }
+            });
+            take_all(&disk);
+            let unsynced = root.join(format!("{round}.unsynced"));
+            // Its commit finds no space, or has not begun.
+            let _ = fs::create_dir(&unsynced);
+            cluster.kill_server();
+            fs::remove_file(&others).unwrap();
+            cluster.restart_server();
+        }
+        assert!(refused > 0, "the disk was never full");
+        cluster.timed("making space", || {
+            let again = root.join("again");
+            succeeds_soon("writing", || write_synced(&again, b"again"));
+        });
+        let last = restarted_clean(&mut cluster, 1);
+        let new = cluster.root(last).to_owned();
+        cluster.timed("the last look", || {
+            for (path, data) in &durable {
+                let kept = fs::read(new.join(path.file_name().unwrap())).unwrap();
+                assert!(kept == *data, "{} is not what was written", path.display());
+            }
+        });
     });
 }

@@ -195,7 +195,7 @@ fn programs_outlive(troubles: u64) {
         return;
     }
     in_own_network(|| {
-        let disk = SmallDisk::new(DISK);
+        let disk = SmallDisk::in_memory(DISK);
         let mut cluster = Cluster::start_at(&[(Some(disk.path()), "mgs,mdt,ost")]);
         let roots = [cluster.mount(), cluster.mount()].map(|n| cluster.root(n).to_owned());
         let mut rng = SeededRng::new(seed());

@@ -14,7 +14,9 @@ use oss::fsck::Whose;
 use serde::Serialize;
 use storage::{KvOptions, Target, TargetDir};
 
+use crate::directories::refuse_twice;
 use crate::output::{say, say_json};
+use crate::unreadable::unreadable;
 
 /// What a person can do about damage.
 const RESTORE: &str = "nothing else was changed in this target; restore it from a copy";
@@ -66,6 +68,7 @@ impl Checked {
 impl Fsck {
     /// Does it.
     pub fn run(self) -> Result<(), String> {
+        refuse_twice(&self.dirs)?;
         let mut targets = Vec::new();
         for dir in &self.dirs {
             let opened = TargetDir::open(dir).map_err(|error| error.to_string())?;
@@ -160,9 +163,9 @@ impl Checker {
             TargetKind::Mdt => self.check_mdt(target, &mut checked),
             TargetKind::Ost => self.check_ost(target, &mut checked),
         };
-        // The target can't be read as a whole.
-        let cause = result.err().map(|cause| format!("{cause}; {RESTORE}"));
-        checked.errors.extend(cause);
+        if let Err(cause) = result {
+            tell_unreadable(target, cause, &mut checked);
+        }
         checked
     }
 
@@ -193,22 +196,34 @@ impl Checker {
     }
 
     fn check_ost(&self, target: &Target, checked: &mut Checked) -> Result<(), String> {
+        let store = target.objects().map_err(|error| error.to_string())?;
+        let records = self.check_objects(target, &store, checked);
+        // Also where records cannot be read: the bytes are beside them.
+        if let Some(mdt) = &self.mdt {
+            mdt.check_missing(target.superblock().target.index, &store, checked)?;
+        }
+        records
+    }
+
+    fn check_objects(
+        &self,
+        target: &Target,
+        store: &dyn storage::ObjectStore,
+        checked: &mut Checked,
+    ) -> Result<(), String> {
         let words = |error: storage::StorageError| error.to_string();
         let kv = target
             .kv(&oss::records::TABLES, options(target))
             .map_err(words)?;
-        let (store, ost) = (
-            target.objects().map_err(words)?,
-            target.superblock().target.index,
-        );
+        let ost = target.superblock().target.index;
         let mut whose = |object| {
             self.mdt
                 .as_ref()
                 .map_or(Whose::Unasked, |mdt| mdt.whose(ost, object))
         };
         let done = match self.repair {
-            true => oss::fsck::repair(&store, &kv, &mut whose, self.now),
-            false => oss::fsck::check(&store, &kv, &mut whose).map(|left| oss::fsck::Repaired {
+            true => oss::fsck::repair(store, &kv, &mut whose, self.now),
+            false => oss::fsck::check(store, &kv, &mut whose).map(|left| oss::fsck::Repaired {
                 mended: Vec::new(),
                 left,
             }),
@@ -220,9 +235,6 @@ impl Checker {
         checked.mended = told.collect();
         for finding in left.findings {
             checked.tell_left(finding.is_warning(), finding.to_string());
-        }
-        if let Some(mdt) = &self.mdt {
-            mdt.check_missing(ost, &store, checked)?;
         }
         Ok(())
     }
@@ -256,6 +268,19 @@ impl Mdt {
         };
         objects::expected(&self.store, look).map_err(words)
     }
+}
+
+/// The target can't be read as a whole, for this `cause`: which of its records are damaged, as far
+/// as that can be found out.
+fn tell_unreadable(target: &Target, cause: String, checked: &mut Checked) {
+    let mut lines = unreadable(target).unwrap_or_default();
+    if lines.is_empty() {
+        lines.push(cause);
+    }
+    if let Some(last) = lines.last_mut() {
+        *last = format!("{last}; {RESTORE}");
+    }
+    checked.errors.extend(lines);
 }
 
 fn words(failure: Failure) -> String {

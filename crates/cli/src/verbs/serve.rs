@@ -81,11 +81,11 @@ impl Serve {
             also: self.also,
             mgs: self.mgs,
             machine: self.machine,
-            when_fenced: |cause| {
+            when_fenced: Arc::new(|cause| {
                 // Whatever is still done here is done in somebody else's target.
                 eprintln!("glint: {cause}");
                 std::process::exit(1);
-            },
+            }),
             timeout: Duration::from_secs(self.timeout),
             mount_outlives: false,
         };

@@ -1,13 +1,14 @@
 //! `glint up`
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use base::limits::CALLBACK_DEADLINE;
 use base::{Clock, SystemClock, TargetName};
 use clap::Args;
 use client::MountConfig;
-use fuse::kernel::mount::{MountError, Unmount, check_point, is_same_or_below};
+use fuse::kernel::mount::{MountError, Unmount, check_point, is_same_or_below, unmount};
 use rpc::Address;
 use storage::{State, TargetDir};
 
@@ -18,8 +19,11 @@ use crate::daemon::{self, Daemon};
 use crate::foreground::Stop;
 use crate::memory;
 use crate::mounting::Mounting;
-use crate::server::{ServeConfig, Serving};
+use crate::server::{ServeConfig, Serving, WhenFenced};
 use crate::supervisor::Supervision;
+
+/// How long it may take to take a mount off whose targets are served elsewhere.
+const OFF_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Format DIR if it is empty, serve it, and mount it at MNT, in one process.
 ///
@@ -70,6 +74,7 @@ impl Up {
             format(&dir, &targets, "glint", None)?;
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let point = Arc::new(OnceLock::new());
         let config = ServeConfig {
             dirs: vec![dir.clone()],
             listen: self.listen,
@@ -78,11 +83,7 @@ impl Up {
             also: Vec::new(),
             mgs: Vec::new(),
             machine: None,
-            when_fenced: |cause| {
-                // The mount is dead then, as after a crash.
-                eprintln!("glint: {cause}");
-                std::process::exit(1);
-            },
+            when_fenced: when_fenced(point.clone()),
             timeout: CALLBACK_DEADLINE,
             mount_outlives: heritage.is_some(),
         };
@@ -103,6 +104,7 @@ impl Up {
         };
         let (wish, beside) = (options.wish(self.mount), (serving.targets(), &*dir));
         let mut mounting = Mounting::start(&config, &wish, Some(beside), held, clock)?;
+        let _ = point.set(mounting.point().to_owned());
         let (dir, point) = (self.dir.display(), mounting.point().display().to_string());
         daemon::ready(&format!("{dir} mounted at {point}"));
         loop {
@@ -141,4 +143,28 @@ impl Up {
         }
         check_point(mount).map(drop).map_err(words)
     }
+}
+
+/// Ends the process, as whatever is still done here is done in somebody else's targets; before that
+/// the mount at `point`, if it is there, so that no dead one is left: all calls on it fail.
+fn when_fenced(point: Arc<OnceLock<PathBuf>>) -> WhenFenced {
+    let first = Mutex::new(());
+    Arc::new(move |cause| {
+        // Of several targets one is told of.
+        let _first = first.lock().unwrap_or_else(PoisonError::into_inner);
+        eprintln!("glint: {cause}");
+        if let Some(point) = point.get().cloned() {
+            let (done, is_done) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                let off = unmount(&point, Unmount::Abort);
+                let _ = done.send(off.map_err(|error| error.to_string()));
+            });
+            match is_done.recv_timeout(OFF_PATIENCE) {
+                Ok(Ok(())) => {}
+                Ok(Err(reason)) => eprintln!("glint: {reason}"),
+                Err(_) => eprintln!("glint: the mount could not be taken off in time"),
+            }
+        }
+        std::process::exit(1);
+    })
 }

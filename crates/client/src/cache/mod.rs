@@ -527,7 +527,8 @@ impl State {
             let known = ObjectAttr {
                 size: attr.size,
                 blocks: attr.blocks,
-                mtime: attr.mtime,
+                // A time that was set to the future is not one of bytes.
+                mtime: attr.mtime.min(attr.mtime_set),
             };
             let file = self.file(node.fid);
             // Later answers tell of the same lock; then what is known here is newer.
@@ -626,11 +627,25 @@ impl State {
         })
     }
 
-    /// The time of a change of the file's content, made now: later than what was set before, also
-    /// where the MDT's clock is ahead of this one.
+    /// The time of a change of the file's content, made now: later than what was set or written
+    /// before, also where the MDT's clock, or that of another writer, is ahead of this one. So each
+    /// change moves it.
     pub fn content_time(&self, fid: Fid, now: Timestamp) -> Timestamp {
-        let attr = self.inodes.get(&fid).and_then(|inode| inode.attr.as_ref());
-        attr.map_or(now, |attr| now.later(attr.mtime_set.next()))
+        let Some(inode) = self.inodes.get(&fid) else {
+            return now;
+        };
+        let set = inode.attr.as_ref().map(|attr| attr.mtime_set.next());
+        let written = inode.file.as_ref().map(|file| file.known.mtime.next());
+        [set, written]
+            .into_iter()
+            .flatten()
+            .fold(now, Timestamp::later)
+    }
+
+    /// The last time at which bytes were written, as far as it is known here.
+    pub fn last_written(&self, fid: Fid) -> Option<Timestamp> {
+        let file = self.inodes.get(&fid)?.file.as_ref()?;
+        Some(file.known.mtime).filter(|mtime| *mtime != Timestamp::default())
     }
 
     /// When it is, in withdrawals.

@@ -1,8 +1,8 @@
 //! Attributes: getattr, setattr, readlink, paths. SEMANTICS: op.stat, op.setattr
 
-use base::{Fid, FsError, LockHandle};
+use base::{Fid, FsError, LockHandle, Timestamp};
 use wire::mdt::{Caller, Reply, Request, SetAttr};
-use wire::{Attr, FileKind};
+use wire::{Attr, FileKind, SizeState};
 
 use crate::cache::inode::{Covered, Reached};
 use crate::cache::{apply_locally, drops_privileges};
@@ -118,6 +118,9 @@ impl Client {
             self.truncate(fid, size).await?;
         }
         if change != SetAttr::default() && !self.set_locally(fid, &change) {
+            if change.mtime.is_some() {
+                change.ctime = self.when_written(fid).await?;
+            }
             let request = |dir| Request::SetAttr {
                 fid,
                 dir,
@@ -128,6 +131,26 @@ impl Client {
             self.change_at_mdt(fid, request).await?;
         }
         self.stat(fid).await
+    }
+
+    /// When bytes of the file were written last, by anybody, where the MDT may not know: a time that
+    /// is set now counts as set no earlier, by whoever's clock that was.
+    async fn when_written(&self, fid: Fid) -> Result<Option<Timestamp>, FsError> {
+        if !self.lock().attr_valid(fid) {
+            self.ask_attributes(fid).await?;
+        }
+        let here = {
+            let state = self.lock();
+            let attr = state.known(fid).and_then(|inode| inode.attr.as_ref());
+            let asks = |attr: &Attr| attr.size_state == SizeState::Ask;
+            let here = state.last_written(fid);
+            if !attr.is_some_and(asks) || state.locks.reaches_eof(fid) {
+                return Ok(here);
+            }
+            here.unwrap_or_default()
+        };
+        let object = self.glimpse_object(fid, false).await?;
+        Ok(Some(object.mtime.later(here)))
     }
 
     /// Sends the request that `ask` makes, given the directory in which the file was seen last, and
@@ -169,6 +192,7 @@ impl Client {
     fn set_locally(&self, fid: Fid, change: &SetAttr) -> bool {
         let now = self.0.clock.now();
         let mut state = self.lock();
+        let written = state.last_written(fid).unwrap_or_default();
         let inode = state.inode(fid);
         let (Some(file), Some(attr)) = (inode.file.as_mut(), inode.attr.as_mut()) else {
             return false;
@@ -176,7 +200,8 @@ impl Client {
         if file.exclusive.is_none() || file.is_closing() {
             return false;
         }
-        apply_locally(attr, change, now);
+        let before = attr.mtime_set.later(attr.ctime).later(written);
+        apply_locally(attr, change, now.later(before));
         merge_change(&mut file.changed, change, attr);
         state.remember_change(fid);
         true

@@ -5,6 +5,7 @@
 //! with the number of files: one small note for each.
 
 mod contradictions;
+mod damage;
 pub mod objects;
 mod repair;
 mod survey;
@@ -18,6 +19,7 @@ use crate::hash::NameHasher;
 use crate::keys::Spot;
 use crate::store::{Failure, Store};
 
+pub use damage::{check_row, told_key};
 pub use repair::{Repaired, repair};
 
 /// How bad a contradiction is.

@@ -44,7 +44,9 @@ pub fn apply(ctx: &Ctx<'_, '_>, inode: &mut Inode, change: &SetAttr, alone: bool
     inode.atime = change.atime.map_or(inode.atime, time);
     if let Some(mtime) = change.mtime {
         inode.mtime = time(mtime);
-        inode.mtime_set = change.ctime.unwrap_or(ctx.txn.now);
+        // Not before what was written before, by whoever's clock that was.
+        let set = change.ctime.unwrap_or(ctx.txn.now);
+        inode.mtime_set = inode.mtime_set.later(set);
     }
     Ok(())
 }

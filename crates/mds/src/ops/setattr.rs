@@ -52,9 +52,19 @@ impl Op for SetAttrOp<'_> {
             // the OSTs until its last writer has closed it.
             change.to_mut().size = None;
         }
+        if self.under == LockHandle::default()
+            && let Some(written) = change.ctime
+        {
+            // The change is made now: not before the bytes that the client knows of.
+            change.to_mut().ctime = Some(written.later(ctx.txn.now));
+        }
         let alone = !ctx.opens.has_writer(self.fid);
         access::apply(ctx, &mut file.inode, &change, alone)?;
-        file.inode.ctime = change.ctime.unwrap_or(ctx.txn.now);
+        let ctime = change.ctime.unwrap_or(ctx.txn.now);
+        file.inode.ctime = match change.mtime {
+            Some(_) => ctime.later(file.inode.mtime_set),
+            None => ctime,
+        };
         ctx.txn.save(&mut file)?;
         Ok(Reply::Node(node(self.fid, &file.inode)))
     }

@@ -48,6 +48,19 @@ pub(super) enum Loss {
     ForeignVersion(u32),
 }
 
+/// Why it is not known at once that nobody writes to a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// Its fence says nothing, since it is new.
+    Nothing,
+    /// What its fence says cannot be read.
+    Unreadable,
+    /// This process had it, under another kernel: on another machine, or before this one was booted.
+    OtherKernel(Process),
+    /// This process has it, on this machine, and is not known to have ended.
+    ThisKernel(Process),
+}
+
 #[derive(Debug)]
 enum Phase {
     Looking,
@@ -76,6 +89,8 @@ pub(super) struct Claimant {
     phase: Phase,
     /// As claimed.
     mine: Sector,
+    /// What stood there at the first look.
+    before: Found,
 }
 
 impl Claimant {
@@ -86,6 +101,7 @@ impl Claimant {
             pace,
             phase: Phase::Looking,
             mine: [0; super::block::SECTOR_BYTES],
+            before: Found::Nothing,
         }
     }
 
@@ -94,9 +110,22 @@ impl Claimant {
         &self.mine
     }
 
-    /// Somebody else's signs of life are waited for.
-    pub fn is_waiting(&self) -> bool {
-        matches!(self.phase, Phase::Watching { .. } | Phase::Settling { .. })
+    /// Somebody else's signs of life are waited for: why, and for how long if there are none.
+    pub fn waits_for(&self) -> Option<(Doubt, Duration)> {
+        let time = match self.phase {
+            Phase::Looking | Phase::Claiming { .. } => return None,
+            Phase::Watching { .. } => self.pace.watch + self.pace.settle,
+            Phase::Settling { .. } => self.pace.settle,
+        };
+        let doubt = match &self.before {
+            Found::Claim(claim) if claim.process.kernel != self.me.kernel => {
+                Doubt::OtherKernel(claim.process.clone())
+            }
+            Found::Claim(claim) => Doubt::ThisKernel(claim.process.clone()),
+            Found::Nothing => Doubt::Nothing,
+            Found::Unreadable | Found::ForeignVersion(_) => Doubt::Unreadable,
+        };
+        Some((doubt, time))
     }
 
     /// The fence was read; the reading began at `now`. `is_gone`: that process has ended for certain.
@@ -160,6 +189,7 @@ impl Claimant {
 
     fn first_look(&mut self, now: Tick, sight: &Sight, is_gone: impl Fn(&Process) -> bool) -> Todo {
         let found = Claim::decode(&sight.claim);
+        self.before = found.clone();
         match &found {
             Found::ForeignVersion(version) => return Todo::Lose(Loss::ForeignVersion(*version)),
             Found::Nothing => {}

@@ -15,7 +15,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::Pace;
 use super::block::{BEAT_AT, CLAIM_AT, Claim, FENCE_BYTES, Owner, SECTOR_BYTES, Sector};
-use super::claim::{Claimant, Loss, Sight, Todo};
+use super::claim::{Claimant, Doubt, Loss, Sight, Todo};
 use super::lease::Lease;
 use super::process::Process;
 use crate::error::{Result, StorageError};
@@ -188,22 +188,26 @@ impl Taker {
         match todo {
             Todo::Hold(began) => {
                 let lease = Lease::new(self.owner, *self.claimant.claim(), began, pace);
-                let (at, sectors) = (self.at.clone(), self.sectors.clone());
-                self.fence = Some(Fence::keep(at, sectors, lease, pace)?);
+                let place = (self.at.clone(), self.sectors.clone());
+                self.fence = Some(Fence::keep(place, process.clone(), lease, pace)?);
                 self.is_held = true;
             }
-            Todo::Lose(loss) => return Err(refused(&self.at, loss)),
-            Todo::LookAfter(_) | Todo::Write(_) => self.say_that_it_waits(pace),
+            Todo::Lose(loss) => return Err(refused(&self.at, loss, process)),
+            Todo::LookAfter(_) | Todo::Write(_) => self.say_that_it_waits(process),
         }
         Ok(())
     }
 
-    fn say_that_it_waits(&mut self, pace: Pace) {
-        if self.claimant.is_waiting() && !std::mem::replace(&mut self.has_said, true) {
+    fn say_that_it_waits(&mut self, me: &Process) {
+        let Some((doubt, time)) = self.claimant.waits_for() else {
+            return;
+        };
+        if !std::mem::replace(&mut self.has_said, true) {
             tracing::warn!(
-                "{}: another machine served it last; {} s are spent on seeing that none does any more",
+                "{}: {}; {} s are spent on seeing that nobody else writes to it",
                 self.at,
-                (pace.watch + pace.settle).as_secs()
+                told(&doubt, me),
+                time.as_secs()
             );
         }
     }
@@ -219,13 +223,39 @@ impl Drop for Taker {
     }
 }
 
+/// Why a start has to wait, for people.
+fn told(doubt: &Doubt, me: &Process) -> String {
+    match doubt {
+        Doubt::Nothing => "it had no fence, which would say who served it last".to_owned(),
+        Doubt::Unreadable => "what its fence says of who served it last cannot be read".to_owned(),
+        Doubt::OtherKernel(process) if process.host == me.host => format!(
+            "it was served last by {process}, before this machine was booted or on another of \
+             that name"
+        ),
+        Doubt::OtherKernel(process) => format!("it was served last by {process}"),
+        Doubt::ThisKernel(process) => format!("it was served last by {}", named(process, me)),
+    }
+}
+
+/// Who holds a fence, for people on the machine of `me`.
+fn named(holder: &Process, me: &Process) -> String {
+    match holder.kernel == me.kernel {
+        true if holder.space == me.space => format!("process {} on this machine", holder.pid),
+        true => format!(
+            "process {} in another container of this machine",
+            holder.pid
+        ),
+        false => holder.to_string(),
+    }
+}
+
 /// Why a target is not served: somebody else does it.
-fn refused(at: &str, loss: Loss) -> StorageError {
+fn refused(at: &str, loss: Loss, me: &Process) -> StorageError {
     let at = at.to_owned();
     match loss {
         Loss::Held(process) => StorageError::Fenced {
             at,
-            holder: process.to_string(),
+            holder: named(&process, me),
         },
         Loss::HeldByUnknown => StorageError::Fenced {
             at,
@@ -266,6 +296,8 @@ pub struct Fence {
 struct Shared {
     at: String,
     sectors: Arc<dyn Sectors>,
+    /// Whose it is.
+    holder: Process,
     /// A tick: until then what is guarded may be written.
     until: AtomicU64,
     state: Mutex<State>,
@@ -286,10 +318,16 @@ impl fmt::Debug for Fence {
 }
 
 impl Fence {
-    fn keep(at: String, sectors: Arc<dyn Sectors>, lease: Lease, pace: Pace) -> Result<Arc<Fence>> {
+    fn keep(
+        (at, sectors): (String, Arc<dyn Sectors>),
+        holder: Process,
+        lease: Lease,
+        pace: Pace,
+    ) -> Result<Arc<Fence>> {
         let shared = Arc::new(Shared {
             at,
             sectors,
+            holder,
             until: AtomicU64::new(lease.until().0),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -387,19 +425,20 @@ impl Shared {
                     has_warned = false;
                 }
                 Ok(Err(loss)) => {
-                    let by = match refused(&self.at, loss) {
+                    let by = match refused(&self.at, loss, &self.holder) {
                         StorageError::Fenced { holder, .. } => holder,
                         other => other.to_string(),
                     };
-                    return self.lose(by);
+                    return self.lose(format!(
+                        "its fence was taken by {by} while this process stood still"
+                    ));
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut has_warned, true) {
                         tracing::warn!("nothing is written until its fence can be kept: {error}");
                     }
                     if tick().since(lease.until()) > FAILING_MAX {
-                        return self
-                            .lose(format!("nobody, but its fence cannot be kept ({error})"));
+                        return self.lose(format!("its fence cannot be kept any more: {error}"));
                     }
                 }
             }
@@ -426,11 +465,11 @@ impl Shared {
         Ok(lease.seen(began, &sight.claim))
     }
 
-    fn lose(&self, holder: String) {
+    fn lose(&self, why: String) {
         self.until.store(0, Ordering::Release);
         let lost = StorageError::FenceLost {
             at: self.at.clone(),
-            holder,
+            why,
         };
         let acts = std::mem::take(&mut self.state().on_loss);
         acts.into_iter().for_each(|act| act(&lost));

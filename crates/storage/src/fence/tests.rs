@@ -112,7 +112,7 @@ fn a_hasty_claim_that_took_long_settles() {
         Todo::Write(_)
     ));
     assert_eq!(claimant.written(at(1_500)), Todo::LookAfter(PACE.poll));
-    assert!(claimant.is_waiting());
+    assert!(claimant.waits_for().is_some());
 }
 
 #[test]

@@ -263,4 +263,13 @@ impl Rows<'_> {
         let row = rows.next().transpose();
         row.map_err(|e| self.faults.explain(e))
     }
+
+    /// The last key and value that were not met yet.
+    pub(super) fn next_back(&mut self) -> Result<Option<(Bytes, Bytes)>> {
+        let Some(rows) = &mut self.rows else {
+            return Ok(None);
+        };
+        let row = rows.next_back().transpose();
+        row.map_err(|e| self.faults.explain(e))
+    }
 }

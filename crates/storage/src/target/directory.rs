@@ -15,7 +15,7 @@ use super::superblock::{FsName, Superblock, Unreadable, Uuid};
 use crate::disk::FileDisk;
 use crate::error::StorageError;
 use crate::fence::{self, FENCE, Fence, Process};
-use crate::kv::{Kv, KvOptions, TableId};
+use crate::kv::{Hole, Kv, KvOptions, TableId, Visit, examine};
 use crate::objects::ObjectFiles;
 use crate::room::ReserveFile;
 
@@ -362,6 +362,7 @@ impl TargetDir {
 
     /// The same for `process`. It waits for some seconds where another machine served a target last.
     pub fn open_as(dir: &Path, process: &Process) -> Result<TargetDir> {
+        fs::metadata(dir).map_err(|error| TargetError::io(dir, "open it", &error))?;
         let (superblocks, _) = TargetDir::existing(dir)?;
         if superblocks.is_empty() {
             return Err(TargetError::NoTarget {
@@ -535,9 +536,23 @@ impl Target {
         mut options: KvOptions,
     ) -> std::result::Result<Kv, StorageError> {
         options.room = Some(Arc::new(reserve(&self.path, self.superblock.target.kind)));
+        Kv::open(self.disk()?, tables, options)
+    }
+
+    /// Visits each row of `tables` that can be read, though others cannot; says which part of
+    /// which table could not be. For a store that is not open.
+    pub fn examine(
+        &self,
+        tables: &[(TableId, &str)],
+        options: &KvOptions,
+        visit: &mut Visit<'_>,
+    ) -> std::result::Result<Vec<Hole>, StorageError> {
+        examine(|| self.disk(), tables, options, visit)
+    }
+
+    fn disk(&self) -> std::result::Result<FileDisk, StorageError> {
         let database = self.path.join(DATABASE);
-        let disk = FileDisk::open_fenced(database, self.fence.clone(), self.lock.is_some())?;
-        Kv::open(disk, tables, options)
+        FileDisk::open_fenced(database, self.fence.clone(), self.lock.is_some())
     }
 
     /// The bytes of its objects, for an object storage target.

@@ -80,6 +80,11 @@ pub enum TargetError {
         /// Its permission bits.
         mode: u32,
     },
+    /// There is no key.
+    KeyMissing {
+        /// Where its file should be.
+        path: PathBuf,
+    },
     /// The key file holds no key.
     KeyMalformed {
         /// The key's file.
@@ -151,7 +156,7 @@ impl fmt::Display for TargetError {
             ),
             TargetError::Damaged { path, why } => write!(
                 f,
-                "{} is damaged: {why}; restore it from a copy of the target, or see what glint fsck says",
+                "{} is damaged: {why}; restore it from a copy of the target",
                 path.display()
             ),
             TargetError::ForeignVersion { path, found } => write!(
@@ -162,6 +167,11 @@ impl fmt::Display for TargetError {
             TargetError::KeyExposed { path, mode } => write!(
                 f,
                 "{} may be read by others than its owner (mode {mode:04o}); chmod 600 it, and make a new key if others have read it",
+                path.display()
+            ),
+            TargetError::KeyMissing { path } => write!(
+                f,
+                "{} is missing; it is the key of the file system: copy it from another directory of its targets, or from a client that has it",
                 path.display()
             ),
             TargetError::KeyMalformed { path } => write!(

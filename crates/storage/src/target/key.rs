@@ -40,7 +40,12 @@ impl TargetKey {
 
     /// Reads the key file at `path`; refuses one that others than its owner may read or write.
     pub fn load(path: &Path) -> Result<TargetKey, TargetError> {
-        let (mode, key) = read(path).map_err(|e| TargetError::io(path, "read the key", &e))?;
+        let (mode, key) = read(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => TargetError::KeyMissing {
+                path: path.to_owned(),
+            },
+            _ => TargetError::io(path, "read the key", &error),
+        })?;
         let path = || path.to_owned();
         match key {
             _ if mode & 0o077 != 0 => Err(TargetError::KeyExposed { path: path(), mode }),
