@@ -130,16 +130,9 @@ impl Locks {
         self.mdt.held_bits(resource, mode).contains(cover.bits())
     }
 
-    /// A lock came with a reply of the MDT that cannot be believed.
-    pub fn refused(&mut self, grant: &Grant) {
-        let handle = grant.handle;
-        self.step(Holder::Mdt, CacheInput::Refused { handle });
-    }
-
-    /// A lock came with an answer of an OST that is not believed: it is given back.
-    pub fn extent_refused(&mut self, target: TargetIndex, grant: &ExtentGrant) {
-        let handle = grant.handle;
-        self.step(Holder::Ost(target), CacheInput::Refused { handle });
+    /// A lock came with an answer that is not believed: it is given back.
+    pub fn refused(&mut self, holder: Holder, handle: LockHandle) {
+        self.step(holder, CacheInput::Refused { handle });
     }
 
     /// A lock came with a reply of an OST.

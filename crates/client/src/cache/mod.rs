@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::{BootEpoch, Fid, TargetIndex, Tick, Timestamp, Transno};
+use base::{BootEpoch, Fid, LockHandle, TargetIndex, Tick, Timestamp, Transno};
 use dlm::{Bits, Mode};
 use handover::{Record, Records};
 use wire::attr::{Cover, DirState, Grant, Node, SizeState};
@@ -27,7 +27,7 @@ use crate::cache::inode::{Covered, Inode};
 use crate::executor::WaitList;
 use crate::handles::Handles;
 use crate::io::file::FileState;
-use crate::locks::Locks;
+use crate::locks::{Holder, Locks};
 use crate::remembered::{self, CHANGE, ChangeBody, NODE};
 use crate::statahead::files::Files;
 use crate::statahead::series::AllSeries;
@@ -115,6 +115,8 @@ pub(crate) struct State {
     pub reshaped_for: HashMap<u64, remembered::Noted>,
     /// What the process before left is not in order yet: no lock is this one's.
     pub unsettled: bool,
+    /// Locks that came meanwhile.
+    unkept: Vec<(Holder, LockHandle)>,
 }
 
 impl State {
@@ -155,6 +157,7 @@ impl State {
             written_for: BTreeSet::new(),
             reshaped_for: HashMap::new(),
             unsettled: false,
+            unkept: Vec::new(),
         }
     }
 
@@ -360,12 +363,33 @@ impl State {
 
     /// A lock came with a reply. False: it is being called back already, use the reply once.
     pub fn take_grant(&mut self, grant: &Grant) -> bool {
-        // Perhaps a lock that the process before had; the server takes all back when this one is
-        // settled.
         if self.unsettled {
+            self.refuse(Holder::Mdt, grant.handle);
             return false;
         }
         self.locks.granted(grant)
+    }
+
+    /// A lock came that nobody may count on. Where this process is not settled it may be one that the
+    /// process before had, under which its changes are yet to be told: it is given back later. The
+    /// server takes back all that it gave before it hears that this process is settled, but none that
+    /// it gave since.
+    pub fn refuse(&mut self, holder: Holder, handle: LockHandle) {
+        match self.unsettled {
+            true => self.unkept.push((holder, handle)),
+            false => self.locks.refused(holder, handle),
+        }
+    }
+
+    /// The servers were told that what the process before left is in order: its locks are gone, and
+    /// so are those that came with answers to what was asked before now.
+    pub fn settle(&mut self, osts: impl Iterator<Item = TargetIndex>) {
+        self.void_answers();
+        osts.for_each(|target| self.void_extents(target));
+        self.unsettled = false;
+        for (holder, handle) in std::mem::take(&mut self.unkept) {
+            self.locks.refused(holder, handle);
+        }
     }
 
     /// The same with an answer to what was asked at `mark`. If that was before the MDT restarted,
@@ -376,7 +400,7 @@ impl State {
         match is_known {
             true => self.take_grant(grant),
             false => {
-                self.locks.refused(grant);
+                self.refuse(Holder::Mdt, grant.handle);
                 false
             }
         }
@@ -448,7 +472,7 @@ impl State {
     /// It was asked for in the OST's present life.
     pub fn is_extent_current(&self, target: TargetIndex, asked: AskedExtent) -> bool {
         let voided = self.extents_voided.get(&target);
-        voided.is_none_or(|voided| asked.stamp >= *voided)
+        !self.unsettled && voided.is_none_or(|voided| asked.stamp >= *voided)
     }
 
     /// What was changed here by then was not lost by an eviction since.

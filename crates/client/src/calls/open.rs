@@ -14,6 +14,7 @@ use crate::io::close::READING;
 use crate::io::file::WriteOpen;
 use crate::io::readahead::ReadAhead;
 use crate::kernel::Forget;
+use crate::locks::Holder;
 use crate::remembered::tell_failures;
 use crate::stats::bump;
 
@@ -239,7 +240,7 @@ impl Client {
         let mut state = self.lock();
         if !state.is_of_this_life(mark) {
             if let Cover::Own(grant) = &node.cover {
-                state.locks.refused(grant);
+                state.refuse(Holder::Mdt, grant.handle);
             }
             return Ok(Registered::Void(handle));
         }

@@ -9,6 +9,7 @@ use crate::client::{Client, StateGuard, unexpected};
 use crate::cluster::object_of;
 use crate::executor::{Oneshot, spawn};
 use crate::io::file::Revoking;
+use crate::locks::Holder;
 
 /// What covers a range.
 pub(crate) enum Covering {
@@ -151,7 +152,7 @@ impl Client {
             {
                 let mut state = self.lock();
                 if !state.is_extent_current(target, asked) {
-                    state.locks.extent_refused(target, grant);
+                    state.refuse(Holder::Ost(target), grant.handle);
                     state.file(fid).asking.look_again();
                     return None;
                 }

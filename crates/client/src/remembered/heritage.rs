@@ -414,7 +414,8 @@ impl Client {
         let client = self.clone();
         block_on(async move { client.put_in_order(files, changes).await });
         self.0.cluster.peers().for_each(rpc::Peer::settled);
-        self.lock().unsettled = false;
+        let osts = &self.0.cluster.osts;
+        self.lock().settle(osts.iter().map(|(index, _)| *index));
         self.join_all();
         if let Some(records) = &self.0.records {
             records.set(SETTLED, records.get(INCARNATION));
