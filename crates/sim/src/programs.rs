@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use base::{Fid, FsError, Rng, SeededRng};
 use client::Client;
+use wire::ost::AllocateMode;
 
 use crate::history::{Call, Entry, Seen, Slot};
 use crate::scheduler::Scheduler;
@@ -76,6 +77,8 @@ pub struct Program {
     pub files: Vec<Fid>,
     /// Whether it reads and writes them.
     pub bytes: bool,
+    /// Whether it reserves and frees space in them.
+    pub allocates: bool,
     /// What it writes is not always durable when the call returns.
     pub lazy: bool,
     /// Its node's locks.
@@ -137,6 +140,13 @@ impl Program {
         let block = self.numbers.below(u64::from(BLOCKS)) as u8;
         // Never zero, and of each write another.
         let value = self.numbers.next_u64() >> 1 | 1;
+        if self.allocates && self.numbers.below(5) == 0 {
+            return match self.numbers.below(3) {
+                0 => Call::Reserve(file, block + 1),
+                1 => Call::Punch(file, block),
+                _ => Call::Zero(file, block),
+            };
+        }
         match self.numbers.below(16) {
             0..3 => Call::Put(file, block, value),
             3..6 => Call::Append(file, value),
@@ -184,6 +194,11 @@ impl Program {
             Call::Put(file, block, value) => self.put(*file, Some(*block), *value),
             Call::Append(file, value) => self.put(*file, None, *value),
             Call::Truncate(file, blocks) => self.truncate(*file, *blocks),
+            Call::Reserve(file, blocks) => self.allocate(*file, 0..*blocks, AllocateMode::Extend),
+            Call::Punch(file, block) => {
+                self.allocate(*file, *block..block + 1, AllocateMode::PunchHole)
+            }
+            Call::Zero(file, block) => self.allocate(*file, *block..block + 1, AllocateMode::Zero),
             Call::Size(file) => self.size(*file),
             Call::Get(file) => self.get(*file),
         };

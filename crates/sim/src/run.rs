@@ -10,13 +10,20 @@ use base::{Rng, SeededRng};
 use crate::check::order::Verdict;
 use crate::check::{bytes, names};
 use crate::cluster::{Cluster, client_node};
-use crate::faults::{Fault, Injector, Kind};
+use crate::faults::{Excuses, Fault, Injector, Kind};
 use crate::history::{Entry, Seen};
 use crate::programs::{InodeLocks, Log, Program, make_directories, make_files};
 use crate::scheduler::{Ended, Node, Scheduler};
 
 /// The longest that a run may take of its own time: a call that has not ended by then never will.
 const LIMIT: Duration = Duration::from_secs(3600);
+
+/// A run with less than this says too little to be counted: so many mounts,
+pub const CLIENTS_MIN: u32 = 3;
+/// so many calls,
+pub const CALLS_MIN: usize = 1000;
+/// and so many faults.
+pub const FAULTS_MIN: usize = 5;
 
 /// How large a run is.
 #[derive(Debug, Clone)]
@@ -37,15 +44,20 @@ pub struct Plan {
     pub bytes: bool,
     /// What they write is not always durable when the call returns. Only where no client is lost.
     pub lazy: bool,
+    /// They reserve and free space in files. Only where no OST's power fails: what it had not made
+    /// durable of that is not done again. Once it is, [`Plan::of`] may say so for any seed, and
+    /// [`Injector::ost_keeps_power`] goes.
+    pub allocates: bool,
 }
 
 impl Plan {
-    /// The usual run of a seed. In every third no client is lost, and writers do not wait until
-    /// what they wrote is durable.
+    /// The usual run of a seed. In every third no client is lost and no target fails, and writers do
+    /// not wait until what they wrote is durable.
     pub fn of(seed: u64) -> Plan {
         let lazy = seed.is_multiple_of(3);
         let kinds = Kind::ALL.into_iter();
-        let kinds = kinds.filter(|kind| !lazy || !kind.loses_client());
+        let loses_bytes = |kind: Kind| kind.loses_client() || kind == Kind::DiskFlip;
+        let kinds = kinds.filter(|kind| !lazy || !loses_bytes(*kind));
         Plan {
             seed,
             clients: 3,
@@ -55,6 +67,7 @@ impl Plan {
             kinds: kinds.collect(),
             bytes: true,
             lazy,
+            allocates: seed % 3 == 2,
         }
     }
 }
@@ -81,6 +94,13 @@ pub struct Report {
 }
 
 impl Report {
+    /// It was large enough to be counted.
+    pub fn is_full(&self, plan: &Plan) -> bool {
+        plan.clients >= CLIENTS_MIN
+            && self.history.len() >= CALLS_MIN
+            && self.faults.len() >= FAULTS_MIN
+    }
+
     /// Everything, in lines: the same for the same seed.
     pub fn trace(&self) -> String {
         let mut lines: Vec<(Duration, String)> = Vec::new();
@@ -130,7 +150,7 @@ impl Report {
 struct Found {
     history: Vec<Entry>,
     faults: Vec<Fault>,
-    given_up: Vec<(u32, Duration)>,
+    excuses: Excuses,
     violations: Vec<String>,
 }
 
@@ -189,6 +209,7 @@ fn live(
             files: files.clone(),
             bytes: plan.bytes,
             lazy: plan.lazy,
+            allocates: plan.allocates,
             locks: locks[of as usize].clone(),
             numbers: SeededRng::new(numbers.next_u64()),
             log: log.clone(),
@@ -209,7 +230,9 @@ fn live(
         scheduler,
         numbers: SeededRng::new(numbers.next_u64()),
         clients: plan.clients,
-        given_up: Vec::new(),
+        ost_keeps_power: plan.allocates,
+        excuses: Excuses::default(),
+        violations: Vec::new(),
     };
     inject(injector, plan, found)?;
     for program in programs {
@@ -219,11 +242,14 @@ fn live(
     for machine in std::iter::once(&cluster.mdt).chain(&cluster.osts) {
         found.violations.extend(machine.stopped());
     }
+    let left = cluster.come_to_rest();
+    let left = left.into_iter().map(|what| format!("at rest: {what}"));
+    found.violations.extend(left);
     cluster.end();
     let damage = cluster.damage();
     found
         .violations
-        .extend(damage.into_iter().map(|what| format!("at rest: {what}")));
+        .extend(damage.into_iter().map(|what| format!("at the end: {what}")));
     Ok(())
 }
 
@@ -237,8 +263,10 @@ fn inject(mut injector: Injector<'_>, plan: &Plan, found: &mut Found) -> Result<
         };
         let fault = injector.inject(*kind)?;
         found.faults.push(fault);
+        found.violations.extend(injector.cluster.contradictions());
     }
-    found.given_up = injector.given_up;
+    found.excuses = injector.excuses;
+    found.violations.extend(injector.violations);
     Ok(())
 }
 
@@ -246,15 +274,16 @@ fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
     let Found {
         history,
         faults,
-        given_up,
+        excuses,
         mut violations,
     } = found;
     violations.extend(ended.trouble);
-    // A call may fail where a client was given up. No other fault is long enough for that.
+    // A call may fail where a client was given up, or a target is damaged. No other fault is long
+    // enough for that.
     let may_fail = |entry: &Entry| {
         let client = entry.caller / plan.programs;
-        let mut given_up = given_up.iter();
-        given_up.any(|(who, since)| *who == client && entry.end >= *since)
+        let mut failures = excuses.failures.iter();
+        failures.any(|excuse| excuse.covers(client, entry.start, entry.end))
     };
     let failed = history
         .iter()
@@ -264,7 +293,8 @@ fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
     violations.extend(bytes::twice(&shown));
     let mut gave_up = false;
     let verdicts = bytes::check(&shown).into_iter();
-    for verdict in verdicts.chain([names::check(&history)]) {
+    let named = names::without_undone(&history, plan.programs, &excuses.undone);
+    for verdict in verdicts.chain([names::check(&named)]) {
         match verdict {
             Verdict::Possible => {}
             Verdict::TooMany => gave_up = true,

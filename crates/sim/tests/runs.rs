@@ -5,20 +5,21 @@ use std::collections::BTreeMap;
 use sim::faults::Kind;
 use sim::run::{Plan, Report, run};
 
-const CALLS: [&str; 14] = [
+const CALLS: [&str; 17] = [
     "create", "mkdir", "unlink", "rmdir", "rename", "link", "lookup", "list", "prefetch", "put",
-    "append", "truncate", "get", "size",
+    "append", "truncate", "reserve", "punch", "zero", "get", "size",
 ];
 
 fn sound(seed: u64) -> Report {
-    let report = run(&Plan::of(seed));
+    let plan = Plan::of(seed);
+    let report = run(&plan);
     assert!(
         report.violations.is_empty(),
         "seed {seed}: {:#?}\n{}",
         report.violations,
         report.trace()
     );
-    assert!(report.history.len() >= 1000 && report.faults.len() >= 5);
+    assert!(report.is_full(&plan), "seed {seed}");
     report
 }
 

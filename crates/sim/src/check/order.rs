@@ -60,7 +60,7 @@ impl<'a, S: State> Search<'a, S> {
         let mut alone = Vec::new();
         for entry in history.iter().copied() {
             match entry.seen {
-                Seen::Unknown => alone.push(vec![entry]),
+                Seen::Unknown | Seen::Fleeting(_) => alone.push(vec![entry]),
                 _ => callers.entry(entry.caller).or_default().push(entry),
             }
         }
@@ -117,16 +117,23 @@ impl<'a, S: State> Search<'a, S> {
 
     fn is_over(&self, place: &Place<S>) -> bool {
         let mut pending = self.pending(place);
-        pending.all(|(_, entry)| entry.seen == Seen::Unknown)
+        pending.all(|(_, entry)| entry.seen.is_open())
     }
 
     /// The latest moment at which the next call can have been done.
     fn horizon(&self, place: &Place<S>) -> Duration {
         let known = self.pending(place);
-        let ends = known.filter(|(_, entry)| entry.seen != Seen::Unknown);
+        let ends = known.filter(|(_, entry)| !entry.seen.is_open());
         ends.map(|(_, entry)| entry.end)
             .min()
             .unwrap_or(Duration::MAX)
+    }
+
+    /// The earliest moment at which the next call can have been done.
+    fn begun(&self, place: &Place<S>) -> Duration {
+        let done = self.callers.iter().zip(&place.done);
+        let last = done.filter_map(|(calls, done)| calls.get((*done as usize).checked_sub(1)?));
+        last.map(|entry| entry.start).max().unwrap_or_default()
     }
 
     fn next(&self, place: &Place<S>) -> Vec<Place<S>> {
@@ -134,10 +141,10 @@ impl<'a, S: State> Search<'a, S> {
         let mut found = Vec::new();
         let mut pending: Vec<_> = self.pending(place).collect();
         // The one that ended first is tried first: it goes on the stack last.
-        pending
-            .sort_by_key(|(_, entry)| std::cmp::Reverse((entry.seen == Seen::Unknown, entry.end)));
+        pending.sort_by_key(|(_, entry)| std::cmp::Reverse((entry.seen.is_open(), entry.end)));
         for (caller, entry) in pending {
-            if entry.start > horizon {
+            let is_over = matches!(entry.seen, Seen::Fleeting(_)) && entry.end < self.begun(place);
+            if entry.start > horizon || is_over {
                 continue;
             }
             if let Some(state) = (self.apply)(&place.state, entry, caller) {
