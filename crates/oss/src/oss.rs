@@ -19,7 +19,7 @@ use crate::durability::{Durability, SyncTicket};
 use crate::failure::{Failure, Outcome};
 use crate::locks::{Locks, Wish};
 use crate::objects::{Change, Objects};
-use crate::ops::{Allocate, Append, Read, Seek, Truncate, Write, allocate, glimpse, seek};
+use crate::ops::{Allocate, Append, Read, Seek, Truncate, Write, glimpse, seek};
 use crate::outbox::{Answer, Outbox, Output};
 use crate::records::History;
 use crate::recovery::{Life, Recovery};
@@ -395,12 +395,15 @@ impl Oss {
                 mode,
                 ticket,
                 mtime,
-            } => allocate(Allocate {
-                object,
-                range,
-                mode,
-                change: Change { ticket, mtime },
-            }),
+            } => {
+                let allocate = Allocate {
+                    object,
+                    range,
+                    mode,
+                    change: Change { ticket, mtime },
+                };
+                self.allocate(now, client, allocate)
+            }
             _ => Err(FsError::NotSupported.into()),
         }
     }

@@ -1,7 +1,7 @@
 //! Reserving, freeing and zeroing ranges.
 
 use base::limits::FILE_BYTES_MAX;
-use base::{ByteRange, FsError, Tick};
+use base::{ByteRange, ClientId, FsError, Tick};
 use layout::ObjectId;
 use wire::ost::{AllocateMode, Reply};
 
@@ -19,9 +19,8 @@ pub(crate) struct Allocate {
     pub change: Change,
 }
 
-/// Waits for a lock of the target's own on the range; on everything after it, too, where the size
-/// can change.
-pub(crate) fn allocate(mut allocate: Allocate) -> Outcome<Step> {
+/// What must be locked: the range; everything after it, too, where the size can change.
+fn wish_of(allocate: &mut Allocate) -> Outcome<Wish> {
     let range = &mut allocate.range;
     if allocate.mode == AllocateMode::PunchHole {
         // A hole may reach to the end of file and beyond.
@@ -39,11 +38,26 @@ pub(crate) fn allocate(mut allocate: Allocate) -> Outcome<Step> {
     } else {
         *range
     };
-    let wish = Wish::write(allocate.object, locked)?;
-    Ok(Step::Park(Job::Allocate(allocate), Need::Lock(wish)))
+    Ok(Wish::write(allocate.object, locked)?)
 }
 
 impl Oss {
+    /// Under the client's lock, where that covers it: the client keeps it until it is answered, so
+    /// that nothing may wait here for those who wait for that lock. Otherwise waits for a lock of the
+    /// target's own.
+    pub(crate) fn allocate(
+        &mut self,
+        now: Tick,
+        client: ClientId,
+        mut allocate: Allocate,
+    ) -> Outcome<Step> {
+        let wish = wish_of(&mut allocate)?;
+        match self.locks.covers(client, wish) {
+            true => self.allocate_locked(now, &allocate),
+            false => Ok(Step::Park(Job::Allocate(allocate), Need::Lock(wish))),
+        }
+    }
+
     /// The lock is there.
     pub(crate) fn allocate_locked(&mut self, now: Tick, allocate: &Allocate) -> Outcome<Step> {
         let Allocate {

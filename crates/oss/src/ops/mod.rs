@@ -9,7 +9,7 @@ mod seek;
 mod truncate;
 mod write;
 
-pub(crate) use allocate::{Allocate, allocate};
+pub(crate) use allocate::Allocate;
 pub(crate) use append::Append;
 pub(crate) use glimpse::glimpse;
 pub(crate) use read::Read;
