@@ -47,7 +47,9 @@ struct Place<S> {
 }
 
 struct Search<'a, S> {
-    /// The calls of each caller in their order; one whose end nobody knows is a caller of its own.
+    /// The calls of each caller in their order; one whose end nobody knows is a caller of its own. Those
+    /// that may have been undone are one, too: what is durable of them is as many as one likes of the
+    /// first.
     callers: Vec<Vec<&'a Entry>>,
     seen: HashSet<Place<S>>,
     furthest: (u32, Option<Place<S>>),
@@ -58,13 +60,18 @@ impl<'a, S: State> Search<'a, S> {
     fn new(history: &[&'a Entry], apply: fn(&S, &Entry, usize) -> Option<S>) -> Search<'a, S> {
         let mut callers: BTreeMap<u32, Vec<&Entry>> = BTreeMap::new();
         let mut alone = Vec::new();
+        let mut fleeting: BTreeMap<u32, Vec<&Entry>> = BTreeMap::new();
         for entry in history.iter().copied() {
             match entry.seen {
-                Seen::Unknown | Seen::Fleeting(_) => alone.push(vec![entry]),
+                Seen::Unknown => alone.push(vec![entry]),
+                Seen::Fleeting(_) => fleeting.entry(entry.caller).or_default().push(entry),
                 _ => callers.entry(entry.caller).or_default().push(entry),
             }
         }
-        let mut callers: Vec<_> = callers.into_values().collect();
+        let mut callers: Vec<_> = callers
+            .into_values()
+            .chain(fleeting.into_values())
+            .collect();
         for calls in &mut callers {
             calls.sort_by_key(|entry| entry.start);
         }
