@@ -45,6 +45,10 @@ impl Mds {
                 usize::from(self.recovery.window.is_open()),
                 "recovery that goes on",
             ),
+            (
+                usize::from(self.grace_until.is_some()),
+                "time in which clients tell what they have open",
+            ),
             (self.sharing.len(), "changes that are held back"),
             (self.destroys.len(), "OSTs that have objects to remove"),
         ];
