@@ -6,6 +6,7 @@ use std::time::Duration;
 use base::{Rng, SeededRng};
 
 use crate::cluster::{Cluster, MDT, OSTS, TIMEOUT, client_node};
+use crate::programs::Log;
 use crate::scheduler::{Node, Scheduler};
 
 /// A kind of fault.
@@ -96,6 +97,9 @@ pub struct Excuse {
 pub struct Excuses {
     /// Calls that end then may fail, and nobody knows what came of them.
     pub failures: Vec<Excuse>,
+    /// What was seen then says nothing: a client that runs again believes what it had, until it hears
+    /// that it was given up.
+    pub stale: Vec<Excuse>,
     /// Changes of names that were made then may be undone, for they were not durable, and nobody
     /// was there to say them again.
     pub undone: Vec<Excuse>,
@@ -119,6 +123,10 @@ pub struct Injector<'a> {
     pub numbers: SeededRng,
     /// How many clients there are.
     pub clients: u32,
+    /// What lets programs go on,
+    pub log: &'a Log,
+    /// each by so many calls with each fault.
+    pub share: usize,
     /// Of servers the MDT's power only fails.
     pub ost_keeps_power: bool,
     /// What they excuse.
@@ -174,6 +182,9 @@ impl Injector<'_> {
             // No server recovers when it begins, or little could be said of who lost what.
             threads::sleep(TIMEOUT + Duration::from_secs(2));
         }
+        self.log.allow(self.share);
+        let begun = self.millis(600);
+        threads::sleep(begun);
         let at = self.scheduler.time();
         let what = match kind {
             Kind::Cut => {
@@ -227,11 +238,22 @@ impl Injector<'_> {
         });
     }
 
+    /// `client` stands still for so long that it is given up.
+    fn stand_still(&mut self, client: u32, time: Duration) {
+        self.scheduler.freeze(client_node(client), time);
+        let from = self.scheduler.time();
+        self.excuses.stale.push(Excuse {
+            client: Some(client),
+            from,
+            until: from + time + AFTERMATH,
+        });
+    }
+
     fn evict(&mut self) -> String {
         let client = self.client();
         let time = TIMEOUT * 2 + self.millis(10_000);
         self.given_up(client);
-        self.scheduler.freeze(client_node(client), time);
+        self.stand_still(client, time);
         threads::sleep(time + TIMEOUT);
         format!("client {client} stood still for {time:?}")
     }
@@ -258,7 +280,7 @@ impl Injector<'_> {
         self.given_up(client);
         match is_crash {
             true => self.cluster.crash(client),
-            false => self.scheduler.freeze(client_node(client), away),
+            false => self.stand_still(client, away),
         }
         let cut = self.millis(1500);
         threads::sleep(cut);

@@ -7,6 +7,7 @@ mod kernel;
 mod names;
 mod seat;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,11 +33,18 @@ const PAUSE_MAX: Duration = Duration::from_millis(40);
 #[derive(Default)]
 pub struct Log {
     entries: Mutex<Vec<Entry>>,
+    /// How many calls each may make by now.
+    allowed: AtomicUsize,
 }
 
 impl Log {
     fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Each program may make so many calls more: faults come among calls, not after them.
+    pub fn allow(&self, more: usize) {
+        self.allowed.fetch_add(more, Ordering::SeqCst);
     }
 
     /// How many calls have returned.
@@ -95,7 +103,10 @@ impl Program {
     /// Makes `calls` calls.
     pub fn run(mut self, calls: usize) {
         self.know_all();
-        for _ in 0..calls {
+        for made in 0..calls {
+            while made >= self.log.allowed.load(Ordering::SeqCst) {
+                threads::sleep(PAUSE_MAX);
+            }
             let pause = self.numbers.below(PAUSE_MAX.as_nanos() as u64);
             threads::sleep(Duration::from_nanos(pause));
             let call = self.choose();

@@ -230,11 +230,15 @@ fn live(
         scheduler,
         numbers: SeededRng::new(numbers.next_u64()),
         clients: plan.clients,
+        log,
+        share: plan.calls / plan.faults.max(1),
         ost_keeps_power: plan.allocates,
         excuses: Excuses::default(),
         violations: Vec::new(),
     };
-    inject(injector, plan, found)?;
+    let injected = inject(injector, plan, found);
+    log.allow(plan.calls);
+    injected?;
     for program in programs {
         // What panicked has said so.
         let _ = program.join();
@@ -255,8 +259,6 @@ fn live(
 
 fn inject(mut injector: Injector<'_>, plan: &Plan, found: &mut Found) -> Result<(), String> {
     for _ in 0..plan.faults {
-        let pause = 200 + injector.numbers.below(1500);
-        threads::sleep(Duration::from_millis(pause));
         let kind = injector.numbers.below(plan.kinds.len() as u64) as usize;
         let Some(kind) = plan.kinds.get(kind) else {
             return Ok(());
@@ -289,11 +291,21 @@ fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
         .iter()
         .find(|entry| entry.seen == Seen::Unknown && !may_fail(entry));
     violations.extend(failed.map(|entry| format!("a call failed for no reason: {entry}")));
-    let shown = bytes::without_doubtful(&history, plan.programs);
+    let seen: Vec<Entry> = history
+        .iter()
+        .filter(|entry| {
+            let client = entry.caller / plan.programs;
+            let mut stale = excuses.stale.iter();
+            let shows_only = entry.call.is_read() || matches!(entry.seen, Seen::Failed(_));
+            !shows_only || !stale.any(|excuse| excuse.covers(client, entry.start, entry.end))
+        })
+        .cloned()
+        .collect();
+    let shown = bytes::without_doubtful(&seen, plan.programs);
     violations.extend(bytes::twice(&shown));
     let mut gave_up = false;
     let verdicts = bytes::check(&shown).into_iter();
-    let named = names::without_undone(&history, plan.programs, &excuses.undone);
+    let named = names::without_undone(&seen, plan.programs, &excuses.undone);
     for verdict in verdicts.chain([names::check(&named)]) {
         match verdict {
             Verdict::Possible => {}
