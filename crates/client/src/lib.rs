@@ -3,6 +3,7 @@
 //! The kernel rim, tools and tests use [`Client`]; [`Mounted`] makes one. Statahead and write-behind
 //! are policies over the cache. What must wait is parked as data ([`executor`]).
 
+mod audit;
 mod cache;
 mod callbacks;
 mod calls;

@@ -1,8 +1,9 @@
 //! The locks this client holds: one mirror of each server's table.
 
-use base::{ByteRange, Fid, LockHandle, TargetIndex, Tick};
+use base::{ByteRange, ClientId, Fid, LockHandle, TargetIndex, Tick};
 use dlm::{
-    Bits, CacheInput, CacheLimits, CacheOutput, Cover, Keep, LockCache, Mode, Release, ResourceId,
+    Bits, CacheInput, CacheLimits, CacheOutput, Cover, Keep, Lock, LockCache, Mode, Release,
+    ResourceId,
 };
 use wire::attr::Grant;
 use wire::ost::ExtentGrant;
@@ -268,6 +269,23 @@ impl Locks {
                 self.step(holder, CacheInput::GiveUp { handle });
             }
         }
+    }
+
+    /// The locks held of a server, which calls this client `client`.
+    pub fn held(&self, holder: Holder, client: ClientId) -> Vec<Lock> {
+        let mut caches = std::iter::once((Holder::Mdt, &self.mdt)).chain(
+            self.osts
+                .iter()
+                .map(|(target, cache)| (Holder::Ost(*target), cache)),
+        );
+        let cache = caches.find(|(of, _)| *of == holder);
+        cache.map_or_else(Vec::new, |(_, cache)| cache.locks(client).collect())
+    }
+
+    /// Messages that give locks back and are not sent.
+    pub fn release_count(&self) -> usize {
+        let osts = self.osts.iter().map(|(_, cache)| cache.release_count());
+        self.mdt.release_count() + osts.sum::<usize>()
     }
 
     /// Locks held.

@@ -129,10 +129,21 @@ pub struct Grant {
 pub enum Keep {
     /// Nothing: the lock is cancelled.
     Nothing,
-    /// Only these inode bits.
+    /// Only these inode bits, for reading where the lock allowed that.
     Bits(Bits),
     /// All of its cover, in a weaker mode.
     Mode(Mode),
+}
+
+impl Keep {
+    /// The mode in which what stays of a lock in `mode` is held, at both ends.
+    pub(crate) fn mode_of(self, mode: Mode) -> Mode {
+        match self {
+            Keep::Bits(_) if mode.covers(Mode::PR) => Mode::PR,
+            Keep::Mode(kept) => kept,
+            _ => mode,
+        }
+    }
 }
 
 impl fmt::Display for Keep {

@@ -57,11 +57,7 @@ impl Mds {
             return self.park(parked, out);
         }
         let repeated = parked.replay.is_some();
-        let sights = match self.sharing.is_all_of(call.client) || repeated {
-            true => Vec::new(),
-            false => shown(self.hasher, &parked.request, &ran.result),
-        };
-        let mut wait_for = self.sharing.wait_for(call.client, &sights);
+        let mut wait_for = self.shows_undurable(&parked, &ran.result);
         if let Ok(reply) = &mut ran.result {
             // An answer that is held back takes no locks along: they could be revoked before it
             // is out.
@@ -97,6 +93,32 @@ impl Mds {
             wait_for,
             out,
         );
+    }
+
+    /// Up to where the target must be durable before this may be answered; zero: it need not be.
+    fn shows_undurable(&self, parked: &Parked, result: &Result<Reply, FsError>) -> Transno {
+        let client = parked.call.client;
+        match self.sharing.is_all_of(client) || parked.replay.is_some() {
+            true => Transno(0),
+            false => {
+                let sights = shown(self.hasher, &parked.request, result);
+                self.sharing.wait_for(client, &sights)
+            }
+        }
+    }
+
+    /// A request that cannot be done. That, too, shows what others have changed.
+    pub(crate) fn refuse(&mut self, parked: &Parked, error: FsError, out: &mut Vec<Output>) {
+        let Call { client, tag, .. } = parked.call;
+        let result = Err(error);
+        let wait_for = self.shows_undurable(parked, &result);
+        let answer = Answer {
+            client,
+            tag,
+            result,
+            transno: Transno(0),
+        };
+        self.answer(answer, wait_for, out);
     }
 
     fn run_op(&mut self, parked: &Parked) -> Result<Ran, Failure> {

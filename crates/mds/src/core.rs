@@ -313,6 +313,7 @@ impl Mds {
             return self.fail(parked.call, FsError::Stale.into(), out);
         }
         match self.needs(&parked) {
+            Err(Failure::Refused(error)) => self.refuse(&parked, error, out),
             Err(failure) => self.fail(parked.call, failure, out),
             Ok(needs) if needs.wants.is_empty() => self.run(None, parked, Vec::new(), out),
             Ok(needs) => {

@@ -58,6 +58,11 @@ impl DestroyLog {
         }
     }
 
+    /// OSTs that have, or may have, something to remove.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// The OSTs that can be asked now.
     fn due(&self, now: Tick) -> Vec<TargetIndex> {
         let free = |ost: &&TargetIndex| {

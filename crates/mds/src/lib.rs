@@ -9,6 +9,7 @@
 //! order of their transnos, so a crash takes a suffix, and a resent request is never done twice.
 
 mod answer;
+mod audit;
 mod callback;
 pub mod core;
 pub mod cover;

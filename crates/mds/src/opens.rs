@@ -66,6 +66,11 @@ impl Opens {
         self.handles.is_empty()
     }
 
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &Open> {
+        self.handles.values()
+    }
+
     /// Registers an open file.
     pub fn add(&mut self, open: Open) -> Result<OpenHandle, FsError> {
         let of_client = self.clients.entry(open.client).or_default();

@@ -138,6 +138,11 @@ impl MdtServer {
             .any(|peer| peer.state() != PeerState::Connected)
     }
 
+    /// Looks at the core. For tests and the simulator.
+    pub fn look<T>(&self, look: impl FnOnce(&Mds) -> T) -> T {
+        self.serving.look(look)
+    }
+
     /// Why the target no longer serves, if it does not.
     pub fn stopped(&self) -> Option<String> {
         self.serving.stopped()

@@ -47,6 +47,16 @@ impl Sharing {
         self.authors.iter().all(|(author, _)| *author == client)
     }
 
+    /// Things that show changes which are not durable.
+    pub fn len(&self) -> usize {
+        self.fresh.len()
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// `client` has changed these by `transno`.
     pub fn note(&mut self, client: ClientId, transno: Transno, sights: Vec<Sight>) {
         if sights.is_empty() {

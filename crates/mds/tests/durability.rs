@@ -96,6 +96,15 @@ fn others_see_a_change_when_it_is_durable() {
     let waiting = [lookup("f"), Request::GetAttr { fid: f, dir }, set];
     let waiting = waiting.map(|request| waits(&mut world, request));
     assert!(waiting.iter().all(|(_, waits)| *waits), "{waiting:?}");
+    // What cannot be done shows it, too.
+    let refused = Request::Unlink {
+        dir,
+        name: name("f"),
+        directory: true,
+        caller: ROOT_USER,
+    };
+    let (refused, is_held) = waits(&mut world, refused);
+    assert!(is_held, "a refusal shows that the name is there");
     for request in [lookup("g"), Request::GetAttr { fid: other, dir }] {
         assert!(!waits(&mut world, request).1);
     }
@@ -106,6 +115,8 @@ fn others_see_a_change_when_it_is_durable() {
     for (tag, _) in waiting {
         assert!(matches!(world.poll(tag), Some((Ok(_), _))));
     }
+    let (refused, _) = world.poll(refused).expect("durable");
+    assert_eq!(refused.err(), Some(FsError::NotDirectory));
 }
 
 #[test]

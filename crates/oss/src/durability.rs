@@ -61,6 +61,11 @@ impl<W> Durability<W> {
         self.last
     }
 
+    /// Nothing was modified that is not durable, and nobody waits.
+    pub fn is_settled(&self) -> bool {
+        self.dirty_since.is_none() && self.running.is_none() && self.queue.is_empty()
+    }
+
     /// Everything up to here survives a crash.
     pub fn committed(&self) -> Transno {
         self.committed

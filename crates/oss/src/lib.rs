@@ -6,6 +6,7 @@
 //! Invariant: bytes are read and written only under a lock that covers them, the caller's or the
 //! target's own; what `committed` covers survives a crash.
 
+mod audit;
 mod clients;
 mod durability;
 mod failure;

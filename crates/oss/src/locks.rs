@@ -32,6 +32,11 @@ impl Locks {
         }
     }
 
+    /// The table below.
+    pub fn table(&self) -> &LockTable {
+        &self.table
+    }
+
     /// Somebody waits for this client to give back a lock.
     pub fn is_called_back(&self, client: ClientId) -> bool {
         self.table.is_called_back(client)

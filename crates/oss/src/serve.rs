@@ -148,6 +148,11 @@ impl OstServer {
         self.serving.clone()
     }
 
+    /// Looks at the core. For tests and the simulator.
+    pub fn look<T>(&self, look: impl FnOnce(&Oss) -> T) -> T {
+        self.serving.look(look)
+    }
+
     /// Why the target no longer serves, if it does not.
     pub fn stopped(&self) -> Option<String> {
         self.serving.stopped()

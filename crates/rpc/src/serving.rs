@@ -291,6 +291,11 @@ impl<M: Machine> Serving<M> {
         self.with_state(|state, moment, out| act(&mut state.machine, moment, out));
     }
 
+    /// Looks at the machine.
+    pub fn look<T>(&self, look: impl FnOnce(&M) -> T) -> T {
+        look(&lock(&self.state).machine)
+    }
+
     /// Answers a request that the machine has left to be answered from outside, and that changed
     /// nothing. `tell` tells the machine, which is not held while the answer is sent: sending much
     /// takes its time, and nothing may depend on the order of this answer and of others.

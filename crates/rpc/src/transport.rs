@@ -11,7 +11,7 @@ use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wire::frame::{Frame, FrameError, Payload};
+use wire::frame::{Bulk, Frame, FrameError, Payload};
 
 use crate::address::Address;
 
@@ -60,6 +60,24 @@ impl Outgoing {
                 sent -= part.len() - rest.len();
                 (!rest.is_empty()).then_some(rest)
             })
+    }
+
+    /// Flips one bit of it, counted from the first and round and round. Who sent it keeps it as it
+    /// was.
+    fn flip(&mut self, bit: u64) {
+        let (byte, mask) = ((bit / 8) as usize % self.bytes().max(1), 1 << (bit % 8));
+        if let Some(flipped) = self.head.get_mut(byte) {
+            *flipped ^= mask;
+            return;
+        }
+        let mut data = self.payload.bulk.joined().to_vec();
+        if let Some(flipped) = data.get_mut(byte - self.head.len()) {
+            *flipped ^= mask;
+        }
+        self.payload = Arc::new(Payload {
+            subs: self.payload.subs.clone(),
+            bulk: Bulk::from(data),
+        });
     }
 
     fn advance(&mut self, bytes: usize) {

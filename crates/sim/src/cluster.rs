@@ -3,6 +3,8 @@
 mod machine;
 mod mgs;
 mod objects;
+mod rest;
+mod rot;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -31,6 +33,13 @@ pub const TIMEOUT: Duration = Duration::from_secs(12);
 /// The node of a client.
 pub fn client_node(number: u32) -> Node {
     Node(FIRST_CLIENT + number)
+}
+
+/// What a client calls itself in its `life`th time on the file system.
+fn uuid_of(number: u32, life: u64) -> ClientUuid {
+    let mut uuid = [0; 16];
+    (uuid[0], uuid[1]) = (number as u8 + 1, life as u8);
+    ClientUuid(uuid)
 }
 
 /// The clocks of a node.
@@ -146,12 +155,10 @@ impl Cluster {
         let network = self.network.clone();
         let reach = move |text: &str| network.address(node, machine::node_of(text)?);
         let mgs = self.network.address(node, MGS);
-        let mut uuid = [0; 16];
-        (uuid[0], uuid[1]) = (number as u8 + 1, life as u8);
         let config = MountConfig {
             addresses: mgs.into_iter().collect(),
             reach: Arc::new(reach),
-            uuid: ClientUuid(uuid),
+            uuid: uuid_of(number, life),
             key: None,
             insecure: false,
             policy: Policy::Hard,
@@ -186,7 +193,8 @@ impl Cluster {
         Ok(())
     }
 
-    fn machine(&mut self, node: Node) -> &mut Machine {
+    /// The machine of a server.
+    pub fn machine(&mut self, node: Node) -> &mut Machine {
         match OSTS.iter().position(|ost| *ost == node) {
             Some(index) => &mut self.osts[index],
             None => &mut self.mdt,

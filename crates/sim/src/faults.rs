@@ -6,6 +6,7 @@ use std::time::Duration;
 use base::{Rng, SeededRng};
 
 use crate::cluster::{Cluster, MDT, OSTS, TIMEOUT, client_node};
+use crate::programs::Log;
 use crate::scheduler::{Node, Scheduler};
 
 /// A kind of fault.
@@ -31,11 +32,17 @@ pub enum Kind {
     Restart,
     /// A server's power fails.
     PowerCut,
+    /// The MDT's power fails while a client is away, and nobody waits for that one.
+    Absence,
+    /// A bit of a frame arrives flipped.
+    FrameFlip,
+    /// A bit of a server's records is flipped, until the disk is cured.
+    DiskFlip,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 13] = [
         Kind::Cut,
         Kind::OneWay,
         Kind::Partition,
@@ -46,11 +53,14 @@ impl Kind {
         Kind::ClockJump,
         Kind::Restart,
         Kind::PowerCut,
+        Kind::Absence,
+        Kind::FrameFlip,
+        Kind::DiskFlip,
     ];
 
     /// After it a client has lost what it had not made durable.
     pub fn loses_client(self) -> bool {
-        matches!(self, Kind::Eviction | Kind::Crash)
+        matches!(self, Kind::Eviction | Kind::Crash | Kind::Absence)
     }
 }
 
@@ -71,6 +81,38 @@ impl fmt::Display for Fault {
     }
 }
 
+/// A stretch of time in which faults excuse something of one client, or of all.
+#[derive(Debug, Clone, Copy)]
+pub struct Excuse {
+    /// Whom; none: everybody.
+    pub client: Option<u32>,
+    /// From when.
+    pub from: Duration,
+    /// Until when.
+    pub until: Duration,
+}
+
+/// What faults excuse.
+#[derive(Debug, Clone, Default)]
+pub struct Excuses {
+    /// Calls that end then may fail, and nobody knows what came of them.
+    pub failures: Vec<Excuse>,
+    /// What was seen then says nothing: a client that runs again believes what it had, until it hears
+    /// that it was given up.
+    pub stale: Vec<Excuse>,
+    /// Changes of names that were made then may be undone, for they were not durable, and nobody
+    /// was there to say them again.
+    pub undone: Vec<Excuse>,
+}
+
+impl Excuse {
+    /// It excuses what `client` did from `start` to `end`.
+    pub fn covers(&self, client: u32, start: Duration, end: Duration) -> bool {
+        let concerns = self.client.is_none_or(|who| who == client);
+        concerns && end >= self.from && start <= self.until
+    }
+}
+
 /// Lets faults happen.
 pub struct Injector<'a> {
     /// To what.
@@ -81,9 +123,20 @@ pub struct Injector<'a> {
     pub numbers: SeededRng,
     /// How many clients there are.
     pub clients: u32,
-    /// Which clients may have been given up, and since when.
-    pub given_up: Vec<(u32, Duration)>,
+    /// What lets programs go on,
+    pub log: &'a Log,
+    /// each by so many calls with each fault.
+    pub share: usize,
+    /// What they excuse.
+    pub excuses: Excuses,
+    /// What may not be.
+    pub violations: Vec<String>,
 }
+
+/// A change is durable so long after it was made, where its server lives.
+const DURABLE: Duration = Duration::from_secs(2);
+/// After a server is as it was before, calls go on, with what they were told meanwhile.
+const AFTERMATH: Duration = Duration::from_secs(1);
 
 impl Injector<'_> {
     fn below(&mut self, bound: u64) -> u64 {
@@ -94,10 +147,7 @@ impl Injector<'_> {
         let server = self.server();
         match self.below(8) {
             0 => (MDT, self.ost()),
-            _ => (
-                client_node(self.numbers.below(u64::from(self.clients)) as u32),
-                server,
-            ),
+            _ => (client_node(self.client()), server),
         }
     }
 
@@ -119,6 +169,13 @@ impl Injector<'_> {
 
     /// Lets a fault of `kind` happen, to whomever it meets.
     pub fn inject(&mut self, kind: Kind) -> Result<Fault, String> {
+        if kind.loses_client() {
+            // No server recovers when it begins, or little could be said of who lost what.
+            threads::sleep(TIMEOUT + Duration::from_secs(2));
+        }
+        self.log.allow(self.share);
+        let begun = self.millis(600);
+        threads::sleep(begun);
         let at = self.scheduler.time();
         let what = match kind {
             Kind::Cut => {
@@ -133,10 +190,7 @@ impl Injector<'_> {
                 format!("the link {link:?} takes {delay:?} from now on")
             }
             Kind::Pause => {
-                let (client, time) = (
-                    self.below(u64::from(self.clients)) as u32,
-                    self.millis(4000),
-                );
+                let (client, time) = (self.client(), self.millis(4000));
                 self.scheduler.freeze(client_node(client), time);
                 format!("client {client} stands still for {time:?}")
             }
@@ -144,6 +198,9 @@ impl Injector<'_> {
             Kind::Crash => self.crash()?,
             Kind::ClockJump => self.jump(),
             Kind::Restart | Kind::PowerCut => self.restart(kind)?,
+            Kind::Absence => self.absent()?,
+            Kind::FrameFlip => self.flip(),
+            Kind::DiskFlip => self.rot()?,
         };
         Ok(Fault { at, kind, what })
     }
@@ -159,33 +216,130 @@ impl Injector<'_> {
         format!("for {time:?} nothing arrives over {link:?}, {ways:?}")
     }
 
-    /// A client that is away while a server waits for those who were there before its restart takes
-    /// what it did and is not durable with it, as it may: not here, or nothing could be said of names.
-    /// So nothing else happens meanwhile.
-    fn evict(&mut self) -> String {
-        threads::sleep(TIMEOUT + Duration::from_secs(2));
-        let client = self.below(u64::from(self.clients)) as u32;
-        let time = TIMEOUT * 2 + self.millis(10_000);
-        let begun = self.scheduler.time();
+    fn client(&mut self) -> u32 {
+        self.below(u64::from(self.clients)) as u32
+    }
+
+    /// From now on calls of `client` may fail.
+    fn given_up(&mut self, client: u32) {
+        self.excuses.failures.push(Excuse {
+            client: Some(client),
+            from: self.scheduler.time(),
+            until: Duration::MAX,
+        });
+    }
+
+    /// `client` stands still for so long that it is given up.
+    fn stand_still(&mut self, client: u32, time: Duration) {
         self.scheduler.freeze(client_node(client), time);
-        self.given_up.push((client, begun));
+        let from = self.scheduler.time();
+        self.excuses.stale.push(Excuse {
+            client: Some(client),
+            from,
+            until: from + time + AFTERMATH,
+        });
+    }
+
+    fn evict(&mut self) -> String {
+        let client = self.client();
+        let time = TIMEOUT * 2 + self.millis(10_000);
+        self.given_up(client);
+        self.stand_still(client, time);
         threads::sleep(time + TIMEOUT);
         format!("client {client} stood still for {time:?}")
     }
 
-    /// What it had made durable, or was told to be done, is safe: as for one that is given up, no
-    /// server recovers meanwhile.
+    /// What it had made durable, or was told to be done, is safe: no server recovers meanwhile.
     fn crash(&mut self) -> Result<String, String> {
-        threads::sleep(TIMEOUT + Duration::from_secs(2));
-        let client = self.below(u64::from(self.clients)) as u32;
-        let (begun, pause) = (self.scheduler.time(), self.millis(30_000));
-        self.given_up.push((client, begun));
+        let (client, pause) = (self.client(), self.millis(30_000));
+        self.given_up(client);
         self.cluster.crash(client);
         threads::sleep(pause);
         self.cluster.mount_again(client)?;
         threads::sleep(TIMEOUT * 2);
         Ok(format!(
-            "client {client} crashes at {begun:?}, and is back after {pause:?}"
+            "client {client} crashes, and is back after {pause:?}"
+        ))
+    }
+
+    /// A client crashes or stands still, and before long the MDT's power fails: what that client did
+    /// and was not durable goes, though it was told that it was done. Nobody else has seen it.
+    fn absent(&mut self) -> Result<String, String> {
+        let (client, is_crash) = (self.client(), self.below(2) == 0);
+        let (away, pause) = (TIMEOUT * 3 + self.millis(10_000), self.millis(3000));
+        let begun = self.scheduler.time();
+        self.given_up(client);
+        match is_crash {
+            true => self.cluster.crash(client),
+            false => self.stand_still(client, away),
+        }
+        let cut = self.millis(1500);
+        threads::sleep(cut);
+        self.cluster.power_off(MDT, &mut self.numbers)?;
+        self.excuses.undone.push(Excuse {
+            client: Some(client),
+            from: begun.saturating_sub(DURABLE),
+            until: self.scheduler.time(),
+        });
+        threads::sleep(pause);
+        self.cluster.power_on(MDT)?;
+        threads::sleep(away);
+        if is_crash {
+            self.cluster.mount_again(client)?;
+        }
+        threads::sleep(TIMEOUT);
+        let how = if is_crash { "crashes" } else { "stands still" };
+        Ok(format!(
+            "client {client} {how} for {away:?}, {cut:?} later the MDT's power fails for {pause:?}"
+        ))
+    }
+
+    fn flip(&mut self) -> String {
+        let link = self.link();
+        let (to_server, bit) = (self.below(2) == 0, self.numbers.next_u64());
+        self.cluster.network.flip(link, to_server, bit);
+        let way = if to_server { "to" } else { "from" };
+        format!("a bit of the next frame {way} the server of {link:?} is flipped")
+    }
+
+    /// A bit of a server's records is wrong, from while it runs or from while it is off; after a
+    /// while the disk is cured. Whatever ends the server meanwhile names the damage.
+    fn rot(&mut self) -> Result<String, String> {
+        let (node, begun) = (self.server(), self.scheduler.time());
+        let (runs_on, pause, time) = (self.below(2) == 0, self.millis(1000), self.millis(4000));
+        let mut at = 0;
+        if runs_on {
+            at = self.cluster.machine(node).flip_bit(&mut self.numbers)?;
+            threads::sleep(time);
+        }
+        let mut found: Vec<String> = self.cluster.machine(node).stopped().into_iter().collect();
+        // In good order: of what a power cut has left there may be one copy only.
+        self.cluster.stop(node);
+        threads::sleep(pause);
+        if !runs_on {
+            at = self.cluster.machine(node).flip_bit(&mut self.numbers)?;
+        }
+        found.extend(self.cluster.power_on(node).err());
+        threads::sleep(time);
+        found.extend(self.cluster.machine(node).stopped());
+        self.cluster.power_off(node, &mut self.numbers)?;
+        self.cluster.machine(node).cure();
+        self.cluster.power_on(node)?;
+        let until = self.scheduler.time() + AFTERMATH;
+        self.excuses.failures.push(Excuse {
+            client: None,
+            from: begun,
+            until,
+        });
+        let name = self.cluster.machine(node).name().to_string();
+        let is_named = |why: &&String| why.contains("damaged record") && why.contains(&name);
+        let unnamed = found.iter().filter(|why| !is_named(why));
+        self.violations
+            .extend(unnamed.map(|why| format!("a flipped bit of {name} was not named: {why}")));
+        let seen = found.first().map_or("nobody read it", String::as_str);
+        Ok(format!(
+            "for {:?} a bit of byte {at} of {name} is flipped: {seen}",
+            until - begun
         ))
     }
 
@@ -201,7 +355,10 @@ impl Injector<'_> {
     }
 
     fn restart(&mut self, kind: Kind) -> Result<String, String> {
-        let node = self.server();
+        let node = match kind {
+            Kind::PowerCut => self.server(),
+            _ => self.server(),
+        };
         let pause = self.millis(3000);
         match kind {
             Kind::PowerCut => self.cluster.power_off(node, &mut self.numbers)?,

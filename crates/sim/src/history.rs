@@ -47,6 +47,12 @@ pub enum Call {
     Append(u8, u64),
     /// Makes a file so many blocks long.
     Truncate(u8, u8),
+    /// Has space for so many blocks of a file, which is as long at the least then.
+    Reserve(u8, u8),
+    /// Frees the space of a block, which is zeros then; the file stays as long as it is.
+    Punch(u8, u8),
+    /// Makes zeros of a block; the file ends behind it at the earliest.
+    Zero(u8, u8),
     /// Reads all of a file.
     Get(u8),
     /// How long a file is.
@@ -69,6 +75,9 @@ impl Call {
             Call::Put(..) => "put",
             Call::Append(..) => "append",
             Call::Truncate(..) => "truncate",
+            Call::Reserve(..) => "reserve",
+            Call::Punch(..) => "punch",
+            Call::Zero(..) => "zero",
             Call::Get(_) => "get",
             Call::Size(_) => "size",
         }
@@ -88,6 +97,9 @@ impl Call {
             Call::Put(file, ..)
             | Call::Append(file, _)
             | Call::Truncate(file, _)
+            | Call::Reserve(file, _)
+            | Call::Punch(file, _)
+            | Call::Zero(file, _)
             | Call::Get(file)
             | Call::Size(file) => Some(*file),
             _ => None,
@@ -112,6 +124,8 @@ pub enum Seen {
     Bytes(u64),
     /// It was refused.
     Failed(FsError),
+    /// As the first said, but it may have been undone after that.
+    Fleeting(Box<Seen>),
     /// Nobody knows whether it was done, or will be: the caller was told so, or is gone.
     Unknown,
 }
@@ -148,6 +162,9 @@ impl fmt::Display for Entry {
             Call::Put(file, block, value) => write!(f, "put f{file} {block} {value:x}"),
             Call::Append(file, value) => write!(f, "append f{file} {value:x}"),
             Call::Truncate(file, blocks) => write!(f, "truncate f{file} {blocks}"),
+            Call::Reserve(file, blocks) => write!(f, "reserve f{file} {blocks}"),
+            Call::Punch(file, block) => write!(f, "punch f{file} {block}"),
+            Call::Zero(file, block) => write!(f, "zero f{file} {block}"),
             Call::Get(file) => write!(f, "get f{file}"),
             Call::Size(file) => write!(f, "size f{file}"),
         }?;
@@ -168,7 +185,15 @@ impl fmt::Display for Entry {
             }
             Seen::Bytes(bytes) => write!(f, ": {bytes}"),
             Seen::Failed(error) => write!(f, ": {error:?}"),
+            Seen::Fleeting(seen) => write!(f, ": {seen:?}, maybe undone"),
             Seen::Unknown => f.write_str(": nobody knows"),
         }
+    }
+}
+
+impl Seen {
+    /// Where the call counts as done or as never made, as one likes.
+    pub fn is_open(&self) -> bool {
+        matches!(self, Seen::Unknown | Seen::Fleeting(_))
     }
 }

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use sim::run::{Plan, run};
+use sim::run::{CALLS_MIN, CLIENTS_MIN, FAULTS_MIN, Plan, run};
 use sim::scheduler::Scheduler;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::fmt::format::Writer;
@@ -70,14 +70,20 @@ fn one(seed: u64) -> ExitCode {
 
 fn many(time: Duration, first: u64) -> ExitCode {
     let begun = Instant::now();
-    let (mut runs, mut failed, mut gave_up, mut calls) = (0u64, Vec::new(), 0u64, 0usize);
+    let (mut failed, mut gave_up) = (Vec::new(), Vec::new());
+    let (mut runs, mut small, mut calls, mut faults) = (0u64, 0u64, 0usize, 0usize);
     let mut simulated = Duration::ZERO;
     while begun.elapsed() < time {
         let seed = first + runs;
-        let report = run(&Plan::of(seed));
+        let plan = Plan::of(seed);
+        let report = run(&plan);
         runs += 1;
+        small += u64::from(!report.is_full(&plan));
+        faults += report.faults.len();
         calls += report.history.len();
-        gave_up += u64::from(report.gave_up);
+        if report.gave_up {
+            gave_up.push(seed);
+        }
         simulated += report.time;
         if let Some(what) = report.violations.first() {
             println!("seed {seed}: {what}\n  all of it: make sim-trace SEED={seed}");
@@ -87,10 +93,17 @@ fn many(time: Duration, first: u64) -> ExitCode {
     let real = begun.elapsed();
     let hours_a_minute = simulated.as_secs_f64() / 3600.0 / (real.as_secs_f64() / 60.0);
     println!(
-        "{runs} runs from seed {first} in {:.0} s, {calls} calls; {} with a violation {failed:?}; {gave_up} not decided; {hours_a_minute:.2} simulated hours a minute",
+        "{} runs from seed {first} in {:.0} s, {calls} calls, {faults} faults; {} with a violation {failed:?}; {} not decided {gave_up:?}; {hours_a_minute:.2} simulated hours a minute",
+        runs - small,
         real.as_secs_f64(),
-        failed.len()
+        failed.len(),
+        gave_up.len()
     );
+    if small > 0 {
+        println!(
+            "{small} more had fewer than {CLIENTS_MIN} clients, {CALLS_MIN} calls or {FAULTS_MIN} faults, and are not counted"
+        );
+    }
     match failed.is_empty() {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,

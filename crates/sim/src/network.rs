@@ -22,6 +22,8 @@ struct Weather {
     jitter: Duration,
     /// Until then nothing arrives: to the server, from it.
     held: [Option<Instant>; 2],
+    /// Of the next frame this bit arrives flipped: to the server, from it.
+    flips: [Option<u64>; 2],
     /// The server is off.
     is_down: bool,
 }
@@ -61,6 +63,10 @@ impl Way for Link {
         let held = weather.held[usize::from(!to_server)];
         held.map_or(arrives, |until| until.max(arrives))
     }
+
+    fn flipped(&self, to_server: bool) -> Option<u64> {
+        self.weather().flips[usize::from(!to_server)].take()
+    }
 }
 
 impl Weather {
@@ -87,6 +93,7 @@ impl Network {
                 jitter: delay / 2,
                 numbers,
                 held: [None; 2],
+                flips: [None; 2],
                 is_down: true,
             }),
         });
@@ -157,6 +164,13 @@ impl Network {
                     *held = Some(until);
                 }
             }
+        }
+    }
+
+    /// Of the next frame to the server, or from it, this bit arrives flipped.
+    pub fn flip(&self, pair: (Node, Node), to_server: bool, bit: u64) {
+        if let Some((link, _)) = self.links.get(&pair) {
+            link.weather().flips[usize::from(!to_server)] = Some(bit);
         }
     }
 

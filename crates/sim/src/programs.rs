@@ -7,11 +7,13 @@ mod kernel;
 mod names;
 mod seat;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base::{Fid, FsError, Rng, SeededRng};
 use client::Client;
+use wire::ost::AllocateMode;
 
 use crate::history::{Call, Entry, Seen, Slot};
 use crate::scheduler::Scheduler;
@@ -31,11 +33,18 @@ const PAUSE_MAX: Duration = Duration::from_millis(40);
 #[derive(Default)]
 pub struct Log {
     entries: Mutex<Vec<Entry>>,
+    /// How many calls each may make by now.
+    allowed: AtomicUsize,
 }
 
 impl Log {
     fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Each program may make so many calls more: faults come among calls, not after them.
+    pub fn allow(&self, more: usize) {
+        self.allowed.fetch_add(more, Ordering::SeqCst);
     }
 
     /// How many calls have returned.
@@ -92,7 +101,10 @@ impl Program {
     /// Makes `calls` calls.
     pub fn run(mut self, calls: usize) {
         self.know_all();
-        for _ in 0..calls {
+        for made in 0..calls {
+            while made >= self.log.allowed.load(Ordering::SeqCst) {
+                threads::sleep(PAUSE_MAX);
+            }
             let pause = self.numbers.below(PAUSE_MAX.as_nanos() as u64);
             threads::sleep(Duration::from_nanos(pause));
             let call = self.choose();
@@ -137,6 +149,13 @@ impl Program {
         let block = self.numbers.below(u64::from(BLOCKS)) as u8;
         // Never zero, and of each write another.
         let value = self.numbers.next_u64() >> 1 | 1;
+        if self.numbers.below(5) == 0 {
+            return match self.numbers.below(3) {
+                0 => Call::Reserve(file, block + 1),
+                1 => Call::Punch(file, block),
+                _ => Call::Zero(file, block),
+            };
+        }
         match self.numbers.below(16) {
             0..3 => Call::Put(file, block, value),
             3..6 => Call::Append(file, value),
@@ -184,6 +203,11 @@ impl Program {
             Call::Put(file, block, value) => self.put(*file, Some(*block), *value),
             Call::Append(file, value) => self.put(*file, None, *value),
             Call::Truncate(file, blocks) => self.truncate(*file, *blocks),
+            Call::Reserve(file, blocks) => self.allocate(*file, 0..*blocks, AllocateMode::Extend),
+            Call::Punch(file, block) => {
+                self.allocate(*file, *block..block + 1, AllocateMode::PunchHole)
+            }
+            Call::Zero(file, block) => self.allocate(*file, *block..block + 1, AllocateMode::Zero),
             Call::Size(file) => self.size(*file),
             Call::Get(file) => self.get(*file),
         };

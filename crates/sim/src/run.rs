@@ -10,13 +10,20 @@ use base::{Rng, SeededRng};
 use crate::check::order::Verdict;
 use crate::check::{bytes, names};
 use crate::cluster::{Cluster, client_node};
-use crate::faults::{Fault, Injector, Kind};
+use crate::faults::{Excuses, Fault, Injector, Kind};
 use crate::history::{Entry, Seen};
 use crate::programs::{InodeLocks, Log, Program, make_directories, make_files};
 use crate::scheduler::{Ended, Node, Scheduler};
 
 /// The longest that a run may take of its own time: a call that has not ended by then never will.
 const LIMIT: Duration = Duration::from_secs(3600);
+
+/// A run with less than this says too little to be counted: so many mounts,
+pub const CLIENTS_MIN: u32 = 3;
+/// so many calls,
+pub const CALLS_MIN: usize = 1000;
+/// and so many faults.
+pub const FAULTS_MIN: usize = 5;
 
 /// How large a run is.
 #[derive(Debug, Clone)]
@@ -40,12 +47,13 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The usual run of a seed. In every third no client is lost, and writers do not wait until
-    /// what they wrote is durable.
+    /// The usual run of a seed. In every third no client is lost and no target fails, and writers do
+    /// not wait until what they wrote is durable.
     pub fn of(seed: u64) -> Plan {
         let lazy = seed.is_multiple_of(3);
         let kinds = Kind::ALL.into_iter();
-        let kinds = kinds.filter(|kind| !lazy || !kind.loses_client());
+        let loses_bytes = |kind: Kind| kind.loses_client() || kind == Kind::DiskFlip;
+        let kinds = kinds.filter(|kind| !lazy || !loses_bytes(*kind));
         Plan {
             seed,
             clients: 3,
@@ -81,6 +89,13 @@ pub struct Report {
 }
 
 impl Report {
+    /// It was large enough to be counted.
+    pub fn is_full(&self, plan: &Plan) -> bool {
+        plan.clients >= CLIENTS_MIN
+            && self.history.len() >= CALLS_MIN
+            && self.faults.len() >= FAULTS_MIN
+    }
+
     /// Everything, in lines: the same for the same seed.
     pub fn trace(&self) -> String {
         let mut lines: Vec<(Duration, String)> = Vec::new();
@@ -130,7 +145,7 @@ impl Report {
 struct Found {
     history: Vec<Entry>,
     faults: Vec<Fault>,
-    given_up: Vec<(u32, Duration)>,
+    excuses: Excuses,
     violations: Vec<String>,
 }
 
@@ -209,9 +224,14 @@ fn live(
         scheduler,
         numbers: SeededRng::new(numbers.next_u64()),
         clients: plan.clients,
-        given_up: Vec::new(),
+        log,
+        share: plan.calls / plan.faults.max(1),
+        excuses: Excuses::default(),
+        violations: Vec::new(),
     };
-    inject(injector, plan, found)?;
+    let injected = inject(injector, plan, found);
+    log.allow(plan.calls);
+    injected?;
     for program in programs {
         // What panicked has said so.
         let _ = program.join();
@@ -219,26 +239,29 @@ fn live(
     for machine in std::iter::once(&cluster.mdt).chain(&cluster.osts) {
         found.violations.extend(machine.stopped());
     }
+    let left = cluster.come_to_rest();
+    let left = left.into_iter().map(|what| format!("at rest: {what}"));
+    found.violations.extend(left);
     cluster.end();
     let damage = cluster.damage();
     found
         .violations
-        .extend(damage.into_iter().map(|what| format!("at rest: {what}")));
+        .extend(damage.into_iter().map(|what| format!("at the end: {what}")));
     Ok(())
 }
 
 fn inject(mut injector: Injector<'_>, plan: &Plan, found: &mut Found) -> Result<(), String> {
     for _ in 0..plan.faults {
-        let pause = 200 + injector.numbers.below(1500);
-        threads::sleep(Duration::from_millis(pause));
         let kind = injector.numbers.below(plan.kinds.len() as u64) as usize;
         let Some(kind) = plan.kinds.get(kind) else {
             return Ok(());
         };
         let fault = injector.inject(*kind)?;
         found.faults.push(fault);
+        found.violations.extend(injector.cluster.contradictions());
     }
-    found.given_up = injector.given_up;
+    found.excuses = injector.excuses;
+    found.violations.extend(injector.violations);
     Ok(())
 }
 
@@ -246,25 +269,37 @@ fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
     let Found {
         history,
         faults,
-        given_up,
+        excuses,
         mut violations,
     } = found;
     violations.extend(ended.trouble);
-    // A call may fail where a client was given up. No other fault is long enough for that.
+    // A call may fail where a client was given up, or a target is damaged. No other fault is long
+    // enough for that.
     let may_fail = |entry: &Entry| {
         let client = entry.caller / plan.programs;
-        let mut given_up = given_up.iter();
-        given_up.any(|(who, since)| *who == client && entry.end >= *since)
+        let mut failures = excuses.failures.iter();
+        failures.any(|excuse| excuse.covers(client, entry.start, entry.end))
     };
     let failed = history
         .iter()
         .find(|entry| entry.seen == Seen::Unknown && !may_fail(entry));
     violations.extend(failed.map(|entry| format!("a call failed for no reason: {entry}")));
-    let shown = bytes::without_doubtful(&history, plan.programs);
+    let seen: Vec<Entry> = history
+        .iter()
+        .filter(|entry| {
+            let client = entry.caller / plan.programs;
+            let mut stale = excuses.stale.iter();
+            let shows_only = entry.call.is_read() || matches!(entry.seen, Seen::Failed(_));
+            !shows_only || !stale.any(|excuse| excuse.covers(client, entry.start, entry.end))
+        })
+        .cloned()
+        .collect();
+    let shown = bytes::without_doubtful(&seen, plan.programs);
     violations.extend(bytes::twice(&shown));
     let mut gave_up = false;
     let verdicts = bytes::check(&shown).into_iter();
-    for verdict in verdicts.chain([names::check(&history)]) {
+    let named = names::without_undone(&seen, plan.programs, &excuses.undone);
+    for verdict in verdicts.chain([names::check(&named)]) {
         match verdict {
             Verdict::Possible => {}
             Verdict::TooMany => gave_up = true,

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use base::{Fid, FsError};
 use sim::check::bytes;
-use sim::check::names::check;
+use sim::check::names::{check, without_undone};
 use sim::check::order::Verdict;
+use sim::faults::Excuse;
 use sim::history::{Call, Entry, Seen, Slot};
 
 const A: Slot = Slot { dir: 0, name: 0 };
@@ -227,14 +228,52 @@ fn what_nobody_knows_may_have_been_or_not_but_not_both() {
     }
 }
 
+/// Of changes that a power cut may have taken only the last can be missing, and none comes later.
+#[test]
+fn what_may_be_undone_is_the_last_of_a_client_and_comes_in_its_time_or_never() {
+    let made = |start, slot, number| at(0, start, start + 5, Call::Create(slot), file(number));
+    let looked = |start, slot, seen| at(1, start, start + 5, Call::Lookup(slot), seen);
+    let missing = || Seen::Failed(FsError::NotFound);
+    let undone = Excuse {
+        client: Some(0),
+        from: Duration::ZERO,
+        until: Duration::from_micros(100),
+    };
+    let own = at(0, 45, 48, Call::Lookup(A), file(1));
+    let verdict = |seen: Vec<Entry>| {
+        let mut history = vec![made(0, A, 1), made(10, B, 2), own.clone()];
+        history.extend(seen);
+        check(&without_undone(&history, 1, &[undone]))
+    };
+    for seen in [
+        vec![looked(50, A, file(1)), looked(60, B, file(2))],
+        vec![looked(50, A, file(1)), looked(60, B, missing())],
+        vec![looked(50, A, missing()), looked(60, B, missing())],
+    ] {
+        assert_eq!(verdict(seen.clone()), Verdict::Possible, "{seen:?}");
+    }
+    for seen in [
+        vec![looked(50, A, missing()), looked(60, B, file(2))],
+        vec![looked(50, A, file(1)), looked(60, A, missing())],
+        vec![looked(50, A, missing()), looked(60, A, file(1))],
+        vec![looked(50, A, file(3))],
+    ] {
+        let found = verdict(seen.clone());
+        assert!(matches!(found, Verdict::Impossible(_)), "{seen:?}");
+    }
+}
+
 #[test]
 fn bytes_that_nobody_could_read_are_refused() {
-    use Call::{Append, Get, Put, Size, Truncate};
+    use Call::{Append, Get, Punch, Put, Reserve, Size, Truncate, Zero};
     let put = |block, number| (Put(0, block, number), Seen::Done);
     let append = |number| (Append(0, number), Seen::Done);
     let cut = |blocks| (Truncate(0, blocks), Seen::Done);
     let get = |numbers: &[u64]| (Get(0), Seen::Blocks(numbers.to_vec()));
     let size = |blocks: u64| (Size(0), Seen::Bytes(64 * blocks));
+    let reserve = |blocks| (Reserve(0, blocks), Seen::Done);
+    let punch = |block| (Punch(0, block), Seen::Done);
+    let zero = |block| (Zero(0, block), Seen::Done);
     for calls in [
         vec![get(&[5])],
         vec![put(0, 5), get(&[0])],
@@ -252,6 +291,14 @@ fn bytes_that_nobody_could_read_are_refused() {
         vec![append(5), size(0)],
         vec![append(5), cut(3), size(1)],
         vec![size(1)],
+        vec![reserve(2), size(1)],
+        vec![append(5), reserve(1), get(&[0])],
+        vec![put(2, 5), reserve(1), size(1)],
+        vec![append(5), punch(0), get(&[5])],
+        vec![append(5), punch(0), size(0)],
+        vec![append(5), punch(1), size(2)],
+        vec![append(5), zero(0), get(&[5])],
+        vec![append(5), zero(1), get(&[5])],
     ] {
         let history = after_each_other(calls);
         let verdicts = bytes::check(&history);
@@ -271,6 +318,13 @@ fn bytes_that_nobody_could_read_are_refused() {
         get(&[0, 7]),
         cut(3),
         get(&[0, 7, 0]),
+        punch(1),
+        punch(3),
+        get(&[0, 0, 0]),
+        reserve(2),
+        zero(3),
+        put(0, 8),
+        get(&[8, 0, 0, 0]),
     ];
     let fine = after_each_other(fine);
     assert_eq!(bytes::check(&fine), [Verdict::Possible]);

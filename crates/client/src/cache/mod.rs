@@ -263,6 +263,12 @@ impl State {
         result
     }
 
+    /// Every file with open state.
+    pub fn files(&self) -> impl Iterator<Item = (Fid, &FileState)> {
+        let known = self.inodes.iter();
+        known.filter_map(|(fid, inode)| Some((*fid, inode.file.as_deref()?)))
+    }
+
     /// Every file known.
     pub fn fids(&self) -> Vec<Fid> {
         self.inodes.keys().copied().collect()

@@ -53,7 +53,10 @@ impl Client {
                 told,
             })
         };
-        Ok((self.entry(fid, named_at).await?, handle))
+        let entry = self.entry(fid, named_at).await;
+        // Nobody will know the handle.
+        let entry = entry.inspect_err(|_| self.release(handle))?;
+        Ok((entry, handle))
     }
 
     async fn create_node(

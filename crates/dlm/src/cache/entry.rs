@@ -102,12 +102,15 @@ impl Cached {
 
     /// The lock may be used for `mode` on `cover`, by what will be left of it.
     pub fn serves(&self, mode: Mode, cover: Cover) -> bool {
-        match self.rest() {
-            None => self.mode.covers(mode) && self.cover.contains(cover),
-            Some(Keep::Nothing) => false,
-            Some(Keep::Bits(rest)) => self.mode.covers(mode) && Cover::Bits(rest).contains(cover),
-            Some(Keep::Mode(rest)) => rest.covers(mode) && self.cover.contains(cover),
-        }
+        let Some(keep) = self.rest() else {
+            return self.mode.covers(mode) && self.cover.contains(cover);
+        };
+        let stays = match keep {
+            Keep::Nothing => return false,
+            Keep::Bits(rest) => Cover::Bits(rest),
+            Keep::Mode(_) => self.cover,
+        };
+        keep.mode_of(self.mode).covers(mode) && stays.contains(cover)
     }
 
     /// State read at `version` may be kept under this lock.
@@ -135,16 +138,13 @@ impl Cached {
 
     /// Only `keep` is left.
     pub fn shrink(&mut self, keep: Keep) {
-        match keep {
-            Keep::Nothing => {}
-            Keep::Mode(mode) => self.mode = mode,
-            Keep::Bits(rest) => {
-                let bits = self.cover.bits() & rest;
-                self.cover = Cover::Bits(bits);
-                self.wanted_bits &= bits;
-                if !bits.overlaps(Bits::LEASE) {
-                    self.lease = None;
-                }
+        self.mode = keep.mode_of(self.mode);
+        if let Keep::Bits(rest) = keep {
+            let bits = self.cover.bits() & rest;
+            self.cover = Cover::Bits(bits);
+            self.wanted_bits &= bits;
+            if !bits.overlaps(Bits::LEASE) {
+                self.lease = None;
             }
         }
         if self.rest().is_none() {

@@ -20,7 +20,7 @@ pub use self::message::{CacheInput, CacheLimits, CacheOutput, Reason, Release};
 use crate::bits::Bits;
 use crate::ids::IdMap;
 use crate::interval::IntervalTree;
-use crate::lock::{Cover, Grant, Keep, ResourceId, conflict};
+use crate::lock::{Cover, Grant, Keep, Lock, ResourceId, conflict};
 use crate::mode::Mode;
 use crate::slab::{List, Slab};
 
@@ -168,11 +168,15 @@ impl LockCache {
         let locks = record.locks.iter(&self.locks, BY_RESOURCE);
         locks.fold(Bits::NONE, |held, slot| {
             let entry = self.locks.at(slot);
-            held | match entry.rest() {
-                _ if !entry.mode.covers(mode) => Bits::NONE,
-                None | Some(Keep::Mode(_)) => entry.cover.bits(),
-                Some(Keep::Bits(rest)) => rest,
-                Some(Keep::Nothing) => Bits::NONE,
+            let (kept, bits) = match entry.rest() {
+                None => (entry.mode, entry.cover.bits()),
+                Some(Keep::Nothing) => (entry.mode, Bits::NONE),
+                Some(Keep::Mode(kept)) => (kept, entry.cover.bits()),
+                Some(keep @ Keep::Bits(rest)) => (keep.mode_of(entry.mode), rest),
+            };
+            match kept.covers(mode) {
+                true => held | bits,
+                false => held,
             }
         })
     }
@@ -283,6 +287,17 @@ impl LockCache {
     /// Messages waiting to be taken.
     pub fn release_count(&self) -> usize {
         self.releases.len()
+    }
+
+    /// All locks held by this client, which its server calls `client`.
+    pub fn locks(&self, client: ClientId) -> impl Iterator<Item = Lock> {
+        self.locks.iter().map(move |(_, held)| Lock {
+            handle: held.handle,
+            client,
+            resource: held.resource,
+            mode: held.mode,
+            cover: held.cover,
+        })
     }
 
     /// Locks held.

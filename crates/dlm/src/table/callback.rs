@@ -144,7 +144,9 @@ impl LockTable {
         };
         let lock = self.locks.at(slot).lock;
         let (mode, cover) = match (keep, lock.cover) {
-            (Keep::Bits(bits), Cover::Bits(had)) => (lock.mode, Cover::Bits(bits & had)),
+            (Keep::Bits(bits), Cover::Bits(had)) => {
+                (keep.mode_of(lock.mode), Cover::Bits(bits & had))
+            }
             (Keep::Mode(mode), cover) if lock.mode.covers(mode) => (mode, cover),
             (Keep::Nothing, _) => (lock.mode, Cover::Bits(Bits::NONE)),
             (Keep::Mode(_), _) => return self.misuse(client, "convert to a stronger mode"),

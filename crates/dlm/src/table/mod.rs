@@ -130,6 +130,11 @@ impl LockTable {
         slots.map(|slot| self.locks.at(slot).lock.handle).collect()
     }
 
+    /// All locks that are granted.
+    pub fn locks(&self) -> impl Iterator<Item = &Lock> {
+        self.locks.iter().map(|(_, granted)| &granted.lock)
+    }
+
     /// `client` holds a lock that covers this.
     pub fn covers(
         &self,

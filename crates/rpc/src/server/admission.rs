@@ -110,6 +110,7 @@ impl Shared {
                 return Err(Refusal::new(RefusalReason::Replaced, text));
             }
             if target.resumes(hello, &session) {
+                session.becomes_known();
                 session.coming_back(self.clock.tick());
                 target.service.resumed(session.client());
                 return Ok(Admitted {
@@ -125,10 +126,19 @@ impl Shared {
                     evicted: false,
                 });
             }
+            if is_unheard_of(hello, &session) {
+                session.coming_back(self.clock.tick());
+                target.service.resumed(session.client());
+                return Ok(Admitted {
+                    evicted: session.is_after_eviction(),
+                    session,
+                    resumed: false,
+                });
+            }
             session.expire(Departure::GivenUp);
         }
         let evicted = hello.boot_epoch != BootEpoch(0) && target.service.gave_up(hello.client);
-        let session = self.new_session(target, info)?;
+        let session = self.new_session(target, info, evicted)?;
         Ok(Admitted {
             session,
             resumed: false,
@@ -143,7 +153,8 @@ impl Shared {
         old: &Arc<Connected>,
         info: PeerInfo,
     ) -> Arc<Connected> {
-        let session = Connected::new(target.clone(), old.id(), info, self.clock.tick());
+        let session = Connected::new(target.clone(), old.id(), info, false, self.clock.tick());
+        session.becomes_known();
         lock(&target.sessions)
             .sessions
             .insert(session.peer().uuid, session.clone());
@@ -155,9 +166,14 @@ impl Shared {
         session
     }
 
-    fn new_session(&self, target: &Arc<Target>, info: PeerInfo) -> Result<Arc<Connected>, Refusal> {
+    fn new_session(
+        &self,
+        target: &Arc<Target>,
+        info: PeerInfo,
+        evicted: bool,
+    ) -> Result<Arc<Connected>, Refusal> {
         let id = lock(&target.sessions).next_id()?;
-        let session = Connected::new(target.clone(), id, info, self.clock.tick());
+        let session = Connected::new(target.clone(), id, info, evicted, self.clock.tick());
         // In the table first: the service may evict it at once.
         lock(&target.sessions)
             .sessions
@@ -171,6 +187,13 @@ impl Shared {
         tracing::info!(target = %name, client, uuid = %peer.uuid, address = peer.address, "new client");
         Ok(session)
     }
+}
+
+/// Of a client that does not resume the session: its welcome was lost under way, so that the client
+/// knows of none, or of one in another life of the target. It is to get the same again; there is
+/// nothing in it that could be given up.
+fn is_unheard_of(hello: &Hello, session: &Connected) -> bool {
+    hello.incarnation == session.peer().incarnation && session.is_unknown() && !session.has_ended()
 }
 
 impl Target {

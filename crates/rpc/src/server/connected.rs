@@ -43,6 +43,8 @@ pub struct Connected {
     target: Arc<Target>,
     client: ClientId,
     info: PeerInfo,
+    /// The client had a session before that was given up, and is to hear so.
+    after_eviction: bool,
     state: Mutex<State>,
     /// Held while callbacks are taken from the session and written: keeps their order.
     order: Mutex<()>,
@@ -53,6 +55,8 @@ struct State {
     lanes: [Option<Arc<Connection>>; Lane::COUNT],
     /// Since when the control lane is gone.
     gone_since: Option<Tick>,
+    /// The client knows of the session: it has spoken in it.
+    is_known: bool,
     ended: bool,
 }
 
@@ -61,6 +65,7 @@ impl Connected {
         target: Arc<Target>,
         id: SessionId,
         info: PeerInfo,
+        after_eviction: bool,
         now: Tick,
     ) -> Arc<Connected> {
         let session = ServerSession::new(id, target.boot_epoch);
@@ -68,10 +73,12 @@ impl Connected {
             target,
             client: ClientId(u64::from(id.0)),
             info,
+            after_eviction,
             state: Mutex::new(State {
                 session,
                 lanes: Default::default(),
                 gone_since: Some(now),
+                is_known: false,
                 ended: false,
             }),
             order: Mutex::default(),
@@ -152,6 +159,21 @@ impl Connected {
         lock(&self.state).session.slots()
     }
 
+    /// The client had a session before that was given up.
+    pub(super) fn is_after_eviction(&self) -> bool {
+        self.after_eviction
+    }
+
+    /// Nothing has come from the client that shows that its welcome arrived.
+    pub(super) fn is_unknown(&self) -> bool {
+        !lock(&self.state).is_known
+    }
+
+    /// The client has named it.
+    pub(super) fn becomes_known(&self) {
+        lock(&self.state).is_known = true;
+    }
+
     pub(super) fn has_ended(&self) -> bool {
         lock(&self.state).ended
     }
@@ -225,6 +247,7 @@ impl Connected {
     pub(super) fn handle(&self, frame: Frame) -> Result<Option<Event<OnReply>>, Violation> {
         let committed = self.target.last_committed.get();
         let mut state = lock(&self.state);
+        state.is_known = true;
         match state.ended {
             true => Ok(None),
             false => state.session.handle(frame, committed).map(Some),

@@ -25,6 +25,11 @@ pub trait Way: Send + Sync {
     fn connect(&self) -> io::Result<()>;
     /// When what is sent now arrives.
     fn arrival(&self, to_server: bool, bytes: usize) -> Instant;
+    /// Of a frame sent now, this bit arrives flipped, counted from its first and round and round.
+    fn flipped(&self, to_server: bool) -> Option<u64> {
+        _ = to_server;
+        None
+    }
 }
 
 /// A place inside this process that a server listens on and clients connect to.
@@ -178,7 +183,7 @@ impl Pipe {
         &self,
         state: &mut PipeState,
         outgoing: &mut Outgoing,
-        arrival: &dyn Fn(usize) -> Option<Instant>,
+        end: &MemStream,
     ) -> io::Result<bool> {
         if state.closed {
             return Err(ErrorKind::BrokenPipe.into());
@@ -189,8 +194,12 @@ impl Pipe {
         }
         // Nothing overtakes what was sent before it.
         let before = state.frames.back().and_then(|(arrives, _)| *arrives);
-        let arrives = arrival(bytes).max(before);
-        state.frames.push_back((arrives, outgoing.take()));
+        let arrives = end.arrival(bytes).max(before);
+        let mut frame = outgoing.take();
+        if let Some(bit) = end.flipped() {
+            frame.flip(bit);
+        }
+        state.frames.push_back((arrives, frame));
         state.bytes += bytes;
         self.carried.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(true)
@@ -264,22 +273,25 @@ impl MemStream {
         let way = self.way.as_ref()?;
         Some(way.arrival(self.out == 0, bytes))
     }
+
+    /// Which bit of what this end sends now does not arrive as it was.
+    fn flipped(&self) -> Option<u64> {
+        self.way.as_ref()?.flipped(self.out == 0)
+    }
 }
 
 impl Transport for MemStream {
     fn try_send(&self, outgoing: &mut Outgoing) -> io::Result<()> {
-        let arrival = |bytes| self.arrival(bytes);
         let pushed = self
             .out()
-            .push(&mut lock(&self.out().state), outgoing, &arrival);
+            .push(&mut lock(&self.out().state), outgoing, self);
         self.out().changed.notify_all();
         pushed.map(|_| ())
     }
 
     fn send(&self, outgoing: &mut Outgoing) -> io::Result<()> {
-        let arrival = |bytes| self.arrival(bytes);
         let mut state = lock(&self.out().state);
-        while !self.out().push(&mut state, outgoing, &arrival)? {
+        while !self.out().push(&mut state, outgoing, self)? {
             state = wait(&self.out().changed, state);
         }
         drop(state);

@@ -87,6 +87,17 @@ fn apply(held: &Vec<u64>, entry: &Entry, _: usize) -> Option<Vec<u64>> {
         }
         Call::Append(_, value) => after.push(*value),
         Call::Truncate(_, blocks) => after.resize(usize::from(*blocks), 0),
+        Call::Reserve(_, blocks) => after.resize(after.len().max(usize::from(*blocks)), 0),
+        Call::Punch(_, block) => {
+            if let Some(freed) = after.get_mut(usize::from(*block)) {
+                *freed = 0;
+            }
+        }
+        Call::Zero(_, block) => {
+            let block = usize::from(*block);
+            after.resize(after.len().max(block + 1), 0);
+            after[block] = 0;
+        }
         _ => return None,
     }
     Some(after)

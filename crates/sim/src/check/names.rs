@@ -6,6 +6,7 @@ use base::{Fid, FsError};
 
 use crate::check::order::{self, Verdict};
 
+use crate::faults::Excuse;
 use crate::history::{Call, Entry, Seen, Slot};
 
 /// What a name leads to.
@@ -53,10 +54,41 @@ pub fn check(history: &[Entry]) -> Verdict {
     order::check(&names, Map::new(), apply)
 }
 
+/// What is left to check where changes of a client may have been undone. Such a change counts as
+/// done or not, but as done before it returned; what its own programs saw meanwhile does not count.
+pub fn without_undone(history: &[Entry], programs: u32, undone: &[Excuse]) -> Vec<Entry> {
+    let excused = |entry: &Entry| {
+        let client = entry.caller / programs;
+        undone
+            .iter()
+            .any(|excuse| excuse.covers(client, entry.start, entry.end))
+    };
+    let kept = |entry: &Entry| match &entry.seen {
+        seen if entry.call.file().is_some() || !excused(entry) => Some(seen.clone()),
+        Seen::Unknown => Some(Seen::Unknown),
+        Seen::Failed(_) => None,
+        _ if entry.call.is_read() => None,
+        seen => Some(Seen::Fleeting(Box::new(seen.clone()))),
+    };
+    let entries = history.iter();
+    let entries = entries.filter_map(|entry| {
+        let seen = kept(entry)?;
+        Some(Entry {
+            seen,
+            ..entry.clone()
+        })
+    });
+    entries.collect()
+}
+
 /// The map after `entry`, if it can have been done on `map` with what it saw.
 fn apply(map: &Map, entry: &Entry, caller: usize) -> Option<Map> {
     let found = |map: &Map, slot: &Slot| map.get(slot).copied();
-    match (&entry.call, &entry.seen) {
+    let seen = match &entry.seen {
+        Seen::Fleeting(seen) => seen,
+        seen => seen,
+    };
+    match (&entry.call, seen) {
         (Call::Lookup(slot), Seen::File(fid)) => bound(map, found(map, slot)?, *fid),
         (Call::Lookup(slot), Seen::Failed(FsError::NotFound)) => {
             same(map, found(map, slot).is_none())

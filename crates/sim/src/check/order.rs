@@ -47,7 +47,9 @@ struct Place<S> {
 }
 
 struct Search<'a, S> {
-    /// The calls of each caller in their order; one whose end nobody knows is a caller of its own.
+    /// The calls of each caller in their order; one whose end nobody knows is a caller of its own. Those
+    /// that may have been undone are one, too: what is durable of them is as many as one likes of the
+    /// first.
     callers: Vec<Vec<&'a Entry>>,
     seen: HashSet<Place<S>>,
     furthest: (u32, Option<Place<S>>),
@@ -58,13 +60,18 @@ impl<'a, S: State> Search<'a, S> {
     fn new(history: &[&'a Entry], apply: fn(&S, &Entry, usize) -> Option<S>) -> Search<'a, S> {
         let mut callers: BTreeMap<u32, Vec<&Entry>> = BTreeMap::new();
         let mut alone = Vec::new();
+        let mut fleeting: BTreeMap<u32, Vec<&Entry>> = BTreeMap::new();
         for entry in history.iter().copied() {
             match entry.seen {
                 Seen::Unknown => alone.push(vec![entry]),
+                Seen::Fleeting(_) => fleeting.entry(entry.caller).or_default().push(entry),
                 _ => callers.entry(entry.caller).or_default().push(entry),
             }
         }
-        let mut callers: Vec<_> = callers.into_values().collect();
+        let mut callers: Vec<_> = callers
+            .into_values()
+            .chain(fleeting.into_values())
+            .collect();
         for calls in &mut callers {
             calls.sort_by_key(|entry| entry.start);
         }
@@ -117,16 +124,23 @@ impl<'a, S: State> Search<'a, S> {
 
     fn is_over(&self, place: &Place<S>) -> bool {
         let mut pending = self.pending(place);
-        pending.all(|(_, entry)| entry.seen == Seen::Unknown)
+        pending.all(|(_, entry)| entry.seen.is_open())
     }
 
     /// The latest moment at which the next call can have been done.
     fn horizon(&self, place: &Place<S>) -> Duration {
         let known = self.pending(place);
-        let ends = known.filter(|(_, entry)| entry.seen != Seen::Unknown);
+        let ends = known.filter(|(_, entry)| !entry.seen.is_open());
         ends.map(|(_, entry)| entry.end)
             .min()
             .unwrap_or(Duration::MAX)
+    }
+
+    /// The earliest moment at which the next call can have been done.
+    fn begun(&self, place: &Place<S>) -> Duration {
+        let done = self.callers.iter().zip(&place.done);
+        let last = done.filter_map(|(calls, done)| calls.get((*done as usize).checked_sub(1)?));
+        last.map(|entry| entry.start).max().unwrap_or_default()
     }
 
     fn next(&self, place: &Place<S>) -> Vec<Place<S>> {
@@ -134,10 +148,10 @@ impl<'a, S: State> Search<'a, S> {
         let mut found = Vec::new();
         let mut pending: Vec<_> = self.pending(place).collect();
         // The one that ended first is tried first: it goes on the stack last.
-        pending
-            .sort_by_key(|(_, entry)| std::cmp::Reverse((entry.seen == Seen::Unknown, entry.end)));
+        pending.sort_by_key(|(_, entry)| std::cmp::Reverse((entry.seen.is_open(), entry.end)));
         for (caller, entry) in pending {
-            if entry.start > horizon {
+            let is_over = matches!(entry.seen, Seen::Fleeting(_)) && entry.end < self.begun(place);
+            if entry.start > horizon || is_over {
                 continue;
             }
             if let Some(state) = (self.apply)(&place.state, entry, caller) {

@@ -3,17 +3,21 @@
 use std::sync::Arc;
 
 use base::{BootEpoch, Clock, Rng, SeededRng, TargetIndex, TargetKind, TargetName, Transno};
+use mds::keys::Table;
 use mds::serve::MdtServer;
+use oss::fsck::Finding;
 use oss::serve::OstServer;
 use rpc::{
-    CallbackResponder, ClientHandler, ClientUuid, Keeping, LastCommitted, Message, Peer,
+    CallbackResponder, ClientHandler, ClientUuid, Connected, Keeping, LastCommitted, Message, Peer,
     PeerConfig, Policy, ServedTarget, Server, ServerConfig, Service,
 };
 use storage::{
-    FaultyDisk, Kv, KvOptions, MemDisk, ObjectMemory, Pace, StorageError, Survivors, TableId,
+    FaultyDisk, KeyRange, Kv, KvOptions, MemDisk, ObjectMemory, Pace, StorageError, Survivors,
+    TableId,
 };
 
 use super::objects::Powered;
+use super::rot::{Rot, Rotten};
 use super::{MDT, NodeClock, OSTS, TIMEOUT};
 use crate::network::Network;
 use crate::scheduler::Node;
@@ -48,6 +52,7 @@ pub struct Machine {
     /// Its clocks.
     pub clock: Arc<NodeClock>,
     disk: MemDisk,
+    rot: Rot,
     memory: ObjectMemory,
     /// How often it was started.
     pub lives: u64,
@@ -94,6 +99,7 @@ impl Machine {
             node,
             clock,
             disk,
+            rot: Rot::default(),
             memory: ObjectMemory::new(BYTES_MAX),
             lives: 0,
             life: None,
@@ -120,6 +126,41 @@ impl Machine {
         Kv::open(self.disk.clone(), &self.tables(), options).map_err(|error| words(&error))
     }
 
+    /// Its target.
+    pub fn name(&self) -> TargetName {
+        self.name
+    }
+
+    /// It has the metadata.
+    pub fn is_mdt(&self) -> bool {
+        self.name.kind == TargetKind::Mdt
+    }
+
+    /// What it calls itself in this life, where it is a client.
+    pub(super) fn uuid(&self) -> ClientUuid {
+        let mut uuid = [255; 16];
+        uuid[..8].copy_from_slice(&self.lives.to_le_bytes());
+        ClientUuid(uuid)
+    }
+
+    /// Looks at what runs on it.
+    pub(super) fn look<T>(
+        &self,
+        mdt: impl FnOnce(&mds::Mds) -> T,
+        ost: impl FnOnce(&oss::Oss) -> T,
+    ) -> Option<T> {
+        Some(match &self.life.as_ref()?.target {
+            Served::Mdt(server) => server.look(mdt),
+            Served::Ost(server) => server.look(ost),
+        })
+    }
+
+    /// The sessions with it.
+    pub(super) fn connected(&self) -> Vec<Arc<Connected>> {
+        let life = self.life.as_ref();
+        life.map_or_else(Vec::new, |life| life.server.sessions(self.name))
+    }
+
     /// Whether a server runs on it.
     pub fn is_on(&self) -> bool {
         self.life.is_some()
@@ -138,7 +179,12 @@ impl Machine {
         let disk = FaultyDisk::new(self.disk.clone());
         let objects = Powered::new(self.memory.clone());
         let options = KvOptions::new(self.name.to_string());
-        let kv = Kv::open(disk.clone(), &self.tables(), options).map_err(|error| words(&error))?;
+        let rotten = Rotten {
+            name: format!("disk of {}", self.name),
+            disk: disk.clone(),
+            rot: self.rot.clone(),
+        };
+        let kv = Kv::open(rotten, &self.tables(), options).map_err(|error| words(&error))?;
         let (target, last_committed) = match self.name.kind {
             TargetKind::Mdt => self.start_mdt(Arc::new(kv), network)?,
             _ => self.start_ost(Arc::new(kv), objects.clone())?,
@@ -185,13 +231,11 @@ impl Machine {
         let committed = LastCommitted::new(Transno(0));
         let server = MdtServer::start(kv, rules, committed.clone(), self.clock.clone());
         let server = server.map_err(|error| words(&error))?;
-        let mut uuid = [255; 16];
-        uuid[..8].copy_from_slice(&self.lives.to_le_bytes());
         let peer = |(target, node)| {
             let config = PeerConfig {
                 target,
                 addresses: network.address(MDT, node).into_iter().collect(),
-                uuid: ClientUuid(uuid),
+                uuid: self.uuid(),
                 incarnation: 1,
                 key: None,
                 insecure: false,
@@ -266,13 +310,26 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// One bit of its records is flipped from now on; says where.
+    pub fn flip_bit(&mut self, numbers: &mut SeededRng) -> Result<u64, String> {
+        let flipped = self.rot.begin(&self.disk, numbers);
+        flipped.map_err(|error| words(&error))
+    }
+
+    /// The bit is as it was again.
+    pub fn cure(&mut self) {
+        self.rot.cure();
+    }
+}
+
 /// What is wrong with targets at rest.
 pub(super) fn examine(mdt: &Machine, osts: &[Machine]) -> Vec<String> {
     let store = match mdt.at_rest() {
         Ok(kv) => mds::store::Store::new(Arc::new(kv)),
         Err(error) => return vec![error],
     };
-    let state: mds::records::State = match store.get(mds::keys::Table::State, mds::keys::STATE) {
+    let state: mds::records::State = match store.get(Table::State, mds::keys::STATE) {
         Ok(Some(state)) => state,
         other => return vec![format!("MDT: its state record is {other:?}")],
     };
@@ -282,6 +339,13 @@ pub(super) fn examine(mdt: &Machine, osts: &[Machine]) -> Vec<String> {
         Err(error) => found.push(format!("MDT: {error:?}")),
     }
     found.extend(osts.iter().flat_map(|ost| ost.examine(&store)));
+    for table in [Table::Orphans, Table::Destroys, Table::Replies] {
+        match store.is_empty(table, &KeyRange::all()) {
+            Ok(true) => {}
+            Ok(false) => found.push(format!("MDT: there are still {}", table.name())),
+            Err(error) => found.push(format!("MDT: {error:?}")),
+        }
+    }
     found
 }
 
@@ -300,7 +364,12 @@ impl Machine {
         match report {
             Ok(report) => {
                 let findings = report.findings.iter();
-                let wrong = findings.filter(|finding| !finding.is_warning());
+                // Nothing is under way any more: what takes space for nobody does so for ever.
+                let is_wrong = |finding: &&Finding| match finding {
+                    Finding::Unclaimed { for_good, .. } => *for_good,
+                    _ => true,
+                };
+                let wrong = findings.filter(is_wrong);
                 wrong.map(|finding| format!("{name}: {finding}")).collect()
             }
             Err(error) => vec![format!("{name}: {error}")],

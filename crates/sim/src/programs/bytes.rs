@@ -1,9 +1,12 @@
 //! Calls on bytes.
 
-use base::{Fid, FsError};
+use std::ops::Range;
+
+use base::{ByteRange, Fid, FsError};
 use client::executor::block_on;
 use client::{Client, HandleId, OpenWish, WriteWish};
 use wire::mdt::{Access, Caller, SetAttr};
+use wire::ost::AllocateMode;
 
 use super::Program;
 use crate::history::Seen;
@@ -74,6 +77,20 @@ impl Program {
             let (caller, change) = (Caller::default(), SetAttr::default());
             let cut = async move { client.setattr(caller, fid, change, Some(size)).await };
             block_on(cut).map(drop)
+        })
+    }
+
+    /// Has space for some of a file's blocks, or none and zeros, durably.
+    pub(super) fn allocate(
+        &self,
+        file: u8,
+        blocks: Range<u8>,
+        mode: AllocateMode,
+    ) -> Result<Seen, FsError> {
+        self.changed(file, false, |client, fid, _| {
+            let byte = |block: u8| u64::from(block) * BLOCK_BYTES as u64;
+            let range = ByteRange::new(byte(blocks.start), byte(blocks.end));
+            block_on(async move { client.allocate(fid, range, mode).await })
         })
     }
 

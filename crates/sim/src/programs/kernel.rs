@@ -55,6 +55,9 @@ pub(super) fn hold<'a>(locks: &'a InodeLocks, call: &Call) -> Held<'a> {
         | Call::Put(..)
         | Call::Append(..)
         | Call::Truncate(..)
+        | Call::Reserve(..)
+        | Call::Punch(..)
+        | Call::Zero(..)
         | Call::Get(_)
         | Call::Size(_) => return Held::Nothing,
         // In one order: no two calls wait for each other.

@@ -1,0 +1,150 @@
+//! What servers and clients hold, looked at from outside: at any moment no server contradicts
+//! itself, and once nobody asks for anything both ends know the same locks, and nothing is left.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use base::{ClientId, Fid, LockHandle};
+use dlm::Lock;
+use rpc::ClientUuid;
+
+use super::{Cluster, Machine};
+
+/// How long a cluster may take to come to rest: sessions of clients that are gone end, callbacks
+/// are given up, objects are removed.
+const REST_MAX: Duration = Duration::from_secs(120);
+/// How often it is looked at meanwhile.
+const LOOK: Duration = Duration::from_secs(2);
+
+impl Cluster {
+    fn machines(&self) -> impl Iterator<Item = &Machine> {
+        std::iter::once(&self.mdt).chain(&self.osts)
+    }
+
+    /// What servers say that cannot be, whatever is under way.
+    pub fn contradictions(&self) -> Vec<String> {
+        let of = |machine: &Machine| {
+            let broken = machine.audit()?.err()?;
+            Some(format!("{}: {broken}", machine.name()))
+        };
+        self.machines().filter_map(of).collect()
+    }
+
+    /// Waits until nothing is under way. What is left after all says so.
+    pub fn come_to_rest(&self) -> Vec<String> {
+        let mut waited = Duration::ZERO;
+        loop {
+            threads::sleep(LOOK);
+            let left = self.left();
+            waited += LOOK;
+            if left.is_empty() || waited >= REST_MAX {
+                return left;
+            }
+        }
+    }
+
+    fn left(&self) -> Vec<String> {
+        let mut found = self.contradictions();
+        for (number, mount) in self.mounts.iter().enumerate() {
+            let unfinished = mount.client().unfinished();
+            found.extend(
+                unfinished
+                    .iter()
+                    .map(|what| format!("client {number}: {what}")),
+            );
+        }
+        for machine in self.machines() {
+            let name = machine.name();
+            let unfinished = machine.unfinished();
+            found.extend(unfinished.iter().map(|what| format!("{name}: {what}")));
+            found.extend(self.unmatched(machine));
+        }
+        found
+    }
+
+    /// What a server and its clients do not say alike.
+    fn unmatched(&self, machine: &Machine) -> Vec<String> {
+        let name = machine.name();
+        let mut sessions = machine.sessions();
+        let mut found = Vec::new();
+        let mut locks = BTreeMap::<ClientId, BTreeMap<LockHandle, Lock>>::new();
+        for lock in machine.locks() {
+            locks
+                .entry(lock.client)
+                .or_default()
+                .insert(lock.handle, lock);
+        }
+        let mut uses = BTreeMap::<ClientId, Vec<Fid>>::new();
+        for (client, fid) in machine.uses() {
+            uses.entry(client).or_default().push(fid);
+        }
+        for (number, mount) in (0..).zip(&self.mounts) {
+            let life = self.seats[number as usize].life();
+            let Some(client) = sessions.remove(&super::uuid_of(number, life)) else {
+                found.push(format!("{name} has no session of client {number}"));
+                continue;
+            };
+            let theirs = locks.remove(&client).unwrap_or_default();
+            let held = mount.client().held(name);
+            let ours: BTreeMap<_, _> = held.into_iter().map(|lock| (lock.handle, lock)).collect();
+            let handles: BTreeSet<_> = theirs.keys().chain(ours.keys()).collect();
+            for handle in handles {
+                let (given, had) = (theirs.get(handle), ours.get(handle));
+                if given != had {
+                    found.push(format!(
+                        "{name} gave client {number} {given:?}, it has {had:?}"
+                    ));
+                }
+            }
+            let mut open = uses.remove(&client).unwrap_or_default();
+            open.sort_unstable();
+            if machine.is_mdt() && open != mount.client().uses() {
+                let known = mount.client().uses();
+                found.push(format!(
+                    "{name}: client {number} uses {open:?}, it says {known:?}"
+                ));
+            }
+        }
+        sessions.remove(&self.mdt.uuid());
+        let strangers = sessions.keys().map(|uuid| format!("a session of {uuid:?}"));
+        let lost = locks
+            .values()
+            .map(|locks| format!("locks of nobody: {locks:?}"));
+        let open = uses
+            .values()
+            .map(|open| format!("files open by nobody: {open:?}"));
+        let all = strangers.chain(lost).chain(open);
+        found.extend(all.map(|what| format!("{name} has {what}")));
+        found
+    }
+}
+
+impl Machine {
+    /// Whether what its server has in memory holds together. None: nothing runs on it.
+    fn audit(&self) -> Option<Result<(), String>> {
+        self.look(|mds| mds.audit(), |oss| oss.audit())
+    }
+
+    fn unfinished(&self) -> Vec<String> {
+        let unfinished = self.look(mds::Mds::unfinished, oss::Oss::unfinished);
+        unfinished.unwrap_or_else(|| vec!["it is off".to_owned()])
+    }
+
+    fn locks(&self) -> Vec<Lock> {
+        let locks = self.look(mds::Mds::all_locks, oss::Oss::all_locks);
+        locks.unwrap_or_default()
+    }
+
+    fn uses(&self) -> Vec<(ClientId, Fid)> {
+        self.look(mds::Mds::uses, |_| Vec::new())
+            .unwrap_or_default()
+    }
+
+    fn sessions(&self) -> BTreeMap<ClientUuid, ClientId> {
+        let sessions = self.connected();
+        let sessions = sessions.iter();
+        sessions
+            .map(|one| (one.peer().uuid, one.client()))
+            .collect()
+    }
+}

@@ -1,0 +1,142 @@
+//! A disk of which one bit is not as it was written.
+//!
+//! The bit is wrong in what is read, until somebody writes that byte or the disk is cured: what is
+//! below stays as it was, so that curing harms nothing that was written since.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use base::{Rng, SeededRng};
+use storage::{Disk, Result};
+
+/// What is looked at for a place that is in use.
+const BLOCK: u64 = 4096;
+/// How often.
+const LOOKS: usize = 64;
+
+/// The bit, if there is one. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Rot(Arc<Mutex<Option<Flip>>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Flip {
+    at: u64,
+    mask: u8,
+}
+
+impl Rot {
+    fn bit(&self) -> MutexGuard<'_, Option<Flip>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Flips a bit of a block of `disk` that is not empty, and says which.
+    pub fn begin(&self, disk: &dyn Disk, numbers: &mut SeededRng) -> Result<u64> {
+        let blocks = disk.len()? / BLOCK;
+        let mut start = 0;
+        for _ in 0..LOOKS {
+            start = numbers.below(blocks.max(1)) * BLOCK;
+            let mut block = [0; BLOCK as usize];
+            disk.read(start, &mut block)?;
+            if block.iter().any(|byte| *byte != 0) {
+                break;
+            }
+        }
+        let at = start + numbers.below(BLOCK);
+        let mask = 1 << numbers.below(8);
+        *self.bit() = Some(Flip { at, mask });
+        Ok(at)
+    }
+
+    /// Everything is as it was written.
+    pub fn cure(&self) {
+        *self.bit() = None;
+    }
+}
+
+/// `disk`, with that bit.
+pub(super) struct Rotten<D> {
+    /// What damage there is told of.
+    pub name: String,
+    pub disk: D,
+    pub rot: Rot,
+}
+
+impl<D> fmt::Debug for Rotten<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl<D: Disk> Disk for Rotten<D> {
+    fn len(&self) -> Result<u64> {
+        self.disk.len()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.disk.read(offset, buffer)?;
+        if let Some(Flip { at, mask }) = *self.rot.bit()
+            && let Some(byte) = at.checked_sub(offset)
+            && let Some(byte) = buffer.get_mut(byte as usize)
+        {
+            *byte ^= mask;
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.disk.write(offset, data)?;
+        let mut bit = self.rot.bit();
+        *bit = bit.filter(|bit| !(offset..offset + data.len() as u64).contains(&bit.at));
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.disk.sync()
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.disk.set_len(len)?;
+        let mut bit = self.rot.bit();
+        *bit = bit.filter(|bit| bit.at < len);
+        Ok(())
+    }
+
+    fn close(&self) -> Result<()> {
+        self.disk.close()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use storage::MemDisk;
+
+    use super::*;
+
+    #[test]
+    fn a_bit_is_wrong_until_it_is_written_or_cured() {
+        let disk = MemDisk::from_bytes(vec![7; 3 * BLOCK as usize]);
+        let rot = Rot::default();
+        let rotten = Rotten {
+            name: "a disk".to_owned(),
+            disk: disk.clone(),
+            rot: rot.clone(),
+        };
+        let bytes = || {
+            let mut bytes = vec![0; 3 * BLOCK as usize];
+            let read = rotten.read(0, &mut bytes);
+            read.map(|()| bytes).expect("it can be read")
+        };
+        let flip = || {
+            let flipped = rot.begin(&disk, &mut SeededRng::new(1));
+            flipped.expect("it can be read")
+        };
+        let at = flip();
+        let wrong: Vec<usize> = (0..bytes().len()).filter(|at| bytes()[*at] != 7).collect();
+        assert_eq!(wrong, [at as usize]);
+        rot.cure();
+        assert_eq!(bytes(), disk.to_bytes());
+        let at = flip();
+        rotten.write(at, &[9]).expect("it can be written");
+        assert_eq!((bytes()[at as usize], bytes()), (9, disk.to_bytes()));
+    }
+}
