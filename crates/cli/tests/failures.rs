@@ -168,7 +168,8 @@ fn a_wrong_key_is_refused() {
     };
     mount(&["--key", "E/key"]).failed_saying(&["key"]);
     mount(&[]).failed_saying(&["key"]);
-    mount(&["--key", "nowhere"]).failed_saying(&["nowhere", "cannot read the key"]);
+    mount(&["--key", "nowhere"])
+        .failed_saying(&["nowhere is missing", "the key of the file system"]);
     fs::set_permissions(
         dir.path().join("E/key"),
         std::os::unix::fs::PermissionsExt::from_mode(0o644),

@@ -230,10 +230,9 @@ impl Locks {
             .any(|(_, cache)| cache.is_locked(object(fid)))
     }
 
-    /// The EX lock on the inode goes with the Close that is about to be sent.
-    pub fn give_with_close(&mut self, fid: Fid) {
-        let all = Cover::Bits(Bits(u32::MAX));
-        self.mdt.take_conflicting(inode(fid), Mode::PR, all);
+    /// The EX lock on an inode goes with the Close that is about to be sent.
+    pub fn give_with_close(&mut self, handle: LockHandle) {
+        self.mdt.carry_off(handle);
     }
 
     /// Messages that give locks back.

@@ -381,7 +381,7 @@ fn prepare(state: &mut State, fid: Fid) -> Option<Closing> {
         ..change
     };
     if under != LockHandle(0) {
-        state.locks.give_with_close(fid);
+        state.locks.give_with_close(under);
     }
     if !leased && under != LockHandle(0) {
         state.withdraw();

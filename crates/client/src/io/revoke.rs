@@ -72,26 +72,25 @@ impl Client {
             if had {
                 self.0.forget(Forget::Pages { fid, range }).await;
             }
+            // Nobody may begin to use the lock between the look at its users and its leaving.
             loop {
                 let wait = {
                     let mut state = self.lock();
                     let file = state.file(fid);
-                    match file.users {
-                        0 => break,
+                    match (file.users, file.refilled) {
+                        (0, true) => break,
+                        (0, false) => {
+                            file.revoking = Revoking::WritingOut;
+                            file.leaving = Some(handle);
+                            if range == ByteRange::ALL {
+                                file.kernel_pages = false;
+                            }
+                            return;
+                        }
                         _ => file.waiters.wait(),
                     }
                 };
                 wait.await;
-            }
-            let mut state = self.lock();
-            let file = state.file(fid);
-            if !file.refilled {
-                file.revoking = Revoking::WritingOut;
-                file.leaving = Some(handle);
-                if range == ByteRange::ALL {
-                    file.kernel_pages = false;
-                }
-                return;
             }
         }
     }

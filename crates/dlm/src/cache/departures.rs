@@ -61,6 +61,17 @@ impl LockCache {
         self.start_drop(slot, reason, out);
     }
 
+    /// The lock goes with a message that is about to be sent, be it asked for already or not: that
+    /// answers whoever wants it. The caller has invalidated what it covers.
+    pub fn carry_off(&mut self, handle: LockHandle) {
+        let Some(slot) = self.by_handle.get(&handle).copied() else {
+            return;
+        };
+        let was_going = self.locks.at(slot).dropping.is_some();
+        self.remove(slot);
+        self.dropping -= usize::from(was_going);
+    }
+
     pub(super) fn dropped(&mut self, now: Tick, handle: LockHandle, out: &mut Vec<CacheOutput>) {
         let Some(slot) = self.by_handle.get(&handle).copied() else {
             return;
@@ -129,5 +140,42 @@ impl LockCache {
 
     fn oldest_idle(&self) -> Option<u32> {
         (self.idle.len > 0).then_some(self.idle.head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bits::Bits;
+    use crate::cache::{CacheInput, CacheLimits};
+    use crate::lock::{Cover, Grant, ResourceId};
+    use crate::mode::Mode;
+
+    /// What went with a message is not given back once more, nor is a part of it kept.
+    #[test]
+    fn a_lock_that_is_being_given_back_can_be_carried_off() {
+        let mut cache = LockCache::new(CacheLimits::default());
+        let handle = LockHandle(7);
+        let grant = Grant {
+            handle,
+            resource: ResourceId { space: 1, id: 9 },
+            mode: Mode::EX,
+            cover: Cover::Bits(Bits::UPDATE | Bits::XATTR),
+            version: 1,
+            withdrawn: Vec::new(),
+        };
+        let in_use = false;
+        let wanted = CacheInput::Blocking {
+            handle,
+            mode: Mode::EX,
+            cover: Cover::Bits(Bits::UPDATE),
+        };
+        let mut out = Vec::new();
+        cache.step(Tick(0), CacheInput::Granted { grant, in_use }, &mut out);
+        cache.step(Tick(1), wanted, &mut out);
+        assert!(matches!(out[..], [CacheOutput::Drop { .. }]), "{out:?}");
+        cache.carry_off(handle);
+        cache.step(Tick(2), CacheInput::Dropped { handle }, &mut out);
+        assert_eq!((cache.lock_count(), cache.release_count()), (0, 0));
     }
 }
