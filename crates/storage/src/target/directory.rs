@@ -362,7 +362,12 @@ impl TargetDir {
 
     /// The same for `process`. It waits for some seconds where another machine served a target last.
     pub fn open_as(dir: &Path, process: &Process) -> Result<TargetDir> {
-        fs::metadata(dir).map_err(|error| TargetError::io(dir, "open it", &error))?;
+        fs::metadata(dir).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => TargetError::NoDirectory {
+                dir: dir.to_owned(),
+            },
+            _ => TargetError::io(dir, "open it", &error),
+        })?;
         let (superblocks, _) = TargetDir::existing(dir)?;
         if superblocks.is_empty() {
             return Err(TargetError::NoTarget {

@@ -33,6 +33,11 @@ pub enum TargetError {
         /// How many files and directories; at most `FOREIGN_MAX` are counted.
         files: u64,
     },
+    /// It is not there.
+    NoDirectory {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// There is no target in it.
     NoTarget {
         /// The directory.
@@ -130,6 +135,11 @@ impl fmt::Display for TargetError {
                 } else {
                     "files that are"
                 }
+            ),
+            TargetError::NoDirectory { dir } => write!(
+                f,
+                "{} is not there; look at the path, or make a target with glint format",
+                dir.display()
             ),
             TargetError::NoTarget { dir } => write!(
                 f,
