@@ -6,6 +6,7 @@ use std::time::Duration;
 use base::{Rng, SeededRng};
 
 use crate::cluster::{Cluster, MDT, OSTS, TIMEOUT, client_node};
+use crate::excuses::{Excuse, Excuses};
 use crate::programs::Log;
 use crate::scheduler::{Node, Scheduler};
 
@@ -81,38 +82,6 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A stretch of time in which faults excuse something of one client, or of all.
-#[derive(Debug, Clone, Copy)]
-pub struct Excuse {
-    /// Whom; none: everybody.
-    pub client: Option<u32>,
-    /// From when.
-    pub from: Duration,
-    /// Until when.
-    pub until: Duration,
-}
-
-/// What faults excuse.
-#[derive(Debug, Clone, Default)]
-pub struct Excuses {
-    /// Calls that end then may fail, and nobody knows what came of them.
-    pub failures: Vec<Excuse>,
-    /// What was seen then says nothing: a client that runs again believes what it had, until it hears
-    /// that it was given up.
-    pub stale: Vec<Excuse>,
-    /// Changes of names that were made then may be undone, for they were not durable, and nobody
-    /// was there to say them again.
-    pub undone: Vec<Excuse>,
-}
-
-impl Excuse {
-    /// It excuses what `client` did from `start` to `end`.
-    pub fn covers(&self, client: u32, start: Duration, end: Duration) -> bool {
-        let concerns = self.client.is_none_or(|who| who == client);
-        concerns && end >= self.from && start <= self.until
-    }
-}
-
 /// Lets faults happen.
 pub struct Injector<'a> {
     /// To what.
@@ -129,6 +98,8 @@ pub struct Injector<'a> {
     pub share: usize,
     /// What they excuse.
     pub excuses: Excuses,
+    /// When a client heard nothing of a server.
+    pub cut_off: Vec<Excuse>,
     /// What may not be.
     pub violations: Vec<String>,
 }
@@ -192,6 +163,7 @@ impl Injector<'_> {
             Kind::Pause => {
                 let (client, time) = (self.client(), self.millis(4000));
                 self.scheduler.freeze(client_node(client), time);
+                self.cut_off(client_node(client), time);
                 format!("client {client} stands still for {time:?}")
             }
             Kind::Eviction => self.evict(),
@@ -213,11 +185,24 @@ impl Injector<'_> {
             _ => [true, true],
         };
         self.cluster.network.partition(link, ways, time);
+        self.cut_off(link.0, time);
         format!("for {time:?} nothing arrives over {link:?}, {ways:?}")
     }
 
     fn client(&mut self) -> u32 {
         self.below(u64::from(self.clients)) as u32
+    }
+
+    /// For `time` the client at `node` does not reach a server, if it is one.
+    fn cut_off(&mut self, node: Node, time: Duration) {
+        let now = self.scheduler.time();
+        let clients = 0..self.clients;
+        let client = clients.into_iter().find(|c| client_node(*c) == node);
+        self.cut_off.extend(client.map(|client| Excuse {
+            client: Some(client),
+            from: now,
+            until: now + time,
+        }));
     }
 
     /// From now on calls of `client` may fail.

@@ -7,6 +7,7 @@
 pub mod check;
 pub mod cluster;
 mod entropy;
+pub mod excuses;
 pub mod faults;
 pub mod history;
 mod network;

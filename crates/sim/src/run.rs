@@ -9,8 +9,9 @@ use base::{Rng, SeededRng};
 
 use crate::check::order::Verdict;
 use crate::check::{bytes, names};
-use crate::cluster::{Cluster, client_node};
-use crate::faults::{Excuses, Fault, Injector, Kind};
+use crate::cluster::{Cluster, TIMEOUT, client_node};
+use crate::excuses::{Excuses, long_absences};
+use crate::faults::{Fault, Injector, Kind};
 use crate::history::{Entry, Seen};
 use crate::programs::{InodeLocks, Log, Program, make_directories, make_files};
 use crate::scheduler::{Ended, Node, Scheduler};
@@ -227,6 +228,7 @@ fn live(
         log,
         share: plan.calls / plan.faults.max(1),
         excuses: Excuses::default(),
+        cut_off: Vec::new(),
         violations: Vec::new(),
     };
     let injected = inject(injector, plan, found);
@@ -261,6 +263,8 @@ fn inject(mut injector: Injector<'_>, plan: &Plan, found: &mut Found) -> Result<
         found.violations.extend(injector.cluster.contradictions());
     }
     found.excuses = injector.excuses;
+    let absences = long_absences(injector.cut_off, TIMEOUT);
+    found.excuses.failures.extend(absences);
     found.violations.extend(injector.violations);
     Ok(())
 }
@@ -273,8 +277,7 @@ fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
         mut violations,
     } = found;
     violations.extend(ended.trouble);
-    // A call may fail where a client was given up, or a target is damaged. No other fault is long
-    // enough for that.
+    // A call may fail where a client was given up, or a target is damaged.
     let may_fail = |entry: &Entry| {
         let client = entry.caller / plan.programs;
         let mut failures = excuses.failures.iter();
@@ -294,7 +297,10 @@ fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
         })
         .cloned()
         .collect();
-    let shown = bytes::without_doubtful(&seen, plan.programs);
+    // Of bytes that nobody made durable any may have gone with their client.
+    let says_nothing = plan.lazy && !excuses.failures.is_empty();
+    let written: &[Entry] = if says_nothing { &[] } else { &seen };
+    let shown = bytes::without_doubtful(written, plan.programs);
     violations.extend(bytes::twice(&shown));
     let mut gave_up = false;
     let verdicts = bytes::check(&shown).into_iter();

@@ -6,7 +6,7 @@ use base::{Fid, FsError};
 use sim::check::bytes;
 use sim::check::names::{check, without_undone};
 use sim::check::order::Verdict;
-use sim::faults::Excuse;
+use sim::excuses::Excuse;
 use sim::history::{Call, Entry, Seen, Slot};
 
 const A: Slot = Slot { dir: 0, name: 0 };

@@ -141,71 +141,52 @@ fn compare_copies(cluster: &Cluster, local: &Path, made: Vec<PathBuf>) {
     }
 }
 
-/// Writes over and over at places of a file without a sync, and beside it to a local one.
-fn write_under_kills(kills: u64) {
+/// A change of a file, by the dice.
+type Change = fn(&mut SeededRng) -> Box<dyn Fn(&File)>;
+
+/// Writes a block somewhere.
+fn a_write(rng: &mut SeededRng) -> Box<dyn Fn(&File)> {
     const BLOCK: u64 = 5_000;
-    let cluster = supervised();
-    let mut rng = SeededRng::new(seed());
-    let (root, local) = (cluster.root(0).to_owned(), cluster.local());
-    let (ours, theirs) = (root.join("file"), local.join("file"));
-    let other = cluster.root(1).join("file");
-    let (seed, paths) = (rng.next_u64(), (ours.clone(), theirs.clone()));
-    let writing = Work::start(move |goes_on| {
-        let mut rng = SeededRng::new(seed);
-        let open = |path: &Path| File::create(path).unwrap();
-        let files = [open(&paths.0), open(&paths.1)];
-        let mut longest = Duration::ZERO;
-        while goes_on() {
-            let (at, len) = (rng.below(400) * BLOCK, 1 + rng.below(3 * BLOCK));
-            let bytes = vec![rng.below(256) as u8; len as usize];
-            let began = Instant::now();
-            for file in &files {
-                file.write_all_at(&bytes, at).unwrap();
-            }
-            longest = longest.max(began.elapsed());
-        }
-        longest
-    });
-    cluster.timed_for(LONG, "writing", || {
-        kill_again_and_again(&cluster, &mut rng, kills);
-        println!("longest write: {:?}", writing.end());
-        let truth = fs::read(&theirs).unwrap();
-        assert!(fs::read(&ours).unwrap() == truth, "here");
-        assert!(fs::read(&other).unwrap() == truth, "elsewhere");
-    });
+    let (at, len) = (rng.below(400) * BLOCK, 1 + rng.below(3 * BLOCK));
+    let bytes = vec![rng.below(256) as u8; len as usize];
+    Box::new(move |file| file.write_all_at(&bytes, at).unwrap())
 }
 
-/// Cuts, grows and writes a file over and over, and beside it a local one.
-fn cut_under_kills(kills: u64) {
+/// Writes, cuts or grows.
+fn a_write_or_cut(rng: &mut SeededRng) -> Box<dyn Fn(&File)> {
     const BYTES: u64 = 100_000;
+    let (at, len) = (rng.below(BYTES), 1 + rng.below(BYTES / 10));
+    let bytes = vec![rng.below(256) as u8; len as usize];
+    match rng.below(2) {
+        0 => Box::new(move |file| file.set_len(at).unwrap()),
+        _ => Box::new(move |file| file.write_all_at(&bytes, at).unwrap()),
+    }
+}
+
+/// Changes a file over and over without a sync, and beside it a local one in the same way.
+fn change_under_kills(kills: u64, change: Change) {
     let cluster = supervised();
     let mut rng = SeededRng::new(seed());
-    let (root, local) = (cluster.root(0).to_owned(), cluster.local());
-    let (ours, theirs) = (root.join("file"), local.join("file"));
+    let (ours, theirs) = (cluster.root(0).join("file"), cluster.local().join("file"));
     let other = cluster.root(1).join("file");
-    let (seed, paths) = (rng.next_u64(), (ours.clone(), theirs.clone()));
-    let cutting = Work::start(move |goes_on| {
+    let (seed, paths) = (rng.next_u64(), [ours.clone(), theirs.clone()]);
+    let changing = Work::start(move |goes_on| {
         let mut rng = SeededRng::new(seed);
-        let open = |path: &Path| File::create(path).unwrap();
-        let files = [open(&paths.0), open(&paths.1)];
-        let mut cuts = 0_u64;
+        let files = paths.map(|path| File::create(path).unwrap());
+        let (mut changes, mut longest) = (0_u64, Duration::ZERO);
         while goes_on() {
-            let (at, len) = (rng.below(BYTES), 1 + rng.below(BYTES / 10));
-            let bytes = vec![rng.below(256) as u8; len as usize];
-            let cut = rng.below(2) == 0;
-            for file in &files {
-                match cut {
-                    true => file.set_len(at).unwrap(),
-                    false => file.write_all_at(&bytes, at).unwrap(),
-                }
-            }
-            cuts += u64::from(cut);
+            let change = change(&mut rng);
+            let began = Instant::now();
+            files.iter().for_each(&change);
+            longest = longest.max(began.elapsed());
+            changes += 1;
         }
-        cuts
+        (changes, longest)
     });
-    cluster.timed_for(LONG, "cutting", || {
+    cluster.timed_for(LONG, "changing", || {
         kill_again_and_again(&cluster, &mut rng, kills);
-        println!("cut or grown {} times", cutting.end());
+        let (changes, longest) = changing.end();
+        println!("{changes} changes, the longest took {longest:?}");
         let truth = fs::read(&theirs).unwrap();
         assert!(fs::read(&ours).unwrap() == truth, "here");
         assert!(fs::read(&other).unwrap() == truth, "elsewhere");
@@ -275,12 +256,12 @@ fn an_archive_is_unpacked_whole_although_the_process_dies() {
 
 #[test]
 fn bytes_that_nobody_synced_outlive_the_process() {
-    write_under_kills(5);
+    change_under_kills(5, a_write);
 }
 
 #[test]
 fn files_that_are_cut_outlive_the_process() {
-    cut_under_kills(5);
+    change_under_kills(5, a_write_or_cut);
 }
 
 /// What a process has taken over and written is the server's: another mount writes over it, and no
@@ -325,13 +306,13 @@ fn soak_archives_under_killed_processes() {
 #[test]
 #[ignore = "minutes; `make soak`"]
 fn soak_writes_under_killed_processes() {
-    write_under_kills(count("KILLS", 50));
+    change_under_kills(count("KILLS", 50), a_write);
 }
 
 #[test]
 #[ignore = "minutes; `make soak`"]
 fn soak_cuts_under_killed_processes() {
-    cut_under_kills(count("KILLS", 50));
+    change_under_kills(count("KILLS", 50), a_write_or_cut);
 }
 
 #[test]

@@ -156,7 +156,9 @@ impl Client {
             Err(error) => {
                 self.not_reshaped(fid, &begun);
                 // What was dropped here for it, the OST has and may lose.
-                self.sync_target(target).await?;
+                if let Err(sync) = self.sync_target(target).await {
+                    tracing::warn!(%fid, %sync, "what a refused change dropped may not be on disk yet");
+                }
                 Err(error)
             }
         }

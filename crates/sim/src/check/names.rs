@@ -6,7 +6,7 @@ use base::{Fid, FsError};
 
 use crate::check::order::{self, Verdict};
 
-use crate::faults::Excuse;
+use crate::excuses::Excuse;
 use crate::history::{Call, Entry, Seen, Slot};
 
 /// What a name leads to.
