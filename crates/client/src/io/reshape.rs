@@ -291,20 +291,31 @@ impl Client {
     }
 
     /// Tells the MDT that size and mtime changed, unless it will be told with the Close under EX.
-    pub(crate) async fn tell_size(&self, fid: Fid) -> Result<(), FsError> {
-        let change = {
-            let mut state = self.lock();
-            if state.file(fid).exclusive.is_some() {
-                return Ok(());
+    async fn tell_size(&self, fid: Fid) -> Result<(), FsError> {
+        loop {
+            let (change, asked) = {
+                let mut state = self.lock();
+                if state.file(fid).exclusive.is_some() {
+                    return Ok(());
+                }
+                let size = state.size_to_tell(fid, false);
+                let change = wire::mdt::SetAttr {
+                    size,
+                    ..Default::default()
+                };
+                (change, state.mark(fid))
+            };
+            let under = LockHandle(0);
+            let told = self
+                .change_at_mdt(fid, |dir| changed_here(fid, dir, change, under))
+                .await;
+            match told {
+                // The MDT had given this mount up, and knew of no writer.
+                Err(FsError::Invalid) if !self.lock().is_of_this_life(asked) => {
+                    self.open_for_writing(fid).await?;
+                }
+                told => return told,
             }
-            let size = state.size_to_tell(fid, false);
-            wire::mdt::SetAttr {
-                size,
-                ..Default::default()
-            }
-        };
-        let under = LockHandle(0);
-        self.change_at_mdt(fid, |dir| changed_here(fid, dir, change, under))
-            .await
+        }
     }
 }
