@@ -1,6 +1,6 @@
 //! Running an operation, storing what it did together with its answer, and answering in time.
 
-use base::{ClientId, FsError, LockHandle, Transno};
+use base::{FsError, LockHandle, Transno};
 use dlm::{Bits, Glimpsed, Mode, OpId, Want};
 use storage::Batch;
 use wire::mdt::{Lease, OpenHandle, Reply, Request, WriteTicket};
@@ -13,7 +13,7 @@ use crate::keys::ClientUuid;
 use crate::mutation::{Mutation, apply};
 use crate::namespace::covering_dir;
 use crate::ops::{Ctx, Needs, reopen, resource, with_op};
-use crate::records::{KnownClient, State, StoredReply};
+use crate::records::{State, StoredReply};
 use crate::recovery::time_of;
 use crate::sharing::{changed, shown};
 use crate::store::Failure;
@@ -44,8 +44,6 @@ impl Mds {
             Ok(ran) => ran,
             Err(failure) => return self.fail(call, failure, out),
         };
-        ran.durable_first |=
-            ran.result.is_ok() && parked.request.is_modification() && !self.is_known(call.client);
         if !parked.glimpse
             && let Some(needs) = self.must_ask_holder(call, &parked.request, &ran.result)
         {
@@ -254,27 +252,10 @@ impl Mds {
         let body = wire::encode(reply);
         let mut mutations = std::mem::take(&mut ran.mutations);
         let sights = changed(&mutations);
-        self.make_known(call.client, &mut mutations);
         self.remember(call, ran.transno, body, &mut mutations);
         self.commit(mutations, ran.state)?;
         self.sharing.note(call.client, ran.transno, sights);
         Ok(ran.transno)
-    }
-
-    fn is_known(&self, client: ClientId) -> bool {
-        let session = self.clients.get(&client);
-        session.is_some_and(|session| session.is_known)
-    }
-
-    /// With a client's first change, which is durable before its answer is out, it becomes known
-    /// that this client is to be waited for after a crash.
-    fn make_known(&mut self, client: ClientId, mutations: &mut Vec<Mutation>) {
-        if let Some(session) = self.clients.get_mut(&client)
-            && !std::mem::replace(&mut session.is_known, true)
-        {
-            let known = KnownClient { given_up: None };
-            mutations.push(Mutation::PutClient(session.uuid, known));
-        }
     }
 
     /// Adds the record of an answer, in the place of those of the slot's frame before.
@@ -343,15 +324,16 @@ impl Mds {
         if wait_for <= self.committed {
             return out.push(answer.into_output());
         }
-        let ticket = self
-            .tickets
-            .iter()
-            .rev()
-            .find(|(_, transno)| *transno <= wait_for);
-        if let Some((ticket, _)) = ticket {
+        self.hurry(wait_for);
+        self.unanswered.entry(wait_for).or_default().push(answer);
+    }
+
+    /// Somebody waits until this change is durable.
+    pub(crate) fn hurry(&self, change: Transno) {
+        let mut newest = self.tickets.iter().rev();
+        if let Some((ticket, _)) = newest.find(|(_, transno)| *transno <= change) {
             self.store.kv().sync_soon(*ticket);
         }
-        self.unanswered.entry(wait_for).or_default().push(answer);
     }
 
     /// Answers when everything so far is durable.

@@ -37,6 +37,7 @@ impl Mds {
             (frames.sum(), "frames that wait"),
             (self.unanswered.len(), "answers that wait for durability"),
             (self.tickets.len(), "batches that are not durable"),
+            (self.newcomers.len(), "requests of clients not known yet"),
             (
                 self.left_behind.len(),
                 "clients with uses of a process that is gone",

@@ -54,6 +54,9 @@ pub struct Mds {
     pub(crate) unanswered: BTreeMap<Transno, Vec<Answer>>,
     /// Batches that are not durable, with the change each holds.
     pub(crate) tickets: VecDeque<(Ticket, Transno)>,
+    /// Requests of clients of which it is not durable that they are to be waited for, with the change
+    /// that says so.
+    pub(crate) newcomers: VecDeque<(Transno, Call, Request)>,
     pub(crate) committed: Transno,
     pub(crate) grace_until: Option<Tick>,
     pub(crate) recovery: Recovery,
@@ -73,8 +76,8 @@ pub(crate) struct Session {
     pub slots: IdMap<u16, (Xid, u16)>,
     /// Frames of which a request waits for locks, with the requests behind it.
     pub frames: IdMap<u16, VecDeque<(Call, Request)>>,
-    /// It is written down that it may have changed what is not durable.
-    pub is_known: bool,
+    /// It is written down, with this change, that it is to be waited for after a crash.
+    pub known_since: Option<Transno>,
 }
 
 /// A request that waits for its locks.
@@ -155,6 +158,7 @@ impl Mds {
             left_behind: IdMap::default(),
             unanswered: BTreeMap::new(),
             tickets: VecDeque::new(),
+            newcomers: VecDeque::new(),
             committed: state.transno,
             grace_until: grace,
             recovery,
@@ -180,11 +184,12 @@ impl Mds {
         }
         // What cannot be read is written anew.
         let known: Option<KnownClient> = self.store.get(Table::Clients, &uuid).ok().flatten();
+        let is_known = known.is_some_and(|known| known.given_up.is_none());
         let session = Session {
             uuid,
             slots: IdMap::default(),
             frames: IdMap::default(),
-            is_known: known.is_some_and(|known| known.given_up.is_none()),
+            known_since: is_known.then_some(Transno(0)),
         };
         self.clients.insert(client, session);
     }
@@ -235,6 +240,9 @@ impl Mds {
             return reply(out, call, Err(FsError::Stale));
         }
         let Some(request) = self.wait_for_recovery(call, request, out) else {
+            return;
+        };
+        let Some(request) = self.wait_to_be_known(call, request, out) else {
             return;
         };
         let Some(session) = self.clients.get_mut(&call.client) else {
@@ -401,6 +409,7 @@ impl Mds {
         let holds = self.holds_what_it_says(&parked);
         match self.needs(&parked) {
             _ if !holds => self.fail(call, FsError::Stale.into(), out),
+            Err(Failure::Refused(error)) => self.refuse(&parked, error, out),
             Err(failure) => self.fail(call, failure, out),
             Ok(now) if now == needs => self.run(Some(op), parked, glimpses, out),
             Ok(_) if parked.restarts >= RESTARTS_MAX => {
@@ -473,7 +482,8 @@ impl Mds {
                 reply(out, call, Err(FsError::Io));
             }
         }
-        for call in self.walks.end_all() {
+        let newcomers = self.newcomers.drain(..).map(|(_, call, _)| call);
+        for call in self.walks.end_all().chain(newcomers) {
             reply(out, call, Err(FsError::Io));
         }
         for answer in std::mem::take(&mut self.unanswered).into_values().flatten() {

@@ -17,7 +17,7 @@ use storage::{Batch, KeyRange, StorageError};
 use wire::handshake;
 use wire::mdt::{Reply, Request};
 
-use crate::core::{Mds, Parked, reply};
+use crate::core::{Mds, PARKED_MAX, Parked, reply};
 use crate::event::{Call, Output};
 use crate::keys::{self, ClientUuid, Table};
 use crate::mutation::{Mutation, apply};
@@ -38,6 +38,11 @@ impl Recovery {
     /// Requests that did again what a crash had taken.
     pub fn replayed(&self) -> u64 {
         self.replayed
+    }
+
+    /// Clients are waited for.
+    pub fn is_open(&self) -> bool {
+        self.window.is_open()
     }
 
     /// How things stand.
@@ -133,7 +138,66 @@ impl Mds {
     /// This client lives and dies with the target's process: nobody ever waits for it.
     pub(crate) fn never_await(&mut self, client: ClientId) {
         if let Some(session) = self.clients.get_mut(&client) {
-            session.is_known = true;
+            session.known_since = Some(Transno(0));
+        }
+    }
+
+    /// Nobody is served, and so given a lock, before it is durable that it is to be waited for: after
+    /// a crash it would believe what it holds while others change that.
+    pub(crate) fn wait_to_be_known(
+        &mut self,
+        call: Call,
+        request: Request,
+        out: &mut Vec<Output>,
+    ) -> Option<Request> {
+        if self.halted {
+            return Some(request);
+        }
+        let since = match self.make_known(call.client) {
+            Ok(since) => since,
+            Err(failure) => {
+                self.fail(call, failure, out);
+                return None;
+            }
+        };
+        if since <= self.committed {
+            return Some(request);
+        }
+        if self.newcomers.len() >= PARKED_MAX {
+            reply(out, call, Err(FsError::TryAgain));
+            return None;
+        }
+        self.hurry(since);
+        self.newcomers.push_back((since, call, request));
+        None
+    }
+
+    /// With which change it is written down that this client is to be waited for.
+    fn make_known(&mut self, client: ClientId) -> Result<Transno, Failure> {
+        let session = self.clients.get(&client).ok_or(FsError::Stale)?;
+        if let Some(since) = session.known_since {
+            return Ok(since);
+        }
+        let uuid = session.uuid;
+        self.upkeep(|txn, _| {
+            txn.change(Mutation::PutClient(uuid, KnownClient { given_up: None }));
+            Ok(())
+        })?;
+        let since = self.state.transno;
+        if let Some(session) = self.clients.get_mut(&client) {
+            session.known_since = Some(since);
+        }
+        Ok(since)
+    }
+
+    /// Those that have become known are served, in the order in which they asked.
+    pub(crate) fn serve_newcomers(&mut self, out: &mut Vec<Output>) {
+        let (now, wall) = (self.now, self.wall);
+        while let Some((_, call, request)) = self
+            .newcomers
+            .pop_front_if(|(since, ..)| *since <= self.committed)
+        {
+            self.handle(now, wall, call, request, out);
         }
     }
 
@@ -265,6 +329,7 @@ impl Mds {
         self.recovery
             .window
             .retain(|(call, _)| call.client != client);
+        self.newcomers.retain(|(_, call, _)| call.client != client);
     }
 
     /// That a client was given up long ago is forgotten.

@@ -40,6 +40,7 @@ impl Mds {
                     .map(|answer| answer.into_output()),
             );
         }
+        self.serve_newcomers(out);
         if !self.halted {
             self.send_destroys(out);
         }

@@ -45,21 +45,48 @@ impl<T: Send + 'static> Work<T> {
     }
 }
 
+/// Who dies.
+#[derive(Clone, Copy)]
+enum Victims {
+    /// The process that serves mount 0.
+    Process,
+    /// That, and the servers in the same moment.
+    All,
+}
+
+impl Victims {
+    /// They die at `kills` random moments, each after another took over.
+    fn die(self, cluster: &mut Cluster, rng: &mut SeededRng, kills: u64) {
+        match self {
+            Victims::Process => kill_again_and_again(cluster, rng, kills),
+            Victims::All => {
+                for _ in 0..kills {
+                    thread::sleep(Duration::from_millis(100 + rng.below(1500)));
+                    kill_all(cluster, rng.below(2) == 0);
+                }
+            }
+        }
+    }
+}
+
 /// Kills the process that serves mount 0, at `kills` random moments, each after another took over.
 fn kill_again_and_again(cluster: &Cluster, rng: &mut SeededRng, kills: u64) {
-    for kill in 1..=kills {
+    for _ in 0..kills {
         thread::sleep(Duration::from_millis(20 + rng.below(700)));
+        let lives = taken_over(cluster);
         assert!(cluster.kill_worker(0), "no process serves the mount");
-        let began = Instant::now();
-        while taken_over(cluster) < kill {
-            let waited = began.elapsed();
-            assert!(
-                waited < Duration::from_secs(60),
-                "nobody went on: {}",
-                cluster.said(0)
-            );
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait_for_another(cluster, lives);
+    }
+}
+
+/// Waits until more than `lives` have gone on.
+fn wait_for_another(cluster: &Cluster, lives: u64) {
+    let began = Instant::now();
+    while taken_over(cluster) <= lives {
+        let waited = began.elapsed();
+        let said = cluster.said(0);
+        assert!(waited < Duration::from_secs(60), "nobody went on: {said}");
+        thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -99,14 +126,14 @@ fn list_under_kills(kills: u64) {
 }
 
 /// Unpacks an archive again and again.
-fn unpack_under_kills(kills: u64) {
-    let cluster = supervised();
+fn unpack_under_kills(victims: Victims, kills: u64) {
+    let mut cluster = supervised();
     let mut rng = SeededRng::new(seed());
     let local = cluster.local();
     let archive = pack_source_tree(&local, DIRECTORIES, &mut rng);
     let unpacking = unpack_in(cluster.root(0).to_owned(), archive);
+    victims.die(&mut cluster, &mut rng, kills);
     cluster.timed_for(LONG, "unpacking", || {
-        kill_again_and_again(&cluster, &mut rng, kills);
         compare_copies(&cluster, &local, unpacking.end());
     });
 }
@@ -164,8 +191,8 @@ fn a_write_or_cut(rng: &mut SeededRng) -> Box<dyn Fn(&File)> {
 }
 
 /// Changes a file over and over without a sync, and beside it a local one in the same way.
-fn change_under_kills(kills: u64, change: Change) {
-    let cluster = supervised();
+fn change_under_kills(victims: Victims, kills: u64, change: Change) {
+    let mut cluster = supervised();
     let mut rng = SeededRng::new(seed());
     let (ours, theirs) = (cluster.root(0).join("file"), cluster.local().join("file"));
     let other = cluster.root(1).join("file");
@@ -183,8 +210,8 @@ fn change_under_kills(kills: u64, change: Change) {
         }
         (changes, longest)
     });
+    victims.die(&mut cluster, &mut rng, kills);
     cluster.timed_for(LONG, "changing", || {
-        kill_again_and_again(&cluster, &mut rng, kills);
         let (changes, longest) = changing.end();
         println!("{changes} changes, the longest took {longest:?}");
         let truth = fs::read(&theirs).unwrap();
@@ -251,17 +278,17 @@ fn lists_and_open_files_outlive_the_process() {
 
 #[test]
 fn an_archive_is_unpacked_whole_although_the_process_dies() {
-    unpack_under_kills(5);
+    unpack_under_kills(Victims::Process, 5);
 }
 
 #[test]
 fn bytes_that_nobody_synced_outlive_the_process() {
-    change_under_kills(5, a_write);
+    change_under_kills(Victims::Process, 5, a_write);
 }
 
 #[test]
 fn files_that_are_cut_outlive_the_process() {
-    change_under_kills(5, a_write_or_cut);
+    change_under_kills(Victims::Process, 5, a_write_or_cut);
 }
 
 /// What a process has taken over and written is the server's: another mount writes over it, and no
@@ -300,19 +327,19 @@ fn nobody_elsewhere_reads_what_was_before_a_write() {
 #[test]
 #[ignore = "minutes; `make soak`"]
 fn soak_archives_under_killed_processes() {
-    unpack_under_kills(count("KILLS", 50));
+    unpack_under_kills(Victims::Process, count("KILLS", 50));
 }
 
 #[test]
 #[ignore = "minutes; `make soak`"]
 fn soak_writes_under_killed_processes() {
-    change_under_kills(count("KILLS", 50), a_write);
+    change_under_kills(Victims::Process, count("KILLS", 50), a_write);
 }
 
 #[test]
 #[ignore = "minutes; `make soak`"]
 fn soak_cuts_under_killed_processes() {
-    change_under_kills(count("KILLS", 50), a_write_or_cut);
+    change_under_kills(Victims::Process, count("KILLS", 50), a_write_or_cut);
 }
 
 #[test]
@@ -324,7 +351,7 @@ fn soak_readers_elsewhere_under_killed_processes() {
 /// Kills the servers and the process that serves mount 0, which nothing survives but what is durable
 /// or remembered, and waits until all is well again.
 fn kill_all(cluster: &mut Cluster, worker_first: bool) {
-    let kills = taken_over(cluster) + 1;
+    let lives = taken_over(cluster);
     if worker_first {
         assert!(cluster.kill_worker(0), "no process serves the mount");
         cluster.kill_server();
@@ -333,13 +360,7 @@ fn kill_all(cluster: &mut Cluster, worker_first: bool) {
         assert!(cluster.kill_worker(0), "no process serves the mount");
     }
     cluster.restart_server();
-    let began = Instant::now();
-    while taken_over(cluster) < kills {
-        let waited = began.elapsed();
-        let said = cluster.said(0);
-        assert!(waited < Duration::from_secs(60), "nobody went on: {said}");
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_for_another(cluster, lives);
 }
 
 /// Nothing becomes durable by itself for so long that only what is remembered can bring it back.
@@ -359,7 +380,8 @@ fn change_and_kill_all(worker_first: bool) {
         "mkdir -p d/e; for i in $(seq 50); do echo $i > d/f$i; done; for i in 1 2 3; do rm d/f$i; done
          mv d/f4 d/e/moved; mv d/f5 d/f6; ln d/f7 d/e/hard; ln -s nowhere d/soft; chmod 640 d/f8
          touch -d '2001-02-03 UTC' d/f9; chown 7:8 d/f10
-         echo new > d/f11; mkdir d/gone; rmdir d/gone; mkfifo d/fifo",
+         echo new > d/f11; mkdir d/gone; rmdir d/gone; mkfifo d/fifo
+         truncate -s 1 d/f13; truncate -s 9000 d/f14; fallocate -l 5000 d/f15; fallocate -p -l 1 d/f16",
     );
     let look = "find d | LC_ALL=C sort; find d -type f | LC_ALL=C sort | xargs cat
                 stat -c '%n %A %s %h' d/* d/e/*; stat -c %y d/f9; readlink d/soft";
@@ -403,31 +425,26 @@ fn they_do_also_where_the_process_dies_first() {
     change_and_kill_all(true);
 }
 
-/// Unpacks an archive while both die together again and again.
-fn unpack_while_all_die(kills: u64) {
-    let mut cluster = supervised();
-    let mut rng = SeededRng::new(seed());
-    let local = cluster.local();
-    let archive = pack_source_tree(&local, DIRECTORIES, &mut rng);
-    let unpacking = unpack_in(cluster.root(0).to_owned(), archive);
-    for _ in 0..kills {
-        thread::sleep(Duration::from_millis(100 + rng.below(1500)));
-        kill_all(&mut cluster, rng.below(2) == 0);
-    }
-    cluster.timed_for(LONG, "unpacking", || {
-        compare_copies(&cluster, &local, unpacking.end());
-    });
-}
-
 #[test]
 fn an_archive_is_unpacked_whole_although_the_process_and_its_servers_die() {
-    unpack_while_all_die(3);
+    unpack_under_kills(Victims::All, 3);
 }
 
 #[test]
 #[ignore = "minutes; `make soak`"]
 fn soak_archives_while_processes_and_servers_die() {
-    unpack_while_all_die(count("KILLS", 30));
+    unpack_under_kills(Victims::All, count("KILLS", 30));
+}
+
+#[test]
+fn files_that_are_cut_outlive_the_process_and_its_servers() {
+    change_under_kills(Victims::All, 3, a_write_or_cut);
+}
+
+#[test]
+#[ignore = "minutes; `make soak`"]
+fn soak_cuts_while_processes_and_servers_die() {
+    change_under_kills(Victims::All, count("KILLS", 30), a_write_or_cut);
 }
 
 /// A file without a name that is open stays.

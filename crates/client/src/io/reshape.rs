@@ -120,8 +120,13 @@ impl Client {
         under: LockHandle,
     ) -> Result<Reshaped, FsError> {
         if let Shape::Range(..) = shape {
-            // There may be no room for it: then they must be somewhere.
-            self.write_out(fid, ByteRange::ALL).await?;
+            // There may be no room for it: then they must be somewhere. Durable, where the last of
+            // them go and so could not be sent again: with them would go the size.
+            self.write_out_durably(fid, ByteRange::ALL, |state| {
+                let size = state.file(fid).known.size;
+                state.uncommitted.contains(&fid) && shape.removes().end >= size
+            })
+            .await?;
         }
         let begun = match self.begin_reshape(fid, shape) {
             Ok(begun) => begun,

@@ -153,6 +153,7 @@ impl World {
         let id = ClientId(n);
         let known = self.clients.remove(&n);
         self.mds.connect(id, [n as u8; 16]);
+        let is_new = known.is_none();
         let client = known.unwrap_or(Client {
             id,
             uuid: [n as u8; 16],
@@ -164,6 +165,10 @@ impl World {
             asked: Vec::new(),
         });
         self.clients.insert(n, client);
+        if is_new && self.auto_flush && !self.mds.recovery().is_open() {
+            // From now on it is known: what follows need not wait for that.
+            self.call(id, Request::Sync).expect("nothing is done");
+        }
         id
     }
 
