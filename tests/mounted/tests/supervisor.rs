@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use base::{Rng, SeededRng};
 use mounted::{Cluster, count, make_source_tree, pack_source_tree, run, seed};
+use nix::sched::{CloneFlags, unshare};
 
 /// Of the trees that are made.
 const DIRECTORIES: u64 = 20;
@@ -25,7 +26,8 @@ const LONG: Duration = Duration::from_secs(300);
 /// Said by each process that goes on.
 const TAKEN_OVER: &str = "took over from a process that ended";
 
-/// Works until it is enough; what it says then.
+/// Works until it is enough; what it says then. Its open files are its own: a process that is started
+/// meanwhile inherits none, whose closing would wait for the mount, and the mount perhaps for it.
 struct Work<T> {
     enough: Arc<AtomicBool>,
     thread: JoinHandle<T>,
@@ -35,7 +37,10 @@ impl<T: Send + 'static> Work<T> {
     fn start(work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static) -> Work<T> {
         let enough = Arc::new(AtomicBool::new(false));
         let flag = enough.clone();
-        let thread = thread::spawn(move || work(&|| !flag.load(Ordering::SeqCst)));
+        let thread = thread::spawn(move || {
+            unshare(CloneFlags::CLONE_FILES).expect("a thread can have a table of its own");
+            work(&|| !flag.load(Ordering::SeqCst))
+        });
         Work { enough, thread }
     }
 
@@ -57,6 +62,7 @@ enum Victims {
 impl Victims {
     /// They die at `kills` random moments, each after another took over.
     fn die(self, cluster: &mut Cluster, rng: &mut SeededRng, kills: u64) {
+        let _watch = cluster.watch(LONG, "dying and going on");
         match self {
             Victims::Process => kill_again_and_again(cluster, rng, kills),
             Victims::All => {
