@@ -141,7 +141,7 @@ impl Mds {
             .map_err(crate::format::cause)?;
         let grace = (state.boots > 1).then(|| now.after(GRACE));
         let limits = dlm::Limits {
-            callback_deadline: rules.callback_deadline,
+            callback_deadline: rules.patience(),
             ..dlm::Limits::default()
         };
         Ok(Mds {

@@ -67,7 +67,8 @@ pub struct Rules {
     pub osts: Vec<TargetIndex>,
     /// Files there can be. Beyond: refused, `NoSpace`.
     pub files_max: u64,
-    /// How long a client may take to give a lock back. Beyond: it is evicted.
+    /// How long a client may take at an OST to give a lock back. Beyond: it is evicted there; here
+    /// after [`Rules::patience`].
     pub callback_deadline: Duration,
     /// This life of the target, as its clients know it. `None`: as often as it was opened.
     pub life: Option<BootEpoch>,
@@ -76,6 +77,14 @@ pub struct Rules {
     /// Changes are said to be durable as soon as they are made, so that nobody keeps or waits for
     /// anything: to measure what keeping the promise costs, and for nothing else.
     pub undurable: bool,
+}
+
+impl Rules {
+    /// How long a client may take to give a lock of an MDT back: half as long again as at an OST, for
+    /// it may have to wait there first until one that never answers is evicted.
+    pub fn patience(&self) -> Duration {
+        self.callback_deadline * 3 / 2
+    }
 }
 
 impl Default for Rules {
