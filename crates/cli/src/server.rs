@@ -7,7 +7,9 @@ use std::time::Duration;
 use base::{Clock, TargetKind, TargetName, Transno};
 use rpc::window::RECOVERY_WINDOW;
 use rpc::{Address, Key, LastCommitted, MemPort, ServedTarget, Server, ServerConfig, Service};
-use storage::{COMMIT_MS, Fence, KvOptions, Pace, Process, StorageError, Target, TargetDir};
+use storage::{
+    COMMIT_MS, Fence, KvOptions, Pace, Process, SealedObjects, StorageError, Target, TargetDir,
+};
 use wire::mgs::{Config, TargetInfo};
 
 use crate::control::of_targets::{Controls, ServedTargets};
@@ -264,7 +266,8 @@ impl Opening {
         let at = |error: storage::StorageError| format!("{name} in {}: {error}", dir.display());
         let tables = oss::records::TABLES;
         let kv = Arc::new(target.kv(&tables, options(name)).map_err(at)?);
-        let store = Arc::new(target.objects().map_err(at)?);
+        let files = Arc::new(target.objects().map_err(at)?);
+        let store = Arc::new(SealedObjects::new(files, kv.clone(), oss::records::SEALS));
         let life = oss::Life {
             epoch: superblock.boot_epoch,
             now: clock.tick(),

@@ -8,14 +8,14 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use base::limits::FILE_BYTES_MAX;
-use base::{Damage, Timestamp};
+use base::{ByteRange, Damage, Timestamp};
 pub use layout::ObjectId;
-use storage::{Batch, KeyRange, Kv, ObjectStore, StorageError, TableId};
+use storage::{Batch, KeyRange, Kv, ObjectStore, StorageError, TableId, check_seal, examine_seals};
 
 use crate::objects::{condemn, finish_removals, stored};
 use crate::records::{
-    CLIENTS, HISTORY_KEY, History, KnownClient, META, OBJECTS, ObjectRecord, TABLES, TOMBSTONES,
-    Tombstone, client_of_key, object_of_key,
+    CLIENTS, HISTORY_KEY, History, KnownClient, META, OBJECTS, ObjectRecord, SEALS, TABLES,
+    TOMBSTONES, Tombstone, client_of_key, object_of_key,
 };
 
 /// Objects removed in one batch of a repair.
@@ -45,6 +45,13 @@ pub enum Finding {
         object: ObjectId,
         /// Why.
         reason: String,
+    },
+    /// Bytes of an object are not those that were written.
+    Rotten {
+        /// Which.
+        object: ObjectId,
+        /// In which of its bytes.
+        range: ByteRange,
     },
     /// Longer than a file can be.
     TooLong {
@@ -99,9 +106,10 @@ impl Finding {
     /// What a person can do about it where a repair does not.
     fn advice(&self) -> &'static str {
         match self {
-            Finding::Damaged(_) | Finding::Unreadable { .. } | Finding::TooLong { .. } => {
-                "; restore the target or the file from a copy"
-            }
+            Finding::Damaged(_)
+            | Finding::Unreadable { .. }
+            | Finding::Rotten { .. }
+            | Finding::TooLong { .. } => "; restore the target or the file from a copy",
             Finding::Resurrected { whose, .. } => match whose {
                 Whose::Unasked => "; check it together with the MDT's directory",
                 Whose::Nobodys => "",
@@ -121,6 +129,14 @@ impl fmt::Display for Finding {
             Finding::Damaged(damage) => write!(f, "{damage}"),
             Finding::Unreadable { object, reason } => {
                 write!(f, "object {} cannot be examined: {reason}", stored(*object))
+            }
+            Finding::Rotten { object, range } => {
+                let object = stored(*object);
+                write!(
+                    f,
+                    "object {object} is damaged: bytes {} to {} are not what was written",
+                    range.start, range.end
+                )
             }
             Finding::TooLong { object, size } => {
                 write!(
@@ -199,6 +215,13 @@ pub fn check(
         };
         report.findings.extend(finding);
     }
+    examine_seals(store, kv, SEALS, &mut |id, range| {
+        let object = ObjectId {
+            fid: id.fid,
+            stripe: id.stripe,
+        };
+        report.findings.push(Finding::Rotten { object, range });
+    })?;
     let gone = recorded.difference(&objects);
     let leftovers = gone.filter(|object| whose(**object) == Whose::Nobodys);
     let leftovers = leftovers.map(|object| Finding::Leftover { object: *object });
@@ -300,6 +323,7 @@ fn read_row(table: TableId, key: &[u8], value: &[u8]) -> Result<Row, Damage> {
             client_of_key(key)?;
             KnownClient::decode(value).map(|_| Row::Other)
         }
+        SEALS => check_seal(key, value).map(|_| Row::Other),
         _ => Err(damage("row", "its key is unknown")),
     };
     read().map_err(|damage: Damage| {
@@ -317,8 +341,8 @@ pub fn check_row(table: TableId, key: &[u8], value: &[u8]) -> Result<(), Damage>
 
 /// What a key says, for people.
 pub fn told_key(table: TableId, key: &[u8]) -> String {
-    match (table, object_of_key(key)) {
-        (OBJECTS | TOMBSTONES, Ok(object)) => format!("object {}", stored(object)),
+    match (table, object_of_key(key.get(..12).unwrap_or(key))) {
+        (OBJECTS | TOMBSTONES | SEALS, Ok(object)) => format!("object {}", stored(object)),
         _ => {
             let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
             format!("key {digits}")

@@ -16,12 +16,15 @@ pub const TOMBSTONES: TableId = TableId(1);
 pub const META: TableId = TableId(2);
 /// Uuid of a client (16 bytes) -> [`KnownClient`].
 pub const CLIENTS: TableId = TableId(3);
+/// Segment of an object -> its sums ([`storage::SealedObjects`]).
+pub const SEALS: TableId = TableId(4);
 /// The tables and their names on disk.
-pub const TABLES: [(TableId, &str); 4] = [
+pub const TABLES: [(TableId, &str); 5] = [
     (OBJECTS, "ost_objects"),
     (TOMBSTONES, "ost_tombstones"),
     (META, "ost_meta"),
     (CLIENTS, "ost_clients"),
+    (SEALS, "ost_seals"),
 ];
 /// Where the target's [`History`] is.
 pub const HISTORY_KEY: &[u8] = b"history";

@@ -36,6 +36,8 @@ use reads::{Reads, WantedRead};
 const READERS: usize = 4;
 /// How far removals stand back behind everything else.
 const REMOVAL_NICE: i32 = 10;
+/// The wait between two looks for what was written and then left alone.
+const SETTLING_PAUSE: Duration = Duration::from_secs(5);
 /// Objects removed between two looks at the core.
 const REMOVALS_AT_ONCE: usize = 256;
 
@@ -107,9 +109,14 @@ impl OstServer {
                 run_reads(chores, serving, &reader);
             })?;
         }
-        let (syncs, removals) = (syncer.clone(), syncer);
+        let (syncs, settling, removals) = (syncer.clone(), syncer.clone(), syncer);
         server.spawn("ost-sync", move |chores, serving| {
             run_syncs(chores, serving, &syncs);
+        })?;
+        server.spawn("ost-settle", move |chores, serving| {
+            // As below.
+            let _ = rustix::process::nice(REMOVAL_NICE);
+            run_settling(chores, serving, &settling);
         })?;
         server.spawn("ost-remove", move |chores, serving| {
             // Nobody waits for it, while whoever removes files waits for much else. It is no worse
@@ -212,12 +219,32 @@ impl Chores {
     }
 }
 
+impl Chores {
+    /// Waits for so long. False: the end has come.
+    fn rest(&self, pause: Duration) -> bool {
+        let queue = lock(&self.queue);
+        let rested = self
+            .wake
+            .wait_timeout_while(queue, pause, |queue| !queue.ending);
+        let (queue, _) = rested.unwrap_or_else(PoisonError::into_inner);
+        !queue.ending
+    }
+}
+
 fn run_syncs(chores: &Chores, serving: &Serving<Oss>, syncer: &Syncer) {
     while let Some((ticket, work)) = chores.next(|queue| queue.sync.take()) {
         let result = syncer.run(&work);
         // Not by way of the inbox: what follows from it is queued before the next look for chores.
         let event = Event::Synced(ticket, result);
         serving.with(|oss, moment, out| oss.hear(moment, event, out));
+    }
+}
+
+fn run_settling(chores: &Chores, serving: &Serving<Oss>, syncer: &Syncer) {
+    while chores.rest(SETTLING_PAUSE) {
+        if let Err(error) = syncer.settle() {
+            serving.hear(Event::Failed(error));
+        }
     }
 }
 

@@ -103,6 +103,11 @@ impl Syncer {
         Ok(Answer { reply, data })
     }
 
+    /// Does what nobody waits for.
+    pub fn settle(&self) -> Result<(), StorageError> {
+        self.store.settle()
+    }
+
     /// Removes the bytes of objects that have a tombstone.
     pub fn remove(&self, objects: &[ObjectId]) -> Result<(), StorageError> {
         for object in objects {

@@ -12,7 +12,7 @@ use base::{
 use dlm::Mode;
 use gate::Gate;
 use layout::ObjectId;
-use oss::records::TABLES;
+use oss::records::{SEALS, TABLES};
 use oss::serve::OstServer;
 use oss::{Oss, Syncer};
 use rpc::window::RECOVERY_WINDOW;
@@ -20,7 +20,7 @@ use rpc::{
     Address, Batch, CallbackResponder, ClientHandler, ClientUuid, LastCommitted, MemPort, Message,
     Peer, PeerConfig, Policy, ReplyBatch, ServedTarget, Server, ServerConfig,
 };
-use storage::{Kv, KvOptions, MemDisk, ObjectMemory, ObjectStore, Pace};
+use storage::{Kv, KvOptions, MemDisk, ObjectMemory, ObjectStore, Pace, SealedObjects};
 use wire::mdt::WriteTicket;
 use wire::opcode;
 use wire::ost::{Callback, CallbackReply, ExtentGrant, ObjectAttr, Reply, Request};
@@ -47,6 +47,7 @@ impl Cluster {
         let disk = MemDisk::new();
         Kv::create(disk.clone()).expect("memory");
         let kv = Arc::new(Kv::open(disk, &TABLES, KvOptions::new("OST0")).expect("memory"));
+        let store = Arc::new(SealedObjects::new(store, kv.clone(), SEALS));
         let life = oss::Life {
             epoch: BootEpoch(1),
             now: clock.tick(),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use base::{Damage, FsError};
+use base::{ByteRange, Damage, FsError};
 
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, StorageError>;
@@ -60,6 +60,13 @@ pub enum StorageError {
         at: String,
         /// Which record, and what is wrong with it.
         damage: Damage,
+    },
+    /// Bytes of an object are not those that were written.
+    DamagedBytes {
+        /// Which object.
+        at: String,
+        /// Which bytes, in one of which it is.
+        range: ByteRange,
     },
     /// Written by another version of the program.
     ForeignVersion {
@@ -166,6 +173,12 @@ impl fmt::Display for StorageError {
             StorageError::Damaged { at, damage } => write!(
                 f,
                 "{at}: {damage}; restore it from a copy, or run glint fsck"
+            ),
+            StorageError::DamagedBytes { at, range } => write!(
+                f,
+                "object {at} is damaged: bytes {} to {} are not what was written; restore the file \
+                 from a copy, or write it anew",
+                range.start, range.end
             ),
             StorageError::ForeignVersion { at, found, ours } => write!(
                 f,

@@ -1,11 +1,14 @@
 //! The bytes of objects, behind one small trait; files of the local file system hold them.
 
+mod changing;
 mod descriptors;
 mod direct;
 mod direct_io;
 mod files;
 mod memory;
 mod page_cache;
+mod seal;
+mod sealed;
 mod stream;
 
 use std::fmt;
@@ -15,6 +18,7 @@ use bytes::Bytes;
 
 pub use files::ObjectFiles;
 pub use memory::ObjectMemory;
+pub use sealed::{SealedObjects, check_seal, examine_seals};
 
 use crate::error::Result;
 
@@ -131,6 +135,10 @@ pub trait ObjectStore: fmt::Debug + Send + Sync {
     fn sync_all(&self) -> Result<()>;
     /// Makes everything done so far to one object durable.
     fn sync(&self, id: ObjectId) -> Result<()>;
+    /// Does what nobody waits for, and takes its time. Called every few seconds.
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
     /// The space there is.
     fn statfs(&self) -> Result<SpaceStat>;
     /// Calls `visit` with every object, in no order. Objects that come or go meanwhile may be met

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use base::{BootEpoch, ByteRange, ClientId, Fid, FsError, LockHandle, Tick, Timestamp, Transno};
 use layout::ObjectId;
-use oss::records::TABLES;
+use oss::records::{SEALS, TABLES};
 use oss::{Call, Life, Oss, Output, SyncTicket, SyncWork, Syncer};
-use storage::{Kv, KvOptions, MemDisk, ObjectMemory, ObjectStore, Pace, Result, Survivors};
+use storage::{
+    Kv, KvOptions, MemDisk, ObjectMemory, ObjectStore, Pace, Result, SealedObjects, Survivors,
+};
 use wire::mdt::WriteTicket;
 use wire::ost::{AllocateMode, Request};
 
@@ -250,6 +252,7 @@ impl Target {
         let options = KvOptions::new("OST0").manual();
         let kv = Arc::new(Kv::open(records.clone(), &TABLES, options)?);
         let store = Arc::new(store);
+        let sealed = Arc::new(SealedObjects::new(store.clone(), kv.clone(), SEALS));
         let life = Life {
             epoch: BootEpoch(1),
             now: Tick(1_000_000_000),
@@ -258,13 +261,13 @@ impl Target {
         };
         Ok(Target {
             oss: Oss::open(
-                store.clone(),
+                sealed.clone(),
                 kv.clone(),
                 dlm::Limits::default(),
                 life,
                 Pace::usual(),
             )?,
-            syncer: Syncer::new(store.clone(), kv.clone(), Pace::usual()),
+            syncer: Syncer::new(sealed, kv.clone(), Pace::usual()),
             kv,
             store,
             removes_late: false,
@@ -337,6 +340,10 @@ impl Target {
         let Some(request) = step.request() else {
             self.pass(Duration::from_secs(1));
             self.work()?;
+            // What was left alone since the look before is sealed.
+            for _ in 0..2 {
+                self.syncer.settle().map_err(|_| Off)?;
+            }
             return Ok((Ok(()), Transno(0)));
         };
         self.tags += 1;

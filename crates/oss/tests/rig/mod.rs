@@ -9,11 +9,11 @@ use std::time::Duration;
 use base::{BootEpoch, ByteRange, ClientId, Fid, FsError, LockHandle, Tick, Timestamp, Transno};
 use dlm::Mode;
 use layout::ObjectId;
-use oss::records::TABLES;
+use oss::records::{SEALS, TABLES};
 use oss::{Answer, Call, Life, Oss, Output, SyncTicket, SyncWork, Syncer};
 use rpc::window::RECOVERY_WINDOW;
 use rpc::{ClientUuid, Departure};
-use storage::{Kv, KvOptions, MemDisk, ObjectMemory, Pace};
+use storage::{Kv, KvOptions, MemDisk, ObjectMemory, Pace, SealedObjects};
 use wire::mdt::WriteTicket;
 use wire::ost::{AllocateMode, Callback, CallbackReply, ExtentGrant, ObjectAttr, Reply, Request};
 
@@ -99,10 +99,12 @@ impl Rig {
         let options = KvOptions::new("OST0").manual();
         let kv = Arc::new(Kv::open(disk.records.clone(), &TABLES, options).expect("a kv"));
         let limits = dlm::Limits::default();
-        let oss = Oss::open(disk.store.clone(), kv.clone(), limits, life, Pace::usual());
+        let store = SealedObjects::new(disk.store.clone(), kv.clone(), SEALS);
+        let store = Arc::new(store);
+        let oss = Oss::open(store.clone(), kv.clone(), limits, life, Pace::usual());
         Rig {
             oss: oss.expect("a target"),
-            syncer: Syncer::new(disk.store.clone(), kv.clone(), Pace::usual()),
+            syncer: Syncer::new(store, kv.clone(), Pace::usual()),
             disk,
             kv,
             life,
@@ -168,6 +170,13 @@ impl Rig {
                 }
                 Output::Stop { reason } => self.stopped.push(reason),
             }
+        }
+    }
+
+    /// What was left alone is sealed.
+    pub fn seal(&mut self) {
+        for _ in 0..2 {
+            self.syncer.settle().expect("nothing is damaged");
         }
     }
 

@@ -12,8 +12,8 @@ use rpc::{
     PeerConfig, Policy, ServedTarget, Server, ServerConfig, Service,
 };
 use storage::{
-    FaultyDisk, KeyRange, Kv, KvOptions, MemDisk, ObjectMemory, Pace, StorageError, Survivors,
-    TableId,
+    FaultyDisk, KeyRange, Kv, KvOptions, MemDisk, ObjectMemory, Pace, SealedObjects, StorageError,
+    Survivors, TableId,
 };
 
 use super::objects::Powered;
@@ -267,7 +267,8 @@ impl Machine {
             callback_deadline: TIMEOUT,
             ..dlm::Limits::default()
         };
-        let store: Arc<Powered> = Arc::new(objects);
+        let sealed = SealedObjects::new(Arc::new(objects), kv.clone(), oss::records::SEALS);
+        let store = Arc::new(sealed);
         let oss = oss::Oss::open(store.clone(), kv.clone(), limits, life, Pace::usual());
         let oss = oss.map_err(|error| words(&error))?;
         let committed = LastCommitted::new(oss.committed());

@@ -1,0 +1,628 @@
+//! An [`ObjectStore`] that notices damage: bytes that are not those which were written are never
+//! served (docs/adr/0014-sums-of-bytes.md).
+//!
+//! Each block of an object has a sum, in rows of a [`Kv`], one for each segment. A segment is *sealed*
+//! when its row says so: its bytes are durable, and every block is what its sum says. Before bytes of
+//! a sealed segment change it is *opened*, durably. An open one is sealed again when its bytes are
+//! durable and have been left alone for a while.
+
+use std::collections::BTreeMap;
+use std::ops::{ControlFlow, Range};
+use std::sync::{Arc, PoisonError};
+
+use base::ByteRange;
+use base::limits::FILE_BYTES_MAX;
+use bytes::Bytes;
+use threads::{Mutex, MutexGuard};
+
+use super::changing::{Changing, Sum};
+use super::seal::{BLOCK, SEGMENT, Seal, extent_of, key, keys, part_in, place_of_key, segments};
+use super::{ObjectId, ObjectStat, ObjectStore, SpaceStat};
+use crate::error::{Result, StorageError};
+use crate::kv::{Batch, KeyRange, Kv, TableId, Ticket};
+
+/// Memory for what is known of open segments, in bytes. Beyond: their blocks are read when they are
+/// sealed.
+const KNOWN_BYTES_MAX: usize = 32 << 20;
+/// Open segments that are remembered. Beyond: they are found again when others are sealed.
+const OPEN_MAX: usize = 65_536;
+/// Rows looked at, for open segments that nobody remembers, each time.
+const SEARCHED_ROWS_MAX: usize = 20_000;
+/// Bytes read at once to seal a segment.
+const READ_BYTES: u64 = 1 << 20;
+
+/// A segment of an object.
+type Place = (ObjectId, u64);
+
+/// Objects of which every byte at rest is checked when it is read.
+#[derive(Debug)]
+pub struct SealedObjects {
+    store: Arc<dyn ObjectStore>,
+    kv: Arc<Kv>,
+    table: TableId,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    open: BTreeMap<Place, Changing>,
+    /// What they take, in bytes.
+    weight: usize,
+    /// Beginnings and ends of changes are numbered.
+    changes: u64,
+    /// Those up to this one are durable.
+    synced: u64,
+    /// The last one when it was looked for segments to seal.
+    quiet: u64,
+    /// Removed objects, and with which batch that is durable.
+    removals: BTreeMap<ObjectId, Ticket>,
+    /// Where the search for open segments goes on.
+    search: Vec<u8>,
+}
+
+/// A change under way.
+struct Change {
+    number: u64,
+    places: Vec<Place>,
+}
+
+impl State {
+    fn next(&mut self) -> u64 {
+        self.changes += 1;
+        self.changes
+    }
+
+    /// Does `work` on an open segment, whose weight may change.
+    fn with<T>(&mut self, place: Place, work: impl FnOnce(&mut Changing) -> T) -> Option<T> {
+        let changing = self.open.get_mut(&place)?;
+        let before = changing.weight();
+        let result = work(changing);
+        if self.weight - before + changing.weight() > KNOWN_BYTES_MAX {
+            changing.forget();
+        }
+        self.weight = self.weight - before + changing.weight();
+        Some(result)
+    }
+
+    fn add(&mut self, place: Place, changing: Changing) {
+        if self.open.len() < OPEN_MAX {
+            self.weight += changing.weight();
+            self.open.insert(place, changing);
+        }
+    }
+
+    fn forget(&mut self, place: Place) {
+        let gone = self.open.remove(&place);
+        self.weight -= gone.map_or(0, |changing| changing.weight());
+    }
+}
+
+impl SealedObjects {
+    /// The objects of `store`, with their sums in `table` of `kv`.
+    pub fn new(store: Arc<dyn ObjectStore>, kv: Arc<Kv>, table: TableId) -> SealedObjects {
+        SealedObjects {
+            store,
+            kv,
+            table,
+            state: Mutex::default(),
+        }
+    }
+
+    // A panic under it leaves segments open, of which nothing is said: poisoning adds nothing.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn row(&self, (id, segment): Place) -> Result<Option<Seal>> {
+        let found = self
+            .kv
+            .get_with(self.table, &key(id, segment), Seal::decode)?;
+        found.transpose().map_err(|damage| damaged(id, damage))
+    }
+
+    /// Segments among `segments` of which anything is known.
+    fn known(&self, state: &State, id: ObjectId, segments: Range<u64>) -> Result<Vec<u64>> {
+        let open = state.open.range((id, segments.start)..(id, segments.end));
+        let mut known: Vec<u64> = open.map(|((_, segment), _)| *segment).collect();
+        let mut damage = None;
+        let rows = keys(id, segments);
+        self.kv.scan(self.table, &rows, |key, _| {
+            match place_of_key(key) {
+                Ok((_, segment)) => known.push(segment),
+                Err(wrong) => {
+                    damage = Some(wrong);
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        })?;
+        known.sort_unstable();
+        known.dedup();
+        damage.map_or(Ok(known), |damage| Err(damaged(id, damage)))
+    }
+
+    /// Bytes of `range` are about to be written: says so of their segments, and returns when it is
+    /// durable that these are open.
+    fn begin_write(&self, id: ObjectId, range: ByteRange) -> Result<Change> {
+        let mut state = self.state();
+        let segments: Vec<u64> = segments(range).collect();
+        let opened = self.open(&mut state, id, &segments)?;
+        self.begin(state, (id, range), segments, opened)
+    }
+
+    /// Bytes of `range` are about to become others, or none: the same, but for segments of which
+    /// nothing is known. Of those that lie in it whole nothing is known from then on.
+    fn begin_reshape(&self, id: ObjectId, range: ByteRange) -> Result<Change> {
+        let mut state = self.state();
+        let known = self.known(&state, id, segments(range))?;
+        let is_whole = |segment: &u64| {
+            let part = part_in(*segment, range);
+            part.end - part.start == SEGMENT && !state.open.contains_key(&(id, *segment))
+        };
+        let (whole, others): (Vec<u64>, Vec<u64>) = known.into_iter().partition(is_whole);
+        let mut opened = self.open(&mut state, id, &others)?;
+        if !whole.is_empty() {
+            let mut batch = Batch::new();
+            for segment in whole {
+                batch.delete(self.table, key(id, segment));
+            }
+            opened = self.kv.commit(batch)?;
+        }
+        self.begin(state, (id, range), others, opened)
+    }
+
+    /// Opens those of these segments that are not. The batch with which all that were sealed are open.
+    fn open(&self, state: &mut State, id: ObjectId, segments: &[u64]) -> Result<Ticket> {
+        let (mut batch, mut opened) = (Batch::new(), Vec::new());
+        for segment in segments {
+            let place = (id, *segment);
+            if state.open.contains_key(&place) {
+                continue;
+            }
+            let seal = self.row(place)?;
+            if seal.as_ref().is_none_or(|seal| !seal.open) {
+                let open = true;
+                let open = Seal {
+                    open,
+                    ..seal.clone().unwrap_or_default()
+                };
+                batch.put(self.table, key(id, *segment), open.encode());
+            }
+            // What an earlier life left open may have changed in any of its blocks.
+            opened.push((place, seal.filter(|seal| !seal.open)));
+        }
+        if opened.is_empty() {
+            return Ok(Ticket::default());
+        }
+        let (ticket, mut awaited) = (self.kv.commit(batch)?, Ticket::default());
+        for (place, seal) in opened {
+            let mut changing = Changing::default();
+            if let Some(seal) = seal {
+                (changing, awaited) = (Changing::new(seal), ticket);
+                changing.opened = ticket;
+            }
+            state.add(place, changing);
+        }
+        Ok(awaited)
+    }
+
+    /// Notes a change of `range` in open segments, and waits until `opened` is durable.
+    fn begin(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        (id, range): (ObjectId, ByteRange),
+        segments: Vec<u64>,
+        opened: Ticket,
+    ) -> Result<Change> {
+        let number = state.next();
+        let removed = state.removals.get(&id).copied().unwrap_or_default();
+        let mut wait = opened.max(removed);
+        let places: Vec<Place> = segments.into_iter().map(|segment| (id, segment)).collect();
+        for place in &places {
+            let opened = state.with(*place, |changing| {
+                changing.begin(number, place.1, range);
+                changing.opened
+            });
+            wait = wait.max(opened.unwrap_or_default());
+        }
+        drop(state);
+        let change = Change { number, places };
+        match self.wait_durable(wait) {
+            Ok(()) => Ok(change),
+            Err(error) => {
+                self.end(&change, None);
+                Err(error)
+            }
+        }
+    }
+
+    fn wait_durable(&self, ticket: Ticket) -> Result<()> {
+        match ticket > self.kv.durable() {
+            true => self.kv.wait_durable(ticket),
+            false => Ok(()),
+        }
+    }
+
+    /// The change is done: this was written, or who knows what happened.
+    fn end(&self, change: &Change, written: Option<(u64, &[u8])>) {
+        let mut state = self.state();
+        let now = state.next();
+        for place in &change.places {
+            state.with(*place, |changing| {
+                changing.end(change.number, now, place.1, written);
+            });
+        }
+    }
+
+    /// Changes bytes of `range` by `work`, other than by writing them.
+    fn reshape<T>(
+        &self,
+        id: ObjectId,
+        range: ByteRange,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        self.check_edges(id, range)?;
+        let change = self.begin_reshape(id, range)?;
+        let result = work();
+        self.end(&change, None);
+        result
+    }
+
+    /// A block that changes in part keeps the rest: that must be sound.
+    fn check_edges(&self, id: ObjectId, range: ByteRange) -> Result<()> {
+        for edge in [range.start, range.end] {
+            if edge % BLOCK != 0 && edge < FILE_BYTES_MAX {
+                self.checked(id, ByteRange::new(edge - edge % BLOCK, edge))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads `wanted`, if there are sums for any of its blocks; and those around it that share one
+    /// with it. Says where what was read begins.
+    fn checked(&self, id: ObjectId, wanted: ByteRange) -> Result<Option<(u64, Bytes)>> {
+        let mut sums = self.sums(id, wanted)?;
+        loop {
+            let (Some(first), Some(last)) = (sums.first(), sums.last()) else {
+                return Ok(None);
+            };
+            let start = wanted.start.min(first.bytes.start);
+            let end = wanted.end.max(last.bytes.end);
+            let data = self.store.read_shared(id, start, (end - start) as usize)?;
+            let wrong = sums.iter().find(|sum| !is_sound(sum, start, &data));
+            let Some(wrong) = wrong.cloned() else {
+                return Ok(Some((start, data)));
+            };
+            // Or it has changed since the sums were looked for, and is looked at anew.
+            sums = self.sums(id, wanted)?;
+            if sums.contains(&wrong) {
+                return Err(StorageError::DamagedBytes {
+                    at: id.to_string(),
+                    range: ByteRange::new(wrong.bytes.start, wrong.bytes.end),
+                });
+            }
+        }
+    }
+
+    /// The sums that hold for the blocks of `range`, by bytes of the object, in order.
+    fn sums(&self, id: ObjectId, range: ByteRange) -> Result<Vec<Sum>> {
+        let mut sums = Vec::new();
+        for segment in segments(range) {
+            let (base, part) = (segment * SEGMENT, part_in(segment, range));
+            let open = self
+                .state()
+                .open
+                .get(&(id, segment))
+                .map(|changing| changing.sums(part.clone()));
+            let found = match open {
+                Some(found) => found,
+                None => match self.row((id, segment))? {
+                    Some(seal) if !seal.open => Changing::new(seal).sums(part),
+                    _ => Vec::new(),
+                },
+            };
+            sums.extend(found.into_iter().map(|Sum { bytes, sum }| Sum {
+                bytes: base + bytes.start..base + bytes.end,
+                sum,
+            }));
+        }
+        Ok(sums)
+    }
+
+    /// Seals an open segment, if nothing changes it meanwhile.
+    fn seal(&self, place: Place) -> Result<()> {
+        let (id, segment) = place;
+        let size = self.store.stat(id)?.map(|stat| stat.size);
+        let rest = size.unwrap_or(0).saturating_sub(segment * SEGMENT);
+        let len = rest.min(SEGMENT);
+        let Some((changed, mut sums)) = self
+            .state()
+            .open
+            .get(&place)
+            .map(|changing| (changing.changed, changing.known(len)))
+        else {
+            return Ok(());
+        };
+        self.complete(place, len, &mut sums)?;
+        let Some(sums) = sums.into_iter().collect::<Option<Vec<u32>>>() else {
+            // It has become shorter.
+            return Ok(());
+        };
+        let mut state = self.state();
+        let is_quiet = |changing: &Changing| changing.is_quiet(changed);
+        if !state.open.get(&place).is_some_and(is_quiet) {
+            return Ok(());
+        }
+        let mut batch = Batch::new();
+        match len {
+            0 => batch.delete(self.table, key(id, segment)),
+            _ => {
+                let len = len as u32;
+                let open = false;
+                let seal = Seal { open, len, sums };
+                batch.put(self.table, key(id, segment), seal.encode())
+            }
+        };
+        self.kv.commit(batch)?;
+        state.forget(place);
+        Ok(())
+    }
+
+    /// Reads the blocks whose sums are missing, in runs.
+    fn complete(&self, (id, segment): Place, len: u64, sums: &mut [Option<u32>]) -> Result<()> {
+        let at_once = (READ_BYTES / BLOCK) as usize;
+        let mut from = 0;
+        while let Some(first) = sums[from..].iter().position(Option::is_none) {
+            let first = from + first;
+            let run = sums[first..].iter().take(at_once);
+            let end = first + run.take_while(|sum| sum.is_none()).count();
+            let (start, stop) = (first as u64 * BLOCK, len.min(end as u64 * BLOCK));
+            let count = (stop - start) as usize;
+            let data = self
+                .store
+                .read_shared(id, segment * SEGMENT + start, count)?;
+            for (block, sum) in sums.iter_mut().enumerate().take(end).skip(first) {
+                let bytes = extent_of(block, len).unwrap_or_default();
+                let bytes = (bytes.start - start) as usize..(bytes.end - start) as usize;
+                *sum = data.get(bytes).map(crc32c::crc32c);
+            }
+            from = end;
+        }
+        Ok(())
+    }
+
+    /// Looks for open segments that nobody remembers: a crash left them, or there were too many.
+    fn search(&self) -> Result<()> {
+        let (mut rows, mut found, mut damage) = (0, Vec::new(), None);
+        let from = KeyRange::from(std::mem::take(&mut self.state().search));
+        let mut next = Vec::new();
+        self.kv.scan(self.table, &from, |key, value| {
+            rows += 1;
+            if rows > SEARCHED_ROWS_MAX {
+                next = key.to_vec();
+                return ControlFlow::Break(());
+            }
+            if Seal::is_open(value) {
+                match place_of_key(key) {
+                    Ok(place) => found.push(place),
+                    Err(wrong) => damage = Some(wrong),
+                }
+            }
+            ControlFlow::Continue(())
+        })?;
+        if let Some(damage) = damage {
+            return Err(StorageError::damaged("OST", damage.record, damage.reason));
+        }
+        let mut state = self.state();
+        state.search = next;
+        for place in found {
+            // Looked at once more: it may have been sealed since.
+            let is_open = |seal: Option<Seal>| seal.is_some_and(|seal| seal.open);
+            if !state.open.contains_key(&place) && is_open(self.row(place)?) {
+                let mut changing = Changing::default();
+                changing.changed = state.next();
+                state.add(place, changing);
+            }
+        }
+        Ok(())
+    }
+
+    /// The segments that were left alone since the last look, and whether their bytes are durable.
+    fn left_alone(&self) -> Vec<(Place, bool)> {
+        let mut state = self.state();
+        let (synced, quiet) = (state.synced, state.quiet);
+        state.quiet = state.changes;
+        let durable = self.kv.durable();
+        state.removals.retain(|_, ticket| *ticket > durable);
+        let open = state.open.iter();
+        let open = open.filter(|(_, changing)| changing.is_quiet(quiet));
+        open.map(|(place, changing)| (*place, changing.changed <= changing.synced.max(synced)))
+            .collect()
+    }
+}
+
+/// The bytes of `data`, which begins at `start`, are what `sum` says.
+fn is_sound(sum: &Sum, start: u64, data: &[u8]) -> bool {
+    let bytes = (sum.bytes.start - start) as usize..(sum.bytes.end - start) as usize;
+    let bytes = data.get(bytes);
+    bytes.is_some_and(|bytes| crc32c::crc32c(bytes) == sum.sum)
+}
+
+fn damaged(id: ObjectId, damage: base::Damage) -> StorageError {
+    StorageError::damaged(format!("object {id}"), damage.record, damage.reason)
+}
+
+/// Calls `visit` with the blocks of sealed segments that are not what was written, of all objects;
+/// and with what of the rows cannot be read. Nobody serves the target.
+pub fn examine_seals(
+    store: &dyn ObjectStore,
+    kv: &Kv,
+    table: TableId,
+    visit: &mut dyn FnMut(ObjectId, ByteRange),
+) -> Result<()> {
+    let mut places = Vec::new();
+    kv.scan(table, &KeyRange::all(), |key, value| {
+        // What cannot be read is told of by who checks the rows.
+        let sealed = !Seal::is_open(value);
+        places.extend(place_of_key(key).ok().filter(|_| sealed));
+        ControlFlow::Continue(())
+    })?;
+    for (id, segment) in places {
+        let found = kv.get_with(table, &key(id, segment), Seal::decode)?;
+        let (Some(Ok(seal)), true) = (found, store.stat(id)?.is_some()) else {
+            continue;
+        };
+        let base = segment * SEGMENT;
+        let data = store.read_shared(id, base, seal.len as usize)?;
+        for sum in Changing::new(seal).sums(0..SEGMENT) {
+            if !is_sound(&sum, 0, &data) {
+                visit(
+                    id,
+                    ByteRange::new(base + sum.bytes.start, base + sum.bytes.end),
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A row of seals is one that can be there.
+pub fn check_seal(key: &[u8], value: &[u8]) -> std::result::Result<ObjectId, base::Damage> {
+    let (id, _) = place_of_key(key)?;
+    Seal::decode(value)?;
+    Ok(id)
+}
+
+impl ObjectStore for SealedObjects {
+    fn read(&self, id: ObjectId, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let data = self.read_shared(id, offset, buffer.len())?;
+        buffer[..data.len()].copy_from_slice(&data);
+        Ok(data.len())
+    }
+
+    fn read_shared(&self, id: ObjectId, offset: u64, len: usize) -> Result<Bytes> {
+        let wanted = ByteRange::at(offset, len as u64);
+        let wanted = wanted.filter(|wanted| wanted.end <= FILE_BYTES_MAX);
+        let checked = wanted.map(|wanted| self.checked(id, wanted)).transpose()?;
+        let Some((start, data)) = checked.flatten() else {
+            return self.store.read_shared(id, offset, len);
+        };
+        let from = ((offset - start) as usize).min(data.len());
+        Ok(data.slice(from..data.len().min(from + len)))
+    }
+
+    fn is_cold(&self, id: ObjectId, offset: u64, len: usize) -> Result<bool> {
+        self.store.is_cold(id, offset, len)
+    }
+
+    fn write(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
+        let range = ByteRange::at(offset, data.len() as u64);
+        let Some(range) = range.filter(|range| range.end <= FILE_BYTES_MAX) else {
+            return self.store.write(id, offset, data);
+        };
+        self.check_edges(id, range)?;
+        let change = self.begin_write(id, range)?;
+        let result = self.store.write(id, offset, data);
+        self.end(&change, result.is_ok().then_some((offset, data)));
+        result
+    }
+
+    fn truncate(&self, id: ObjectId, size: u64) -> Result<()> {
+        let old = self.size(id)?;
+        let range = match size < old {
+            true => ByteRange::from(size),
+            false => last_block(old),
+        };
+        self.reshape(id, range, || self.store.truncate(id, size))
+    }
+
+    fn stat(&self, id: ObjectId) -> Result<Option<ObjectStat>> {
+        self.store.stat(id)
+    }
+
+    fn punch(&self, id: ObjectId, range: ByteRange) -> Result<()> {
+        self.reshape(id, range, || self.store.punch(id, range))
+    }
+
+    fn allocate(&self, id: ObjectId, range: ByteRange, keep_size: bool) -> Result<()> {
+        // Of the bytes that are there none changes.
+        let grown = last_block(self.size(id)?);
+        self.reshape(id, grown, || self.store.allocate(id, range, keep_size))
+    }
+
+    fn zero(&self, id: ObjectId, range: ByteRange, keep_size: bool) -> Result<()> {
+        let old = self.size(id)?;
+        let touched = ByteRange::new(range.start.min(old), range.end.max(last_block(old).end));
+        self.reshape(id, touched, || self.store.zero(id, range, keep_size))
+    }
+
+    fn seek_data(&self, id: ObjectId, offset: u64) -> Result<Option<u64>> {
+        self.store.seek_data(id, offset)
+    }
+
+    fn seek_hole(&self, id: ObjectId, offset: u64) -> Result<Option<u64>> {
+        self.store.seek_hole(id, offset)
+    }
+
+    fn remove(&self, id: ObjectId) -> Result<bool> {
+        let mut state = self.state();
+        let known = self.known(&state, id, 0..u64::MAX)?;
+        if !known.is_empty() {
+            let mut batch = Batch::new();
+            for segment in known {
+                batch.delete(self.table, key(id, segment));
+                state.forget((id, segment));
+            }
+            // Who makes it anew must not meet the sums of the one before.
+            state.removals.insert(id, self.kv.commit(batch)?);
+        }
+        drop(state);
+        self.store.remove(id)
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        let before = self.state().changes;
+        self.store.sync_all()?;
+        let mut state = self.state();
+        state.synced = state.synced.max(before);
+        Ok(())
+    }
+
+    fn sync(&self, id: ObjectId) -> Result<()> {
+        let before = self.state().changes;
+        self.store.sync(id)?;
+        let mut state = self.state();
+        let of_object = state.open.range_mut((id, 0)..=(id, u64::MAX));
+        of_object.for_each(|(_, changing)| changing.synced = changing.synced.max(before));
+        Ok(())
+    }
+
+    fn settle(&self) -> Result<()> {
+        for (place, is_durable) in self.left_alone() {
+            if !is_durable {
+                self.sync(place.0)?;
+            }
+            self.seal(place)?;
+        }
+        self.search()
+    }
+
+    fn statfs(&self) -> Result<SpaceStat> {
+        self.store.statfs()
+    }
+
+    fn list(&self, visit: &mut dyn FnMut(ObjectId)) -> Result<()> {
+        self.store.list(visit)
+    }
+}
+
+impl SealedObjects {
+    fn size(&self, id: ObjectId) -> Result<u64> {
+        Ok(self.store.stat(id)?.map_or(0, |stat| stat.size))
+    }
+}
+
+/// What comes to be behind the last byte of an object of `size` bytes, in its block.
+fn last_block(size: u64) -> ByteRange {
+    ByteRange::new(size, size.next_multiple_of(BLOCK).max(size))
+}

@@ -1,0 +1,249 @@
+//! Objects whose bytes are checked: they read as any others, whatever is done to them, and a bit that
+//! flips below is found wherever it is.
+
+use std::sync::Arc;
+
+use base::{ByteRange, Fid, Rng, SeededRng};
+use storage::{
+    Kv, ObjectId, ObjectMemory, ObjectStore, SealedObjects, StorageError, TableId, examine_seals,
+};
+
+const TABLE: TableId = TableId(0);
+const BLOCK: u64 = 4096;
+const SEGMENT: u64 = 4 << 20;
+const ID: ObjectId = ObjectId {
+    fid: Fid(7),
+    stripe: 0,
+};
+
+/// A store, its sums, and what lies below.
+struct Rig {
+    memory: Arc<ObjectMemory>,
+    kv: Arc<Kv>,
+    sealed: SealedObjects,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let kv = Kv::scratch(&[(TABLE, "seals")]).expect("memory");
+        let memory = Arc::new(ObjectMemory::new(1 << 30));
+        Rig::over(memory, Arc::new(kv))
+    }
+
+    fn over(memory: Arc<ObjectMemory>, kv: Arc<Kv>) -> Rig {
+        let sealed = SealedObjects::new(memory.clone(), kv.clone(), TABLE);
+        Rig { memory, kv, sealed }
+    }
+
+    /// Another process goes on.
+    fn restarted(self) -> Rig {
+        Rig::over(self.memory, self.kv)
+    }
+
+    /// All is durable, and left alone for long.
+    fn rest(&self) {
+        self.sealed.sync_all().expect("memory");
+        self.look_twice();
+    }
+
+    fn look_twice(&self) {
+        for _ in 0..2 {
+            self.sealed.settle().expect("sound");
+        }
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) {
+        self.sealed.write(ID, offset, bytes).expect("room");
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, StorageError> {
+        let read = self.sealed.read_shared(ID, offset, len);
+        read.map(|bytes| bytes.to_vec())
+    }
+
+    /// A bit of byte `at` flips below.
+    fn flip(&self, at: u64) {
+        let mut byte = [0];
+        assert_eq!(self.memory.read(ID, at, &mut byte).expect("memory"), 1);
+        self.memory.write(ID, at, &[byte[0] ^ 4]).expect("memory");
+    }
+
+    /// Blocks at rest that are not what was written.
+    fn examined(&self) -> Vec<ByteRange> {
+        let mut found = Vec::new();
+        examine_seals(&*self.memory, &self.kv, TABLE, &mut |id, range| {
+            assert_eq!(id, ID);
+            found.push(range);
+        })
+        .expect("memory");
+        found
+    }
+}
+
+fn is_damage<T>(result: &Result<T, StorageError>, start: u64) -> bool {
+    matches!(result, Err(StorageError::DamagedBytes { range, .. }) if range.start == start)
+}
+
+#[test]
+fn a_flipped_bit_at_rest_is_found_and_never_served() {
+    let rig = Rig::new();
+    rig.write(0, &[1; 20_000]);
+    rig.rest();
+    rig.flip(9_000);
+    for (offset, len) in [(9_000, 1), (8_192, 4_096), (12_287, 1), (0, 20_000)] {
+        assert!(is_damage(&rig.read(offset, len), 8_192), "{offset} {len}");
+    }
+    assert_eq!(rig.read(0, 8_192).expect("sound"), [1; 8_192]);
+    assert_eq!(rig.read(12_288, 30_000).expect("sound"), [1; 7_712]);
+    assert_eq!(rig.examined(), [ByteRange::new(8_192, 12_288)]);
+    let rig = rig.restarted();
+    assert!(is_damage(&rig.read(9_999, 1), 8_192), "by the next process");
+}
+
+#[test]
+fn what_was_just_written_is_checked_before_it_is_at_rest() {
+    let rig = Rig::new();
+    rig.write(0, &[1; 5_000]);
+    rig.flip(4_999);
+    assert!(is_damage(&rig.read(4_096, 1), 4_096));
+    rig.rest();
+    assert!(
+        is_damage(&rig.read(4_096, 1), 4_096),
+        "nor does resting hide it"
+    );
+    assert_eq!(rig.examined(), [ByteRange::new(4_096, 5_000)]);
+}
+
+#[test]
+fn a_part_of_a_damaged_block_cannot_be_changed_the_whole_of_it_can() {
+    let rig = Rig::new();
+    rig.write(0, &[1; 12_288]);
+    rig.rest();
+    rig.flip(5_000);
+    rig.flip(9_000);
+    assert!(is_damage(&rig.sealed.write(ID, 4_100, &[2; 10]), 4_096));
+    assert!(is_damage(&rig.sealed.write(ID, 0, &[2; 4_100]), 4_096));
+    assert!(is_damage(&rig.sealed.truncate(ID, 5_000), 4_096));
+    rig.write(4_096, &[2; 4_096]);
+    assert_eq!(rig.read(0, 8_192).expect("sound")[4_096..], [2; 4_096]);
+    // What changed beside it does not hide the other.
+    rig.rest();
+    assert!(is_damage(&rig.read(9_000, 1), 8_192));
+    assert_eq!(rig.examined(), [ByteRange::new(8_192, 12_288)]);
+    rig.sealed.truncate(ID, 0).expect("whole");
+    rig.write(0, &[3; 12_288]);
+    rig.rest();
+    assert_eq!(rig.read(0, 12_288).expect("sound"), [3; 12_288]);
+    assert_eq!(rig.examined(), []);
+}
+
+#[test]
+fn what_a_process_left_open_is_sealed_by_the_next() {
+    let rig = Rig::new();
+    rig.write(0, &[1; 100]);
+    rig.sealed.sync_all().expect("memory");
+    let rig = rig.restarted();
+    rig.flip(50);
+    assert!(rig.read(0, 100).is_ok(), "nobody knows what was written");
+    rig.look_twice();
+    rig.look_twice();
+    rig.flip(50);
+    assert!(is_damage(&rig.read(0, 100), 0));
+}
+
+#[test]
+fn who_is_made_anew_has_no_sums_of_the_one_before() {
+    let rig = Rig::new();
+    rig.write(0, &[1; SEGMENT as usize + 5]);
+    rig.rest();
+    assert!(rig.sealed.remove(ID).expect("there"));
+    rig.write(100, &[2; 10]);
+    assert_eq!(rig.read(0, 10_000).expect("sound")[100..], [2; 10]);
+    rig.rest();
+    assert_eq!(rig.examined(), []);
+    assert!(rig.sealed.remove(ID).expect("there"));
+    assert!(!rig.sealed.remove(ID).expect("gone"));
+    let mut rows = 0;
+    let all = storage::KeyRange::all();
+    rig.kv
+        .scan(TABLE, &all, |_, _| {
+            rows += 1;
+            std::ops::ControlFlow::Continue(())
+        })
+        .expect("memory");
+    assert_eq!(rows, 0);
+}
+
+/// Does one thing, by the dice, to both; they must agree.
+fn step(rig: &Rig, twin: &ObjectMemory, rng: &mut SeededRng) {
+    let (sealed, longest) = (&rig.sealed, 2 * SEGMENT + 3 * BLOCK);
+    let at = match rng.below(3) {
+        0 => rng.below(longest / BLOCK) * BLOCK,
+        1 => SEGMENT - rng.below(3 * BLOCK),
+        _ => rng.below(longest),
+    };
+    let len = match rng.below(4) {
+        0 => BLOCK,
+        1 => rng.below(3 * SEGMENT / 2),
+        _ => 1 + rng.below(3 * BLOCK),
+    };
+    let range = ByteRange::new(at, at + len);
+    let keep = rng.below(2) == 0;
+    match rng.below(9) {
+        0 | 1 => {
+            let bytes = vec![rng.below(256) as u8; len as usize];
+            sealed.write(ID, at, &bytes).expect("room");
+            twin.write(ID, at, &bytes).expect("room");
+        }
+        2 => {
+            sealed.truncate(ID, at).expect("room");
+            twin.truncate(ID, at).expect("room");
+        }
+        3 => {
+            sealed.punch(ID, range).expect("memory");
+            twin.punch(ID, range).expect("memory");
+        }
+        4 => {
+            sealed.zero(ID, range, keep).expect("room");
+            twin.zero(ID, range, keep).expect("room");
+        }
+        5 => {
+            sealed.allocate(ID, range, keep).expect("room");
+            twin.allocate(ID, range, keep).expect("room");
+        }
+        6 if rng.below(5) == 0 => {
+            assert_eq!(sealed.remove(ID).ok(), twin.remove(ID).ok());
+        }
+        7 => sealed.sync(ID).expect("memory"),
+        _ => rig.look_twice(),
+    }
+    let ours = sealed.read_shared(ID, at, len as usize).expect("sound");
+    assert_eq!(
+        ours,
+        twin.read_shared(ID, at, len as usize).expect("memory")
+    );
+}
+
+#[test]
+fn whatever_is_done_it_reads_as_any_other_and_then_every_flip_is_found() {
+    for seed in 0..40 {
+        let (mut rig, twin) = (Rig::new(), ObjectMemory::new(1 << 30));
+        let mut rng = SeededRng::new(seed);
+        for _ in 0..60 {
+            step(&rig, &twin, &mut rng);
+            if rng.below(20) == 0 {
+                rig = rig.restarted();
+            }
+        }
+        rig.rest();
+        rig.look_twice();
+        let size = rig.memory.stat(ID).expect("memory").map_or(0, |s| s.size);
+        assert_eq!(rig.examined(), [], "seed {seed}");
+        // Of what was written last something is sealed.
+        rig.write(size, &[9; 3]);
+        rig.rest();
+        rig.flip(size + rng.below(3));
+        assert_eq!(rig.examined().len(), 1, "seed {seed}");
+        assert!(rig.read(size, 3).is_err(), "seed {seed}");
+    }
+}
