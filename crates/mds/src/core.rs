@@ -95,6 +95,17 @@ pub(crate) struct Parked {
     pub replay: Option<Box<Reply>>,
 }
 
+/// Others may wait for it: it waits for nobody, nor behind what its frame has before it, which may wait
+/// for those.
+fn gives_way(request: &Request) -> bool {
+    match request {
+        Request::Close { under, .. } => under.0 != 0,
+        Request::Open { again, .. } => *again,
+        Request::Cancel { .. } | Request::Convert { .. } => true,
+        _ => false,
+    }
+}
+
 impl Parked {
     /// A request that nobody has looked at.
     pub fn new(call: Call, request: Request) -> Parked {
@@ -248,7 +259,9 @@ impl Mds {
         let Some(session) = self.clients.get_mut(&call.client) else {
             return reply(out, call, Err(FsError::Stale));
         };
-        if let Some(behind) = session.frames.get_mut(&call.slot) {
+        if let Some(behind) = session.frames.get_mut(&call.slot)
+            && !gives_way(&request)
+        {
             if full || behind.len() >= base::limits::FRAME_REQUESTS_MAX {
                 return reply(out, call, Err(FsError::TryAgain));
             }

@@ -5,7 +5,7 @@ mod support;
 use base::{ClientId, Fid, FsError, LockHandle, Timestamp, Xid};
 use dlm::Bits;
 use support::*;
-use wire::mdt::{Callback, Lease, Page, Reply, Request, SetAttr, SetTime, SizeUpdate};
+use wire::mdt::{Callback, Lease, Page, RenameMode, Reply, Request, SetAttr, SetTime, SizeUpdate};
 use wire::{Cover, Grant, SizeState};
 
 fn two() -> (World, ClientId, ClientId) {
@@ -349,6 +349,57 @@ fn a_close_under_the_lock_gives_it_up() {
             .iter()
             .any(|c| matches!(c, Callback::Blocking { .. }))
     );
+}
+
+/// Several Closes come in one frame. One of them waits for a rename of its file, and the rename for a
+/// lock on another that goes with a Close further behind: that one does not wait.
+#[test]
+fn what_gives_a_lock_up_waits_behind_nothing_of_its_frame() {
+    let (mut world, a, b) = two();
+    let one = world.touch(a, Fid::ROOT, "one");
+    let first = world.open(a, one, WRITE).expect("opened");
+    world.flush();
+    lookup(&mut world, a, Fid::ROOT, "two");
+    let (two, second) = world.create_open(a, Fid::ROOT, "two", WRITE);
+    let Cover::Own(grant) = two.cover else {
+        panic!("{two:?}")
+    };
+    world.flush();
+    world.client(a).manners = Manners::Silent;
+    let rename = rename_request(
+        (Fid::ROOT, "one"),
+        (Fid::ROOT, "two"),
+        RenameMode::Replace,
+        ROOT_USER,
+    );
+    let renamed = world.send(b, rename);
+    let size = SizeUpdate {
+        size: 5,
+        blocks: 1,
+        mtime: world.wall,
+        committed: true,
+    };
+    let close = |fid, handle, under| Request::Close {
+        fid,
+        handle,
+        change: SetAttr {
+            size: Some(size),
+            ..SetAttr::default()
+        },
+        under,
+    };
+    let (slot, xid) = (20, Xid(1000));
+    let waits = world.send_in(a, slot, xid, 0, close(one, first, LockHandle(0)));
+    let gives = world.send_in(a, slot, xid, 1, close(two.fid, second, grant.handle));
+    for (client, id, callback) in std::mem::take(&mut world.questions) {
+        // That lock is on its way.
+        if !matches!(callback, Callback::Blocking { handle, .. } if handle == grant.handle) {
+            world.answer(client, id, callback);
+        }
+    }
+    assert!(world.wait(gives).0.is_ok());
+    assert!(world.wait(renamed).0.is_ok());
+    assert!(world.wait(waits).0.is_ok());
 }
 
 #[test]

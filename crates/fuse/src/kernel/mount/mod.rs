@@ -14,7 +14,7 @@ mod users;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracing::{debug, warn};
 
@@ -76,6 +76,10 @@ pub enum Unmount {
     Abort,
 }
 
+/// How long a mount may be in use by nobody who is to be found, before it is said to be in use.
+const LEAVING: Duration = Duration::from_secs(1);
+/// The wait between two tries meanwhile.
+const AGAIN: Duration = Duration::from_millis(20);
 /// What the kernel calls our file systems.
 const KIND: &str = "fuse.glint";
 
@@ -231,8 +235,20 @@ fn take_off(point: &Path, number: DeviceNumber, how: Unmount) -> Result<(), Moun
     if how == Unmount::Abort {
         direct::abort(point, number)?;
     }
-    match direct::unmount(point, how) {
-        Err(MountError::NotPermitted { .. }) => fusermount::unmount(point, how),
-        other => other,
+    let begun = Instant::now();
+    loop {
+        let done = match direct::unmount(point, how) {
+            Err(MountError::NotPermitted { .. }) => fusermount::unmount(point, how),
+            other => other,
+        };
+        match &done {
+            // Its last user was just leaving, or is not to be seen.
+            Err(MountError::Busy { users, .. })
+                if users.is_empty() && begun.elapsed() < LEAVING =>
+            {
+                std::thread::sleep(AGAIN);
+            }
+            _ => return done,
+        }
     }
 }
