@@ -45,6 +45,7 @@ const REMOVALS_AT_ONCE: usize = 256;
 pub struct OstServer {
     serving: Arc<Serving<Oss>>,
     chores: Arc<Chores>,
+    syncer: Syncer,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -101,6 +102,7 @@ impl OstServer {
         let server = OstServer {
             serving,
             chores,
+            syncer: syncer.clone(),
             threads: Mutex::default(),
         };
         for number in 0..READERS {
@@ -178,6 +180,11 @@ impl OstServer {
                 if thread.join().is_err() {
                     tracing::error!("a thread of the target panicked");
                 }
+            }
+            if self.stopped().is_none()
+                && let Err(error) = self.syncer.settle_all()
+            {
+                tracing::warn!(%error, "sums of bytes are not complete: they will be later");
             }
         }
         self.serving.stop();

@@ -108,6 +108,14 @@ impl Syncer {
         self.store.settle()
     }
 
+    /// The same for all of it, durably: nothing changes any more.
+    pub fn settle_all(&self) -> Result<(), StorageError> {
+        // What is left alone is seen by the second look.
+        self.store.settle()?;
+        self.store.settle()?;
+        self.kv.wait_durable(self.kv.committed())
+    }
+
     /// Removes the bytes of objects that have a tombstone.
     pub fn remove(&self, objects: &[ObjectId]) -> Result<(), StorageError> {
         for object in objects {

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -136,4 +136,63 @@ fn a_damaged_object_is_found_at_the_start() {
     let said = cluster.server_refuses_to_start();
     let expected = format!("OST0 in {}: {}", targets.display(), db.display());
     assert!(said.contains(&expected), "the server says\n{said}");
+}
+
+/// Changes a bit of byte `at` of the only object of so many bytes below `dir`.
+fn flip_in_object(dir: &Path, size: u64, at: u64) {
+    let mut found = Vec::new();
+    let mut dirs = vec![dir.join("ost0/objects")];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let entry = entry.unwrap();
+            let meta = entry.metadata().unwrap();
+            match meta.is_dir() {
+                true => dirs.push(entry.path()),
+                false if meta.len() == size => found.push(entry.path()),
+                false => {}
+            }
+        }
+    }
+    let [path] = &found[..] else {
+        panic!("{found:?}")
+    };
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 4], at).unwrap();
+}
+
+/// A bit of a file flips below: that file says so and no other, until it is written anew.
+#[test]
+fn bytes_that_rot_on_the_disk_are_never_read() {
+    const SIZE: u64 = 100_000;
+    let mut cluster = Cluster::with_mounts(1);
+    let root = cluster.root(0).to_owned();
+    let bytes: Vec<u8> = (0..SIZE).map(|at| (at / 3) as u8).collect();
+    cluster.timed("writing", || {
+        fs::write(root.join("rots"), &bytes).unwrap();
+        fs::write(root.join("stays"), &bytes[1..]).unwrap();
+    });
+    cluster.unmount(0);
+    cluster.stop_server();
+    let targets = cluster.target_dirs()[0].clone();
+    flip_in_object(&targets, SIZE, 50_000);
+    let found = cluster.fsck().unwrap();
+    assert!(
+        found.contains("is damaged: bytes 49152 to 53248 are not what was written"),
+        "fsck says\n{found}"
+    );
+    cluster.restart_server();
+    let mount = cluster.mount();
+    let root = cluster.root(mount).to_owned();
+    cluster.timed("reading", || {
+        let read = fs::read(root.join("rots"));
+        assert_eq!(read.unwrap_err().raw_os_error(), Some(libc::EIO));
+        assert!(fs::read(root.join("stays")).unwrap() == bytes[1..]);
+        fs::write(root.join("rots"), &bytes).unwrap();
+        assert!(fs::read(root.join("rots")).unwrap() == bytes);
+    });
+    cluster.unmount(mount);
+    cluster.stop_server();
+    assert_eq!(cluster.fsck(), None);
 }
