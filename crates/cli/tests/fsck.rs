@@ -291,9 +291,14 @@ fn missing_bytes_are_told_of_though_records_of_the_ost_are_damaged() {
     places.into_iter().for_each(|at| bytes[at + 7] ^= 0x80);
     fs::write(&db, bytes).unwrap();
     let ran = glint(dir.path(), &["fsck", "D"]);
-    ran.failed_saying(&["2 errors"]);
+    ran.failed_saying(&["3 errors"]);
     let missing = format!("OST0: the bytes of file {} are missing", made[0]);
-    for part in [&*missing, "OST0: ", "lost of table ost_objects: all"] {
+    for part in [
+        &*missing,
+        "OST0: ",
+        "lost of table ost_objects: all",
+        "lost of table ost_seals: all",
+    ] {
         assert!(ran.out.contains(part), "no {part:?} in {ran:?}");
     }
 }
