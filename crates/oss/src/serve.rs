@@ -224,9 +224,7 @@ impl Chores {
                 .unwrap_or_else(PoisonError::into_inner);
         }
     }
-}
 
-impl Chores {
     /// Waits for so long. False: the end has come.
     fn rest(&self, pause: Duration) -> bool {
         let queue = lock(&self.queue);

@@ -130,6 +130,16 @@ fn a_part_of_a_damaged_block_cannot_be_changed_the_whole_of_it_can() {
     rig.rest();
     assert!(is_damage(&rig.read(9_000, 1), 8_192));
     assert_eq!(rig.examined(), [ByteRange::new(8_192, 12_288)]);
+    rig.write(8_192, &[4; 4_096]);
+    rig.write(12_288, &[4; 100]);
+    rig.rest();
+    rig.flip(12_300);
+    assert!(is_damage(&rig.sealed.write(ID, 12_288, &[5; 99]), 12_288));
+    rig.write(12_288, &[5; 100]);
+    assert_eq!(
+        rig.read(12_288, 200).expect("nothing of it is left"),
+        [5; 100]
+    );
     rig.sealed.truncate(ID, 0).expect("whole");
     rig.write(0, &[3; 12_288]);
     rig.rest();

@@ -173,13 +173,6 @@ impl Rig {
         }
     }
 
-    /// What was left alone is sealed.
-    pub fn seal(&mut self) {
-        for _ in 0..2 {
-            self.syncer.settle().expect("nothing is damaged");
-        }
-    }
-
     /// Removes what is to be removed.
     pub fn remove(&mut self) {
         for objects in std::mem::take(&mut self.removals) {
