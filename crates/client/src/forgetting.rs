@@ -103,12 +103,18 @@ impl Client {
         let inode = state.inode(fid);
         inode.name_goes();
         let expire = inode.is_directory();
+        state.going.begin(dir, name.clone(), fid);
         let (tell, told) = oneshot();
         let client = self.clone();
         spawn(async move {
             let (late, is_late) = oneshot();
             let (done, forgotten) = oneshot();
-            let what = ForgetName { dir, name, expire };
+            let what = ForgetName {
+                dir,
+                name: name.clone(),
+                fid,
+                expire,
+            };
             client.0.kernel.forget_name(what, late, done);
             if is_late.await.is_some()
                 && let Some(inode) = client.lock().known_mut(fid)
@@ -118,6 +124,7 @@ impl Client {
             tell.send(());
             forgotten.await;
             let mut state = client.lock();
+            state.going.end(dir, name, fid);
             if let Some(inode) = state.known_mut(fid) {
                 inode.name_forgotten();
             }

@@ -34,6 +34,8 @@ pub struct ForgetName {
     pub dir: Fid,
     /// The name.
     pub name: Name,
+    /// What it led to.
+    pub fid: Fid,
     /// It leads to a directory: expire, do not unhash (a process may stand in it, or something be
     /// mounted on it).
     pub expire: bool,

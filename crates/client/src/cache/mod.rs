@@ -6,6 +6,7 @@
 mod bound;
 pub(crate) mod changes;
 pub(crate) mod directory;
+pub(crate) mod going;
 pub(crate) mod inode;
 pub(crate) mod known;
 
@@ -23,6 +24,7 @@ use wire::{Attr, FileKind};
 
 use crate::cache::changes::{Change, Changes, Deed};
 use crate::cache::directory::Directory;
+use crate::cache::going::GoingNames;
 use crate::cache::inode::{Covered, Inode};
 use crate::executor::WaitList;
 use crate::handles::Handles;
@@ -53,6 +55,8 @@ pub(crate) struct State {
     inodes: HashMap<Fid, Box<Inode>>,
     /// What was done to names here.
     pub changes: Changes,
+    /// Names that the kernel is still to forget.
+    pub going: GoingNames,
     pub locks: Locks,
     pub handles: Handles,
     /// Files with bytes to send.
@@ -125,6 +129,7 @@ impl State {
         State {
             inodes: HashMap::new(),
             changes: Changes::default(),
+            going: GoingNames::default(),
             locks,
             handles: Handles::default(),
             dirty: BTreeSet::new(),
@@ -165,6 +170,12 @@ impl State {
     pub fn remember_in(&mut self, records: Records) {
         self.handles.records = Some(records.clone());
         self.records = Some(records);
+    }
+
+    /// The kernel is about to have one more reference to `fid`.
+    pub fn refer(&mut self, fid: Fid) {
+        self.inode(fid).lookups += 1;
+        self.note_lookups(fid);
     }
 
     /// Another number of references to `fid` is with the kernel.

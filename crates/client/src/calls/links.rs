@@ -15,6 +15,7 @@ use crate::calls::lookup::cached_name;
 use crate::calls::open::unregistered_readers;
 use crate::client::{Client, Entry, Place, unexpected};
 use crate::executor::spawn;
+use crate::forgetting::Going;
 use crate::kernel::Forget;
 use crate::stats::bump;
 
@@ -134,12 +135,12 @@ impl Client {
         let both_stay = replaced.is_none() && may_have_names(&node);
         let gone = Deed::Removed(source.clone());
         state.name_changed(source_dir, gone, source_current && !both_stay);
-        let place = (target_dir, target, cookie);
-        self.name_moved(&mut state, &node, place, target_current);
+        let (from, to) = ((source_dir, &source), (target_dir, &target));
+        self.name_moved(&mut state, &node, from, to, cookie, target_current);
         match replaced {
             Some(back) if mode == RenameMode::Exchange => {
-                let place = (source_dir, source, replaced_cookie);
-                self.name_moved(&mut state, &back, place, source_current);
+                let cookie = replaced_cookie;
+                self.name_moved(&mut state, &back, to, from, cookie, source_current);
             }
             Some(gone) => lost_name(&mut state, &gone),
             None => {}
@@ -175,13 +176,16 @@ impl Client {
         removing
     }
 
-    /// The file has come to this place. The kernel keeps believing the name as long as it would have
-    /// believed the old one: where no lease covers the new one it must forget it.
+    /// The file has come from one place to another. The kernel keeps believing the name as long as it
+    /// would have believed the old one: where no lease covers the new one it must forget it. So it must
+    /// where it was still to forget the old one, and has moved what that led to before.
     fn name_moved(
         &self,
         state: &mut State,
         node: &Node,
-        (dir, name, cookie): (Fid, Name, u64),
+        from: (Fid, &Name),
+        (dir, name): (Fid, &Name),
+        cookie: u64,
         current: bool,
     ) {
         moved(state, node, dir);
@@ -191,12 +195,16 @@ impl Client {
             kind: node.attr.kind,
         };
         state.name_changed(dir, Deed::Made { cookie, entry }, current);
-        if !current {
-            let attributes = Forget::Attributes { fid: node.fid, dir };
-            let client = self.clone();
-            spawn(async move { client.0.forget(attributes).await });
-            drop(self.forget_name_later(state, dir, name, node.fid));
+        let mut going = Going::default();
+        for mistaken in state.going.mistaken(from.0, from.1, node.fid) {
+            self.forget_name(state, dir, name.clone(), mistaken, &mut going);
         }
+        if !current {
+            going.forget(Forget::Attributes { fid: node.fid, dir });
+            drop(self.forget_name_later(state, dir, name.clone(), node.fid));
+        }
+        let client = self.clone();
+        spawn(async move { going.gone(&client).await });
     }
 }
 

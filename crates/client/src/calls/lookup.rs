@@ -15,7 +15,7 @@ use crate::stalls;
 use crate::stats::bump;
 
 /// How often a name is looked up that leads to another file each time.
-const PIN_TRIES: u32 = 16;
+const LOOKUP_TRIES: u32 = 16;
 /// For how long a file is kept open for a call that looked it up.
 const PIN_AGE: Duration = Duration::from_secs(1);
 
@@ -36,7 +36,21 @@ impl Client {
         stalls::counted(&self.0.stats.walk_stalls, self.resolve(dir, name)).await
     }
 
+    /// Asks again where what the name led to is gone before it was looked at.
     async fn resolve(&self, dir: Fid, name: &Name) -> Result<Entry, FsError> {
+        for _ in 1..LOOKUP_TRIES {
+            let (fid, named_at) = self.find(dir, name).await?;
+            match self.entry(fid, named_at).await {
+                Err(FsError::Stale) => {}
+                entry => return entry,
+            }
+        }
+        let (fid, named_at) = self.find(dir, name).await?;
+        self.entry(fid, named_at).await
+    }
+
+    /// What the name leads to, and the stamp when a lease was seen to cover that.
+    async fn find(&self, dir: Fid, name: &Name) -> Result<(Fid, Option<u64>), FsError> {
         let (cached, stamp) = {
             let state = self.lock();
             (cached(&state, dir, name), state.stamp())
@@ -46,7 +60,7 @@ impl Client {
                 bump(&self.0.stats.lookup_hit);
                 self.lock().locks.used(dir);
                 self.statahead_hit(dir, name);
-                return self.entry(fid, Some(stamp)).await;
+                return Ok((fid, Some(stamp)));
             }
             Cached::Absent => {
                 bump(&self.0.stats.lookup_hit);
@@ -65,19 +79,16 @@ impl Client {
                 found
             }
         };
-        let named_at = {
-            let state = self.lock();
-            let leads_there = cached_name(&state, dir, name) == Some(fid);
-            leads_there.then(|| state.stamp())
-        };
-        self.entry(fid, named_at).await
+        let state = self.lock();
+        let leads_there = cached_name(&state, dir, name) == Some(fid);
+        Ok((fid, leads_there.then(|| state.stamp())))
     }
 
     /// The same for a call that was led astray once and cannot be again: the file is kept open for a
     /// moment, so that it is there for what the call asks next, whoever removes the name meanwhile.
     pub async fn lookup_pinned(&self, dir: Fid, name: &Name) -> Result<Entry, FsError> {
         let mut last = FsError::Stale;
-        for _ in 0..PIN_TRIES {
+        for _ in 0..LOOKUP_TRIES {
             let entry = self.lookup(dir, name).await?;
             if entry.attr.kind == FileKind::Directory {
                 return Ok(entry);
@@ -201,11 +212,12 @@ impl Client {
     /// lease was seen to cover the name, which may have gone since.
     pub(crate) async fn entry(&self, fid: Fid, named_at: Option<u64>) -> Result<Entry, FsError> {
         // Counted first: what nobody refers to may be dropped at any moment.
-        {
-            let mut state = self.lock();
-            state.inode(fid).lookups += 1;
-            state.note_lookups(fid);
-        }
+        self.lock().refer(fid);
+        self.referred(fid, named_at).await
+    }
+
+    /// The same, the reference being counted.
+    pub(crate) async fn referred(&self, fid: Fid, named_at: Option<u64>) -> Result<Entry, FsError> {
         let stat = match self.stat(fid).await {
             Ok(stat) => stat,
             Err(failure) => {

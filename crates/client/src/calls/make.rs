@@ -17,7 +17,7 @@ impl Client {
     /// Makes a file of any kind, not opened.
     pub async fn make(&self, place: Place, new: NewNode) -> Result<Entry, FsError> {
         let (fid, named_at) = self.create_node(&place, new, None).await?;
-        self.entry(fid, named_at).await
+        self.referred(fid, named_at).await
     }
 
     /// Makes a regular file and opens it.
@@ -53,12 +53,14 @@ impl Client {
                 told,
             })
         };
-        let entry = self.entry(fid, named_at).await;
+        let entry = self.referred(fid, named_at).await;
         // Nobody will know the handle.
         let entry = entry.inspect_err(|_| self.release(handle))?;
         Ok((entry, handle))
     }
 
+    /// The new node, to which the kernel is counted to have a reference: others may remove it before
+    /// it is answered.
     async fn create_node(
         &self,
         place: &Place,
@@ -111,6 +113,7 @@ impl Client {
             entry: Listed { name, fid, kind },
         };
         state.name_changed(dir, deed, current);
+        state.refer(fid);
         let name_valid = current && state.locks.holds(dir, dlm::Bits::NAMES);
         Ok((fid, name_valid.then(|| state.stamp())))
     }

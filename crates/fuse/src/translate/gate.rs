@@ -6,6 +6,10 @@
 //! yet digested by the thread that asked, for an inode the kernel does not have yet. Such answers
 //! are remembered until that thread asks again; the withdrawal then waits at the directory's lock,
 //! which the thread holds until it has digested the answer.
+//!
+//! Without that lock an answer about a name that the kernel has already is digested. A file's name is
+//! dropped for good, whatever comes later; a directory's is only expired, and that would be undone: it
+//! is expired once more when all who were told of it have digested that.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,33 +20,18 @@ use client::executor::Sender;
 use client::kernel::{Forget, ForgetName, KernelCache};
 use tracing::{debug, trace};
 
+use super::answers::{Answers, Late, SharedAnswers};
 use crate::kernel::notify::{LateNotice, NoticePort, NotifyQueueConfig};
 use crate::kernel::{Lane, Notice, NoticeOutcome, Notifier, NotifyError, NotifyQueue, Pages};
 
 /// How long is waited for a lock of the kernel that a call may hold which waits for us.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Answers not yet known to be digested, at most; beyond, every directory counts as having one.
-const OPEN_MAX: usize = 4096;
 /// Waiters kept before those that were told are looked for.
 const WAITERS_KEPT: usize = 1024;
 /// Files in one notice that the kernel may drop.
 const PRUNE_MAX: usize = 512;
 /// A name no file has: asking the kernel to forget it waits for the directory's lock.
 const BARRIER: &[u8] = b"/";
-
-/// An answer written to a thread that has not asked again since.
-#[derive(Debug, Clone, Copy)]
-struct Open {
-    dir: Fid,
-    /// NONE: a page of the directory, with any of its children.
-    child: Fid,
-}
-
-#[derive(Default)]
-struct Answers {
-    open: HashMap<u32, Open>,
-    overflown: bool,
-}
 
 /// Who waits for a notice that waits for a directory's lock in the kernel. Told when it is late;
 /// dropped when it is done.
@@ -51,7 +40,7 @@ type Waiter = Arc<Mutex<Option<Sender<()>>>>;
 /// The kernel's caches of one mount.
 #[derive(Default)]
 pub struct Gate {
-    answers: Mutex<Answers>,
+    answers: SharedAnswers,
     rim: Mutex<Option<Rim>>,
 }
 
@@ -70,13 +59,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Passage<'_> {
-    /// `thread` is about to get an answer about `child` (or all children) of `dir`.
-    pub fn note(&mut self, thread: u32, dir: Fid, child: Fid) {
-        if self.0.open.len() >= OPEN_MAX {
-            self.0.overflown = true;
-            self.0.open.clear();
-        }
-        self.0.open.insert(thread, Open { dir, child });
+    /// `thread` is about to get an answer about `child` (or all children) of `dir`. False: nobody
+    /// will know when it has digested that.
+    pub fn note(&mut self, thread: u32, dir: Fid, child: Fid) -> bool {
+        self.0.note(thread, dir, child)
     }
 }
 
@@ -110,24 +96,14 @@ impl Gate {
     }
 
     pub(super) fn pass(&self) -> Passage<'_> {
-        Passage(lock(&self.answers))
+        Passage(self.answers.lock())
     }
 
     /// `thread` asks again: it has digested what it was told.
     pub(super) fn asks(&self, thread: u32) {
         if thread != 0 {
-            lock(&self.answers).open.remove(&thread);
+            self.answers.lock().asks(thread);
         }
-    }
-
-    /// An answer may be about to make an inode of `fid`.
-    fn may_appear(&self, fid: Fid, dir: Fid) -> bool {
-        let answers = lock(&self.answers);
-        answers.overflown
-            || answers
-                .open
-                .values()
-                .any(|open| open.child == fid || (open.dir == dir && open.child == Fid::NONE))
     }
 
     fn rim(&self) -> Option<(Arc<NotifyQueue>, Notifier)> {
@@ -154,7 +130,7 @@ impl Gate {
         // Takes no lock in the kernel, so it needs no thread of its own.
         let told = notifier.inval_inode(fid.0, Pages::Keep);
         let absent = matches!(told, Ok(NoticeOutcome::NotCached));
-        if !absent || dir == Fid::NONE || !self.may_appear(fid, dir) {
+        if !absent || dir == Fid::NONE || !self.answers.lock().may_appear(fid, dir) {
             return done.send(());
         }
         let barrier = Notice::ExpireEntry {
@@ -235,16 +211,31 @@ impl KernelCache for Gate {
     fn forget_name(&self, what: ForgetName, late: Sender<()>, done: Sender<()>) {
         drop(self.pass());
         trace!(?what, "the kernel shall forget");
-        let ForgetName { dir, name, expire } = what;
+        let ForgetName {
+            dir,
+            name,
+            fid,
+            expire,
+        } = what;
         let Some((_, notifier)) = self.rim() else {
             return;
         };
         let (parent, name) = (dir.0, Box::from(name.as_bytes()));
-        let notice = match expire && notifier.granted().expires_entries() {
-            true => Notice::ExpireEntry { parent, name },
-            false => Notice::InvalEntry { parent, name },
-        };
-        self.submit_waiting(dir, notice, late, || done.send(()));
+        if !(expire && notifier.granted().expires_entries()) {
+            let notice = Notice::InvalEntry { parent, name };
+            return self.submit_waiting(dir, notice, late, || done.send(()));
+        }
+        let notice = Notice::ExpireEntry { parent, name };
+        let told = self.answers.late(dir, fid);
+        let again = notice.clone();
+        self.submit_waiting(dir, notice, late, move || {
+            if !told.is_empty() {
+                told.into_iter().for_each(Late::digested);
+                // The mount may be gone, and its names with it.
+                let _ = notifier.send(&again);
+            }
+            done.send(());
+        });
     }
 
     fn forget_all_names(&self) -> bool {

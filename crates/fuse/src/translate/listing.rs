@@ -125,7 +125,7 @@ fn push(
         name,
     };
     match (plus, known) {
-        (true, Some(known)) => buffer.push_plus(&dirent, &entry_of(known, true)),
+        (true, Some(known)) => buffer.push_plus(&dirent, &entry_of(known, true, true)),
         (true, None) => buffer.push_plus(&dirent, &bare()),
         (false, _) => buffer.push(&dirent),
     }

@@ -2,6 +2,7 @@
 //! is made here, but for which answers may be believed for how long ([`gate`]).
 
 mod advice;
+mod answers;
 mod errno;
 pub mod gate;
 mod listing;
@@ -169,8 +170,9 @@ impl Asked {
         let taken = self.replier().is_some_and(|replier| {
             let mut passage = self.context.gate.pass();
             let current = self.client().stamp() == entry.stamp;
-            passage.note(self.thread, dir, entry.fid);
-            replier.entry(&shape::entry_of(&entry, current)) == Delivery::Taken
+            let watched = passage.note(self.thread, dir, entry.fid);
+            let entry = shape::entry_of(&entry, current, watched);
+            replier.entry(&entry) == Delivery::Taken
         });
         if !taken {
             self.client().forget(entry.fid, 1);
@@ -186,12 +188,13 @@ impl Asked {
         let taken = self.replier().is_some_and(|replier| {
             let mut passage = self.context.gate.pass();
             let current = self.client().stamp() == entry.stamp;
-            passage.note(self.thread, dir, entry.fid);
+            let watched = passage.note(self.thread, dir, entry.fid);
             let opened = Opened {
                 handle: handle.0,
                 ..opened
             };
-            replier.created(&shape::entry_of(&entry, current), &opened) == Delivery::Taken
+            let entry = shape::entry_of(&entry, current, watched);
+            replier.created(&entry, &opened) == Delivery::Taken
         });
         if !taken {
             self.client().forget(entry.fid, 1);

@@ -67,12 +67,14 @@ pub(super) fn timeout(valid: bool) -> Duration {
     if valid { FOREVER } else { Duration::ZERO }
 }
 
-/// The kernel's entry; `current`: nothing was withdrawn since it was put together.
-pub(super) fn entry_of(entry: &Entry, current: bool) -> attributes::Entry {
+/// The kernel's entry; `current`: nothing was withdrawn since it was put together. `watched`: it will
+/// be known when it is digested, and so when a directory's name can be expired for good.
+pub(super) fn entry_of(entry: &Entry, current: bool, watched: bool) -> attributes::Entry {
+    let can_go = watched || entry.attr.kind != FileKind::Directory;
     attributes::Entry {
         nodeid: entry.fid.0,
         generation: 0,
-        entry_valid: timeout(entry.name_valid && current),
+        entry_valid: timeout(entry.name_valid && current && can_go),
         attributes_valid: timeout(entry.attr_valid && current),
         attributes: attributes_of(entry.fid, &entry.attr),
     }

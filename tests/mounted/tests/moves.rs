@@ -1,0 +1,76 @@
+//! Names that move while the kernel is still to forget what they led to.
+// SEMANTICS: op.rename, cache.names
+
+#![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use mounted::Cluster;
+
+const MDT: &str = "mdt.glint-MDT0";
+/// Until a call is known to wait in the kernel or at the server.
+const BEGUN: Duration = Duration::from_millis(300);
+
+fn inode(path: &Path) -> Option<u64> {
+    fs::symlink_metadata(path).map(|stat| stat.ino()).ok()
+}
+
+/// Moves `moved` to `target` on one mount while the kernel's lock on their directory is held by a
+/// call that waits for the server, and with it the forgetting of `moved`, which another mount has
+/// put something else in place of meanwhile.
+fn move_what_was_replaced(directories: bool) {
+    let cluster = Cluster::with_mounts(2);
+    let [here, there] = [0, 1].map(|mount| cluster.root(mount).join("dir"));
+    let make = |path: &Path| match directories {
+        true => fs::create_dir(path),
+        false => File::create(path).map(drop),
+    };
+    cluster.timed("preparing", || {
+        fs::create_dir(&there).unwrap();
+        make(&there.join("moved")).unwrap();
+        make(&there.join("other")).unwrap();
+        if !directories {
+            // It stays a file, whatever becomes of this name.
+            fs::hard_link(there.join("moved"), there.join("kept")).unwrap();
+        }
+        assert!(inode(&here.join("moved")).is_some());
+    });
+    let other = inode(&there.join("other"));
+    cluster.rule(MDT, "start slow opcode={create} rate=1 burst=1");
+    thread::scope(|scope| {
+        let creating = scope.spawn(|| {
+            for number in 0..3 {
+                File::create(here.join(format!("made{number}"))).unwrap();
+            }
+        });
+        thread::sleep(BEGUN);
+        let moving = scope.spawn(|| fs::rename(here.join("moved"), here.join("target")));
+        thread::sleep(BEGUN);
+        cluster.timed("the other mount", || {
+            fs::rename(there.join("other"), there.join("moved")).unwrap();
+        });
+        creating.join().unwrap();
+        moving.join().unwrap().unwrap();
+    });
+    cluster.rule(MDT, "stop slow");
+    cluster.timed("looking", || {
+        for dir in [&here, &there] {
+            assert_eq!(inode(&dir.join("target")), other, "{}", dir.display());
+            assert_eq!(inode(&dir.join("moved")), None, "{}", dir.display());
+        }
+    });
+}
+
+#[test]
+fn a_file_that_came_in_place_of_another_is_what_has_moved() {
+    move_what_was_replaced(false);
+}
+
+#[test]
+fn a_directory_that_came_in_place_of_another_is_what_has_moved() {
+    move_what_was_replaced(true);
+}
