@@ -32,7 +32,7 @@ const TABLE: &[Knowledge] = &[
             "crates/fuse/src/kernel/device.rs",
             "crates/fuse/src/kernel/mount/",
             // /proc says whether a waiting caller has a signal.
-            "crates/fuse/src/translate/parked.rs",
+            "crates/fuse/src/translate/caller.rs",
             // Names of the instance, the log, the key file and the mount point.
             "crates/cli/",
         ],

@@ -2,13 +2,13 @@
 //! links a name, or believes it for longer, only when its thread runs again.
 
 use std::collections::HashMap;
-use std::fs;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use base::Fid;
+
+use super::caller;
 
 /// Answers remembered, at most.
 const OPEN_MAX: usize = 4096;
@@ -51,7 +51,7 @@ impl SharedAnswers {
             answers: self.clone(),
             thread: *thread,
             told,
-            ran: ran(*thread),
+            ran: caller::ran(*thread),
         });
         late.collect()
     }
@@ -62,7 +62,8 @@ impl Answers {
     /// will know when it has digested that.
     pub fn note(&mut self, thread: u32, dir: Fid, child: Fid) -> bool {
         if self.open.len() >= OPEN_MAX {
-            self.open.retain(|thread, _| state(*thread).is_some());
+            self.open
+                .retain(|thread, _| caller::state(*thread).is_some());
         }
         // A thread of another namespace of processes has no number here.
         if thread == 0 || self.open.len() >= OPEN_MAX {
@@ -107,33 +108,15 @@ impl Late {
     fn has_digested(&self, began: Instant) -> bool {
         let has_asked = self.answers.lock().open.get(&self.thread) != Some(&self.told);
         // Woken by the answer, it sleeps again only behind it.
-        if has_asked || state(self.thread) != Some('R') {
+        if has_asked || caller::state(self.thread) != Some('R') {
             return true;
         }
-        match (self.ran, ran(self.thread)) {
+        match (self.ran, caller::ran(self.thread)) {
             (Some(before), Some(now)) => now >= before + DIGESTION,
             // A kernel that does not count that: it has had a second.
             _ => began.elapsed() >= Duration::from_secs(1),
         }
     }
-}
-
-/// A thread's state as a letter; `None` if it has ended.
-fn state(thread: u32) -> Option<char> {
-    let stat = fs::read_to_string(of(thread, "stat")).ok()?;
-    let (_, behind_its_name) = stat.rsplit_once(") ")?;
-    behind_its_name.chars().next()
-}
-
-/// How long a thread has run.
-fn ran(thread: u32) -> Option<Duration> {
-    let counts = fs::read_to_string(of(thread, "schedstat")).ok()?;
-    let nanoseconds = counts.split(' ').next()?.parse().ok()?;
-    Some(Duration::from_nanos(nanoseconds))
-}
-
-fn of(thread: u32, what: &str) -> impl AsRef<Path> {
-    format!("/proc/{thread}/{what}")
 }
 
 #[cfg(test)]

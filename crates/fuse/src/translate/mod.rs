@@ -3,6 +3,7 @@
 
 mod advice;
 mod answers;
+mod caller;
 mod errno;
 pub mod gate;
 mod listing;

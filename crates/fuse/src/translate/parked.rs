@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::caller;
 use crate::kernel::{Errno, Heard, Replier};
 
 /// How long a call goes on after a signal that does not kill.
@@ -76,7 +77,7 @@ impl Parked {
         let Some((thread, promise)) = state.waiting.get(&unique).cloned() else {
             return Heard::Unknown;
         };
-        if is_dying(thread) {
+        if caller::is_dying(thread) {
             state.waiting.remove(&unique);
             drop(state);
             answer(&promise);
@@ -135,20 +136,4 @@ fn watch(shared: &(Mutex<State>, Condvar)) {
             None => shared.1.wait(state).unwrap_or_else(PoisonError::into_inner),
         };
     }
-}
-
-/// SIGKILL is pending for the thread: how the kernel marks every signal that will end it.
-fn is_dying(thread: u32) -> bool {
-    const SIGKILL_BIT: u64 = 1 << 8;
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{thread}/status")) else {
-        return true;
-    };
-    status
-        .lines()
-        .filter_map(|line| {
-            line.strip_prefix("SigPnd:")
-                .or_else(|| line.strip_prefix("ShdPnd:"))
-        })
-        .filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .any(|mask| mask & SIGKILL_BIT != 0)
 }
