@@ -110,9 +110,7 @@ impl Syncer {
 
     /// The same for all of it, durably: nothing changes any more.
     pub fn settle_all(&self) -> Result<(), StorageError> {
-        // What is left alone is seen by the second look.
-        self.store.settle()?;
-        self.store.settle()?;
+        self.store.settle_all()?;
         self.kv.wait_durable(self.kv.committed())
     }
 

@@ -139,6 +139,10 @@ pub trait ObjectStore: fmt::Debug + Send + Sync {
     fn settle(&self) -> Result<()> {
         Ok(())
     }
+    /// Does all of that, at once. Called where nothing changes any more.
+    fn settle_all(&self) -> Result<()> {
+        self.settle()
+    }
     /// The space there is.
     fn statfs(&self) -> Result<SpaceStat>;
     /// Calls `visit` with every object, in no order. Objects that come or go meanwhile may be met

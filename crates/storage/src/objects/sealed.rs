@@ -58,6 +58,10 @@ struct State {
     removals: BTreeMap<ObjectId, Ticket>,
     /// Where the search for open segments goes on.
     search: Vec<u8>,
+    /// It began at the first row, and all that were open since are remembered.
+    complete: bool,
+    /// It came to the last row so.
+    searched: bool,
 }
 
 /// A change under way.
@@ -88,6 +92,8 @@ impl State {
         if self.open.len() < OPEN_MAX {
             self.weight += changing.weight();
             self.open.insert(place, changing);
+        } else {
+            (self.complete, self.searched) = (false, false);
         }
     }
 
@@ -402,7 +408,14 @@ impl SealedObjects {
     /// Looks for open segments that nobody remembers: a crash left them, or there were too many.
     fn search(&self) -> Result<()> {
         let (mut rows, mut found, mut damage) = (0, Vec::new(), None);
-        let from = KeyRange::from(std::mem::take(&mut self.state().search));
+        let from = {
+            let mut state = self.state();
+            if state.searched {
+                return Ok(());
+            }
+            state.complete |= state.search.is_empty();
+            KeyRange::from(std::mem::take(&mut state.search))
+        };
         let mut next = Vec::new();
         self.kv.scan(self.table, &from, |key, value| {
             rows += 1;
@@ -432,6 +445,7 @@ impl SealedObjects {
                 state.add(place, changing);
             }
         }
+        state.searched |= state.search.is_empty() && state.complete;
         Ok(())
     }
 
@@ -560,7 +574,11 @@ impl ObjectStore for SealedObjects {
 
     fn zero(&self, id: ObjectId, range: ByteRange, keep_size: bool) -> Result<()> {
         let old = self.size(id)?;
-        let touched = ByteRange::new(range.start.min(old), range.end.max(last_block(old).end));
+        let touched = match range.end > old && !keep_size {
+            true => ByteRange::new(range.start.min(old), range.end.max(last_block(old).end)),
+            // What is behind it stays as it is, and is checked by its sums.
+            false => range,
+        };
         self.reshape(id, touched, || self.store.zero(id, range, keep_size))
     }
 
@@ -616,6 +634,18 @@ impl ObjectStore for SealedObjects {
             result = result.and(synced.and_then(|()| self.seal(place)));
         }
         result.and(self.search())
+    }
+
+    fn settle_all(&self) -> Result<()> {
+        loop {
+            let all_known = self.state().searched;
+            // What is left alone is seen by the second look.
+            let result = self.settle();
+            let result = result.and(self.settle());
+            if all_known || result.is_err() {
+                return result;
+            }
+        }
     }
 
     fn statfs(&self) -> Result<SpaceStat> {
