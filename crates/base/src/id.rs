@@ -41,6 +41,11 @@ id! {
     LockHandle
 }
 
+impl LockHandle {
+    /// Some lock that has ended with the life of its target.
+    pub const ENDED: LockHandle = LockHandle(u64::MAX);
+}
+
 /// A target's number among those of its kind.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,

@@ -4,6 +4,7 @@ use base::{Fid, TargetKind, TargetName};
 use dlm::Lock;
 
 use crate::client::Client;
+use crate::io::file::FileState;
 use crate::locks::Holder;
 
 impl Client {
@@ -57,6 +58,12 @@ impl Client {
         let (files, dirs) = state.handles.counts();
         note(files, "handles of files".to_owned());
         note(dirs, "handles of directories".to_owned());
+        let is_left = |file: &FileState| {
+            let is_used = file.write_open.is_some() || !file.read_opens.is_empty();
+            is_used && file.readers + file.writers == 0
+        };
+        let left = state.files().filter(|(_, file)| is_left(file));
+        note(left.count(), "uses of files by nobody".to_owned());
         note(
             state.locks.release_count(),
             "locks not given back".to_owned(),

@@ -151,12 +151,22 @@ impl Shared {
     /// Tells the MDT of a change that others wait to hear of, past all requests that wait.
     pub async fn tell_mdt(&self, change: mdt::Request) -> Result<(), FsError> {
         let asked = self.lock().mark(Fid::NONE);
-        let told = self
-            .cluster
-            .mdt_batch(&self.stats, vec![change], Urgency::Urgent);
-        let told = told.await?.pop().unwrap_or(Err(FsError::Io));
-        self.keep_grant(&told?, asked);
+        let told = self.mdt_urgent(change).await?;
+        self.keep_grant(&told, asked);
         Ok(())
+    }
+
+    /// One request that others may wait for, past all that wait themselves.
+    pub async fn mdt_urgent(&self, request: mdt::Request) -> Result<mdt::Reply, FsError> {
+        for _ in 0..TRIES {
+            let (stats, request) = (&self.stats, vec![request.clone()]);
+            let asked = self.cluster.mdt_batch(stats, request, Urgency::Urgent);
+            match asked.await?.pop().unwrap_or(Err(FsError::Io)) {
+                Err(FsError::TryAgain) => {}
+                answer => return answer,
+            }
+        }
+        Err(FsError::Busy)
     }
 
     /// One request without data to an OST.

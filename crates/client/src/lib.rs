@@ -25,6 +25,7 @@ mod sequence;
 mod stalls;
 mod statahead;
 pub mod stats;
+mod untold;
 
 pub use cache::inode::Reached;
 pub use calls::{DirPage, OpenWish, Opened, PageEntry};

@@ -8,6 +8,7 @@ use base::{
     BootEpoch, ByteRange, Fid, FsError, LockHandle, Name, TargetIndex, TargetKind, TargetName,
 };
 use dlm::CacheInput;
+use handover::Record;
 use rpc::Urgency;
 use wire::frame::{Bulk, SessionId};
 use wire::mdt::{Access, SetAttr};
@@ -24,6 +25,7 @@ use crate::kernel::Forget;
 use crate::locks::Holder;
 use crate::statahead::sizes::Sized;
 use crate::stats::bump;
+use crate::untold::Untold;
 
 /// Why everything is void.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +44,9 @@ impl Client {
         let mut names = Vec::new();
         let mut forget = Going::default();
         let mut reopen = Vec::new();
+        if let (Holder::Mdt, Void::Restarted(_)) = (holder, why) {
+            self.0.cluster.mdt.hold_ready();
+        }
         {
             let mut state = self.lock();
             state.withdraw();
@@ -63,7 +68,7 @@ impl Client {
                 match holder {
                     Holder::Mdt => {
                         names.extend(void_inode(&mut state, fid, &mut forget));
-                        reopen.extend(void_opens(&mut state, fid, why));
+                        reopen.extend(self.void_opens(&mut state, fid, why));
                     }
                     // One whose OST is not known may be there.
                     Holder::Ost(target) if state.ost(fid).is_none_or(|ost| ost == target) => {
@@ -78,6 +83,7 @@ impl Client {
         }
         if holder == Holder::Mdt {
             self.0.fids.clear();
+            self.tell_when_all_is_told();
         }
         let client = self.clone();
         spawn(async move { forget.gone(&client).await });
@@ -97,6 +103,17 @@ impl Client {
             // No lock tells others of the unsent bytes now: these do not wait for their age.
             client.start_flushing();
         });
+    }
+
+    fn tell_when_all_is_told(&self) {
+        let is_ready = {
+            let mut state = self.lock();
+            state.untold.await_all();
+            state.untold.is_ready()
+        };
+        if is_ready {
+            self.0.cluster.mdt.told();
+        }
     }
 
     /// A connection to a target stands, in that life of it.
@@ -182,6 +199,7 @@ impl Client {
             write,
             change,
             told,
+            _until_told,
         } = opened;
         // Closed meanwhile by all, with nothing to send: only what was changed is to be told.
         let is_known = self.lock().file_known(fid).is_some();
@@ -213,9 +231,9 @@ impl Client {
         }
     }
 
-    /// Tells what was changed under a lock that is void.
+    /// Tells what was changed under a lock that is void, also while the MDT serves nobody.
     pub(crate) async fn tell_old_changes(&self, fid: Fid, change: SetAttr) -> Result<(), FsError> {
-        let (dir, under) = (Fid::NONE, LockHandle(0));
+        let (dir, under) = (Fid::NONE, LockHandle::ENDED);
         self.0.tell_mdt(changed_here(fid, dir, change, under)).await
     }
 }
@@ -262,35 +280,45 @@ pub(crate) struct Opened {
     pub change: SetAttr,
     /// What was lost of it is told already.
     pub told: bool,
+    /// Of the change.
+    pub _until_told: (Option<Record>, Option<Untold>),
 }
 
-/// Open files of the old life.
-fn void_opens(state: &mut State, fid: Fid, why: Void) -> Option<Opened> {
-    let file = state.file_known(fid)?;
-    // Also who has closed it, as long as the MDT was not told: an OST may yet forget the bytes.
-    let write = file.write_open.take().is_some();
-    file.read_opens.clear();
-    file.closing = None;
-    if file.lose_exclusive().is_some() {
-        // Its pages were covered by the lock that is void.
-        file.kernel_pages = false;
+impl Client {
+    /// Open files of the old life.
+    fn void_opens(&self, state: &mut State, fid: Fid, why: Void) -> Option<Opened> {
+        let file = state.file_known(fid)?;
+        // Also who has closed it, as long as the MDT was not told: an OST may yet forget the bytes.
+        let write = file.write_open.take().is_some();
+        file.read_opens.clear();
+        file.closing = None;
+        if file.lose_exclusive().is_some() {
+            // Its pages were covered by the lock that is void.
+            file.kernel_pages = false;
+        }
+        let told = why == Void::Evicted
+            && state.with_pages(fid, |file| file.lose_untold() | file.lose_unwritten());
+        let file = state.file_known(fid)?;
+        file.waiters.wake_all();
+        let read = file.readers > 0;
+        let (change, remembered) = (
+            std::mem::take(&mut file.changed),
+            file.remembered_change.take(),
+        );
+        if !(read || write) {
+            return None;
+        }
+        let is_changed = change != SetAttr::default();
+        let untold = is_changed.then(|| Untold::new(self, state, fid));
+        Some(Opened {
+            fid,
+            read,
+            write,
+            change,
+            told,
+            _until_told: (remembered, untold),
+        })
     }
-    let told = why == Void::Evicted
-        && state.with_pages(fid, |file| {
-            file.changed = SetAttr::default();
-            file.lose_unwritten()
-        });
-    let file = state.file_known(fid)?;
-    file.waiters.wake_all();
-    let read = file.readers > 0;
-    let change = std::mem::take(&mut file.changed);
-    (read || write).then_some(Opened {
-        fid,
-        read,
-        write,
-        change,
-        told,
-    })
 }
 
 /// Bytes under locks of the old life.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{BootEpoch, ClientId, FsError, TargetIndex, Tick, Timestamp, Transno, Xid};
+use base::{BootEpoch, ClientId, FsError, LockHandle, TargetIndex, Tick, Timestamp, Transno, Xid};
 use dlm::{IdMap, OpId};
 use storage::{Kv, StorageError, Ticket};
 use wire::mdt::{Reply, Request};
@@ -372,6 +372,7 @@ impl Mds {
         match &parked.request {
             // It did when that was done first.
             _ if parked.replay.is_some() => true,
+            Request::SetAttr { under, .. } if *under == LockHandle::ENDED => true,
             Request::SetAttr { fid, under, .. } | Request::Close { fid, under, .. } => {
                 under.0 == 0 || self.locks.is_under(call.client, *under, *fid)
             }

@@ -15,7 +15,7 @@ use rpc::Departure;
 use rpc::window::{GIVEN_UP_FOR, Report, Window};
 use storage::{Batch, KeyRange, StorageError};
 use wire::handshake;
-use wire::mdt::{Reply, Request};
+use wire::mdt::{Reply, Request, SetAttr};
 
 use crate::core::{Mds, PARKED_MAX, Parked, reply};
 use crate::event::{Call, Output};
@@ -208,14 +208,34 @@ impl Mds {
         request: Request,
         out: &mut Vec<Output>,
     ) -> Option<Request> {
-        let anew = matches!(request, Request::Open { again: true, .. });
-        if !self.recovery.window.is_open() || anew {
+        if !self.recovery.window.is_open() || self.is_of_the_past(call, &request) {
             return Some(request);
         }
         if self.recovery.window.wait((call, request)).is_err() {
             reply(out, call, Err(FsError::TryAgain));
         }
         None
+    }
+
+    /// It tells of an earlier life: what a client had open, or changed under a lock that it had, or what
+    /// it gives back of that. Where it names a lock or a use of that life it is refused, and told
+    /// otherwise, all before the client is ready. Whatever a client sends before must not keep the slots.
+    fn is_of_the_past(&self, call: Call, request: &Request) -> bool {
+        match request {
+            Request::Open { again, .. } => *again,
+            Request::SetAttr { under, .. } => under.0 != 0,
+            Request::Cancel { .. } => true,
+            Request::Close {
+                fid,
+                handle,
+                change,
+                ..
+            } => {
+                let is_over = self.opens.get(*handle, call.client, *fid).is_err();
+                is_over || *change == SetAttr::default()
+            }
+            _ => false,
+        }
     }
 
     /// A client does again what it was answered with `answer` in an earlier life.

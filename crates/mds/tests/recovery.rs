@@ -3,7 +3,7 @@
 
 mod support;
 
-use base::{BootEpoch, Fid, FsError, TargetIndex, Transno};
+use base::{BootEpoch, Fid, FsError, LockHandle, TargetIndex, Transno};
 use rpc::ClientUuid;
 use rpc::window::RECOVERY_WINDOW;
 use support::*;
@@ -112,6 +112,61 @@ fn nobody_is_served_before_all_are_back() {
     world.auto_flush = true;
     assert_eq!(world.names(stranger, d), ["f"]);
     assert_eq!(world.mds.recovery().replayed(), 1);
+}
+
+/// Before anybody is served it is told what was changed under locks that are gone; what names such a
+/// lock, or a use, is refused at once, and told so.
+#[test]
+fn what_was_changed_under_a_lock_is_told_before_others_are_served() {
+    let mut world = World::new();
+    let (a, b) = (world.connect(1), world.connect(2));
+    let fid = world.fid(a);
+    let create = create_open_request(fid, Fid::ROOT, "f", WRITE);
+    let Ok(Reply::Created { handle, .. }) = world.call(a, create) else {
+        panic!()
+    };
+    let gone = LockHandle(77);
+    world.getattr(b, Fid::ROOT).expect("there");
+    world.flush();
+    world.crash_awaiting();
+    let seen = world.send(b, getattr(fid));
+    world.ready(b);
+    let change = |mode| SetAttr {
+        mode: Some(mode),
+        ctime: Some(FORMATTED),
+        ..SetAttr::default()
+    };
+    let close = Request::Close {
+        fid,
+        handle,
+        change: change(0o600),
+        under: gone,
+    };
+    let tell = |mode, under| Request::SetAttr {
+        fid,
+        dir: Fid::NONE,
+        change: change(mode),
+        caller: Default::default(),
+        under,
+    };
+    let refused = [(close, FsError::Stale), (tell(0o600, gone), FsError::Stale)];
+    for (request, why) in refused {
+        let sent = world.send(a, request);
+        let answer = world.poll(sent).expect("at once");
+        assert_eq!(answer.0.expect_err("that is over"), why);
+    }
+    let told = world.send(a, tell(0o640, LockHandle::ENDED));
+    assert!(world.poll(told).expect("at once").0.is_ok());
+    let later = world.send(a, tell(0o604, LockHandle(0)));
+    assert!(world.poll(seen).is_none() && world.poll(later).is_none());
+    world.ready(a);
+    world.flush();
+    let Some((Ok(Reply::Node(node)), _)) = world.poll(seen) else {
+        panic!()
+    };
+    assert_eq!(node.attr.mode, 0o640);
+    assert!(world.poll(later).is_some());
+    world.check();
 }
 
 #[test]

@@ -276,6 +276,17 @@ impl Peer {
         self.inner.pump(Lane::Control);
     }
 
+    /// See [`Session::hold_ready`].
+    pub fn hold_ready(&self) {
+        lock(&self.inner.state).session.hold_ready();
+    }
+
+    /// See [`Session::told`].
+    pub fn told(&self) {
+        lock(&self.inner.state).session.told();
+        self.inner.pump(Lane::Control);
+    }
+
     /// The same for what others wait for: see [`Urgency::Urgent`].
     pub fn call_urgent(&self, batch: Batch) -> CallFuture {
         self.future(batch, Lane::Control, Urgency::Urgent)
@@ -456,7 +467,7 @@ impl Inner {
     ) -> Result<(), (Token, Disrupted)> {
         let lane = match self.config.lanes {
             0 | 1 => Lane::Control,
-            _ => lane,
+            _ => lock(&self.state).session.lane(lane),
         };
         let payload = Arc::new(Payload::from(batch));
         if let Err(error) = payload.check() {

@@ -73,6 +73,8 @@ pub trait Keepsake: Send + fmt::Debug {
 pub struct Settled<T> {
     /// What was asked.
     pub request: Arc<Payload>,
+    /// Over what.
+    pub lane: Lane,
     /// Of the caller, unless it has given up.
     pub token: Option<T>,
     /// Who remembers it.
@@ -196,8 +198,22 @@ impl<T> Requester<T> {
         Some(self.launch(slot, call))
     }
 
+    /// The number of the next request that is sent.
+    pub fn next_xid(&self) -> Xid {
+        Xid(self.next_xid)
+    }
+
+    /// An urgent request could be sent.
+    pub fn has_free_slot(&self) -> bool {
+        self.in_flight() < self.granted
+    }
+
+    fn in_flight(&self) -> u16 {
+        self.lanes.iter().map(|lane| lane.in_flight).sum()
+    }
+
     fn next_call(&mut self, lane: Lane, least: Urgency) -> Option<Call<T>> {
-        let in_flight: u16 = self.lanes.iter().map(|lane| lane.in_flight).sum();
+        let in_flight = self.in_flight();
         let ordinary = least == Urgency::Ordinary && in_flight < self.ordinary_max();
         // Bulk requests are few and large: they never take more than half of the slots.
         let bulk_in_flight = in_flight - self.lanes[Lane::Control.index()].in_flight;
@@ -295,6 +311,7 @@ impl<T> Requester<T> {
         self.lanes[flight.lane.index()].in_flight -= 1;
         Some(Settled {
             request: flight.payload,
+            lane: flight.lane,
             token: flight.token,
             memo: flight.memo,
         })

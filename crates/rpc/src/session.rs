@@ -81,6 +81,11 @@ pub struct Session<T> {
     /// A connection is new, and the server waits to hear that all was sent again.
     ready_due: bool,
     takeover: Takeover,
+    /// Of a process that goes on for another: the first request behind word that it is settled, until
+    /// it is known that the target has heard that.
+    settled_at: Option<Xid>,
+    /// The target is to be told something first.
+    untold: bool,
     /// The target's life in which a process before this one had the session.
     inherited: Option<BootEpoch>,
 }
@@ -127,6 +132,8 @@ impl<T> Session<T> {
             replay: Replay::default(),
             ready_due: false,
             takeover: Takeover::Settled,
+            settled_at: None,
+            untold: false,
             inherited: None,
         }
     }
@@ -166,10 +173,38 @@ impl<T> Session<T> {
     /// What this process has taken over is in order: the server may hear so, and drops what else it
     /// kept of the one before.
     pub fn settled(&mut self) {
+        if self.takeover != Takeover::Settled {
+            self.settled_at = Some(self.requests.next_xid());
+        }
         self.takeover = Takeover::Settled;
     }
 
+    /// The lane over which a request goes that would best go over `lane`. A lock that is asked for must
+    /// not overtake word that this process is settled, at which the target drops all that it has: so
+    /// everything goes behind that until an answer shows that it was heard.
+    pub fn lane(&self, lane: Lane) -> Lane {
+        match self.settled_at {
+            Some(_) => Lane::Control,
+            None => lane,
+        }
+    }
+
+    /// A life of the target that begins is to be told something before it hears that this client is
+    /// ready: requests that it answers at once. Where what is sent again takes all slots, those are
+    /// answered when the others are.
+    pub fn hold_ready(&mut self) {
+        self.untold = true;
+    }
+
+    /// It is told.
+    pub fn told(&mut self) {
+        self.untold = false;
+    }
+
     fn may_be_ready(&self) -> bool {
+        if self.untold && self.requests.has_free_slot() {
+            return false;
+        }
         match self.takeover {
             Takeover::Settled => true,
             Takeover::InOrder => self.lives_anew(),
@@ -372,9 +407,13 @@ impl<T> Session<T> {
         };
         let Settled {
             request,
+            lane,
             token,
             memo,
         } = settled;
+        if lane == Lane::Control {
+            self.settled_at.take_if(|first| *first <= xid);
+        }
         let kept = self.keeping == Keeping::Changes && transno > self.last_committed;
         let keepsake = memo.and_then(|memo| {
             memo.answered(&Answered {

@@ -224,7 +224,8 @@ pub enum Request {
         /// Who.
         caller: Caller,
         /// The EX lock under which it was changed before; zero for a plain request. Refused with
-        /// `Stale` when the client holds it no more.
+        /// `Stale` when the client holds it no more. [`LockHandle::ENDED`]: one of a life of the
+        /// target that is over; such a change is made also while nobody is served yet.
         under: LockHandle,
     },
     /// Opens -> [`Reply::Opened`].

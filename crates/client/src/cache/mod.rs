@@ -36,6 +36,7 @@ use crate::statahead::series::AllSeries;
 use crate::statahead::sizes::{Sized, Sizes};
 use crate::statahead::sorted::Sorted;
 use crate::statahead::tree::Trees;
+use crate::untold::AllUntold;
 
 /// The bits that cover the attributes of a directory on its own lock.
 pub(crate) const DIR_ATTR: Bits = Bits::PERM.union(Bits::LIST);
@@ -61,6 +62,8 @@ pub(crate) struct State {
     pub handles: Handles,
     /// Files with bytes to send.
     pub dirty: BTreeSet<Fid>,
+    /// Changes that are being told to the MDT.
+    pub untold: AllUntold,
     /// Files whose last writer closed them: the MDT is told when the bytes are durable.
     pub closing: BTreeSet<Fid>,
     /// Bytes written here and not yet sent, over all files.
@@ -133,6 +136,7 @@ impl State {
             locks,
             handles: Handles::default(),
             dirty: BTreeSet::new(),
+            untold: AllUntold::default(),
             closing: BTreeSet::new(),
             dirty_bytes: 0,
             cached_bytes: 0,

@@ -5,13 +5,15 @@ use wire::mdt::{Caller, Reply, Request, SetAttr};
 use wire::{Attr, FileKind, SizeState};
 
 use crate::cache::inode::{Covered, Reached};
-use crate::cache::{apply_locally, drops_privileges};
+use crate::cache::{State, apply_locally, drops_privileges};
 use crate::client::{Client, Stat, unexpected};
+use crate::executor::Oneshot;
+use crate::io::file::FileState;
 use crate::stalls;
 use crate::stats::bump;
 
 /// The request that tells the MDT of what was changed here, for nobody in particular: under the EX
-/// lock `under` or, where that is zero, under none.
+/// lock `under`, one that has ended, or, where that is zero, under none.
 pub(crate) fn changed_here(fid: Fid, dir: Fid, change: SetAttr, under: LockHandle) -> Request {
     Request::SetAttr {
         fid,
@@ -30,6 +32,7 @@ impl Client {
     }
 
     async fn attributes(&self, fid: Fid) -> Result<Stat, FsError> {
+        self.wait_until(fid, FileState::being_told).await;
         let valid = self.lock().attr_valid(fid);
         match valid {
             true => bump(&self.0.stats.getattr_hit),
@@ -117,7 +120,7 @@ impl Client {
         if let Some(size) = size {
             self.truncate(fid, size).await?;
         }
-        if change != SetAttr::default() && !self.set_locally(fid, &change) {
+        if change != SetAttr::default() && !self.set_here(fid, &change).await {
             if change.mtime.is_some() {
                 change.ctime = self.when_written(fid).await?;
             }
@@ -188,16 +191,42 @@ impl Client {
         }
     }
 
-    /// Under the EX lock a change is made here, and told with the Close.
-    fn set_locally(&self, fid: Fid, change: &SetAttr) -> bool {
+    /// Waits as long as `going` says that the truth about the file is on its way.
+    pub(crate) async fn wait_until(
+        &self,
+        fid: Fid,
+        going: impl Fn(&mut FileState) -> Option<Oneshot<()>>,
+    ) {
+        let wait = || self.lock().file_known(fid).and_then(&going);
+        while let Some(wait) = wait() {
+            wait.await;
+        }
+    }
+
+    /// Under the EX lock a change is made here, and told with the Close; not while that lock is on
+    /// its way back, or what was changed before is on its way: it would be overtaken by that.
+    async fn set_here(&self, fid: Fid, change: &SetAttr) -> bool {
+        loop {
+            let wait = {
+                let mut state = self.lock();
+                let file = state.file_known(fid);
+                match file.and_then(FileState::exclusive_going) {
+                    Some(wait) => wait,
+                    None => return self.set_locally(&mut state, fid, change),
+                }
+            };
+            wait.await;
+        }
+    }
+
+    fn set_locally(&self, state: &mut State, fid: Fid, change: &SetAttr) -> bool {
         let now = self.0.clock.now();
-        let mut state = self.lock();
         let written = state.last_written(fid).unwrap_or_default();
         let inode = state.inode(fid);
         let (Some(file), Some(attr)) = (inode.file.as_mut(), inode.attr.as_mut()) else {
             return false;
         };
-        if file.exclusive.is_none() || file.is_closing() {
+        if file.exclusive.is_none() {
             return false;
         }
         let before = attr.mtime_set.later(attr.ctime).later(written);

@@ -11,6 +11,7 @@ use crate::cache::inode::Inode;
 use crate::cache::{Mark, State};
 use crate::client::{Client, Entry, Stat, unexpected};
 use crate::io::close::READING;
+use crate::io::file::FileState;
 use crate::stalls;
 use crate::stats::bump;
 
@@ -236,6 +237,7 @@ impl Client {
 
     /// The attributes just told, with the size from whoever knows it.
     pub(crate) async fn stat(&self, fid: Fid) -> Result<Stat, FsError> {
+        self.wait_until(fid, FileState::being_told).await;
         let mut may_wait = true;
         loop {
             let unknown = self

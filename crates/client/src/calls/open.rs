@@ -228,7 +228,10 @@ impl Client {
             access,
             again,
         };
-        let reply = self.0.mdt(request).await?;
+        let reply = match again {
+            true => self.0.mdt_urgent(request).await?,
+            false => self.0.mdt(request).await?,
+        };
         let Reply::Opened {
             node,
             handle,
@@ -266,13 +269,24 @@ impl Client {
     /// Files open here for reading without the MDT's knowledge: it must know before the name goes.
     pub(crate) async fn register_reader(&self, fid: Fid) {
         match self.register(fid, READING, true).await {
-            Ok(handle) => {
-                let mut state = self.lock();
-                let file = state.file(fid);
-                file.read_opens.push(handle);
-            }
+            Ok(handle) => self.readers_known(fid, handle),
             Err(error) => tracing::warn!("{fid} is open here, but the MDT does not know: {error}"),
         }
+    }
+
+    /// The MDT knows of the file's readers by `handle` now, who may be gone meanwhile.
+    pub(crate) fn readers_known(&self, fid: Fid, handle: OpenHandle) {
+        let ended = {
+            let mut state = self.lock();
+            match state.file_known(fid).filter(|file| file.readers > 0) {
+                Some(file) => {
+                    file.read_opens.push(handle);
+                    Vec::new()
+                }
+                None => vec![handle],
+            }
+        };
+        self.end_uses(fid, ended);
     }
 
     /// One of the handle's descriptors was closed: what failed so far is told.

@@ -4,7 +4,7 @@ use base::{ByteRange, Fid, FsError, LockHandle};
 use dlm::Bits;
 use handover::Record;
 use rpc::Urgency;
-use wire::mdt::{Access, OpenHandle, Reply, Request, SetAttr};
+use wire::mdt::{Access, OpenHandle, Reply, Request, SetAttr, SizeUpdate};
 
 use crate::cache::inode::Covered;
 use crate::cache::{Mark, State};
@@ -12,8 +12,10 @@ use crate::calls::attributes::changed_here;
 use crate::client::Client;
 use crate::executor::spawn;
 use crate::io::file::{FileState, Revoking};
+use crate::io::read::Pin;
 use crate::kernel::Forget;
 use crate::statahead::reading::Wished;
+use crate::untold::Untold;
 
 /// An open for reading.
 pub(crate) const READING: Access = Access {
@@ -34,7 +36,8 @@ struct Closing {
     /// What the kernel must forget first, as nothing will cover it.
     forget: Vec<Forget>,
     /// Of the change, until it is told.
-    _remembered: Option<Record>,
+    remembered: Option<Record>,
+    untold: Option<Untold>,
 }
 
 impl Closing {
@@ -120,7 +123,7 @@ impl Client {
         let ready: Vec<Fid> = due.take(batch_max).collect();
         ready
             .into_iter()
-            .filter_map(|fid| prepare(&mut state, fid))
+            .filter_map(|fid| self.prepare(&mut state, fid))
             .collect()
     }
 
@@ -150,7 +153,7 @@ impl Client {
             let file = state.file(fid);
             (file.revoking, file.leaving) = (Revoking::No, None);
             let ready = is_ready(file);
-            let closing = ready.then(|| prepare(&mut state, fid)).flatten();
+            let closing = ready.then(|| self.prepare(&mut state, fid)).flatten();
             state.file(fid).waiters.wake_all();
             closing
         };
@@ -188,7 +191,7 @@ impl Client {
         match reply {
             Ok(reply @ Reply::Opened { handle, .. }) => {
                 self.0.keep_grant(&reply, asked);
-                self.lock().file(fid).read_opens.push(handle);
+                self.readers_known(fid, handle);
             }
             Ok(_) => tracing::error!("{fid}: the MDT gave an answer of the wrong kind to an open"),
             Err(error) => tracing::warn!("{fid} is open here, but the MDT does not know: {error}"),
@@ -214,6 +217,10 @@ impl Client {
         file.write_open
             .take_if(|open| open.handle == closing.handle);
         let exclusive = file.lose_exclusive();
+        // An answer may have come that is newer than this one.
+        if exclusive.is_some() {
+            state.inode(fid).covered = Covered::No;
+        }
         match reply {
             Ok(Reply::Node(node)) => state.take_node(&node, closing.mark),
             Ok(_) => tracing::error!("{fid}: the MDT gave an answer of the wrong kind to a close"),
@@ -248,13 +255,21 @@ impl Client {
             size: None,
             ..closing.change
         };
-        // After an eviction others may have changed the same since.
-        let is_lost = !self.lock().may_tell_of(closing.mark);
-        if is_lost || change == SetAttr::default() {
+        let fid = closing.fid;
+        if change == SetAttr::default() {
             return;
         }
-        let (client, fid) = (self.clone(), closing.fid);
+        {
+            let mut state = self.lock();
+            // After an eviction others may have changed the same since.
+            if !state.may_tell_of(closing.mark) {
+                return state.file(fid).failures.add(FsError::Io);
+            }
+        }
+        let client = self.clone();
+        let _until_told = (closing.remembered, closing.untold);
         spawn(async move {
+            let _until_told = _until_told;
             if let Err(error) = client.tell_old_changes(fid, change).await {
                 tracing::warn!("{fid}: what was changed before it was closed is lost: {error}");
             }
@@ -281,36 +296,65 @@ impl Client {
         });
     }
 
-    /// Tells the MDT what was changed under the EX lock, keeping the lock.
+    /// Tells the MDT what was changed under the EX lock, keeping the lock: it does not go before that
+    /// is answered. `Stale`: the file is gone.
     pub(crate) async fn tell_changes(&self, fid: Fid) -> Result<(), FsError> {
-        let (dir, asked, changed, size, under, _remembered) = {
+        let (changes, _pin) = {
             let mut state = self.lock();
-            let dir = state.inode(fid).dir();
-            let asked = state.mark(dir);
-            let Some(file) = state.file_known(fid) else {
+            let file = state.file_known(fid);
+            let Some(under) = file.and_then(|file| file.exclusive.filter(|_| !file.is_closing()))
+            else {
                 return Ok(());
             };
-            let (Some(under), false) = (file.exclusive, file.is_closing()) else {
-                return Ok(());
-            };
-            let remembered = file.remembered_change.take();
-            let changed = std::mem::take(&mut file.changed);
-            let size = state.size_to_tell(fid, false);
-            (dir, asked, changed, size, under, remembered)
+            let changes = self.take_changes(&mut state, fid, under);
+            state.file(fid).users += 1;
+            (changes, Pin::new(self, fid))
         };
-        let change = SetAttr {
+        let is_changed = changes.is_any();
+        match self.tell(changes).await {
+            // Who wants the size asks the OST now.
+            Err(FsError::Stale) if !is_changed => self.ask_attributes(fid).await,
+            told => told,
+        }
+    }
+
+    /// Takes what was changed under the EX lock `under`, to be told.
+    pub(crate) fn take_changes(&self, state: &mut State, fid: Fid, under: LockHandle) -> Changed {
+        let mark = state.mark(fid);
+        let dir = state.inode(fid).dir();
+        let size = state.size_to_tell(fid, false);
+        let file = state.file(fid);
+        let remembered = file.remembered_change.take();
+        let change = std::mem::take(&mut file.changed);
+        Changed {
+            fid,
+            dir,
+            mark,
+            under,
+            change,
             size,
-            ..changed.clone()
+            _remembered: remembered,
+            _untold: Untold::new(self, state, fid),
+        }
+    }
+
+    /// Tells it; also where the lock has gone meanwhile, with a restart.
+    pub(crate) async fn tell(&self, changes: Changed) -> Result<(), FsError> {
+        let (fid, dir, under) = (changes.fid, changes.dir, changes.under);
+        let change = SetAttr {
+            size: changes.size,
+            ..changes.change.clone()
         };
-        match self.0.mdt(changed_here(fid, dir, change, under)).await {
-            // The lock went meanwhile, with a restart or because somebody wanted it.
-            Err(FsError::Stale) if !self.holds_exclusive(fid, under) => {
-                self.tell_without_lock(fid, changed).await
+        match self.0.tell_mdt(changed_here(fid, dir, change, under)).await {
+            Err(FsError::Stale) if changes.is_any() && !self.holds_exclusive(fid, under) => {
+                // After an eviction others may have changed the same since.
+                let may_tell = self.lock().may_tell_of(changes.mark);
+                if !may_tell {
+                    return Err(FsError::Io);
+                }
+                self.tell_old_changes(fid, changes.change.clone()).await
             }
-            reply => {
-                self.0.keep_grant(&reply?, asked);
-                Ok(())
-            }
+            told => told,
         }
     }
 
@@ -319,13 +363,24 @@ impl Client {
         let file = state.file_known(fid);
         file.is_some_and(|file| file.exclusive == Some(under))
     }
+}
 
-    /// Who wants the size asks the OST now. `Stale`: the file is gone.
-    async fn tell_without_lock(&self, fid: Fid, changed: SetAttr) -> Result<(), FsError> {
-        match changed == SetAttr::default() {
-            true => self.ask_attributes(fid).await,
-            false => self.tell_old_changes(fid, changed).await,
-        }
+/// What was changed under an EX lock, until it is told.
+pub(crate) struct Changed {
+    fid: Fid,
+    dir: Fid,
+    mark: Mark,
+    under: LockHandle,
+    change: SetAttr,
+    size: Option<SizeUpdate>,
+    _remembered: Option<Record>,
+    _untold: Untold,
+}
+
+impl Changed {
+    /// More than the size, which the OST knows.
+    fn is_any(&self) -> bool {
+        self.change != SetAttr::default()
     }
 }
 
@@ -359,41 +414,46 @@ fn has_pages(file: &FileState) -> bool {
     file.exclusive.is_some() && file.kernel_pages
 }
 
-fn prepare(state: &mut State, fid: Fid) -> Option<Closing> {
-    state.closing.remove(&fid);
-    let dir = state.inode(fid).dir();
-    let leased = state.locks.holds(dir, Bits::CHILD);
-    let mark = state.mark(dir);
-    let file = state.file_known(fid)?;
-    let open = file.write_open?;
-    let under = file.exclusive.unwrap_or(LockHandle(0));
-    let mut forget = Vec::new();
-    // Attributes that the kernel has under the EX lock; of pages it has none.
-    if file.exclusive.is_some() && !leased {
-        forget.push(Forget::Attributes { fid, dir });
+impl Client {
+    fn prepare(&self, state: &mut State, fid: Fid) -> Option<Closing> {
+        state.closing.remove(&fid);
+        let dir = state.inode(fid).dir();
+        let leased = state.locks.holds(dir, Bits::CHILD);
+        let mark = state.mark(dir);
+        let file = state.file_known(fid)?;
+        let open = file.write_open?;
+        let under = file.exclusive.unwrap_or(LockHandle(0));
+        let mut forget = Vec::new();
+        // Attributes that the kernel has under the EX lock; of pages it has none.
+        if file.exclusive.is_some() && !leased {
+            forget.push(Forget::Attributes { fid, dir });
+        }
+        file.closing = Some(open.handle);
+        let readers_stay = file.readers > 0 && file.read_opens.is_empty();
+        let remembered = file.remembered_change.take();
+        let change = std::mem::take(&mut file.changed);
+        let change = SetAttr {
+            size: state.size_to_tell(fid, true),
+            ..change
+        };
+        if under != LockHandle(0) {
+            state.locks.give_with_close(under);
+        }
+        if !leased && under != LockHandle(0) {
+            state.withdraw();
+        }
+        let is_told = under != LockHandle(0);
+        let untold = is_told.then(|| Untold::new(self, state, fid));
+        Some(Closing {
+            fid,
+            mark,
+            handle: open.handle,
+            change,
+            under,
+            readers_stay,
+            forget,
+            remembered,
+            untold,
+        })
     }
-    file.closing = Some(open.handle);
-    let readers_stay = file.readers > 0 && file.read_opens.is_empty();
-    let remembered = file.remembered_change.take();
-    let change = std::mem::take(&mut file.changed);
-    let change = SetAttr {
-        size: state.size_to_tell(fid, true),
-        ..change
-    };
-    if under != LockHandle(0) {
-        state.locks.give_with_close(under);
-    }
-    if !leased && under != LockHandle(0) {
-        state.withdraw();
-    }
-    Some(Closing {
-        fid,
-        mark,
-        handle: open.handle,
-        change,
-        under,
-        readers_stay,
-        forget,
-        _remembered: remembered,
-    })
 }

@@ -5,7 +5,7 @@ use handover::{Record, Records};
 use wire::mdt::{Access, OpenHandle, SetAttr, WriteTicket};
 use wire::ost::ObjectAttr;
 
-use crate::executor::WaitList;
+use crate::executor::{Oneshot, WaitList};
 use crate::io::asking::Asking;
 use crate::io::failures::Failures;
 use crate::io::pages::PageCache;
@@ -85,6 +85,8 @@ pub(crate) struct FileState {
     pub writing: u32,
     /// Its Close is on the way.
     pub closing: Option<OpenHandle>,
+    /// How often what was changed of it is being told.
+    pub untold: u32,
     /// A lock under which the Close can tell the size was tried for.
     pub size_asked: bool,
     /// What could not be written.
@@ -126,6 +128,7 @@ impl FileState {
             && self.reshapes.is_empty()
             && self.writing == 0
             && self.closing.is_none()
+            && self.untold == 0
             && self.users == 0
             && self.asking.is_idle()
             && self.revoking == Revoking::No
@@ -174,6 +177,16 @@ impl FileState {
         lost
     }
 
+    /// What was changed under the EX lock and not told went with an eviction. Returns whether there
+    /// was anything.
+    pub fn lose_untold(&mut self) -> bool {
+        let lost = std::mem::take(&mut self.changed) != SetAttr::default();
+        if lost {
+            self.failures.add(FsError::Io);
+        }
+        lost
+    }
+
     /// The MDT does not know it any more. `told`: what an eviction took of it was already.
     pub fn lose_open(&mut self, told: bool) {
         if !self.lose_unwritten() && !told {
@@ -192,6 +205,17 @@ impl FileState {
     /// A Close of the use for writing is on its way.
     pub fn is_closing(&self) -> bool {
         self.closing.is_some()
+    }
+
+    /// What was changed of it under the EX lock is being told: resolves when anything is another.
+    pub fn being_told(&mut self) -> Option<Oneshot<()>> {
+        (self.untold > 0).then(|| self.waiters.wait())
+    }
+
+    /// So it is, or is about to be, since the lock is on its way back: the same.
+    pub fn exclusive_going(&mut self) -> Option<Oneshot<()>> {
+        let is_going = self.exclusive.is_some() && self.revoking != Revoking::No;
+        (self.untold > 0 || is_going).then(|| self.waiters.wait())
     }
 
     /// It was just made, and opened by that.

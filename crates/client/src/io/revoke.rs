@@ -4,11 +4,9 @@
 
 use base::{ByteRange, Fid, FsError, LockHandle};
 use dlm::CacheInput;
-use wire::mdt::SetAttr;
 
 use crate::cache::State;
 use crate::cache::inode::Covered;
-use crate::calls::attributes::changed_here;
 use crate::client::Client;
 use crate::io::file::{FileState, Revoking};
 use crate::kernel::Forget;
@@ -133,7 +131,8 @@ impl Client {
         self.0.forget(Forget::Attributes { fid, dir }).await;
         self.forget_pages(fid, ByteRange::ALL, handle).await;
         let written = self.settle(fid, ByteRange::ALL).await;
-        if let Err(error) = self.tell_last_changes(fid, handle).await {
+        let changes = self.take_changes(&mut self.lock(), fid, handle);
+        if let Err(error) = self.tell(changes).await {
             tracing::warn!("{fid}: the MDT did not take its attributes: {error}");
         }
         {
@@ -144,18 +143,5 @@ impl Client {
         }
         self.finish_revoking(fid, ByteRange::ALL, written, (Holder::Mdt, handle));
         self.send_releases();
-    }
-
-    async fn tell_last_changes(&self, fid: Fid, under: LockHandle) -> Result<(), FsError> {
-        let (dir, change, _remembered) = {
-            let mut state = self.lock();
-            let dir = state.inode(fid).dir();
-            let file = state.file(fid);
-            let remembered = file.remembered_change.take();
-            let change = std::mem::take(&mut file.changed);
-            let size = state.size_to_tell(fid, false);
-            (dir, SetAttr { size, ..change }, remembered)
-        };
-        self.0.tell_mdt(changed_here(fid, dir, change, under)).await
     }
 }

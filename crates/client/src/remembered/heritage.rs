@@ -499,7 +499,7 @@ impl Client {
             } = body;
             // A lock of an earlier life says nothing against it.
             let under = match self.0.cluster.mdt.lives_anew() {
-                true => LockHandle(0),
+                true => LockHandle::ENDED,
                 false => under,
             };
             let told = self.0.tell_mdt(changed_here(fid, Fid::NONE, change, under));
@@ -526,6 +526,7 @@ impl Client {
             write,
             change: SetAttr::default(),
             told: false,
+            _until_told: (None, None),
         };
         self.reopen(opened).await;
         for handle in exec {

@@ -1,6 +1,6 @@
 //! `op.setattr`: mode, owner, times, and what a writer knows of the size. A change of the owner
 //! takes set-user-id and set-group-id away. With `under` it tells what was done earlier under an
-//! exclusive lock, which the core has checked is still held.
+//! exclusive lock, which the core has checked is still held, or which ended with a life of the target.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ impl Op for SetAttrOp<'_> {
         access::check_times(self.change)?;
         let file = ctx.txn.file(self.fid)?;
         let mut needs = Needs::default();
-        if self.under != LockHandle::default() {
+        if self.holds_lock() {
             // Nobody else relies on anything of this file; and who waits for the lock waits for us.
         } else if file.inode.is_dir() {
             let times = self.change.atime.is_some() || self.change.mtime.is_some();
@@ -41,8 +41,7 @@ impl Op for SetAttrOp<'_> {
 
     fn run(&self, ctx: &mut Ctx<'_, '_>) -> Result<Reply> {
         let mut file = ctx.txn.file(self.fid)?;
-        let may_tell_size =
-            self.under != LockHandle::default() || ctx.opens.is_writer(self.fid, ctx.who.client);
+        let may_tell_size = self.holds_lock() || ctx.opens.is_writer(self.fid, ctx.who.client);
         let mut change = Cow::Borrowed(self.change);
         if change.size.is_some() && !may_tell_size && !file.inode.is_dir() {
             if !ctx.grace {
@@ -61,11 +60,22 @@ impl Op for SetAttrOp<'_> {
         let alone = !ctx.opens.has_writer(self.fid);
         access::apply(ctx, &mut file.inode, &change, alone)?;
         let ctime = change.ctime.unwrap_or(ctx.txn.now);
+        let ctime = match self.under == LockHandle::ENDED {
+            true => ctime.later(file.inode.ctime),
+            false => ctime,
+        };
         file.inode.ctime = match change.mtime {
             Some(_) => ctime.later(file.inode.mtime_set),
             None => ctime,
         };
         ctx.txn.save(&mut file)?;
         Ok(Reply::Node(node(self.fid, &file.inode)))
+    }
+}
+
+impl SetAttrOp<'_> {
+    /// It was done under a lock that this life of the target has given, and not taken back.
+    fn holds_lock(&self) -> bool {
+        self.under != LockHandle::default() && self.under != LockHandle::ENDED
     }
 }

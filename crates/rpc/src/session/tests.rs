@@ -529,6 +529,57 @@ fn a_deadline_gives_up_the_call_but_not_its_slot() {
 }
 
 #[test]
+fn what_is_to_be_told_first_goes_before_word_that_this_client_is_ready() {
+    let mut world = World::new();
+    world.lose();
+    world.client.hold_ready();
+    world.client.lane_up(Lane::Control);
+    assert!(world.client.poll_send(Lane::Control).is_none());
+    world.call(1, Lane::Control, Urgency::Urgent);
+    let told = world.to_server.pop_back().expect("sent at once");
+    assert_eq!(told.header.kind, FrameKind::Request);
+    world.client.told();
+    let ready = world.client.poll_send(Lane::Control).unwrap();
+    assert_eq!(ready.header.kind, FrameKind::Ready);
+    // Where no slot is free it could never be told.
+    let mut world = World::new();
+    world.client.hold_ready();
+    for n in 0..200 {
+        world.call(n, Lane::Control, Urgency::Urgent);
+    }
+    world.lose();
+    world.client.lane_up(Lane::Control);
+    let sent = std::iter::from_fn(|| world.client.poll_send(Lane::Control));
+    let kinds: Vec<FrameKind> = sent.map(|frame| frame.header.kind).collect();
+    assert_eq!(kinds.last(), Some(&FrameKind::Ready), "{}", kinds.len());
+}
+
+#[test]
+fn nothing_overtakes_word_that_a_successor_is_settled() {
+    let mut world = World::new();
+    world.client = Session::succeed(
+        Keeping::Nothing,
+        Legacy {
+            session: SessionId(1),
+            epoch: BootEpoch(1),
+            first_xid: 1 << 32,
+        },
+    );
+    world.lose();
+    world.connect(true);
+    // What it asks to put things in order says nothing of that.
+    assert_eq!(world.client.lane(Lane::Bulk), Lane::Bulk);
+    world.call(1, Lane::Control, Urgency::Urgent);
+    world.client.settled();
+    assert_eq!(world.client.lane(Lane::Bulk), Lane::Control);
+    world.settle();
+    assert_eq!(world.client.lane(Lane::Bulk), Lane::Control);
+    world.call(2, Lane::Control, Urgency::Ordinary);
+    world.settle();
+    assert_eq!(world.client.lane(Lane::Bulk), Lane::Bulk);
+}
+
+#[test]
 fn calls_beyond_the_bound_are_shed() {
     let mut requester = Requester::new(1, 4, 2);
     let call = |token| Call {
