@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-/// A stretch of time in which faults excuse something of one client, or of all.
+use crate::history::{Call, Subject};
+
+/// A stretch of time in which faults excuse something of one client, or of all, on one file, or all.
 #[derive(Debug, Clone, Copy)]
 pub struct Excuse {
     /// Whom; none: everybody.
     pub client: Option<u32>,
+    /// Calls on the bytes of which file; none: all calls.
+    pub file: Option<u8>,
     /// From when.
     pub from: Duration,
     /// Until when.
@@ -27,6 +31,12 @@ pub struct Excuses {
 }
 
 impl Excuse {
+    /// It is about such a call.
+    pub fn concerns(&self, call: &Call) -> bool {
+        let subject = self.file.map(Subject::Bytes);
+        subject.is_none() || call.subject() == subject
+    }
+
     /// It excuses what `client` did from `start` to `end`.
     pub fn covers(&self, client: u32, start: Duration, end: Duration) -> bool {
         let concerns = self.client.is_none_or(|who| who == client);
@@ -66,6 +76,7 @@ mod tests {
     fn away(client: u32, from: u64, until: u64) -> Excuse {
         Excuse {
             client: Some(client),
+            file: None,
             from: Duration::from_secs(from),
             until: Duration::from_secs(until),
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use base::{Rng, SeededRng};
+use base::{Fid, Rng, SeededRng};
 
 use crate::cluster::{Cluster, MDT, OSTS, TIMEOUT, client_node};
 use crate::excuses::{Excuse, Excuses};
@@ -39,11 +39,13 @@ pub enum Kind {
     FrameFlip,
     /// A bit of a server's records is flipped, until the disk is cured.
     DiskFlip,
+    /// A bit of a file's bytes is flipped on their OST's disk, until that is cured.
+    ByteFlip,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 13] = [
+    pub const ALL: [Kind; 14] = [
         Kind::Cut,
         Kind::OneWay,
         Kind::Partition,
@@ -57,6 +59,7 @@ impl Kind {
         Kind::Absence,
         Kind::FrameFlip,
         Kind::DiskFlip,
+        Kind::ByteFlip,
     ];
 
     /// After it a client has lost what it had not made durable.
@@ -92,6 +95,8 @@ pub struct Injector<'a> {
     pub numbers: SeededRng,
     /// How many clients there are.
     pub clients: u32,
+    /// The files whose bytes programs read and write.
+    pub files: Vec<Fid>,
     /// What lets programs go on,
     pub log: &'a Log,
     /// each by so many calls with each fault.
@@ -173,6 +178,7 @@ impl Injector<'_> {
             Kind::Absence => self.absent()?,
             Kind::FrameFlip => self.flip(),
             Kind::DiskFlip => self.rot()?,
+            Kind::ByteFlip => self.flip_byte()?,
         };
         Ok(Fault { at, kind, what })
     }
@@ -200,6 +206,7 @@ impl Injector<'_> {
         let client = clients.into_iter().find(|c| client_node(*c) == node);
         self.cut_off.extend(client.map(|client| Excuse {
             client: Some(client),
+            file: None,
             from: now,
             until: now + time,
         }));
@@ -209,6 +216,7 @@ impl Injector<'_> {
     fn given_up(&mut self, client: u32) {
         self.excuses.failures.push(Excuse {
             client: Some(client),
+            file: None,
             from: self.scheduler.time(),
             until: Duration::MAX,
         });
@@ -220,6 +228,7 @@ impl Injector<'_> {
         let from = self.scheduler.time();
         self.excuses.stale.push(Excuse {
             client: Some(client),
+            file: None,
             from,
             until: from + time + AFTERMATH,
         });
@@ -263,6 +272,7 @@ impl Injector<'_> {
         self.cluster.power_off(MDT, &mut self.numbers)?;
         self.excuses.undone.push(Excuse {
             client: Some(client),
+            file: None,
             from: begun.saturating_sub(DURABLE),
             until: self.scheduler.time(),
         });
@@ -313,6 +323,7 @@ impl Injector<'_> {
         let until = self.scheduler.time() + AFTERMATH;
         self.excuses.failures.push(Excuse {
             client: None,
+            file: None,
             from: begun,
             until,
         });
@@ -325,6 +336,48 @@ impl Injector<'_> {
         Ok(format!(
             "for {:?} a bit of byte {at} of {name} is flipped: {seen}",
             until - begun
+        ))
+    }
+
+    /// A bit of a file is wrong on the disk of an OST that was ended in good order: all that it has is
+    /// sealed. It is never read; calls that need it fail, of this file only, until the disk is cured.
+    fn flip_byte(&mut self) -> Result<String, String> {
+        let (node, begun, pause, time) = (
+            self.ost(),
+            self.scheduler.time(),
+            self.millis(1000),
+            self.millis(6000),
+        );
+        self.cluster.stop(node);
+        threads::sleep(pause);
+        let files = self.files.clone();
+        let flipped = self
+            .cluster
+            .machine(node)
+            .flip_byte(&files, &mut self.numbers)?;
+        self.cluster.power_on(node)?;
+        threads::sleep(time);
+        self.cluster.stop(node);
+        let named = self.cluster.machine(node).names_wrong_byte();
+        self.violations.extend(named.err());
+        self.cluster.machine(node).cure();
+        self.cluster.power_on(node)?;
+        let (until, name) = (
+            self.scheduler.time() + AFTERMATH,
+            self.cluster.machine(node).name(),
+        );
+        let Some(fid) = flipped else {
+            return Ok(format!("{name} is ended twice, and has no bytes"));
+        };
+        let number = files.iter().position(|file| *file == fid);
+        self.excuses.failures.push(Excuse {
+            client: None,
+            file: number.map(|number| number as u8),
+            from: begun,
+            until,
+        });
+        Ok(format!(
+            "for {time:?} a bit of {fid} is flipped on the disk of {name}"
         ))
     }
 

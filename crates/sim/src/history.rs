@@ -57,6 +57,21 @@ pub enum Call {
     Get(u8),
     /// How long a file is.
     Size(u8),
+    /// Puts a new file, made with a mode, in place of one.
+    Remake(u8, u16),
+    /// Gives a file a mode.
+    Chmod(u8, u16),
+    /// Which mode a file has.
+    Mode(u8),
+}
+
+/// What the answers to a call depend on, where that is not names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// Bytes of a file.
+    Bytes(u8),
+    /// The mode of another.
+    Mode(u8),
 }
 
 impl Call {
@@ -80,6 +95,9 @@ impl Call {
             Call::Zero(..) => "zero",
             Call::Get(_) => "get",
             Call::Size(_) => "size",
+            Call::Remake(..) => "remake",
+            Call::Chmod(..) => "chmod",
+            Call::Mode(_) => "mode",
         }
     }
 
@@ -87,13 +105,18 @@ impl Call {
     pub fn is_read(&self) -> bool {
         matches!(
             self,
-            Call::Lookup(_) | Call::List(_) | Call::Prefetch | Call::Get(_) | Call::Size(_)
+            Call::Lookup(_)
+                | Call::List(_)
+                | Call::Prefetch
+                | Call::Get(_)
+                | Call::Size(_)
+                | Call::Mode(_)
         )
     }
 
-    /// The file whose bytes it is about.
-    pub fn file(&self) -> Option<u8> {
-        match self {
+    /// What it is about, other than names.
+    pub fn subject(&self) -> Option<Subject> {
+        let subject = match self {
             Call::Put(file, ..)
             | Call::Append(file, _)
             | Call::Truncate(file, _)
@@ -101,9 +124,11 @@ impl Call {
             | Call::Punch(file, _)
             | Call::Zero(file, _)
             | Call::Get(file)
-            | Call::Size(file) => Some(*file),
-            _ => None,
-        }
+            | Call::Size(file) => Subject::Bytes(*file),
+            Call::Remake(file, _) | Call::Chmod(file, _) | Call::Mode(file) => Subject::Mode(*file),
+            _ => return None,
+        };
+        Some(subject)
     }
 }
 
@@ -122,6 +147,8 @@ pub enum Seen {
     Blocks(Vec<u64>),
     /// It was so many bytes long.
     Bytes(u64),
+    /// It had this mode.
+    Mode(u16),
     /// It was refused.
     Failed(FsError),
     /// As the first said, but it may have been undone after that.
@@ -167,6 +194,9 @@ impl fmt::Display for Entry {
             Call::Zero(file, block) => write!(f, "zero f{file} {block}"),
             Call::Get(file) => write!(f, "get f{file}"),
             Call::Size(file) => write!(f, "size f{file}"),
+            Call::Remake(file, mode) => write!(f, "remake m{file} {mode:o}"),
+            Call::Chmod(file, mode) => write!(f, "chmod m{file} {mode:o}"),
+            Call::Mode(file) => write!(f, "mode m{file}"),
         }?;
         match &self.seen {
             Seen::Done => f.write_str(": done"),
@@ -184,6 +214,7 @@ impl fmt::Display for Entry {
                 blocks.iter().try_for_each(|value| write!(f, " {value:x}"))
             }
             Seen::Bytes(bytes) => write!(f, ": {bytes}"),
+            Seen::Mode(mode) => write!(f, ": {mode:o}"),
             Seen::Failed(error) => write!(f, ": {error:?}"),
             Seen::Fleeting(seen) => write!(f, ": {seen:?}, maybe undone"),
             Seen::Unknown => f.write_str(": nobody knows"),
@@ -192,6 +223,14 @@ impl fmt::Display for Entry {
 }
 
 impl Seen {
+    /// Nobody knows whether it was done; if it was, perhaps by its end.
+    pub fn is_unknown(&self) -> bool {
+        match self {
+            Seen::Fleeting(seen) => **seen == Seen::Unknown,
+            seen => *seen == Seen::Unknown,
+        }
+    }
+
     /// Where the call counts as done or as never made, as one likes.
     pub fn is_open(&self) -> bool {
         matches!(self, Seen::Unknown | Seen::Fleeting(_))

@@ -4,6 +4,7 @@
 mod ahead;
 mod bytes;
 mod kernel;
+mod modes;
 mod names;
 mod seat;
 
@@ -17,8 +18,9 @@ use wire::ost::AllocateMode;
 
 use crate::history::{Call, Entry, Seen, Slot};
 use crate::scheduler::Scheduler;
-pub(crate) use bytes::BLOCK_BYTES;
+pub(crate) use bytes::{BLOCK_BYTES, READ_BYTES};
 pub use kernel::InodeLocks;
+pub(crate) use modes::FIRST_MODE;
 pub use names::{make_directories, make_files};
 pub use seat::Seat;
 
@@ -68,6 +70,9 @@ pub const FILES: u8 = 3;
 
 /// Blocks of a file that are written by number, or that one is cut down to; appends make more.
 pub const BLOCKS: u8 = 4;
+
+/// Files whose modes programs change, and which they make anew.
+pub const MODES: u8 = 2;
 
 /// One program.
 pub struct Program {
@@ -124,6 +129,9 @@ impl Program {
         if self.bytes && self.numbers.below(3) == 0 {
             return self.choose_of_bytes();
         }
+        if self.numbers.below(8) == 0 {
+            return self.choose_of_modes();
+        }
         match self.numbers.below(19) {
             0..3 => Call::Create(slot),
             3 => Call::Mkdir(slot),
@@ -162,6 +170,16 @@ impl Program {
             6..9 => Call::Truncate(file, block),
             9..12 => Call::Size(file),
             _ => Call::Get(file),
+        }
+    }
+
+    fn choose_of_modes(&mut self) -> Call {
+        let file = self.numbers.below(u64::from(MODES)) as u8;
+        let mode = self.numbers.below(0o1000) as u16;
+        match self.numbers.below(5) {
+            0 => Call::Remake(file, mode),
+            1 => Call::Chmod(file, mode),
+            _ => Call::Mode(file),
         }
     }
 
@@ -210,6 +228,9 @@ impl Program {
             Call::Zero(file, block) => self.allocate(*file, *block..block + 1, AllocateMode::Zero),
             Call::Size(file) => self.size(*file),
             Call::Get(file) => self.get(*file),
+            Call::Remake(file, mode) => self.remake(*file, *mode),
+            Call::Chmod(file, mode) => self.chmod(*file, *mode),
+            Call::Mode(file) => self.mode(*file),
         };
         match result {
             Ok(seen) => seen,

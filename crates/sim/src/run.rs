@@ -8,7 +8,7 @@ use std::time::Duration;
 use base::{Rng, SeededRng};
 
 use crate::check::order::Verdict;
-use crate::check::{bytes, names};
+use crate::check::{bytes, modes, names, without_doubtful};
 use crate::cluster::{Cluster, TIMEOUT, client_node};
 use crate::excuses::{Excuses, long_absences};
 use crate::faults::{Fault, Injector, Kind};
@@ -53,7 +53,8 @@ impl Plan {
     pub fn of(seed: u64) -> Plan {
         let lazy = seed.is_multiple_of(3);
         let kinds = Kind::ALL.into_iter();
-        let loses_bytes = |kind: Kind| kind.loses_client() || kind == Kind::DiskFlip;
+        let loses_bytes =
+            |kind: Kind| kind.loses_client() || matches!(kind, Kind::DiskFlip | Kind::ByteFlip);
         let kinds = kinds.filter(|kind| !lazy || !loses_bytes(*kind));
         Plan {
             seed,
@@ -225,6 +226,7 @@ fn live(
         scheduler,
         numbers: SeededRng::new(numbers.next_u64()),
         clients: plan.clients,
+        files,
         log,
         share: plan.calls / plan.faults.max(1),
         excuses: Excuses::default(),
@@ -281,7 +283,9 @@ fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
     let may_fail = |entry: &Entry| {
         let client = entry.caller / plan.programs;
         let mut failures = excuses.failures.iter();
-        failures.any(|excuse| excuse.covers(client, entry.start, entry.end))
+        failures.any(|excuse| {
+            excuse.concerns(&entry.call) && excuse.covers(client, entry.start, entry.end)
+        })
     };
     let failed = history
         .iter()
@@ -300,10 +304,10 @@ fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
     // Of bytes that nobody made durable any may have gone with their client.
     let says_nothing = plan.lazy && !excuses.failures.is_empty();
     let written: &[Entry] = if says_nothing { &[] } else { &seen };
-    let shown = bytes::without_doubtful(written, plan.programs);
+    let shown = without_doubtful(written, plan.programs, &excuses.failures);
     violations.extend(bytes::twice(&shown));
     let mut gave_up = false;
-    let verdicts = bytes::check(&shown).into_iter();
+    let verdicts = bytes::check(&shown).into_iter().chain(modes::check(&shown));
     let named = names::without_undone(&seen, plan.programs, &excuses.undone);
     for verdict in verdicts.chain([names::check(&named)]) {
         match verdict {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use base::{Fid, FsError};
-use sim::check::bytes;
 use sim::check::names::{check, without_undone};
 use sim::check::order::Verdict;
+use sim::check::{bytes, modes, without_doubtful};
 use sim::excuses::Excuse;
 use sim::history::{Call, Entry, Seen, Slot};
 
@@ -236,6 +236,7 @@ fn what_may_be_undone_is_the_last_of_a_client_and_comes_in_its_time_or_never() {
     let missing = || Seen::Failed(FsError::NotFound);
     let undone = Excuse {
         client: Some(0),
+        file: None,
         from: Duration::ZERO,
         until: Duration::from_micros(100),
     };
@@ -344,4 +345,62 @@ fn one_effect_seen_twice_is_told() {
     assert_eq!(bytes::twice(&later).len(), 1);
     let once = vec![append, get(10, &[0, 5]), get(20, &[]), get(30, &[0, 5])];
     assert_eq!(bytes::twice(&once), [""; 0]);
+}
+
+#[test]
+fn modes_that_no_file_had_are_refused() {
+    use Call::{Chmod, Mode, Remake};
+    let set = |mode| (Chmod(0, mode), Seen::Done);
+    let seen = |mode| (Mode(0), Seen::Mode(mode));
+    let bad = [
+        vec![seen(0o700)],
+        vec![set(0o700), seen(0o755)],
+        vec![set(0o700), (Remake(0, 0o600), Seen::Done), seen(0o700)],
+        vec![set(0o700), set(0o600), seen(0o600), seen(0o700)],
+        vec![(Remake(0, 0o600), Seen::Done), seen(0o755)],
+        vec![(Chmod(1, 0o700), Seen::Done), seen(0o700)],
+        vec![(Mode(0), no(FsError::NotFound))],
+    ];
+    for calls in bad {
+        let history = after_each_other(calls);
+        let verdicts = modes::check(&history);
+        let refused = |verdict: &Verdict| matches!(verdict, Verdict::Impossible(_));
+        assert!(verdicts.iter().any(refused), "{history:?}");
+    }
+    // Of two that set it beside each other either was the last, and what failed may come later.
+    let mut fine = vec![
+        at(0, 0, 20, Chmod(0, 0o700), Seen::Done),
+        at(1, 5, 15, Remake(0, 0o600), Seen::Done),
+        at(2, 0, 9, Chmod(0, 0o444), Seen::Unknown),
+        at(1, 30, 35, Mode(0), Seen::Mode(0o700)),
+        at(0, 40, 45, Mode(0), Seen::Mode(0o444)),
+    ];
+    assert_eq!(modes::check(&fine), [Verdict::Possible]);
+    fine.push(at(1, 50, 55, Mode(0), Seen::Mode(0o600)));
+    assert_ne!(modes::check(&fine), [Verdict::Possible]);
+}
+
+/// What a client shows to its own of a change that failed says nothing while it is under way; or, where
+/// it failed for damaged bytes, as long as these are, and what it shows to others neither.
+#[test]
+fn what_was_shown_of_a_change_that_failed_does_not_count() {
+    let append = at(0, 10, 20, Call::Append(0, 7), Seen::Unknown);
+    let beside = at(1, 15, 30, Call::Size(0), Seen::Bytes(64));
+    let later = at(1, 40, 50, Call::Size(0), Seen::Bytes(64));
+    let elsewhere = at(2, 15, 30, Call::Size(0), Seen::Bytes(0));
+    let history = [append, beside, later, elsewhere];
+    let left = |failures: &[Excuse]| {
+        let left = without_doubtful(&history, 2, failures).into_iter();
+        left.map(|entry| entry.start.as_micros())
+            .collect::<Vec<_>>()
+    };
+    let damaged = |file| Excuse {
+        client: None,
+        file,
+        from: Duration::ZERO,
+        until: Duration::from_micros(60),
+    };
+    assert_eq!(left(&[]), [10, 40, 15]);
+    assert_eq!(left(&[damaged(Some(0))]), [10]);
+    assert_eq!(left(&[damaged(Some(1)), damaged(None)]), [10, 40, 15]);
 }

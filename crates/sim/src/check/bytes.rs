@@ -2,41 +2,19 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::check::of_each;
 use crate::check::order::{self, Verdict};
-use crate::history::{Call, Entry, Seen};
+use crate::history::{Call, Entry, Seen, Subject};
 use crate::programs::BLOCK_BYTES;
 
 /// Looks for an order of the calls on each file, which is empty at the start. What was not written
 /// whole, or never, has no place in any.
 pub fn check(history: &[Entry]) -> Vec<Verdict> {
-    let mut files: Vec<u8> = history.iter().filter_map(|e| e.call.file()).collect();
-    files.sort_unstable();
-    files.dedup();
-    let of = |file: u8| history.iter().filter(move |e| e.call.file() == Some(file));
-    files
-        .into_iter()
-        .map(|file| order::check(&of(file).collect::<Vec<_>>(), Vec::new(), apply))
+    let files = of_each(history, |subject| matches!(subject, Subject::Bytes(_)));
+    let verdicts = files.iter();
+    verdicts
+        .map(|calls| order::check(calls, Vec::new(), apply))
         .collect()
-}
-
-/// Without what a client lost after it had shown it to its own programs: a change that it had not
-/// made durable, and that nobody knows the outcome of, as its programs saw it meanwhile.
-pub fn without_doubtful(history: &[Entry], programs: u32) -> Vec<Entry> {
-    let lost = history
-        .iter()
-        .filter(|entry| entry.seen == Seen::Unknown && !entry.call.is_read());
-    let lost: Vec<&Entry> = lost.collect();
-    let is_doubtful = |entry: &Entry| {
-        entry.call.is_read()
-            && lost.iter().any(|change| {
-                change.call.file() == entry.call.file()
-                    && change.caller / programs == entry.caller / programs
-                    && change.start <= entry.end
-                    && entry.start <= change.end
-            })
-    };
-    let kept = history.iter().filter(|entry| !is_doubtful(entry));
-    kept.cloned().collect()
 }
 
 /// Each number is written by one call, to one place: who saw it in two places at once, or at two
@@ -76,7 +54,8 @@ fn apply(held: &Vec<u64>, entry: &Entry, _: usize) -> Option<Vec<u64>> {
             let is_so = *bytes == (held.len() * BLOCK_BYTES) as u64;
             return is_so.then_some(after);
         }
-        (_, Seen::Done | Seen::Unknown) => {}
+        (_, Seen::Done) => {}
+        (_, seen) if seen.is_unknown() => {}
         _ => return None,
     }
     match &entry.call {

@@ -49,7 +49,7 @@ type Map = BTreeMap<Slot, Node>;
 pub fn check(history: &[Entry]) -> Verdict {
     let names: Vec<&Entry> = history
         .iter()
-        .filter(|entry| entry.call.file().is_none() && entry.call != Call::Prefetch)
+        .filter(|entry| entry.call.subject().is_none() && entry.call != Call::Prefetch)
         .collect();
     order::check(&names, Map::new(), apply)
 }
@@ -64,7 +64,7 @@ pub fn without_undone(history: &[Entry], programs: u32, undone: &[Excuse]) -> Ve
             .any(|excuse| excuse.covers(client, entry.start, entry.end))
     };
     let kept = |entry: &Entry| match &entry.seen {
-        seen if entry.call.file().is_some() || !excused(entry) => Some(seen.clone()),
+        seen if entry.call.subject().is_some() || !excused(entry) => Some(seen.clone()),
         Seen::Unknown => Some(Seen::Unknown),
         Seen::Failed(_) => None,
         _ if entry.call.is_read() => None,

@@ -62,8 +62,8 @@ impl<'a, S: State> Search<'a, S> {
         let mut alone = Vec::new();
         let mut fleeting: BTreeMap<u32, Vec<&Entry>> = BTreeMap::new();
         for entry in history.iter().copied() {
-            match entry.seen {
-                Seen::Unknown => alone.push(vec![entry]),
+            match &entry.seen {
+                seen if seen.is_unknown() => alone.push(vec![entry]),
                 Seen::Fleeting(_) => fleeting.entry(entry.caller).or_default().push(entry),
                 _ => callers.entry(entry.caller).or_default().push(entry),
             }

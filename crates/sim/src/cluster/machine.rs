@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{BootEpoch, Clock, Rng, SeededRng, TargetIndex, TargetKind, TargetName, Transno};
+use base::{BootEpoch, Clock, Fid, Rng, SeededRng, TargetIndex, TargetKind, TargetName, Transno};
 use mds::keys::Table;
 use mds::serve::MdtServer;
 use oss::fsck::Finding;
@@ -12,14 +12,15 @@ use rpc::{
     PeerConfig, Policy, ServedTarget, Server, ServerConfig, Service,
 };
 use storage::{
-    FaultyDisk, KeyRange, Kv, KvOptions, MemDisk, ObjectMemory, Pace, SealedObjects, StorageError,
-    Survivors, TableId,
+    FaultyDisk, KeyRange, Kv, KvOptions, MemDisk, ObjectMemory, ObjectStore, Pace, SealedObjects,
+    StorageError, Survivors, TableId,
 };
 
-use super::objects::Powered;
+use super::objects::{Powered, WrongBit};
 use super::rot::{Rot, Rotten};
 use super::{MDT, NodeClock, OSTS, TIMEOUT};
 use crate::network::Network;
+use crate::programs::READ_BYTES;
 use crate::scheduler::Node;
 
 /// Room for objects.
@@ -54,6 +55,7 @@ pub struct Machine {
     disk: MemDisk,
     rot: Rot,
     memory: ObjectMemory,
+    wrong: WrongBit,
     /// How often it was started.
     pub lives: u64,
     life: Option<Life>,
@@ -101,6 +103,7 @@ impl Machine {
             disk,
             rot: Rot::default(),
             memory: ObjectMemory::new(BYTES_MAX),
+            wrong: WrongBit::default(),
             lives: 0,
             life: None,
         };
@@ -177,7 +180,7 @@ impl Machine {
     pub(super) fn start(&mut self, network: &Arc<Network>) -> Result<(), String> {
         self.lives += 1;
         let disk = FaultyDisk::new(self.disk.clone());
-        let objects = Powered::new(self.memory.clone());
+        let objects = self.objects();
         let options = KvOptions::new(self.name.to_string());
         let rotten = Rotten {
             name: format!("disk of {}", self.name),
@@ -321,6 +324,56 @@ impl Machine {
     /// The bit is as it was again.
     pub fn cure(&mut self) {
         self.rot.cure();
+        self.wrong.cure();
+    }
+
+    /// One bit of the bytes of one of `files` is flipped from now on, if it has any of them; says of
+    /// which file. Zeros are left alone: where nothing was written there is nothing on a disk.
+    pub fn flip_byte(
+        &mut self,
+        files: &[Fid],
+        numbers: &mut SeededRng,
+    ) -> Result<Option<Fid>, String> {
+        let mut found = Vec::new();
+        let listed = self.memory.list(&mut |id| found.push(id));
+        listed.map_err(|error| words(&error))?;
+        let mut bytes = Vec::new();
+        for id in found.into_iter().filter(|id| files.contains(&id.fid)) {
+            let read = self.memory.read_shared(id, 0, READ_BYTES as usize);
+            let written = read.map_err(|error| words(&error))?;
+            let written = (0..).zip(written).filter(|(_, byte)| *byte != 0);
+            bytes.extend(written.map(|(at, _)| (id, at)));
+        }
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let (id, at) = bytes[numbers.below(bytes.len() as u64) as usize];
+        self.wrong.begin(id, at, numbers);
+        Ok(Some(id.fid))
+    }
+
+    /// Whether a check of the target at rest names the object of which a bit is flipped, if there is
+    /// still one, and nothing else.
+    pub fn names_wrong_byte(&self) -> Result<(), String> {
+        let kv = self.at_rest()?;
+        let report = oss::fsck::check(&self.objects(), &kv, &mut |_| oss::fsck::Whose::Known);
+        let report = report.map_err(|error| error.to_string())?;
+        let rotten = report.findings.iter().filter_map(|finding| match finding {
+            Finding::Rotten { object, .. } => Some(object.fid),
+            _ => None,
+        });
+        let wrong = self.wrong.object().map(|object| object.fid);
+        let (found, wrong): (Vec<Fid>, Vec<Fid>) = (rotten.collect(), wrong.into_iter().collect());
+        match found == wrong {
+            true => Ok(()),
+            false => Err(format!(
+                "bytes of {wrong:?} are wrong, {found:?} are said to be"
+            )),
+        }
+    }
+
+    fn objects(&self) -> Powered {
+        Powered::new(self.memory.clone(), self.wrong.clone())
     }
 }
 

@@ -1,23 +1,78 @@
-//! Objects of a machine whose power may fail: one life's way to them.
+//! Objects of a machine whose power may fail, and of which a bit may not be as it was written: one
+//! life's way to them.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use base::ByteRange;
+use base::{ByteRange, Rng, SeededRng};
 use storage::{ObjectId, ObjectMemory, ObjectStat, ObjectStore, Result, SpaceStat, StorageError};
+
+/// A bit of an object that is wrong in what is read, until somebody writes that byte, or it is cured.
+/// Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct WrongBit(Arc<Mutex<Option<Flip>>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Flip {
+    object: ObjectId,
+    at: u64,
+    mask: u8,
+}
+
+impl WrongBit {
+    fn bit(&self) -> MutexGuard<'_, Option<Flip>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Flips a bit of byte `at` of `object`.
+    pub fn begin(&self, object: ObjectId, at: u64, numbers: &mut SeededRng) {
+        let mask = 1 << numbers.below(8);
+        *self.bit() = Some(Flip { object, at, mask });
+    }
+
+    /// Everything is as it was written.
+    pub fn cure(&self) {
+        *self.bit() = None;
+    }
+
+    /// The object of which a bit is wrong.
+    pub fn object(&self) -> Option<ObjectId> {
+        self.bit().map(|flip| flip.object)
+    }
+
+    /// These bytes of `id` are others now.
+    fn changed(&self, id: ObjectId, range: ByteRange) {
+        let mut bit = self.bit();
+        let is_other =
+            |flip: &Flip| flip.object != id || !(range.start..range.end).contains(&flip.at);
+        *bit = bit.filter(is_other);
+    }
+
+    fn read(&self, id: ObjectId, offset: u64, buffer: &mut [u8]) {
+        if let Some(Flip { object, at, mask }) = *self.bit()
+            && object == id
+            && let Some(byte) = at.checked_sub(offset)
+            && let Some(byte) = buffer.get_mut(byte as usize)
+        {
+            *byte ^= mask;
+        }
+    }
+}
 
 /// As the memory, until the power fails.
 #[derive(Debug, Clone)]
 pub(super) struct Powered {
     memory: ObjectMemory,
+    wrong: WrongBit,
     off: Arc<AtomicBool>,
 }
 
 impl Powered {
-    pub(super) fn new(memory: ObjectMemory) -> Powered {
+    pub(super) fn new(memory: ObjectMemory, wrong: WrongBit) -> Powered {
         Powered {
             memory,
+            wrong,
             off: Arc::default(),
         }
     }
@@ -41,15 +96,22 @@ impl Powered {
 
 impl ObjectStore for Powered {
     fn read(&self, id: ObjectId, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.on()?.read(id, offset, buffer)
+        let count = self.on()?.read(id, offset, buffer)?;
+        self.wrong.read(id, offset, &mut buffer[..count]);
+        Ok(count)
     }
 
     fn write(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
-        self.on()?.write(id, offset, data)
+        self.on()?.write(id, offset, data)?;
+        let range = ByteRange::new(offset, offset + data.len() as u64);
+        self.wrong.changed(id, range);
+        Ok(())
     }
 
     fn truncate(&self, id: ObjectId, size: u64) -> Result<()> {
-        self.on()?.truncate(id, size)
+        self.on()?.truncate(id, size)?;
+        self.wrong.changed(id, ByteRange::from(size));
+        Ok(())
     }
 
     fn stat(&self, id: ObjectId) -> Result<Option<ObjectStat>> {
@@ -57,7 +119,9 @@ impl ObjectStore for Powered {
     }
 
     fn punch(&self, id: ObjectId, range: ByteRange) -> Result<()> {
-        self.on()?.punch(id, range)
+        self.on()?.punch(id, range)?;
+        self.wrong.changed(id, range);
+        Ok(())
     }
 
     fn allocate(&self, id: ObjectId, range: ByteRange, keep_size: bool) -> Result<()> {
@@ -65,7 +129,9 @@ impl ObjectStore for Powered {
     }
 
     fn zero(&self, id: ObjectId, range: ByteRange, keep_size: bool) -> Result<()> {
-        self.on()?.zero(id, range, keep_size)
+        self.on()?.zero(id, range, keep_size)?;
+        self.wrong.changed(id, range);
+        Ok(())
     }
 
     fn seek_data(&self, id: ObjectId, offset: u64) -> Result<Option<u64>> {
@@ -77,6 +143,7 @@ impl ObjectStore for Powered {
     }
 
     fn remove(&self, id: ObjectId) -> Result<bool> {
+        self.wrong.changed(id, ByteRange::ALL);
         self.on()?.remove(id)
     }
 

@@ -14,7 +14,7 @@ use crate::history::Seen;
 /// Bytes that are written at once.
 pub(crate) const BLOCK_BYTES: usize = 64;
 /// More than any file has.
-const READ_BYTES: u64 = 1 << 16;
+pub(crate) const READ_BYTES: u64 = 1 << 16;
 
 /// The number that a block is full of; nothing written is zero. What is torn, or too short, is a
 /// number that nobody writes.

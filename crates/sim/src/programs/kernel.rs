@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use threads::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{DIRS, FILES};
+use super::{DIRS, FILES, MODES};
 use crate::history::{Call, Slot};
 
 /// The locks that the kernel of a node has on inodes. The client is never asked otherwise.
@@ -13,6 +13,10 @@ pub struct InodeLocks {
     dirs: Vec<RwLock<()>>,
     /// Who writes to a file, changes its size, or makes it durable has it alone.
     files: Vec<Mutex<()>>,
+    /// The directory that all of those are in.
+    root: RwLock<()>,
+    /// Who changes the mode of a file has it alone.
+    modes: Vec<Mutex<()>>,
 }
 
 impl InodeLocks {
@@ -21,12 +25,29 @@ impl InodeLocks {
         Arc::new(InodeLocks {
             dirs: (0..DIRS).map(|_| RwLock::new(())).collect(),
             files: (0..FILES).map(|_| Mutex::new(())).collect(),
+            root: RwLock::new(()),
+            modes: (0..MODES).map(|_| Mutex::new(())).collect(),
         })
     }
 
     pub(super) fn file(&self, file: u8) -> MutexGuard<'_, ()> {
         let lock = self.files[usize::from(file)].lock();
         lock.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn mode(&self, file: u8) -> MutexGuard<'_, ()> {
+        let lock = self.modes[usize::from(file)].lock();
+        lock.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For who looks a name up in the root.
+    pub(super) fn root(&self) -> RwLockReadGuard<'_, ()> {
+        self.root.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For who changes names in it.
+    pub(super) fn root_alone(&self) -> RwLockWriteGuard<'_, ()> {
+        self.root.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -41,7 +62,7 @@ pub(super) enum Held<'a> {
     },
 }
 
-/// What is held of directories during a call. Calls on bytes take files' locks themselves, in turn.
+/// What is held of directories during a call. Others take locks themselves, in turn.
 pub(super) fn hold<'a>(locks: &'a InodeLocks, call: &Call) -> Held<'a> {
     let locks = &locks.dirs;
     let dirs = match call {
@@ -59,7 +80,10 @@ pub(super) fn hold<'a>(locks: &'a InodeLocks, call: &Call) -> Held<'a> {
         | Call::Punch(..)
         | Call::Zero(..)
         | Call::Get(_)
-        | Call::Size(_) => return Held::Nothing,
+        | Call::Size(_)
+        | Call::Remake(..)
+        | Call::Chmod(..)
+        | Call::Mode(_) => return Held::Nothing,
         // In one order: no two calls wait for each other.
         Call::Rename(from, to) if from.dir != to.dir => {
             vec![from.dir.min(to.dir), from.dir.max(to.dir)]

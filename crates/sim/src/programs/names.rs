@@ -6,10 +6,11 @@ use client::{Client, HandleId, NewNode, PageEntry, Place};
 use wire::FileKind;
 use wire::mdt::{Access, Caller, RenameMode};
 
-use super::{DIRS, FILES, Program};
+use super::modes::make_modes;
+use super::{DIRS, FILES, FIRST_MODE, Program};
 use crate::history::{Seen, Slot};
 
-const ROOT_USER: Caller = Caller { uid: 0, gid: 0 };
+pub(super) const ROOT_USER: Caller = Caller { uid: 0, gid: 0 };
 
 /// Makes the directories through one mount.
 pub fn make_directories(client: &Client) -> Result<Vec<Fid>, FsError> {
@@ -25,8 +26,9 @@ pub fn make_directories(client: &Client) -> Result<Vec<Fid>, FsError> {
         .collect()
 }
 
-/// Makes the files through one mount.
+/// Makes the files through one mount, and those whose modes are of interest.
 pub fn make_files(client: &Client) -> Result<Vec<Fid>, FsError> {
+    make_modes(client)?;
     (0..FILES)
         .map(|file| {
             let place = Place {
@@ -39,11 +41,11 @@ pub fn make_files(client: &Client) -> Result<Vec<Fid>, FsError> {
         .collect()
 }
 
-fn make(client: &Client, place: Place, kind: FileKind) -> Result<Fid, FsError> {
+pub(super) fn make(client: &Client, place: Place, kind: FileKind) -> Result<Fid, FsError> {
     let client = client.clone();
     let node = NewNode {
         kind,
-        mode: 0o755,
+        mode: FIRST_MODE,
         rdev: 0,
         target: Vec::new(),
     };

@@ -1,0 +1,194 @@
+//! Calls on the mode of a file, which is made anew now and then: then its maker has it for itself, and
+//! changes of it are told with its Close.
+
+use std::time::Duration;
+
+use base::{Fid, FsError, Name};
+use client::executor::block_on;
+use client::{Client, HandleId, OpenWish, Place};
+use wire::FileKind;
+use wire::mdt::{Access, RenameMode, SetAttr};
+
+use super::names::{ROOT_USER, make};
+use super::{MODES, Program};
+use crate::history::Seen;
+
+/// The mode of what is made.
+pub(crate) const FIRST_MODE: u16 = 0o755;
+/// How often a kernel would look a name up again that leads to another file each time. (It does so
+/// once, and then asks the client to keep what it finds.)
+const TRIES: u32 = 64;
+/// Fewer modes are tried on a new file,
+const MODES_TRIED: u16 = 60;
+/// and one so long after the other.
+const STEP: Duration = Duration::from_millis(3);
+
+fn place(name: String) -> Result<Place, FsError> {
+    Ok(Place {
+        dir: Fid::ROOT,
+        name: Name::new(name).map_err(|_| FsError::Invalid)?,
+        caller: ROOT_USER,
+    })
+}
+
+fn place_of(file: u8) -> Result<Place, FsError> {
+    place(format!("m{file}"))
+}
+
+/// Makes the files through one mount.
+pub(super) fn make_modes(client: &Client) -> Result<(), FsError> {
+    (0..MODES).try_for_each(|file| make(client, place_of(file)?, FileKind::Regular).map(drop))
+}
+
+impl Program {
+    /// Does `work` on what the name leads to; again where that was another file meanwhile.
+    fn by_name<T>(
+        &self,
+        file: u8,
+        work: impl Fn(&Client, Fid) -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        let mut result = Err(FsError::Stale);
+        for _ in 0..TRIES {
+            let (place, client) = (place_of(file)?, self.client.clone());
+            let found = {
+                let _held = self.locks.root();
+                block_on(async move { client.lookup(place.dir, &place.name).await })
+            };
+            let fid = found?.fid;
+            result = work(&self.client, fid);
+            self.client.forget(fid, 1);
+            match &result {
+                Err(FsError::Stale) => {}
+                _ => break,
+            }
+        }
+        result
+    }
+
+    pub(super) fn mode(&self, file: u8) -> Result<Seen, FsError> {
+        self.by_name(file, |client, fid| {
+            let client = client.clone();
+            let stat = block_on(async move { client.getattr(fid).await })?;
+            Ok(Seen::Mode(stat.attr.mode))
+        })
+    }
+
+    /// Durably, where clients are given up.
+    pub(super) fn chmod(&self, file: u8, mode: u16) -> Result<Seen, FsError> {
+        let is_lazy = self.lazy;
+        self.by_name(file, |client, fid| {
+            let client = client.clone();
+            let _held = self.locks.mode(file);
+            block_on(async move { set(&client, fid, mode, !is_lazy).await }).map(|()| Seen::Done)
+        })
+    }
+
+    /// Makes a file, gives it the mode while nobody else has it, and puts it in the other's place.
+    pub(super) fn remake(&self, file: u8, mode: u16) -> Result<Seen, FsError> {
+        let made = place(format!("t{}", self.number))?;
+        self.clear(&made)?;
+        let (at, client) = (made.clone(), self.client.clone());
+        let (fid, handle) = {
+            let _held = self.locks.root_alone();
+            let access = Access {
+                read: true,
+                write: true,
+                exec: false,
+            };
+            let created =
+                block_on(async move { client.create(at, FIRST_MODE, access, false).await });
+            created.map(|(entry, handle)| (entry.fid, handle))?
+        };
+        let changed = self.settle_on(fid, handle, mode);
+        self.client.forget(fid, 1);
+        changed.map_err(lost)?;
+        let (goal, client, is_lazy) = (place_of(file)?, self.client.clone(), self.lazy);
+        let moved = {
+            let (_root, _held) = (self.locks.root_alone(), self.locks.mode(file));
+            block_on(async move {
+                let mode = RenameMode::Replace;
+                client.rename(made, goal.dir, goal.name, mode).await?;
+                match is_lazy {
+                    true => Ok(()),
+                    false => client.fsyncdir().await,
+                }
+            })
+        };
+        moved.map(|()| Seen::Done).map_err(lost)
+    }
+
+    /// Gives a new file the mode, having closed it: perhaps after others, about when its Close goes.
+    /// `Invalid`: it has another then, which nobody else has set.
+    fn settle_on(&self, fid: Fid, handle: HandleId, mode: u16) -> Result<(), FsError> {
+        let settle = |mode, durably| {
+            let client = self.client.clone();
+            let seen = block_on(async move {
+                set(&client, fid, mode, durably).await?;
+                client.getattr(fid).await
+            })?;
+            match seen.attr.mode == mode {
+                true => Ok(()),
+                false => Err(FsError::Invalid),
+            }
+        };
+        let first = settle(mode ^ 0o111, false);
+        self.client.release(handle);
+        first?;
+        if mode & 7 == 0 {
+            for step in 0..mode % MODES_TRIED {
+                threads::sleep(STEP);
+                settle(step, false)?;
+            }
+        }
+        settle(mode, !self.lazy)
+    }
+
+    /// What an earlier attempt left there goes.
+    fn clear(&self, place: &Place) -> Result<(), FsError> {
+        let (place, client) = (place.clone(), self.client.clone());
+        let _held = self.locks.root_alone();
+        match block_on(async move { client.unlink(place, false).await }) {
+            Err(FsError::NotFound) => Ok(()),
+            cleared => cleared,
+        }
+    }
+}
+
+/// What only its maker knows by name may go with what a server lost, when that client was given up.
+fn lost(error: FsError) -> FsError {
+    match error {
+        FsError::NotFound | FsError::Stale => FsError::Io,
+        error => error,
+    }
+}
+
+/// Sets a mode. `durably`: who has the file open meanwhile would be told that it was lost.
+async fn set(client: &Client, fid: Fid, mode: u16, durably: bool) -> Result<(), FsError> {
+    let change = SetAttr {
+        mode: Some(mode),
+        ..SetAttr::default()
+    };
+    if !durably {
+        return client.setattr(ROOT_USER, fid, change, None).await.map(drop);
+    }
+    let access = Access {
+        read: true,
+        write: false,
+        exec: false,
+    };
+    let wish = OpenWish {
+        access,
+        append: false,
+    };
+    let handle = client.open(fid, wish).await?.handle;
+    let done = match client.setattr(ROOT_USER, fid, change, None).await {
+        Ok(_) => match client.fsync(handle).await {
+            // Another is in its place since.
+            Err(FsError::Stale) => Ok(()),
+            synced => synced,
+        },
+        Err(error) => Err(error),
+    };
+    client.release(handle);
+    done
+}
