@@ -267,12 +267,12 @@ impl Client {
             }
         }
         let client = self.clone();
-        let _until_told = (closing.remembered, closing.untold);
+        let until_told = (closing.remembered, closing.untold);
         spawn(async move {
-            let _until_told = _until_told;
             if let Err(error) = client.tell_old_changes(fid, change).await {
                 tracing::warn!("{fid}: what was changed before it was closed is lost: {error}");
             }
+            drop(until_told);
         });
     }
 
