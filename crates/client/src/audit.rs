@@ -60,7 +60,7 @@ impl Client {
         note(dirs, "handles of directories".to_owned());
         let is_left = |file: &FileState| {
             let is_used = file.write_open.is_some() || !file.read_opens.is_empty();
-            is_used && file.readers + file.writers == 0
+            is_used && file.writers == 0 && !file.is_kept()
         };
         let left = state.files().filter(|(_, file)| is_left(file));
         note(left.count(), "uses of files by nobody".to_owned());

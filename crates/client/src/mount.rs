@@ -440,7 +440,7 @@ impl Client {
         crate::io::pages::give_back_some();
         self.flush_aged();
         self.close_ready();
-        self.release_pins();
+        self.release_pinned();
         self.send_releases();
     }
 

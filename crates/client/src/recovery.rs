@@ -62,7 +62,6 @@ impl Client {
                 if why == Void::Evicted {
                     state.void_changes();
                 }
-                state.pins.clear();
             }
             for fid in state.fids() {
                 match holder {
@@ -300,7 +299,7 @@ impl Client {
             && state.with_pages(fid, |file| file.lose_untold() | file.lose_unwritten());
         let file = state.file_known(fid)?;
         file.waiters.wake_all();
-        let read = file.readers > 0;
+        let read = file.is_kept();
         let (change, remembered) = (
             std::mem::take(&mut file.changed),
             file.remembered_change.take(),

@@ -79,7 +79,8 @@ impl MdtServer {
             // The other end is there as long as the target is served.
             Chore::GoOn => drop(walks.send(())),
         };
-        let serving = Serving::start(mds, "mdt-tick", last_committed, clock, Box::new(chore))
+        let (chore, nothing) = (Box::new(chore), Box::new(|_: &_| {}));
+        let serving = Serving::start(mds, "mdt-tick", last_committed, clock, chore, nothing)
             .map_err(|error| no_thread(&error))?;
         start_walker(&serving, walking).map_err(|error| no_thread(&error))?;
         let told = Arc::downgrade(&serving);

@@ -5,6 +5,7 @@
 //! answered; the frame is answered when all are. A client that needs one to be done before the
 //! next starts sends two frames.
 
+mod foreseen;
 mod packed;
 mod reads;
 
@@ -98,7 +99,10 @@ impl OstServer {
         let chores = Arc::<Chores>::default();
         let to_do = chores.clone();
         let take = move |_: &Arc<Serving<Oss>>, chore| to_do.add(chore);
-        let serving = Serving::start(oss, "ost-tick", last_committed, clock, Box::new(take))?;
+        let ahead = syncer.clone();
+        let foresee = move |batch: &_| foreseen::prepare(batch, &ahead);
+        let (take, foresee) = (Box::new(take), Box::new(foresee));
+        let serving = Serving::start(oss, "ost-tick", last_committed, clock, take, foresee)?;
         let server = OstServer {
             serving,
             chores,

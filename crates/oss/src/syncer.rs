@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
+use base::ByteRange;
 use layout::ObjectId;
 use storage::{Batch, Kv, ObjectStore, Pace, StorageError};
-use wire::ost::{ObjectAttr, Reply};
+use wire::ost::{ObjectAttr, Reply, Request};
 
 use crate::objects::stored;
 use crate::outbox::Answer;
@@ -101,6 +102,44 @@ impl Syncer {
             attr: work.attr,
         };
         Ok(Answer { reply, data })
+    }
+
+    /// Does what the changes among these requests would wait for, while the core answers nobody.
+    pub fn foresee(&self, requests: &[Request]) -> Result<(), StorageError> {
+        let mut changes = Vec::new();
+        for request in requests {
+            changes.extend(self.expected(request)?);
+        }
+        match changes.is_empty() {
+            true => Ok(()),
+            false => self.store.foresee(&changes),
+        }
+    }
+
+    /// The bytes that a request is going to change, if it is not refused.
+    fn expected(
+        &self,
+        request: &Request,
+    ) -> Result<Option<(storage::ObjectId, ByteRange)>, StorageError> {
+        let (object, range) = match *request {
+            Request::Write {
+                object,
+                offset,
+                bulk: (_, len),
+                ..
+            } => (object, ByteRange::at(offset, len.into())),
+            Request::Allocate { object, range, .. } => (object, Some(range)),
+            Request::Append { object, .. } => (object, Some(self.rest(object, u64::MAX)?)),
+            Request::Truncate { object, size, .. } => (object, Some(self.rest(object, size)?)),
+            _ => return Ok(None),
+        };
+        Ok(range.map(|range| (stored(object), range)))
+    }
+
+    /// From there on, or from the end of the object.
+    fn rest(&self, object: ObjectId, start: u64) -> Result<ByteRange, StorageError> {
+        let end = self.store.stat(stored(object))?.map_or(0, |stat| stat.size);
+        Ok(ByteRange::from(start.min(end)))
     }
 
     /// Does what nobody waits for.

@@ -40,7 +40,8 @@ const TICK: Duration = Duration::from_millis(250);
 /// The wait after an accept that failed, for want of file descriptors say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a target does with its clients. Called on the server's threads: must not block.
+/// What a target does with its clients. Called on the server's threads, which others may wait for: a
+/// request on that of its connection, which is the client's own.
 ///
 /// The calls about one client's coming and going come one at a time; a request that already runs
 /// when its client goes may still finish, and its reply goes nowhere.

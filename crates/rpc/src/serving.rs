@@ -186,6 +186,10 @@ pub trait Recovering: Send + Sync {
 /// Does a machine's chores; called while the machine is held: must not block.
 pub type DoChore<M> = Box<dyn Fn(&Arc<Serving<M>>, <M as Machine>::Chore) + Send + Sync>;
 
+/// Called with a frame of requests before the machine has it, while nothing is held: may take its
+/// time, for which the requests that come over the same connection wait.
+pub type Foresee = Box<dyn Fn(&Batch) + Send + Sync>;
+
 /// A machine that is served. [`Serving::stop`] ends its thread.
 pub struct Serving<M: Machine> {
     state: Mutex<State<M>>,
@@ -193,6 +197,7 @@ pub struct Serving<M: Machine> {
     waiting: AtomicUsize,
     inbox: Mutex<VecDeque<News<M::Event>>>,
     do_chore: DoChore<M>,
+    foresee: Foresee,
     last_committed: Arc<LastCommitted>,
     clock: Arc<dyn Clock>,
     timer: Mutex<Timer>,
@@ -227,6 +232,7 @@ impl<M: Machine> Serving<M> {
         last_committed: Arc<LastCommitted>,
         clock: Arc<dyn Clock>,
         do_chore: DoChore<M>,
+        foresee: Foresee,
     ) -> io::Result<Arc<Serving<M>>> {
         last_committed.set(machine.committed());
         let hold_max = machine.callback_deadline() / HELD_SHARE;
@@ -242,6 +248,7 @@ impl<M: Machine> Serving<M> {
             waiting: AtomicUsize::new(0),
             inbox: Mutex::default(),
             do_chore,
+            foresee,
             last_committed,
             clock,
             timer: Mutex::default(),
@@ -546,6 +553,7 @@ impl<M: Machine> Service for Served<M> {
         batch: Batch,
         responder: Responder,
     ) {
+        (self.0.foresee)(&batch);
         self.0.run_batch(session.client(), batch, responder);
     }
 

@@ -199,6 +199,7 @@ impl Rig {
             last_committed.clone(),
             clock.clone(),
             Box::new(done),
+            Box::new(|_| {}),
         );
         let serving = serving.expect("a thread starts");
         let served = ServedTarget {

@@ -135,6 +135,11 @@ pub trait ObjectStore: fmt::Debug + Send + Sync {
     fn sync_all(&self) -> Result<()>;
     /// Makes everything done so far to one object durable.
     fn sync(&self, id: ObjectId) -> Result<()>;
+    /// These bytes are about to change: does what a change of them would wait for. It may come to
+    /// nothing.
+    fn foresee(&self, _changes: &[(ObjectId, ByteRange)]) -> Result<()> {
+        Ok(())
+    }
     /// Does what nobody waits for, and takes its time. Called every few seconds.
     fn settle(&self) -> Result<()> {
         Ok(())

@@ -1,11 +1,13 @@
 //! Objects whose bytes are checked: they read as any others, whatever is done to them, and a bit that
 //! flips below is found wherever it is.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use base::{ByteRange, Fid, Rng, SeededRng};
 use storage::{
-    Kv, ObjectId, ObjectMemory, ObjectStore, SealedObjects, StorageError, TableId, examine_seals,
+    KeyRange, Kv, ObjectId, ObjectMemory, ObjectStore, SealedObjects, StorageError, TableId,
+    examine_seals,
 };
 
 const TABLE: TableId = TableId(0);
@@ -208,7 +210,7 @@ fn step(rig: &Rig, twin: &ObjectMemory, rng: &mut SeededRng) {
     let range = ByteRange::new(at, at + len);
     let keep = rng.below(2) == 0;
     let value = rng.below(256) as u8;
-    match rng.below(9) {
+    match rng.below(10) {
         0 | 1 => both(&|store| store.write(ID, at, &vec![value; len as usize])),
         2 => both(&|store| store.truncate(ID, at)),
         3 => both(&|store| store.punch(ID, range)),
@@ -216,6 +218,7 @@ fn step(rig: &Rig, twin: &ObjectMemory, rng: &mut SeededRng) {
         5 => both(&|store| store.allocate(ID, range, keep)),
         6 if rng.below(5) == 0 => both(&|store| store.remove(ID).map(drop)),
         7 => sealed.sync(ID).expect("memory"),
+        8 => sealed.foresee(&[(ID, range)]).expect("memory"),
         _ => rig.look_twice(),
     }
     let theirs = twin.read_shared(ID, at, len as usize).expect("memory");
@@ -283,6 +286,39 @@ fn whatever_is_done_beside_a_flipped_bit_it_is_never_served() {
         }
     }
     assert!(seen > 60, "the damage went at once, {seen}");
+}
+
+#[test]
+fn a_change_that_was_foreseen_waits_for_no_records() {
+    let rig = Rig::new();
+    rig.write(0, &[1; 100]);
+    rig.write(SEGMENT, &[1; 100]);
+    rig.rest();
+    let other = ObjectId { stripe: 1, ..ID };
+    let (first, rest) = (ByteRange::new(7, 9), ByteRange::from(SEGMENT));
+    let changes = [(ID, first), (ID, rest), (other, first)];
+    rig.sealed.foresee(&changes).expect("memory");
+    let opened = rig.kv.committed();
+    assert!(rig.kv.durable() == opened, "it has waited for all of them");
+    // A look between does not seal them again, and what is there is still checked.
+    rig.sealed.settle().expect("sound");
+    rig.flip(50);
+    assert!(is_damage(&rig.read(50, 1), 0));
+    rig.flip(50);
+    rig.write(7, &[2; 2]);
+    rig.sealed.truncate(ID, SEGMENT).expect("memory");
+    assert!(rig.kv.committed() == opened, "no row was put again");
+    rig.rest();
+    rig.flip(50);
+    assert!(is_damage(&rig.read(50, 1), 0), "sealed again");
+    let mut rows = 0;
+    let all = KeyRange::all();
+    let count = |_: &[u8], _: &[u8]| {
+        rows += 1;
+        ControlFlow::Continue(())
+    };
+    rig.kv.scan(TABLE, &all, count).expect("memory");
+    assert_eq!(rows, 1, "of what is not there nothing is claimed");
 }
 
 #[test]

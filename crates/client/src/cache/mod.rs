@@ -18,7 +18,7 @@ use base::{BootEpoch, Fid, LockHandle, TargetIndex, Tick, Timestamp, Transno};
 use dlm::{Bits, Mode};
 use handover::{Record, Records};
 use wire::attr::{Cover, DirState, Grant, Node, SizeState};
-use wire::mdt::{Lease, OpenHandle, SizeUpdate, Space};
+use wire::mdt::{Lease, SizeUpdate, Space};
 use wire::ost::ObjectAttr;
 use wire::{Attr, FileKind};
 
@@ -74,8 +74,8 @@ pub(crate) struct State {
     pub room: WaitList,
     /// Frames with file data on their way.
     pub frames_writing: u32,
-    /// Files kept open at the MDT for calls that looked them up, and since when.
-    pub pins: Vec<(Tick, Fid, OpenHandle)>,
+    /// Files kept for what a call will ask next of what it has just looked up, and since when.
+    pub pinned: Vec<(Tick, Fid)>,
     /// Calls of this client under way that remove names of files not known by those.
     pub blind_removals: u32,
     /// What the servers said of space, and when they were asked.
@@ -142,7 +142,7 @@ impl State {
             cached_bytes: 0,
             room: WaitList::default(),
             frames_writing: 0,
-            pins: Vec::new(),
+            pinned: Vec::new(),
             blind_removals: 0,
             space: None,
             uncommitted: BTreeSet::new(),

@@ -1,24 +1,18 @@
 //! Names. SEMANTICS: op.lookup
 
-use std::time::Duration;
-
-use base::{Fid, FsError, Name, Tick};
+use base::{Fid, FsError, Name};
 use dlm::Bits;
-use wire::FileKind;
-use wire::mdt::{OpenHandle, Reply, Request};
+use wire::mdt::{Reply, Request};
 
 use crate::cache::inode::Inode;
 use crate::cache::{Mark, State};
 use crate::client::{Client, Entry, Stat, unexpected};
-use crate::io::close::READING;
 use crate::io::file::FileState;
 use crate::stalls;
 use crate::stats::bump;
 
 /// How often a name is looked up that leads to another file each time.
-const LOOKUP_TRIES: u32 = 16;
-/// For how long a file is kept open for a call that looked it up.
-const PIN_AGE: Duration = Duration::from_secs(1);
+pub(super) const LOOKUP_TRIES: u32 = 16;
 
 /// What the cache says of a name.
 pub(crate) enum Cached {
@@ -83,47 +77,6 @@ impl Client {
         let state = self.lock();
         let leads_there = cached_name(&state, dir, name) == Some(fid);
         Ok((fid, leads_there.then(|| state.stamp())))
-    }
-
-    /// The same for a call that was led astray once and cannot be again: the file is kept open for a
-    /// moment, so that it is there for what the call asks next, whoever removes the name meanwhile.
-    pub async fn lookup_pinned(&self, dir: Fid, name: &Name) -> Result<Entry, FsError> {
-        let mut last = FsError::Stale;
-        for _ in 0..LOOKUP_TRIES {
-            let entry = self.lookup(dir, name).await?;
-            if entry.attr.kind == FileKind::Directory {
-                return Ok(entry);
-            }
-            match self.register(entry.fid, READING, true).await {
-                Ok(handle) => {
-                    let mut state = self.lock();
-                    let now = state.locks.now;
-                    state.pins.push((now, entry.fid, handle));
-                    return Ok(entry);
-                }
-                Err(failure) => {
-                    self.forget(entry.fid, 1);
-                    last = failure;
-                }
-            }
-            if last != FsError::Stale {
-                break;
-            }
-        }
-        Err(last)
-    }
-
-    /// Lets go of what was kept open for calls that are over by now.
-    pub(crate) fn release_pins(&self) {
-        let old = {
-            let mut state = self.lock();
-            let now = state.locks.now;
-            let is_old = |pin: &mut (Tick, Fid, OpenHandle)| now.since(pin.0) >= PIN_AGE;
-            state.pins.extract_if(.., is_old).collect::<Vec<_>>()
-        };
-        for (_, fid, handle) in old {
-            self.end_uses(fid, vec![handle]);
-        }
     }
 
     async fn ask_name(&self, dir: Fid, name: &Name) -> Result<Fid, FsError> {

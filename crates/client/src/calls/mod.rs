@@ -6,8 +6,10 @@ pub(crate) mod listing;
 pub(crate) mod lookup;
 mod make;
 pub(crate) mod open;
+mod pinned;
 mod space;
 mod xattr;
 
 pub use listing::{DirPage, PageEntry};
 pub use open::{OpenWish, Opened};
+pub use pinned::Pin;

@@ -278,7 +278,7 @@ impl Client {
     pub(crate) fn readers_known(&self, fid: Fid, handle: OpenHandle) {
         let ended = {
             let mut state = self.lock();
-            match state.file_known(fid).filter(|file| file.readers > 0) {
+            match state.file_known(fid).filter(|file| file.is_kept()) {
                 Some(file) => {
                     file.read_opens.push(handle);
                     Vec::new()
@@ -420,6 +420,6 @@ impl Client {
 /// The file is open here for reading and the MDT was not told.
 pub(crate) fn unregistered_readers(state: &mut State, fid: Fid) -> bool {
     state.file_known(fid).is_some_and(|file| {
-        file.readers > 0 && file.read_opens.is_empty() && file.write_open.is_none()
+        file.is_kept() && file.read_opens.is_empty() && file.write_open.is_none()
     })
 }

@@ -429,7 +429,7 @@ impl Client {
             forget.push(Forget::Attributes { fid, dir });
         }
         file.closing = Some(open.handle);
-        let readers_stay = file.readers > 0 && file.read_opens.is_empty();
+        let readers_stay = file.is_kept() && file.read_opens.is_empty();
         let remembered = file.remembered_change.take();
         let change = std::mem::take(&mut file.changed);
         let change = SetAttr {

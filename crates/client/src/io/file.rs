@@ -41,6 +41,8 @@ pub(crate) struct FileState {
     pub readers: u32,
     /// Local handles open for writing.
     pub writers: u32,
+    /// Calls that must find it, whoever removes its name.
+    pub pins: u32,
     /// The MDT's handle for this client's writers.
     pub write_open: Option<WriteOpen>,
     /// The MDT's handles of readers that had to be told to it (before an unlink, or after a
@@ -121,6 +123,7 @@ impl FileState {
     pub fn is_idle(&self) -> bool {
         self.readers == 0
             && self.writers == 0
+            && self.pins == 0
             && self.write_open.is_none()
             && self.read_opens.is_empty()
             && self.exclusive.is_none()
@@ -155,10 +158,25 @@ impl FileState {
     /// A handle open for reading is gone; what of the MDT's handles nobody needs now.
     pub fn reader_gone(&mut self) -> Vec<OpenHandle> {
         self.readers -= 1;
-        match self.readers {
-            0 => std::mem::take(&mut self.read_opens),
-            _ => Vec::new(),
+        self.uses_over()
+    }
+
+    /// The same of a call that needed it.
+    pub fn unpin(&mut self) -> Vec<OpenHandle> {
+        self.pins -= 1;
+        self.uses_over()
+    }
+
+    fn uses_over(&mut self) -> Vec<OpenHandle> {
+        match self.is_kept() {
+            true => Vec::new(),
+            false => std::mem::take(&mut self.read_opens),
         }
+    }
+
+    /// Somebody reads it here, or must find it: it stays when its last name goes.
+    pub fn is_kept(&self) -> bool {
+        self.readers + self.pins > 0
     }
 
     /// The EX lock is gone: others may make the object and write to it.

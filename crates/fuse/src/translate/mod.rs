@@ -125,11 +125,11 @@ impl Asked {
     fn run_at(self, fid: Fid, reached: Reached, work: impl Future<Output = ()> + Send + 'static) {
         let answer = self.clone();
         self.run(async move {
-            if !answer.context.retries.has_found(answer.thread, fid) {
-                let client = answer.client();
-                if let Err(failure) = client.reached_rightly(fid, reached).await {
-                    return answer.error(failure);
-                }
+            let client = answer.client();
+            let is_found = answer.context.retries.has_found(answer.thread, fid);
+            let _pin = is_found.then(|| client.pin(fid));
+            if !is_found && let Err(failure) = client.reached_rightly(fid, reached).await {
+                return answer.error(failure);
             }
             work.await;
         });

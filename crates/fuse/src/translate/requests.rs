@@ -332,7 +332,8 @@ async fn open_existing(
     place: &Place,
     flags: OpenFlags,
 ) -> Result<(Entry, HandleId), FsError> {
-    let entry = client.lookup(place.dir, &place.name).await?;
+    let found = client.lookup(place.dir, &place.name).await;
+    let entry = found.map_err(gone)?;
     if entry.attr.kind != FileKind::Regular {
         client.forget(entry.fid, 1);
         // Anything else but a directory is for the kernel to open: it looks again.
@@ -345,8 +346,7 @@ async fn open_existing(
         Ok(open) => open.handle,
         Err(failure) => {
             client.forget(entry.fid, 1);
-            let gone = matches!(failure, FsError::Stale | FsError::NotFound);
-            return Err(if gone { FsError::NotFound } else { failure });
+            return Err(gone(failure));
         }
     };
     if flags.truncates() {
@@ -361,6 +361,14 @@ async fn open_existing(
         }
     }
     Ok((entry, handle))
+}
+
+/// What a name led to went meanwhile, and the name with it.
+fn gone(failure: FsError) -> FsError {
+    match failure {
+        FsError::Stale => FsError::NotFound,
+        failure => failure,
+    }
 }
 
 fn open(asked: Asked, fid: Fid, flags: OpenFlags) {

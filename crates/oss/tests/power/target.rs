@@ -346,6 +346,9 @@ impl Target {
             }
             return Ok((Ok(()), Transno(0)));
         };
+        self.syncer
+            .foresee(std::slice::from_ref(&request))
+            .map_err(|_| Off)?;
         self.tags += 1;
         let (mut out, tag) = (Vec::new(), self.tags);
         let bulk: &[u8] = match step {

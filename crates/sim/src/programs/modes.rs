@@ -15,9 +15,6 @@ use crate::history::Seen;
 
 /// The mode of what is made.
 pub(crate) const FIRST_MODE: u16 = 0o755;
-/// How often a kernel would look a name up again that leads to another file each time. (It does so
-/// once, and then asks the client to keep what it finds.)
-const TRIES: u32 = 64;
 /// Fewer modes are tried on a new file,
 const MODES_TRIED: u16 = 60;
 /// and one so long after the other.
@@ -41,27 +38,35 @@ pub(super) fn make_modes(client: &Client) -> Result<(), FsError> {
 }
 
 impl Program {
-    /// Does `work` on what the name leads to; again where that was another file meanwhile.
+    /// Does `work` on what the name leads to. A kernel looks it up again where that was gone, once, and
+    /// that must do.
     fn by_name<T>(
         &self,
         file: u8,
         work: impl Fn(&Client, Fid) -> Result<T, FsError>,
     ) -> Result<T, FsError> {
-        let mut result = Err(FsError::Stale);
-        for _ in 0..TRIES {
-            let (place, client) = (place_of(file)?, self.client.clone());
-            let found = {
-                let _held = self.locks.root();
-                block_on(async move { client.lookup(place.dir, &place.name).await })
-            };
-            let fid = found?.fid;
-            result = work(&self.client, fid);
-            self.client.forget(fid, 1);
-            match &result {
-                Err(FsError::Stale) => {}
-                _ => break,
-            }
+        let (place, client) = (place_of(file)?, self.client.clone());
+        let found = {
+            let _held = self.locks.root();
+            block_on(async move { client.lookup(place.dir, &place.name).await })
+        };
+        let fid = found?.fid;
+        let result = work(&self.client, fid);
+        self.client.forget(fid, 1);
+        match result {
+            Err(FsError::Stale) => {}
+            result => return result,
         }
+        let (place, client) = (place_of(file)?, self.client.clone());
+        let found = {
+            let _held = self.locks.root();
+            block_on(async move { client.lookup_pinned(place.dir, &place.name).await })
+        };
+        let fid = found?.fid;
+        let pin = self.client.pin(fid);
+        let result = work(&self.client, fid);
+        drop(pin);
+        self.client.forget(fid, 1);
         result
     }
 

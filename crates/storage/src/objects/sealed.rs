@@ -28,6 +28,8 @@ const KNOWN_BYTES_MAX: usize = 32 << 20;
 const OPEN_MAX: usize = 65_536;
 /// Rows looked at, for open segments that nobody remembers, each time.
 const SEARCHED_ROWS_MAX: usize = 20_000;
+/// Segments opened ahead of one change. Beyond: the change waits for it itself.
+const FORESEEN_MAX: usize = 64;
 /// Bytes read at once to seal a segment.
 const READ_BYTES: u64 = 1 << 20;
 
@@ -175,6 +177,43 @@ impl SealedObjects {
             opened = self.kv.commit(batch)?;
         }
         self.begin(state, (id, range), others, opened)
+    }
+
+    /// The first sealed ones among these segments.
+    fn sealed(&self, state: &State, id: ObjectId, segments: Range<u64>) -> Result<Vec<u64>> {
+        let is_open = |segment| state.open.contains_key(&(id, segment));
+        let mut sealed = Vec::new();
+        if segments.clone().take(FORESEEN_MAX).all(is_open) {
+            return Ok(sealed);
+        }
+        self.kv.scan(self.table, &keys(id, segments), |key, row| {
+            // What cannot be read is told to who changes it.
+            let place = place_of_key(key).ok().filter(|_| !Seal::is_open(row));
+            sealed.extend(place.map(|(_, segment)| segment));
+            match sealed.len() < FORESEEN_MAX {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        })?;
+        Ok(sealed)
+    }
+
+    /// Opens what is sealed of `range`. The batch with which it is open.
+    fn open_early(&self, id: ObjectId, range: ByteRange) -> Result<Ticket> {
+        let mut state = self.state();
+        let sealed = self.sealed(&state, id, segments(range))?;
+        let mut opened = self.open(&mut state, id, &sealed)?;
+        let now = state.next();
+        for segment in sealed {
+            // As if it had changed, or it could be sealed again before it does.
+            state.with((id, segment), |changing| changing.changed = now);
+        }
+        // Or another has opened it just now.
+        for segment in segments(range).take(FORESEEN_MAX) {
+            let open = state.open.get(&(id, segment));
+            opened = opened.max(open.map(|changing| changing.opened).unwrap_or_default());
+        }
+        Ok(opened)
     }
 
     /// Opens those of these segments that are not. The batch with which all that were sealed are open.
@@ -621,6 +660,14 @@ impl ObjectStore for SealedObjects {
         let of_object = state.open.range_mut((id, 0)..=(id, u64::MAX));
         of_object.for_each(|(_, changing)| changing.synced = changing.synced.max(before));
         Ok(())
+    }
+
+    fn foresee(&self, changes: &[(ObjectId, ByteRange)]) -> Result<()> {
+        let mut opened = Ticket::default();
+        for (id, range) in changes {
+            opened = opened.max(self.open_early(*id, *range)?);
+        }
+        self.wait_durable(opened)
     }
 
     fn settle(&self) -> Result<()> {

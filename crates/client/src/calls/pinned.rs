@@ -1,0 +1,91 @@
+//! Files kept for calls that were led astray once. A kernel looks the names of a path up a second
+//! time, and no third: what it finds then must be there for what it asks next, whoever removes the name
+//! meanwhile. SEMANTICS: cache.kernels
+
+use std::time::Duration;
+
+use base::{Fid, FsError, Name, Tick};
+use wire::FileKind;
+
+use super::lookup::LOOKUP_TRIES;
+use crate::client::{Client, Entry};
+use crate::io::close::READING;
+
+/// How long a call may take from what it looked up to what it asks next: that comes at once, but for
+/// want of a processor.
+const PIN_AGE: Duration = Duration::from_secs(5);
+
+/// Keeps a file for as long as a question about it takes, which may wait for locks.
+pub struct Pin {
+    client: Client,
+    fid: Fid,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.client.unpin(self.fid);
+    }
+}
+
+impl Client {
+    /// Looks a name up, as [`Client::lookup`]; what it leads to is kept for a moment, until the caller
+    /// asks more, and keeps it by [`Client::pin`]. A directory is not: it can do without a name.
+    pub async fn lookup_pinned(&self, dir: Fid, name: &Name) -> Result<Entry, FsError> {
+        let mut last = FsError::Stale;
+        for _ in 0..LOOKUP_TRIES {
+            let entry = self.lookup(dir, name).await?;
+            if entry.attr.kind == FileKind::Directory {
+                return Ok(entry);
+            }
+            self.lock().file(entry.fid).pins += 1;
+            match self.register(entry.fid, READING, true).await {
+                Ok(handle) => {
+                    self.readers_known(entry.fid, handle);
+                    let mut state = self.lock();
+                    let now = state.locks.now;
+                    state.pinned.push((now, entry.fid));
+                    return Ok(entry);
+                }
+                Err(failure) => {
+                    self.unpin(entry.fid);
+                    self.forget(entry.fid, 1);
+                    last = failure;
+                }
+            }
+            if last != FsError::Stale {
+                break;
+            }
+        }
+        Err(last)
+    }
+
+    /// Keeps what the caller has found by [`Client::lookup_pinned`] while he asks about it.
+    pub fn pin(&self, fid: Fid) -> Pin {
+        self.lock().file(fid).pins += 1;
+        let client = self.clone();
+        Pin { client, fid }
+    }
+
+    fn unpin(&self, fid: Fid) {
+        let ended = {
+            let mut state = self.lock();
+            let ended = state.file(fid).unpin();
+            state.drop_if_idle(fid);
+            ended
+        };
+        self.end_uses(fid, ended);
+    }
+
+    /// Lets go of what was kept for calls that have asked by now, or will not.
+    pub(crate) fn release_pinned(&self) {
+        let old = {
+            let mut state = self.lock();
+            let now = state.locks.now;
+            let is_old = |pinned: &mut (Tick, Fid)| now.since(pinned.0) >= PIN_AGE;
+            state.pinned.extract_if(.., is_old).collect::<Vec<_>>()
+        };
+        for (_, fid) in old {
+            self.unpin(fid);
+        }
+    }
+}
