@@ -64,6 +64,11 @@ impl Client {
         };
         let left = state.files().filter(|(_, file)| is_left(file));
         note(left.count(), "uses of files by nobody".to_owned());
+        let pinned = state.pinned.len();
+        note(
+            pinned,
+            "files kept for a call that was led astray".to_owned(),
+        );
         note(
             state.locks.release_count(),
             "locks not given back".to_owned(),
