@@ -45,7 +45,7 @@ impl Program {
         file: u8,
         work: impl Fn(&Client, Fid) -> Result<T, FsError>,
     ) -> Result<T, FsError> {
-        if self.number % 2 == 0 {
+        if self.number.is_multiple_of(2) {
             let fid = self.found(file, false)?;
             let result = work(&self.client, fid);
             self.client.forget(fid, 1);
