@@ -454,7 +454,12 @@ impl Client {
                 state.file(fid).committed = true;
             }
         }
-        self.close_all().await;
-        self.fsyncdir().await
+        loop {
+            self.close_all().await;
+            let Some(wait) = self.close_under_way() else {
+                return self.fsyncdir().await;
+            };
+            wait.await;
+        }
     }
 }

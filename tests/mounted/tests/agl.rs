@@ -185,6 +185,8 @@ fn who_wants_no_sizes_ahead_gets_none() {
     drop(files);
     // With every size exact there is nothing to ask for.
     cluster.unmount(0);
+    let said = cluster.said(0);
+    assert!(!said.contains("did not take the close"), "{said}");
     let cold = cluster.mount();
     let dir = cluster.root(cold).join("dir");
     cluster.timed("exact sizes", || list(&dir, written));

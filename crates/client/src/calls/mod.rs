@@ -12,4 +12,4 @@ mod xattr;
 
 pub use listing::{DirPage, PageEntry};
 pub use open::{OpenWish, Opened};
-pub use pinned::Pin;
+pub use pinned::PinnedFile;

@@ -16,12 +16,12 @@ use crate::io::close::READING;
 const PIN_AGE: Duration = Duration::from_secs(5);
 
 /// Keeps a file for as long as a question about it takes, which may wait for locks.
-pub struct Pin {
+pub struct PinnedFile {
     client: Client,
     fid: Fid,
 }
 
-impl Drop for Pin {
+impl Drop for PinnedFile {
     fn drop(&mut self) {
         self.client.unpin(self.fid);
     }
@@ -60,10 +60,10 @@ impl Client {
     }
 
     /// Keeps what the caller has found by [`Client::lookup_pinned`] while he asks about it.
-    pub fn pin(&self, fid: Fid) -> Pin {
+    pub fn pin(&self, fid: Fid) -> PinnedFile {
         self.lock().file(fid).pins += 1;
         let client = self.clone();
-        Pin { client, fid }
+        PinnedFile { client, fid }
     }
 
     fn unpin(&self, fid: Fid) {

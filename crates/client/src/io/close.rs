@@ -10,7 +10,7 @@ use crate::cache::inode::Covered;
 use crate::cache::{Mark, State};
 use crate::calls::attributes::changed_here;
 use crate::client::Client;
-use crate::executor::spawn;
+use crate::executor::{Oneshot, spawn};
 use crate::io::file::{FileState, Revoking};
 use crate::io::read::Pin;
 use crate::kernel::Forget;
@@ -99,6 +99,18 @@ impl Client {
             }
             self.close_batch(batch).await;
         }
+    }
+
+    /// A file that nobody writes any more, and that the timer has begun to close, or to learn the size
+    /// of before: resolves when it has got further.
+    pub(crate) fn close_under_way(&self) -> Option<Oneshot<()>> {
+        let mut state = self.lock();
+        state.fids().into_iter().find_map(|fid| {
+            let file = state.file_known(fid)?;
+            let is_unused = file.writers == 0 && file.write_open.is_some();
+            let is_going = is_unused && (file.users > 0 || file.revoking != Revoking::No);
+            (file.is_closing() || is_going).then(|| file.waiters.wait())
+        })
     }
 
     /// Files to close whose size only the OST knows, since others have read them. One who tells it
