@@ -171,8 +171,9 @@ mod tests {
         let me = nix::unistd::gettid().as_raw() as u32;
         let late = told(me).late(DIR, CHILD);
         let began = Instant::now();
-        while began.elapsed() < 2 * DIGESTION {}
-        assert!(late[0].has_digested(began));
+        // It needs a processor, which others may have for as long as they like.
+        while !late[0].has_digested(began) {}
+        assert!(began.elapsed() >= DIGESTION);
     }
 
     #[test]
