@@ -119,7 +119,11 @@ fn data_goes_over_more_lanes_where_the_target_is_far_away(mut place: Place) {
         for (n, call) in (0..).zip(calls) {
             assert!(call.wait().unwrap().bulk.joined() == vec![n; 100_000]);
         }
-        until("its lanes again", || peer.connections() == expected);
+        // A machine that does much else may be taken for a distance then.
+        until("its lanes again", || match is_far {
+            true => peer.connections() == expected,
+            false => peer.connections() >= expected,
+        });
     }
     peer.close();
     assert_eq!(peer.connections(), 0);
