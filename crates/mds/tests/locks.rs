@@ -438,6 +438,38 @@ fn a_writer_elsewhere_leaves_no_cover() {
     assert_eq!(seen.attr.size, 9);
 }
 
+/// A mount that was given up tells of its uses anew; those that were not given up believe what they
+/// were told.
+#[test]
+fn a_writer_who_is_told_of_anew_leaves_no_exact_size_elsewhere() {
+    let (mut world, a, b) = two();
+    let f = world.touch(a, Fid::ROOT, "f");
+    world.flush();
+    assert_eq!(lookup(&mut world, b, Fid::ROOT, "f").1, Some(Cover::Parent));
+    world.client(b).asked.clear();
+    let open = |access| Request::Open {
+        fid: f,
+        dir: Fid::NONE,
+        access,
+        again: true,
+    };
+    world.call(a, open(READ)).expect("told of");
+    assert!(
+        world.client(b).asked.is_empty(),
+        "who reads changes nothing"
+    );
+    world.call(a, open(WRITE)).expect("told of");
+    let asked = &world.client(b).asked;
+    assert!(matches!(&asked[..], [Callback::Withdraw { child, .. }] if *child == f));
+    world.flush();
+    lookup(&mut world, b, Fid::ROOT, "f");
+    world.client(b).asked.clear();
+    // It waits for nobody where the size is not exact: others may wait for it.
+    world.call(a, open(WRITE)).expect("told of");
+    assert!(world.client(b).asked.is_empty());
+    world.check();
+}
+
 #[test]
 fn executing_and_writing_exclude_each_other() {
     let (mut world, a, b) = two();

@@ -151,8 +151,8 @@ pub enum Seen {
     Mode(u16),
     /// It was refused.
     Failed(FsError),
-    /// As the first said, but it may have been undone after that.
-    Fleeting(Box<Seen>),
+    /// As the first said, but it may have been undone after that, by the loss of that number.
+    Fleeting(Box<Seen>, usize),
     /// Nobody knows whether it was done, or will be: the caller was told so, or is gone.
     Unknown,
 }
@@ -216,7 +216,7 @@ impl fmt::Display for Entry {
             Seen::Bytes(bytes) => write!(f, ": {bytes}"),
             Seen::Mode(mode) => write!(f, ": {mode:o}"),
             Seen::Failed(error) => write!(f, ": {error:?}"),
-            Seen::Fleeting(seen) => write!(f, ": {seen:?}, maybe undone"),
+            Seen::Fleeting(seen, _) => write!(f, ": {seen:?}, maybe undone"),
             Seen::Unknown => f.write_str(": nobody knows"),
         }
     }
@@ -226,13 +226,13 @@ impl Seen {
     /// Nobody knows whether it was done; if it was, perhaps by its end.
     pub fn is_unknown(&self) -> bool {
         match self {
-            Seen::Fleeting(seen) => **seen == Seen::Unknown,
+            Seen::Fleeting(seen, _) => **seen == Seen::Unknown,
             seen => *seen == Seen::Unknown,
         }
     }
 
     /// Where the call counts as done or as never made, as one likes.
     pub fn is_open(&self) -> bool {
-        matches!(self, Seen::Unknown | Seen::Fleeting(_))
+        matches!(self, Seen::Unknown | Seen::Fleeting(..))
     }
 }

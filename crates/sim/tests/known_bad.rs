@@ -265,6 +265,31 @@ fn what_may_be_undone_is_the_last_of_a_client_and_comes_in_its_time_or_never() {
 }
 
 #[test]
+fn what_one_loss_took_says_nothing_of_the_next() {
+    let made = |start, slot, number| at(0, start, start + 5, Call::Create(slot), file(number));
+    let looked = |start, slot, seen| at(1, start, start + 5, Call::Lookup(slot), seen);
+    let missing = || Seen::Failed(FsError::NotFound);
+    let until = |from, until| Excuse {
+        client: Some(0),
+        file: None,
+        from: Duration::from_micros(from),
+        until: Duration::from_micros(until),
+    };
+    let losses = [until(0, 20), until(30, 50)];
+    // The first was lost by the first, the second not by the second.
+    let history = [
+        made(10, A, 1),
+        looked(25, A, missing()),
+        made(40, B, 2),
+        looked(60, B, file(2)),
+    ];
+    let verdict = |losses: &[Excuse]| check(&without_undone(&history, 1, losses));
+    assert_eq!(verdict(&losses), Verdict::Possible);
+    let one = verdict(&[until(0, 50)]);
+    assert!(matches!(one, Verdict::Impossible(_)), "{one:?}");
+}
+
+#[test]
 fn bytes_that_nobody_could_read_are_refused() {
     use Call::{Append, Get, Punch, Put, Reserve, Size, Truncate, Zero};
     let put = |block, number| (Put(0, block, number), Seen::Done);

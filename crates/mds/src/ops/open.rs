@@ -25,8 +25,9 @@ impl Op for Open {
     fn needs(&self, ctx: &Ctx<'_, '_>) -> Result<Needs> {
         let file = self.check(ctx)?;
         let mut needs = Needs::default();
-        if self.again {
-            // Whoever waits for others to let go of this file may wait for this very request.
+        if self.again && !makes_inexact(&file, self.access) {
+            // Whoever waits for others to let go of this file may wait for this very request. Not for
+            // one that ends an exact size: that others believe, where only its sender was given up.
         } else if self.access.write {
             needs.attributes(&file, SHARED);
         } else {
@@ -68,15 +69,24 @@ impl Open {
     }
 }
 
+fn is_written(file: &File, access: Access) -> bool {
+    access.write && file.inode.kind == FileKind::Regular
+}
+
+/// The size was exact, or that of a file without bytes, and is not for as long as this use lasts.
+fn makes_inexact(file: &File, access: Access) -> bool {
+    let is_exact = file.inode.size_state == SizeState::Strict || !file.inode.written;
+    is_written(file, access) && is_exact
+}
+
 fn open(
     ctx: &mut Ctx<'_, '_>,
     mut file: File,
     access: Access,
 ) -> Result<(OpenHandle, WriteTicket, File)> {
     let (fid, client) = (file.fid, ctx.who.client);
-    let writes = access.write && file.inode.kind == FileKind::Regular;
-    let strict = file.inode.size_state == SizeState::Strict;
-    if writes && (strict || !file.inode.written) {
+    let writes = is_written(&file, access);
+    if makes_inexact(&file, access) {
         file.inode.size_state = SizeState::Ask;
         file.inode.written = true;
         ctx.txn.save(&mut file)?;

@@ -35,7 +35,7 @@ pub fn without_doubtful(history: &[Entry], programs: u32, failures: &[Excuse]) -
     let bounded = |entry: &Entry| match damage(entry) {
         Some(damage) if entry.seen == Seen::Unknown => Entry {
             end: damage.until,
-            seen: Seen::Fleeting(Box::new(Seen::Unknown)),
+            seen: Seen::Fleeting(Box::new(Seen::Unknown), 0),
             ..entry.clone()
         },
         _ => entry.clone(),

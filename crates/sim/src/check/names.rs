@@ -57,18 +57,18 @@ pub fn check(history: &[Entry]) -> Verdict {
 /// What is left to check where changes of a client may have been undone. Such a change counts as
 /// done or not, but as done before it returned; what its own programs saw meanwhile does not count.
 pub fn without_undone(history: &[Entry], programs: u32, undone: &[Excuse]) -> Vec<Entry> {
-    let excused = |entry: &Entry| {
+    let loss_of = |entry: &Entry| {
         let client = entry.caller / programs;
-        undone
-            .iter()
-            .any(|excuse| excuse.covers(client, entry.start, entry.end))
+        let mut losses = undone.iter();
+        let loss = losses.position(|excuse| excuse.covers(client, entry.start, entry.end));
+        loss.filter(|_| entry.call.subject().is_none())
     };
-    let kept = |entry: &Entry| match &entry.seen {
-        seen if entry.call.subject().is_some() || !excused(entry) => Some(seen.clone()),
-        Seen::Unknown => Some(Seen::Unknown),
-        Seen::Failed(_) => None,
+    let kept = |entry: &Entry| match (loss_of(entry), &entry.seen) {
+        (None, seen) => Some(seen.clone()),
+        (_, Seen::Unknown) => Some(Seen::Unknown),
+        (_, Seen::Failed(_)) => None,
         _ if entry.call.is_read() => None,
-        seen => Some(Seen::Fleeting(Box::new(seen.clone()))),
+        (Some(loss), seen) => Some(Seen::Fleeting(Box::new(seen.clone()), loss)),
     };
     let entries = history.iter();
     let entries = entries.filter_map(|entry| {
@@ -85,7 +85,7 @@ pub fn without_undone(history: &[Entry], programs: u32, undone: &[Excuse]) -> Ve
 fn apply(map: &Map, entry: &Entry, caller: usize) -> Option<Map> {
     let found = |map: &Map, slot: &Slot| map.get(slot).copied();
     let seen = match &entry.seen {
-        Seen::Fleeting(seen) => seen,
+        Seen::Fleeting(seen, _) => seen,
         seen => seen,
     };
     match (&entry.call, seen) {

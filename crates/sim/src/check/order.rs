@@ -48,8 +48,8 @@ struct Place<S> {
 
 struct Search<'a, S> {
     /// The calls of each caller in their order; one whose end nobody knows is a caller of its own. Those
-    /// that may have been undone are one, too: what is durable of them is as many as one likes of the
-    /// first.
+    /// that one loss may have undone are one, too: what is durable of them is as many as one likes of
+    /// the first.
     callers: Vec<Vec<&'a Entry>>,
     seen: HashSet<Place<S>>,
     furthest: (u32, Option<Place<S>>),
@@ -60,11 +60,14 @@ impl<'a, S: State> Search<'a, S> {
     fn new(history: &[&'a Entry], apply: fn(&S, &Entry, usize) -> Option<S>) -> Search<'a, S> {
         let mut callers: BTreeMap<u32, Vec<&Entry>> = BTreeMap::new();
         let mut alone = Vec::new();
-        let mut fleeting: BTreeMap<u32, Vec<&Entry>> = BTreeMap::new();
+        let mut fleeting: BTreeMap<(u32, usize), Vec<&Entry>> = BTreeMap::new();
         for entry in history.iter().copied() {
             match &entry.seen {
                 seen if seen.is_unknown() => alone.push(vec![entry]),
-                Seen::Fleeting(_) => fleeting.entry(entry.caller).or_default().push(entry),
+                Seen::Fleeting(_, loss) => {
+                    let calls = fleeting.entry((entry.caller, *loss));
+                    calls.or_default().push(entry);
+                }
                 _ => callers.entry(entry.caller).or_default().push(entry),
             }
         }
@@ -150,7 +153,7 @@ impl<'a, S: State> Search<'a, S> {
         // The one that ended first is tried first: it goes on the stack last.
         pending.sort_by_key(|(_, entry)| std::cmp::Reverse((entry.seen.is_open(), entry.end)));
         for (caller, entry) in pending {
-            let is_over = matches!(entry.seen, Seen::Fleeting(_)) && entry.end < self.begun(place);
+            let is_over = matches!(entry.seen, Seen::Fleeting(..)) && entry.end < self.begun(place);
             if entry.start > horizon || is_over {
                 continue;
             }
