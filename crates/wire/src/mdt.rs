@@ -237,7 +237,8 @@ pub enum Request {
         /// For what.
         access: Access,
         /// The client has it open already (under a lease, or since before a restart): take no
-        /// lock, check nothing, works on orphans too.
+        /// lock, unless others believe a size that is not exact any more; check nothing; works on
+        /// orphans too.
         again: bool,
     },
     /// Closes -> [`Reply::Node`].
