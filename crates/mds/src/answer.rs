@@ -246,7 +246,7 @@ impl Mds {
         let Ok(reply) = &ran.result else {
             return Ok(Transno(0));
         };
-        if !request.is_modification() {
+        if !request.is_modification() || self.did_nothing(request, ran) {
             return Ok(Transno(0));
         }
         let body = wire::encode(reply);
@@ -256,6 +256,14 @@ impl Mds {
         self.commit(mutations, ran.state)?;
         self.sharing.note(call.client, ran.transno, sights);
         Ok(ran.transno)
+    }
+
+    /// What changes nothing has no place among the changes: done again in its place after a crash,
+    /// where others have yet to do again what came before it, it might do something. What begins or
+    /// ends a use of a file is remembered for a request that comes twice.
+    fn did_nothing(&self, request: &Request, ran: &Ran) -> bool {
+        let of_uses = matches!(request, Request::Open { .. } | Request::Close { .. });
+        ran.mutations.is_empty() && ran.state == self.state && !of_uses
     }
 
     /// Adds the record of an answer, in the place of those of the slot's frame before.

@@ -18,7 +18,7 @@ use rpc::{
 };
 use storage::{Kv, StorageError, Ticket};
 use wire::mdt::{CallbackReply, Reply, Request};
-use wire::{opcode, ost};
+use wire::{UNCHANGED, opcode, ost};
 
 use crate::core::Mds;
 use crate::event::{Call, Output};
@@ -363,7 +363,7 @@ impl Machine for Mds {
                 ..
             } => Effect::Answer {
                 tag,
-                answer: reply_message(result),
+                answer: reply_message(result, transno),
                 transno,
             },
             Output::Callback {
@@ -415,14 +415,18 @@ impl Mds {
                 xid: arrival.xid,
                 index,
             };
-            let answer = wire::decode(&answer.body).ok();
-            match (request_in(message), answer) {
-                (Ok(request), Some(answer)) if request.is_modification() => {
+            let changed = answer.status == 0;
+            match (request_in(message), wire::decode(&answer.body)) {
+                // What changed nothing, or was refused, is not done again: it might do something by
+                // now, where what others did in between has yet to be.
+                (Ok(request), _) if !changed || !request.is_modification() => {
+                    crate::core::reply(out, call, Ok(Reply::Done));
+                }
+                (Ok(request), Ok(answer)) => {
                     self.replay(now, wall, call, (request, answer), out);
                 }
-                // What changed nothing, or was refused, is not done again.
-                (Ok(_), _) => crate::core::reply(out, call, Ok(Reply::Done)),
                 (Err(error), _) => crate::core::reply(out, call, Err(error)),
+                (Ok(_), Err(_)) => crate::core::reply(out, call, Err(FsError::Invalid)),
             }
         }
     }
@@ -438,10 +442,11 @@ fn request_in(message: &Message) -> Result<Request, FsError> {
     })
 }
 
-fn reply_message(result: Result<Reply, FsError>) -> ReplyMessage {
+/// The answer to a request that made the change `transno`; zero: it made none.
+fn reply_message(result: Result<Reply, FsError>, transno: Transno) -> ReplyMessage {
     match result {
         Ok(reply) => ReplyMessage {
-            status: 0,
+            status: if transno == Transno(0) { UNCHANGED } else { 0 },
             body: wire::encode(&reply),
         },
         Err(error) => ReplyMessage {

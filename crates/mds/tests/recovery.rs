@@ -3,12 +3,13 @@
 
 mod support;
 
-use base::{BootEpoch, Fid, FsError, LockHandle, TargetIndex, Transno};
-use rpc::ClientUuid;
+use base::{BootEpoch, ClientId, Fid, FsError, LockHandle, TargetIndex, Transno};
+use rpc::serving::{Arrival, Effect, Machine, Moment};
 use rpc::window::RECOVERY_WINDOW;
+use rpc::{Batch, ClientUuid, Message, ReplyMessage};
 use support::*;
-use wire::SizeState;
-use wire::mdt::{Reply, Request, SetAttr, SetTime, SizeUpdate};
+use wire::mdt::{RenameMode, Reply, Request, SetAttr, SetTime, SizeUpdate};
+use wire::{SizeState, opcode};
 
 fn getattr(fid: Fid) -> Request {
     let dir = Fid::NONE;
@@ -307,4 +308,98 @@ fn what_a_writer_says_of_the_size_before_it_is_known_again_is_left_to_the_osts()
     assert_eq!((told.attr.size, told.attr.mode), (5, 0o600));
     assert_eq!(told.attr.size_state, SizeState::Ask);
     world.check();
+}
+
+/// `x` and `y`, names of one file; what moves one onto the other does nothing.
+fn two_names(world: &mut World) -> (ClientId, ClientId, Request) {
+    let (a, b) = (world.connect(1), world.connect(2));
+    let file = world.touch(a, Fid::ROOT, "x");
+    world.link(a, file, Fid::ROOT, "y").expect("linked");
+    world.fid(a);
+    world.flush();
+    world.auto_flush = false;
+    let (x, y) = ((Fid::ROOT, "x"), (Fid::ROOT, "y"));
+    let nothing = rename_request(x, y, RenameMode::Replace, ROOT_USER);
+    (a, b, nothing)
+}
+
+fn move_y_away(world: &mut World, client: ClientId) {
+    let (y, z) = ((Fid::ROOT, "y"), (Fid::ROOT, "z"));
+    world
+        .rename(client, y, z, RenameMode::Replace)
+        .expect("moved");
+}
+
+/// It would do something, had another client been faster with what it did after it.
+#[test]
+fn what_did_nothing_is_not_done_again() {
+    let mut world = World::new();
+    let (a, b, nothing) = two_names(&mut world);
+    world.call(a, nothing).expect("done");
+    move_y_away(&mut world, b);
+    world.crash_awaiting();
+    let mut lost = world.lost();
+    lost.reverse();
+    for done in lost {
+        assert!(world.replay(&done).0.is_ok());
+    }
+    [a, b].into_iter().for_each(|client| world.ready(client));
+    world.auto_flush = true;
+    assert_eq!(world.names(b, Fid::ROOT), ["x", "z"]);
+}
+
+/// Its requests, as client `a` sends them in one frame, and what they are answered.
+fn frame(
+    world: &mut World,
+    a: ClientId,
+    batch: &Batch,
+    answered: Option<&[ReplyMessage]>,
+) -> Vec<ReplyMessage> {
+    let moment = Moment {
+        now: world.tick,
+        wall: world.wall,
+    };
+    let arrival = Arrival {
+        client: a,
+        slot: 60,
+        xid: base::Xid(1),
+        first_tag: 1 << 40,
+        batch,
+        answered,
+    };
+    let mut out = Vec::new();
+    world.mds.requests(moment, arrival, &mut out);
+    let answer = |output| match mds::Mds::effect(output) {
+        Effect::Answer { answer, .. } => answer,
+        _ => panic!("nobody is in the way"),
+    };
+    out.into_iter().map(answer).collect()
+}
+
+#[test]
+fn of_a_frame_that_was_lost_the_changes_are_made_again_and_no_more() {
+    let mut world = World::new();
+    let (a, b, nothing) = two_names(&mut world);
+    let made = create_open_request(world.fid(a), Fid::ROOT, "made", WRITE);
+    let refused = create_open_request(world.fid(a), Fid::ROOT, "x", WRITE);
+    let messages = [made, refused, nothing].map(|request| Message {
+        opcode: opcode::MDT,
+        body: wire::encode(&request),
+    });
+    let batch = Batch {
+        messages: messages.into(),
+        ..Batch::default()
+    };
+    let answered = frame(&mut world, a, &batch, None);
+    assert_eq!((answered[0].status, answered.len()), (0, 3));
+    move_y_away(&mut world, b);
+    world.crash_awaiting();
+    for done in world.lost() {
+        assert!(world.replay(&done).0.is_ok());
+    }
+    let again = frame(&mut world, a, &batch, Some(&answered));
+    assert_eq!((again[0].status, again.len()), (0, 3));
+    [a, b].into_iter().for_each(|client| world.ready(client));
+    world.auto_flush = true;
+    assert_eq!(world.names(b, Fid::ROOT), ["made", "x", "z"]);
 }

@@ -42,6 +42,10 @@ pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError>
     }
 }
 
+/// The status of a request that went well and changed nothing: in a replay it is not done again, as
+/// it might do something by then.
+pub const UNCHANGED: u16 = u16::MAX;
+
 /// Zero for success, else one plus the error's place in [`ERRORS`].
 pub fn status_of(result: Result<(), FsError>) -> u16 {
     match result {
@@ -55,10 +59,10 @@ pub fn status_of(result: Result<(), FsError>) -> u16 {
     }
 }
 
-/// The inverse of [`status_of`]; a number from a newer peer reads as `Io`.
+/// The inverse of [`status_of`], and [`UNCHANGED`]; a number from a newer peer reads as `Io`.
 pub fn status_from(status: u16) -> Result<(), FsError> {
     match status {
-        0 => Ok(()),
+        0 | UNCHANGED => Ok(()),
         n => Err(ERRORS
             .get(usize::from(n) - 1)
             .copied()
@@ -112,6 +116,7 @@ mod tests {
         for error in ERRORS {
             assert_eq!(status_from(status_of(Err(error))), Err(error));
         }
+        assert_eq!(status_from(UNCHANGED), Ok(()));
         assert_eq!(status_from(60_000), Err(FsError::Io));
     }
 

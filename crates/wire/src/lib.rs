@@ -14,4 +14,4 @@ pub mod ost;
 pub mod page;
 
 pub use attr::{Attr, Cover, DirState, FileKind, Grant, Node, SizeState};
-pub use codec::{DecodeError, decode, encode, status_from, status_of};
+pub use codec::{DecodeError, UNCHANGED, decode, encode, status_from, status_of};
