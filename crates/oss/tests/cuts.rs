@@ -94,7 +94,7 @@ fn apply(contents: &mut Contents, step: &Step, torn: usize) {
         Step::Destroy { object, .. } => {
             contents.remove(object);
         }
-        Step::Sync | Step::Second => {}
+        Step::Sync | Step::Second | Step::Settle => {}
     }
 }
 
@@ -397,6 +397,44 @@ fn sizes_and_holes() {
             punch(8192, 12_288),
             write(1, 4096, 4),
             Step::Second,
+        ],
+    );
+}
+
+/// Sums never outlive, or come before, the bytes that they are of.
+#[test]
+fn sealed_bytes() {
+    run(
+        "seal what was written",
+        vec![write(1, 0, 1), Step::Settle],
+        vec![
+            write(1, 0, 2),
+            write(2, 0, 3),
+            Step::Settle,
+            write(1, 2048, 4),
+            Step::Sync,
+            Step::Settle,
+            write(1, 4096, 5),
+            Step::Settle,
+            Step::Sync,
+        ],
+    );
+    run(
+        "seal what has become shorter",
+        vec![write(1, 0, 1), write(1, 4096, 2), Step::Settle],
+        vec![
+            Step::Truncate {
+                object: 1,
+                size: 5000,
+            },
+            Step::Settle,
+            Step::Punch {
+                object: 1,
+                range: (1000, 3000),
+            },
+            Step::Settle,
+            write(1, 8192, 3),
+            Step::Settle,
         ],
     );
 }

@@ -321,6 +321,28 @@ fn a_change_that_was_foreseen_waits_for_no_records() {
     assert_eq!(rows, 1, "of what is not there nothing is claimed");
 }
 
+/// Or a power cut in between would leave sums that are of other bytes.
+#[test]
+fn who_changes_what_is_sealed_waits_until_it_is_open() {
+    let changes: [&dyn Fn(&Rig); 3] = [
+        &|rig| rig.write(7, &[2; 2]),
+        &|rig| rig.sealed.truncate(ID, 50).expect("memory"),
+        &|rig| {
+            rig.sealed.remove(ID).expect("there");
+            rig.write(0, &[3; 10]);
+        },
+    ];
+    for change in changes {
+        let rig = Rig::new();
+        rig.write(0, &[1; 100]);
+        rig.rest();
+        let before = rig.kv.committed();
+        change(&rig);
+        let durable = rig.kv.durable();
+        assert!(rig.kv.committed() > before && durable > before);
+    }
+}
+
 #[test]
 fn what_ends_in_good_order_leaves_nothing_open() {
     let rig = Rig::new();

@@ -52,6 +52,8 @@ pub enum Step {
     Sync,
     /// A second passes: what is not durable becomes so.
     Second,
+    /// What was left alone is sealed, and records become durable by themselves, as they do in between.
+    Settle,
 }
 
 impl Step {
@@ -61,7 +63,7 @@ impl Step {
             | Step::Truncate { object, .. }
             | Step::Punch { object, .. }
             | Step::Destroy { object, .. } => Some(*object),
-            Step::Sync | Step::Second => None,
+            Step::Sync | Step::Second | Step::Settle => None,
         }
     }
 
@@ -110,7 +112,7 @@ impl Step {
                 objects: vec![(id(*object), *epoch)],
             },
             Step::Sync => Request::Sync,
-            Step::Second => return None,
+            Step::Second | Step::Settle => return None,
         })
     }
 }
@@ -215,6 +217,7 @@ pub struct Target {
     pub oss: Oss,
     pub kv: Arc<Kv>,
     pub store: Arc<Objects>,
+    sealed: Arc<SealedObjects>,
     /// Bytes are removed after the syncs that are due, not before.
     pub removes_late: bool,
     records: Records,
@@ -267,9 +270,10 @@ impl Target {
                 life,
                 Pace::usual(),
             )?,
-            syncer: Syncer::new(sealed, kv.clone(), Pace::usual()),
+            syncer: Syncer::new(sealed.clone(), kv.clone(), Pace::usual()),
             kv,
             store,
+            sealed,
             removes_late: false,
             records: records.clone(),
             now: Tick(1_000_000_000),
@@ -322,9 +326,8 @@ impl Target {
     pub fn contents(&mut self, number: u32) -> Option<Vec<u8>> {
         let id = stored(number);
         let stat = self.store.stat(id).expect("on")?;
-        let mut bytes = vec![0; stat.size as usize];
-        self.store.read(id, 0, &mut bytes).expect("on");
-        Some(bytes)
+        let bytes = self.sealed.read_shared(id, 0, stat.size as usize);
+        Some(bytes.expect("sound").to_vec())
     }
 
     /// The target does not do this.
@@ -338,12 +341,11 @@ impl Target {
         step: &Step,
     ) -> std::result::Result<(std::result::Result<(), FsError>, Transno), Off> {
         let Some(request) = step.request() else {
-            self.pass(Duration::from_secs(1));
-            self.work()?;
-            // What was left alone since the look before is sealed.
-            for _ in 0..2 {
-                self.syncer.settle().map_err(|_| Off)?;
+            if matches!(step, Step::Second) {
+                self.pass(Duration::from_secs(1));
+                self.work()?;
             }
+            self.settle().map_err(|_| Off)?;
             return Ok((Ok(()), Transno(0)));
         };
         self.syncer
@@ -373,6 +375,13 @@ impl Target {
             Some((Err(FsError::TryAgain | FsError::Io), _)) | None => Err(Off),
             Some(answer) => Ok(answer),
         }
+    }
+
+    /// What was left alone since the look before is sealed.
+    fn settle(&self) -> Result<()> {
+        self.syncer.settle()?;
+        self.syncer.settle()?;
+        self.kv.wait_durable(self.kv.committed())
     }
 
     fn pass(&mut self, time: Duration) {
