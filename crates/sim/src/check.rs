@@ -8,7 +8,7 @@ pub mod order;
 
 use crate::history::{Entry, Subject};
 
-pub use doubt::without_doubtful;
+pub use doubt::{without_beliefs, without_doubtful};
 
 /// The calls on each subject that `of` picks.
 fn of_each(history: &[Entry], of: fn(Subject) -> bool) -> Vec<Vec<&Entry>> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use base::{Rng, SeededRng};
 
 use crate::check::order::Verdict;
-use crate::check::{bytes, modes, names, without_doubtful};
+use crate::check::{bytes, modes, names, without_beliefs, without_doubtful};
 use crate::cluster::{Cluster, TIMEOUT, client_node};
 use crate::excuses::{Excuses, long_absences};
 use crate::faults::{Fault, Injector, Kind};
@@ -291,16 +291,7 @@ fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
         .iter()
         .find(|entry| entry.seen == Seen::Unknown && !may_fail(entry));
     violations.extend(failed.map(|entry| format!("a call failed for no reason: {entry}")));
-    let seen: Vec<Entry> = history
-        .iter()
-        .filter(|entry| {
-            let client = entry.caller / plan.programs;
-            let mut stale = excuses.stale.iter();
-            let shows_only = entry.call.is_read() || matches!(entry.seen, Seen::Failed(_));
-            !shows_only || !stale.any(|excuse| excuse.covers(client, entry.start, entry.end))
-        })
-        .cloned()
-        .collect();
+    let seen = without_beliefs(&history, plan.programs, &excuses.stale);
     // Of bytes that nobody made durable any may have gone with their client.
     let says_nothing = plan.lazy && !excuses.failures.is_empty();
     let written: &[Entry] = if says_nothing { &[] } else { &seen };

@@ -1,7 +1,30 @@
-//! What a client showed to its own programs and then lost.
+//! What a client showed to its own programs and then lost, or believed for too long.
 
 use crate::excuses::Excuse;
-use crate::history::{Entry, Seen};
+use crate::history::{Call, Entry, Seen};
+
+/// Without what clients that believed what they had, as `stale` says, showed to their programs. A mode
+/// that was set then may be that of what the name led to before.
+pub fn without_beliefs(history: &[Entry], programs: u32, stale: &[Excuse]) -> Vec<Entry> {
+    let is_belief = |entry: &Entry| {
+        let client = entry.caller / programs;
+        let mut stale = stale.iter();
+        stale.any(|excuse| excuse.covers(client, entry.start, entry.end))
+    };
+    let said = |entry: &Entry| {
+        let shows_only = entry.call.is_read() || matches!(entry.seen, Seen::Failed(_));
+        let mut entry = match is_belief(entry) {
+            true if shows_only => return None,
+            true => entry.clone(),
+            false => return Some(entry.clone()),
+        };
+        if matches!(entry.call, Call::Chmod(..)) {
+            entry.seen = Seen::Unknown;
+        }
+        Some(entry)
+    };
+    history.iter().filter_map(said).collect()
+}
 
 /// Without what a client lost after it had shown it: a change that it had not made durable, and that
 /// nobody knows the outcome of, as its own programs saw it meanwhile. Where it failed for bytes that
@@ -42,4 +65,38 @@ pub fn without_doubtful(history: &[Entry], programs: u32, failures: &[Excuse]) -
     };
     let kept = history.iter().filter(|entry| !is_doubtful(entry));
     kept.map(bounded).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_mode_that_was_set_by_belief_may_be_of_what_was_there_before() {
+        let at = Duration::from_secs;
+        let entry = |caller, start, call: Call, seen: Seen| Entry {
+            caller,
+            start: at(start),
+            end: at(start + 1),
+            call,
+            seen,
+        };
+        let history = [
+            entry(2, 10, Call::Mode(0), Seen::Mode(5)),
+            entry(2, 12, Call::Chmod(0, 7), Seen::Done),
+            entry(2, 20, Call::Chmod(0, 7), Seen::Done),
+            entry(0, 12, Call::Chmod(0, 7), Seen::Done),
+        ];
+        let stale = [Excuse {
+            client: Some(1),
+            file: None,
+            from: at(5),
+            until: at(15),
+        }];
+        let said = without_beliefs(&history, 2, &stale);
+        let seen: Vec<&Seen> = said.iter().map(|entry| &entry.seen).collect();
+        assert_eq!(seen, [&Seen::Unknown, &Seen::Done, &Seen::Done]);
+    }
 }
