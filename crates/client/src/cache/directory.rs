@@ -376,6 +376,11 @@ impl Directory {
         self.known.until(cookie) > cookie
     }
 
+    /// What is known after `cookie` ends where a name was withdrawn, or others have not read on yet.
+    pub fn is_torn_after(&self, cookie: u64) -> bool {
+        self.known.is_torn_after(cookie)
+    }
+
     /// How far the list is known from `cookie` on.
     pub fn known_until(&self, cookie: u64) -> u64 {
         self.known.until(cookie)

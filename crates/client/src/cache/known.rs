@@ -34,6 +34,12 @@ impl Known {
         part.map_or(cookie, |part| part.until.max(cookie))
     }
 
+    /// The part after `cookie` ends at a gap, behind which more is known.
+    pub fn is_torn_after(&self, cookie: u64) -> bool {
+        let until = self.until(cookie);
+        self.parts.iter().any(|part| part.after > until)
+    }
+
     /// No entry is missing between the two, the second included.
     pub fn learn(&mut self, after: u64, until: u64) {
         if until <= after {
@@ -111,6 +117,7 @@ mod tests {
             [0, 10, 15, 20, 99].map(|c| known.until(c)),
             [10, 10, 15, END, END]
         );
+        assert!(known.is_torn_after(0) && !known.is_torn_after(20));
         known.forget(0, 50);
         assert_eq!((known.until(0), known.until(50)), (0, END));
         known.learn(0, 50);

@@ -110,7 +110,8 @@ impl Client {
             let step = {
                 let mut state = self.lock();
                 let fid = state.handles.dir(handle).ok_or(FsError::BadHandle)?.fid;
-                if let Some(page) = from_cache(&mut state, fid, cookie, entries_max) {
+                let wanted = (cookie, entries_max);
+                if let Some(page) = from_cache(&mut state, fid, wanted, first && cookie == 0) {
                     if first {
                         bump(&self.0.stats.readdir_hit);
                     }
@@ -323,14 +324,24 @@ fn listed(entry: &DirEntry) -> Listed {
     }
 }
 
-/// The next entries, where the list is known and covered.
-fn from_cache(state: &mut State, fid: Fid, cookie: u64, entries_max: usize) -> Option<DirPage> {
+/// The next entries, where the list is known and covered. `whole`: rather none than what is known up
+/// to a name that was withdrawn. That may be moving to before it, and would be in no part of the list.
+fn from_cache(
+    state: &mut State,
+    fid: Fid,
+    (cookie, entries_max): (u64, usize),
+    whole: bool,
+) -> Option<DirPage> {
     if !state.locks.holds(fid, Bits::LIST.union(Bits::NAMES)) {
         return None;
     }
     let stamp = state.stamp();
     let directory = state.known(fid)?.directory.as_ref()?;
-    if !directory.knows_after(cookie) {
+    let is_torn = || {
+        let count = directory.after(cookie).0.take(entries_max).count();
+        count < entries_max && directory.is_torn_after(cookie)
+    };
+    if !directory.knows_after(cookie) || (whole && is_torn()) {
         return None;
     }
     let entries = directory.after(cookie).0.take(entries_max);
@@ -370,4 +381,73 @@ fn covered_entry(state: &State, fid: Fid, stamp: u64) -> Option<Entry> {
         name_valid: true,
         stamp,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    use base::LockHandle;
+    use dlm::Mode;
+    use wire::Grant;
+
+    use super::*;
+    use crate::locks::Locks;
+
+    const DIR: Fid = Fid(7);
+
+    /// A directory of the names `a` to `e`, of which all is known.
+    fn listed_whole() -> State {
+        let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
+        assert!(state.locks.granted(&Grant {
+            handle: LockHandle(1),
+            fid: DIR,
+            mode: Mode::PR.index() as u8,
+            bits: Bits::LIST.union(Bits::NAMES).0,
+            version: 0,
+        }));
+        let entries = (1_u64..).zip("abcde".chars()).map(|(number, letter)| {
+            let listed = Listed {
+                name: Name::try_from(&*letter.to_string()).expect("valid"),
+                fid: Fid(number),
+                kind: FileKind::Regular,
+            };
+            (10 * number, listed)
+        });
+        state.inode(DIR).directory().extend(0, entries, true);
+        state
+    }
+
+    fn count(state: &mut State, wanted: (u64, usize), whole: bool) -> Option<usize> {
+        from_cache(state, DIR, wanted, whole).map(|page| page.entries.len())
+    }
+
+    #[test]
+    fn a_list_in_which_a_name_was_withdrawn_is_asked_for_anew() {
+        let mut state = listed_whole();
+        assert_eq!(count(&mut state, (0, 100), true), Some(5));
+        let name = Name::try_from("d").expect("valid");
+        state.inode(DIR).directory().forget_name(&name);
+        assert_eq!(count(&mut state, (0, 100), true), None);
+        assert_eq!(count(&mut state, (0, 3), true), Some(3), "a whole page");
+        assert_eq!(count(&mut state, (0, 100), false), Some(3), "asked before");
+        assert_eq!(count(&mut state, (40, 100), false), Some(1));
+    }
+
+    #[test]
+    fn a_list_that_is_not_read_to_its_end_is_shown_as_far_as_it_is_known() {
+        let mut state = listed_whole();
+        let cookies = [40, 50];
+        let directory = state.inode(DIR).directory();
+        directory.forget_list();
+        let first: Vec<(u64, Listed)> = directory
+            .placed_after(0)
+            .take(3)
+            .map(|(cookie, listed)| (cookie, listed.clone()))
+            .collect();
+        directory.forget_entries(&cookies);
+        directory.extend(0, first.into_iter(), false);
+        assert_eq!(count(&mut state, (0, 100), true), Some(3));
+    }
 }
