@@ -270,6 +270,20 @@ impl Locks {
         }
     }
 
+    /// Gives up every lock on the bytes of `fid`, and `exclusive` on its inode, as if others wanted them.
+    pub fn give_up_bytes(&mut self, fid: Fid, exclusive: Option<LockHandle>) {
+        let on_target = |(target, cache): &(TargetIndex, LockCache)| {
+            let holder = Holder::Ost(*target);
+            let handles = cache.handles_on(object(fid));
+            handles.map(|handle| (holder, handle)).collect::<Vec<_>>()
+        };
+        let held: Vec<_> = self.osts.iter().flat_map(on_target).collect();
+        let exclusive = exclusive.map(|handle| (Holder::Mdt, handle));
+        for (holder, handle) in held.into_iter().chain(exclusive) {
+            self.step(holder, CacheInput::GiveUp { handle });
+        }
+    }
+
     /// The locks held of a server, which calls this client `client`.
     pub fn held(&self, holder: Holder, client: ClientId) -> Vec<Lock> {
         let mut caches = std::iter::once((Holder::Mdt, &self.mdt)).chain(

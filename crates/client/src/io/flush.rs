@@ -275,7 +275,7 @@ fn written(state: &mut State, sent: Sent, reply: Result<Reply, FsError>, transno
         Ok(_) => Err(FsError::Io),
         Err(error) => Err(error),
     };
-    let sent = state.with_pages(fid, |file| {
+    let lost = state.with_pages(fid, |file| {
         file.writing -= 1;
         file.waiters.wake_all();
         match attr {
@@ -283,20 +283,26 @@ fn written(state: &mut State, sent: Sent, reply: Result<Reply, FsError>, transno
             Err(FsError::TryAgain) => file.pages.failed(out.id),
             // The lock it was sent under is of the OST's old life.
             Err(FsError::Stale) if file.restarts != restarts => file.pages.failed(out.id),
-            Err(error) => note_lost(file, fid, &out, error),
+            Err(error) => return note_lost(file, fid, &out, error),
         }
-        attr.is_ok()
+        false
     });
-    if sent {
+    if attr.is_ok() {
         state.space = None;
         state.uncommitted.insert(fid);
     }
+    if lost {
+        // What is here of the file is not what the OST has, its size neither.
+        let exclusive = state.file_known(fid).and_then(|file| file.exclusive);
+        state.locks.give_up_bytes(fid, exclusive);
+    }
 }
 
-/// Bytes that were dropped meanwhile are no loss, or were told with what dropped them.
-fn note_lost(file: &mut FileState, fid: Fid, out: &WriteOut, error: FsError) {
+/// Bytes that were dropped meanwhile are no loss, or were told with what dropped them. Returns whether
+/// any were lost.
+fn note_lost(file: &mut FileState, fid: Fid, out: &WriteOut, error: FsError) -> bool {
     if !file.pages.lost(out.id) {
-        return;
+        return false;
     }
     let offset = out.offset;
     tracing::error!("{fid}: bytes from {offset} could not be written: {error}");
@@ -305,6 +311,7 @@ fn note_lost(file: &mut FileState, fid: Fid, out: &WriteOut, error: FsError) {
         FsError::Stale => FsError::Io,
         error => error,
     });
+    true
 }
 
 fn note_written(file: &mut FileState, out: WriteOut, attr: ObjectAttr, transno: Transno) {

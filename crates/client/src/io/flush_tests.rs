@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use base::Timestamp;
 use layout::{Layout, Stripes};
+use wire::ost::ExtentGrant;
 use wire::{Attr, FileKind, SizeState};
 
 use super::*;
@@ -156,6 +157,32 @@ fn of_a_file_that_lost_bytes_the_mdt_is_told_no_size() {
     let sent = file.send(ByteRange::new(0, 4));
     file.answered(sent, FsError::NoSpace);
     assert_eq!(file.state.size_to_tell(FILE, true), None);
+}
+
+/// What is here is not what the OST has, nor is the size: who wants to know asks there.
+#[test]
+fn a_file_that_lost_bytes_gives_its_locks_back() {
+    const HERE: TargetIndex = TargetIndex(1);
+    let mut file = Written::new(b"four");
+    file.state.locks = Locks::new([HERE]);
+    let object = object_of(FILE);
+    for (handle, range) in [(1, ByteRange::new(0, 9)), (2, ByteRange::from(9))] {
+        let grant = ExtentGrant {
+            handle: LockHandle(handle),
+            object,
+            mode: dlm::Mode::PW.index() as u8,
+            range,
+        };
+        file.state.locks.extent_granted(HERE, &grant);
+    }
+    let other = file.send(ByteRange::new(0, 2));
+    file.answered(other, FsError::TryAgain);
+    assert!(file.state.locks.holds_to_eof(FILE), "it is sent again");
+    let sent = file.send(ByteRange::new(0, 4));
+    file.answered(sent, FsError::NoSpace);
+    assert!(!file.state.locks.holds_to_eof(FILE));
+    let start = ByteRange::new(0, 4);
+    assert_eq!(file.state.locks.extent(FILE, dlm::Mode::PW, start), None);
 }
 
 /// Attributes of a file whose bytes are at `ost`.

@@ -214,6 +214,11 @@ impl LockCache {
             .collect()
     }
 
+    /// The locks on the resource.
+    pub fn handles_on(&self, resource: ResourceId) -> impl Iterator<Item = LockHandle> {
+        self.on_resource(resource).map(|entry| entry.handle)
+    }
+
     /// Some lock on the resource is held.
     pub fn is_locked(&self, resource: ResourceId) -> bool {
         self.resources.contains_key(&resource)

@@ -1,7 +1,9 @@
 //! A disk of which one bit is not as it was written.
 //!
 //! The bit is wrong in what is read, until somebody writes that byte or the disk is cured: what is
-//! below stays as it was, so that curing harms nothing that was written since.
+//! below stays as it was, so that curing harms nothing that was written since. Who writes what was read
+//! there along with other things (a checksum, with those beside it) writes what is below: else the
+//! damage would be there for good, as it would be on a disk, and nothing could be cured.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +15,8 @@ use storage::{Disk, Result};
 const BLOCK: u64 = 4096;
 /// How often.
 const LOOKS: usize = 64;
+/// Bytes of a checksum.
+const WORD: usize = 4;
 
 /// The bit, if there is one. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -67,6 +71,26 @@ impl<D> fmt::Debug for Rotten<D> {
     }
 }
 
+impl<D: Disk> Rotten<D> {
+    /// `data` as it should be, where the word with the bit is what is read there.
+    fn written_along(&self, flip: Flip, offset: u64, data: &[u8]) -> Result<Option<Vec<u8>>> {
+        let start = flip.at - flip.at % WORD as u64;
+        let Some(from) = start.checked_sub(offset).map(|from| from as usize) else {
+            return Ok(None);
+        };
+        let mut word = [0; WORD];
+        self.disk.read(start, &mut word)?;
+        let sound = word;
+        word[(flip.at - start) as usize] ^= flip.mask;
+        if data.get(from..from + WORD) != Some(&word[..]) {
+            return Ok(None);
+        }
+        let mut data = data.to_vec();
+        data[from..from + WORD].copy_from_slice(&sound);
+        Ok(Some(data))
+    }
+}
+
 impl<D: Disk> Disk for Rotten<D> {
     fn len(&self) -> Result<u64> {
         self.disk.len()
@@ -84,8 +108,13 @@ impl<D: Disk> Disk for Rotten<D> {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.disk.write(offset, data)?;
         let mut bit = self.rot.bit();
+        if let Some(flip) = *bit
+            && let Some(sound) = self.written_along(flip, offset, data)?
+        {
+            return self.disk.write(offset, &sound);
+        }
+        self.disk.write(offset, data)?;
         *bit = bit.filter(|bit| !(offset..offset + data.len() as u64).contains(&bit.at));
         Ok(())
     }
@@ -138,5 +167,17 @@ mod tests {
         let at = flip();
         rotten.write(at, &[9]).expect("it can be written");
         assert_eq!((bytes()[at as usize], bytes()), (9, disk.to_bytes()));
+        let at = flip() as usize;
+        let read = bytes();
+        let mut along = read.clone();
+        along[(at + 2 * WORD) % read.len()] = 5;
+        rotten.write(0, &along).expect("it can be written");
+        assert_eq!(bytes(), along);
+        rot.cure();
+        assert_eq!(
+            (bytes()[at], disk.to_bytes()[at]),
+            (9, 9),
+            "as it was before"
+        );
     }
 }
