@@ -338,8 +338,8 @@ fn from_cache(
     let stamp = state.stamp();
     let directory = state.known(fid)?.directory.as_ref()?;
     let is_torn = || {
-        let count = directory.after(cookie).0.take(entries_max).count();
-        count < entries_max && directory.is_torn_after(cookie)
+        let count = || directory.after(cookie).0.take(entries_max).count();
+        directory.is_torn_after(cookie) && count() < entries_max
     };
     if !directory.knows_after(cookie) || (whole && is_torn()) {
         return None;
