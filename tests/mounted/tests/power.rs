@@ -84,7 +84,7 @@ impl Written {
 /// Files of two mounts, the first of which is supervised; and what is done to them, at each of which
 /// points the caller is waited for. They are open in a table of this thread's own: a process that is
 /// started meanwhile would close them, which waits for the mounts.
-fn write_and_change(roots: [PathBuf; 2], point: &Barrier) -> Vec<Written> {
+fn write_and_change(roots: [PathBuf; 2], point: &Barrier) {
     unshare(CloneFlags::CLONE_FILES).unwrap();
     let file = |number: usize| {
         let path = roots[number % 2].join(format!("f{number}"));
@@ -106,7 +106,6 @@ fn write_and_change(roots: [PathBuf; 2], point: &Barrier) -> Vec<Written> {
             assert!(found == *bytes, "{} in {}", path.display(), root.display());
         }
     }
-    files
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -169,7 +168,7 @@ fn power_fails(worker_first: bool) {
     cluster.restart_server();
     cluster.wait_for_log(0, TAKEN_OVER);
     point.wait();
-    drop(writer.join().unwrap());
+    writer.join().unwrap();
     let differ = format!("! diff -rq {} {}", twin.display(), lost.display());
     run(Path::new("/"), &format!("{differ} > /dev/null"));
     cluster.stop_server();
