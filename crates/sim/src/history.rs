@@ -63,6 +63,8 @@ pub enum Call {
     Chmod(u8, u16),
     /// Which mode a file has.
     Mode(u8),
+    /// Reads a file of which the bytes say with which mode it was made.
+    Contents(u8),
 }
 
 /// What the answers to a call depend on, where that is not names.
@@ -70,7 +72,7 @@ pub enum Call {
 pub enum Subject {
     /// Bytes of a file.
     Bytes(u8),
-    /// The mode of another.
+    /// The mode of another, and the bytes that it was made with.
     Mode(u8),
 }
 
@@ -98,6 +100,7 @@ impl Call {
             Call::Remake(..) => "remake",
             Call::Chmod(..) => "chmod",
             Call::Mode(_) => "mode",
+            Call::Contents(_) => "contents",
         }
     }
 
@@ -111,6 +114,7 @@ impl Call {
                 | Call::Get(_)
                 | Call::Size(_)
                 | Call::Mode(_)
+                | Call::Contents(_)
         )
     }
 
@@ -125,7 +129,10 @@ impl Call {
             | Call::Zero(file, _)
             | Call::Get(file)
             | Call::Size(file) => Subject::Bytes(*file),
-            Call::Remake(file, _) | Call::Chmod(file, _) | Call::Mode(file) => Subject::Mode(*file),
+            Call::Remake(file, _)
+            | Call::Chmod(file, _)
+            | Call::Mode(file)
+            | Call::Contents(file) => Subject::Mode(*file),
             _ => return None,
         };
         Some(subject)
@@ -197,6 +204,7 @@ impl fmt::Display for Entry {
             Call::Remake(file, mode) => write!(f, "remake m{file} {mode:o}"),
             Call::Chmod(file, mode) => write!(f, "chmod m{file} {mode:o}"),
             Call::Mode(file) => write!(f, "mode m{file}"),
+            Call::Contents(file) => write!(f, "contents m{file}"),
         }?;
         match &self.seen {
             Seen::Done => f.write_str(": done"),

@@ -20,7 +20,7 @@ use crate::history::{Call, Entry, Seen, Slot};
 use crate::scheduler::Scheduler;
 pub(crate) use bytes::{BLOCK_BYTES, READ_BYTES};
 pub use kernel::InodeLocks;
-pub(crate) use modes::FIRST_MODE;
+pub(crate) use modes::{FIRST_MODE, number_of};
 pub use names::{make_directories, make_files};
 pub use seat::Seat;
 
@@ -176,9 +176,10 @@ impl Program {
     fn choose_of_modes(&mut self) -> Call {
         let file = self.numbers.below(u64::from(MODES)) as u8;
         let mode = self.numbers.below(0o1000) as u16;
-        match self.numbers.below(5) {
-            0 => Call::Remake(file, mode),
-            1 => Call::Chmod(file, mode),
+        match self.numbers.below(7) {
+            0..2 => Call::Remake(file, mode),
+            2 => Call::Chmod(file, mode),
+            3..5 => Call::Contents(file),
             _ => Call::Mode(file),
         }
     }
@@ -231,6 +232,7 @@ impl Program {
             Call::Remake(file, mode) => self.remake(*file, *mode),
             Call::Chmod(file, mode) => self.chmod(*file, *mode),
             Call::Mode(file) => self.mode(*file),
+            Call::Contents(file) => self.contents(*file),
         };
         match result {
             Ok(seen) => seen,

@@ -374,15 +374,22 @@ fn one_effect_seen_twice_is_told() {
 
 #[test]
 fn modes_that_no_file_had_are_refused() {
-    use Call::{Chmod, Mode, Remake};
+    use Call::{Chmod, Contents, Mode, Remake};
     let set = |mode| (Chmod(0, mode), Seen::Done);
     let seen = |mode| (Mode(0), Seen::Mode(mode));
+    let made = |mode| (Remake(0, mode), Seen::Done);
+    // A file is full of the mode that it was made with, and one.
+    let read = |numbers: &[u64]| (Contents(0), Seen::Blocks(numbers.to_vec()));
     let bad = [
         vec![seen(0o700)],
         vec![set(0o700), seen(0o755)],
-        vec![set(0o700), (Remake(0, 0o600), Seen::Done), seen(0o700)],
+        vec![set(0o700), made(0o600), seen(0o700)],
         vec![set(0o700), set(0o600), seen(0o600), seen(0o700)],
-        vec![(Remake(0, 0o600), Seen::Done), seen(0o755)],
+        vec![made(0o600), seen(0o755)],
+        vec![made(0o600), read(&[])],
+        vec![made(0o600), made(0o400), read(&[0o601])],
+        vec![made(0o600), set(0o400), read(&[0o401])],
+        vec![read(&[0o756])],
         vec![(Chmod(1, 0o700), Seen::Done), seen(0o700)],
         vec![(Mode(0), no(FsError::NotFound))],
     ];
@@ -400,6 +407,10 @@ fn modes_that_no_file_had_are_refused() {
         at(1, 30, 35, Mode(0), Seen::Mode(0o700)),
         at(0, 40, 45, Mode(0), Seen::Mode(0o444)),
     ];
+    assert_eq!(modes::check(&fine), [Verdict::Possible]);
+    let [nothing, full] = [vec![], vec![0o601]].map(Seen::Blocks);
+    fine.insert(0, at(3, 0, 4, Contents(0), nothing));
+    fine.push(at(3, 50, 55, Contents(0), full));
     assert_eq!(modes::check(&fine), [Verdict::Possible]);
     fine.push(at(1, 50, 55, Mode(0), Seen::Mode(0o600)));
     assert_ne!(modes::check(&fine), [Verdict::Possible]);

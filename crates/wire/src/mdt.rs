@@ -236,9 +236,10 @@ pub enum Request {
         dir: Fid,
         /// For what.
         access: Access,
-        /// The client has it open already (under a lease, or since before a restart): take no
-        /// lock, unless others believe a size that is not exact any more; check nothing; works on
-        /// orphans too.
+        /// The client has it open already (under a lease, or since before a restart), or wants no
+        /// more than that it stays: take no lock, unless others believe a size that is not exact any
+        /// more; check nothing; works on orphans too. Gives no right to its bytes, which another
+        /// may have to itself.
         again: bool,
     },
     /// Closes -> [`Reply::Node`].

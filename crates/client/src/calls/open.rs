@@ -124,20 +124,21 @@ impl Client {
     }
 
     /// Reading needs no word to the MDT while a lock covers the file: before its name goes, the
-    /// lock is withdrawn, or this client removes it itself, and then the MDT is told.
+    /// lock is withdrawn, or this client removes it itself, and then the MDT is told. Nor while it is
+    /// open here, unless all that the MDT was told is that it be kept: then its maker may have it to
+    /// himself still, with bytes that no OST has.
     async fn open_for_reading(&self, fid: Fid) -> Result<(), FsError> {
         {
             let mut state = self.lock();
+            let covered = state.attr_valid(fid);
+            let stays = covered && !state.may_be_removed(fid);
+            let file = state.file(fid);
             // At once, for who removes the name meanwhile.
-            state.file(fid).readers += 1;
-            if state.attr_valid(fid) && !state.may_be_removed(fid) {
-                bump(&self.0.stats.open_hit);
-                return Ok(());
-            }
-            let open_elsewhere = state
-                .file_known(fid)
-                .is_some_and(|file| file.write_open.is_some() || !file.read_opens.is_empty());
-            if open_elsewhere {
+            file.readers += 1;
+            file.shared |= covered;
+            let open_elsewhere =
+                file.write_open.is_some() || (file.shared && !file.read_opens.is_empty());
+            if stays || open_elsewhere {
                 bump(&self.0.stats.open_hit);
                 return Ok(());
             }
@@ -146,7 +147,10 @@ impl Client {
         let mut state = self.lock();
         let file = state.file(fid);
         match registered {
-            Ok(handle) => file.read_opens.push(handle),
+            Ok(handle) => {
+                file.shared = true;
+                file.read_opens.push(handle);
+            }
             Err(_) => file.readers -= 1,
         }
         registered.map(|_| ())
@@ -194,20 +198,19 @@ impl Client {
         }
     }
 
-    /// Tells the MDT of an open. A write-open is kept with the file.
+    /// Tells the MDT of an open. A write-open is kept with the file. `again`: of one that it need not
+    /// see to, since whoever had the file to himself has let go, or is not to.
     pub(crate) async fn register(
         &self,
         fid: Fid,
         access: Access,
         again: bool,
     ) -> Result<OpenHandle, FsError> {
-        let mut again = again;
         loop {
             match self.register_once(fid, access, again).await? {
                 Registered::Now(handle) => return Ok(handle),
                 Registered::Void(handle) => self.end_uses(fid, vec![handle]),
             }
-            again = true;
         }
     }
 

@@ -48,6 +48,8 @@ pub(crate) struct FileState {
     /// The MDT's handles of readers that had to be told to it (before an unlink, or after a
     /// restart), and of those that execute the file.
     pub read_opens: Vec<OpenHandle>,
+    /// It is not its maker's alone, nor will it be again: that was seen to for who has it open here.
+    pub shared: bool,
     /// The MDT's EX lock on the inode: attributes and data are this client's alone.
     pub exclusive: Option<LockHandle>,
     /// Attributes changed under the EX lock and not yet told.
@@ -240,7 +242,10 @@ impl FileState {
     pub fn made(&mut self, access: Access, handle: OpenHandle) {
         match access.write {
             true => self.unsent = self.exclusive.is_some(),
-            false => self.read_opens.push(handle),
+            false => {
+                self.shared = true;
+                self.read_opens.push(handle);
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use base::{ClientId, Fid, LockHandle};
-use dlm::Lock;
+use dlm::{Lock, Mode};
 use rpc::ClientUuid;
 
 use super::{Cluster, Machine};
@@ -27,7 +27,31 @@ impl Cluster {
             let broken = machine.audit()?.err()?;
             Some(format!("{}: {broken}", machine.name()))
         };
-        self.machines().filter_map(of).collect()
+        let found = self.machines().filter_map(of);
+        found.chain(self.shared_files_of_one()).collect()
+    }
+
+    /// Files that the MDT gave to one client alone, of which others have locks on bytes: what that
+    /// client writes it sends without asking for one.
+    fn shared_files_of_one(&self) -> Vec<String> {
+        let alone = self.mdt.locks_by_client();
+        let alone = alone.filter(|(_, lock)| lock.mode == Mode::EX);
+        let owners: BTreeMap<u64, ClientUuid> = alone
+            .map(|(client, lock)| (lock.resource.id, client))
+            .collect();
+        let of = |machine: &Machine| {
+            let name = machine.name();
+            let is_shared = |(client, lock): &(ClientUuid, Lock)| {
+                let owner = owners.get(&lock.resource.id);
+                owner.is_some_and(|owner| owner != client)
+            };
+            let shared = machine.locks_by_client().filter(is_shared);
+            let told = move |(client, lock)| {
+                format!("{name} gave {client:?} {lock:?} on a file that another has to itself")
+            };
+            shared.map(told).collect::<Vec<_>>()
+        };
+        self.osts.iter().flat_map(of).collect()
     }
 
     /// Waits until nothing is under way. What is left after all says so.
@@ -133,6 +157,17 @@ impl Machine {
     fn locks(&self) -> Vec<Lock> {
         let locks = self.look(mds::Mds::all_locks, oss::Oss::all_locks);
         locks.unwrap_or_default()
+    }
+
+    /// Locks of clients that are connected.
+    fn locks_by_client(&self) -> impl Iterator<Item = (ClientUuid, Lock)> {
+        let names: BTreeMap<_, _> = self
+            .sessions()
+            .into_iter()
+            .map(|(uuid, client)| (client, uuid))
+            .collect();
+        let locks = self.locks().into_iter();
+        locks.filter_map(move |lock| Some((*names.get(&lock.client)?, lock)))
     }
 
     fn uses(&self) -> Vec<(ClientId, Fid)> {

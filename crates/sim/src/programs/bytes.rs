@@ -51,13 +51,28 @@ async fn open(client: &Client, fid: Fid, write: bool) -> Result<HandleId, FsErro
     opened.map(|opened| opened.handle)
 }
 
+/// Opens a file and reads all of it.
+pub(super) async fn read_whole(client: &Client, fid: Fid) -> Result<Seen, FsError> {
+    let handle = open(client, fid, false).await?;
+    let read = client.read(handle, 0, READ_BYTES).await;
+    let bytes = read.map(|data| data.pieces.concat());
+    client.release(handle);
+    let blocks = bytes?.chunks(BLOCK_BYTES).map(value_of).collect();
+    Ok(Seen::Blocks(blocks))
+}
+
+/// A block full of the number.
+pub(super) fn block_of(value: u64) -> Vec<u8> {
+    value.to_le_bytes().repeat(BLOCK_BYTES / 8)
+}
+
 impl Program {
     /// Writes a block, or one more at the end. Where clients are given up it is durable when this
     /// returns, for nothing else survives.
     pub(super) fn put(&self, file: u8, block: Option<u8>, value: u64) -> Result<Seen, FsError> {
         let is_lazy = self.lazy && value & 2 != 0;
         self.changed(file, is_lazy, |client, fid, handle| {
-            let bytes = value.to_le_bytes().repeat(BLOCK_BYTES / 8);
+            let bytes = block_of(value);
             let wish = WriteWish {
                 append: block.is_none(),
                 write_back: false,
@@ -123,14 +138,7 @@ impl Program {
 
     pub(super) fn get(&self, file: u8) -> Result<Seen, FsError> {
         let (fid, client) = (self.files[usize::from(file)], self.client.clone());
-        block_on(async move {
-            let handle = open(&client, fid, false).await?;
-            let read = client.read(handle, 0, READ_BYTES).await;
-            let bytes = read.map(|data| data.pieces.concat());
-            client.release(handle);
-            let blocks = bytes?.chunks(BLOCK_BYTES).map(value_of).collect();
-            Ok(Seen::Blocks(blocks))
-        })
+        block_on(async move { read_whole(&client, fid).await })
     }
 
     pub(super) fn size(&self, file: u8) -> Result<Seen, FsError> {

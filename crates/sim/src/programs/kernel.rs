@@ -83,7 +83,8 @@ pub(super) fn hold<'a>(locks: &'a InodeLocks, call: &Call) -> Held<'a> {
         | Call::Size(_)
         | Call::Remake(..)
         | Call::Chmod(..)
-        | Call::Mode(_) => return Held::Nothing,
+        | Call::Mode(_)
+        | Call::Contents(_) => return Held::Nothing,
         // In one order: no two calls wait for each other.
         Call::Rename(from, to) if from.dir != to.dir => {
             vec![from.dir.min(to.dir), from.dir.max(to.dir)]

@@ -1,14 +1,15 @@
-//! Calls on the mode of a file, which is made anew now and then: then its maker has it for itself, and
-//! changes of it are told with its Close.
+//! Calls on the mode and the bytes of a file, which is made anew now and then: then its maker has it for
+//! itself, and changes of it are told with its Close.
 
 use std::time::Duration;
 
 use base::{Fid, FsError, Name};
 use client::executor::block_on;
-use client::{Client, HandleId, OpenWish, Place};
+use client::{Client, HandleId, OpenWish, Place, WriteWish};
 use wire::FileKind;
 use wire::mdt::{Access, RenameMode, SetAttr};
 
+use super::bytes::{block_of, read_whole};
 use super::names::{ROOT_USER, make};
 use super::{MODES, Program};
 use crate::history::Seen;
@@ -32,7 +33,12 @@ fn place_of(file: u8) -> Result<Place, FsError> {
     place(format!("m{file}"))
 }
 
-/// Makes the files through one mount.
+/// The number that a file made with the mode is full of: never zero.
+pub(crate) fn number_of(mode: u16) -> u64 {
+    u64::from(mode) + 1
+}
+
+/// Makes the files through one mount, without bytes.
 pub(super) fn make_modes(client: &Client) -> Result<(), FsError> {
     (0..MODES).try_for_each(|file| make(client, place_of(file)?, FileKind::Regular).map(drop))
 }
@@ -82,6 +88,13 @@ impl Program {
         })
     }
 
+    pub(super) fn contents(&self, file: u8) -> Result<Seen, FsError> {
+        self.by_name(file, |client, fid| {
+            let client = client.clone();
+            block_on(async move { read_whole(&client, fid).await })
+        })
+    }
+
     /// Durably, where clients are given up.
     pub(super) fn chmod(&self, file: u8, mode: u16) -> Result<Seen, FsError> {
         let is_lazy = self.lazy;
@@ -92,7 +105,8 @@ impl Program {
         })
     }
 
-    /// Makes a file, gives it the mode while nobody else has it, and puts it in the other's place.
+    /// Makes a file, gives it bytes and the mode while nobody else has it, and puts it in the other's
+    /// place.
     pub(super) fn remake(&self, file: u8, mode: u16) -> Result<Seen, FsError> {
         let made = place(format!("t{}", self.number))?;
         self.clear(&made)?;
@@ -108,8 +122,10 @@ impl Program {
                 block_on(async move { client.create(at, FIRST_MODE, access, false).await });
             created.map(|(entry, handle)| (entry.fid, handle))?
         };
+        let filled = self.fill(fid, handle, mode);
         let changed = self.settle_on(fid, handle, mode);
         self.client.forget(fid, 1);
+        filled.map_err(lost)?;
         changed.map_err(lost)?;
         let (goal, client, is_lazy) = (place_of(file)?, self.client.clone(), self.lazy);
         let moved = {
@@ -124,6 +140,16 @@ impl Program {
             })
         };
         moved.map(|()| Seen::Done).map_err(lost)
+    }
+
+    fn fill(&self, fid: Fid, handle: HandleId, mode: u16) -> Result<(), FsError> {
+        let wish = WriteWish {
+            append: false,
+            write_back: false,
+            kill_privileges: false,
+        };
+        let (client, bytes) = (self.client.clone(), block_of(number_of(mode)));
+        block_on(async move { client.write(fid, Some(handle), 0, &bytes, wish).await }).map(drop)
     }
 
     /// Gives a new file the mode, having closed it: perhaps after others, about when its Close goes.
