@@ -17,6 +17,7 @@ use wire::ost;
 use crate::cache::State;
 use crate::cache::inode::Covered;
 use crate::calls::attributes::changed_here;
+use crate::calls::open::Use;
 use crate::client::Client;
 use crate::executor::{oneshot, spawn};
 use crate::forgetting::Going;
@@ -196,6 +197,7 @@ impl Client {
             fid,
             read,
             write,
+            alone,
             change,
             told,
             _until_told,
@@ -209,7 +211,8 @@ impl Client {
                 write: true,
                 exec: false,
             };
-            result = self.register(fid, access, true).await.map(|_| ());
+            let how = if alone { Use::Alone } else { Use::Again };
+            result = self.register(fid, access, how).await.map(|_| ());
             let mut state = self.lock();
             if state.file(fid).writers == 0 {
                 state.closing.insert(fid);
@@ -275,6 +278,9 @@ pub(crate) struct Opened {
     pub read: bool,
     /// For writing: until then nothing of it is sent, for there is no ticket.
     pub write: bool,
+    /// This client had it to itself: what it wrote may be nowhere but here, and others are to hear of
+    /// that.
+    pub alone: bool,
     /// What was changed under the lock that is void.
     pub change: SetAttr,
     /// What was lost of it is told already.
@@ -291,7 +297,8 @@ impl Client {
         let write = file.write_open.take().is_some();
         file.read_opens.clear();
         file.closing = None;
-        if file.lose_exclusive().is_some() {
+        let alone = file.lose_exclusive().is_some();
+        if alone {
             // Its pages were covered by the lock that is void.
             file.kernel_pages = false;
         }
@@ -307,12 +314,14 @@ impl Client {
         if !(read || write) {
             return None;
         }
-        let is_changed = change != SetAttr::default();
-        let untold = is_changed.then(|| Untold::new(self, state, fid));
+        let alone = alone && write && why != Void::Evicted;
+        let is_told = alone || change != SetAttr::default();
+        let untold = is_told.then(|| Untold::new(self, state, fid));
         Some(Opened {
             fid,
             read,
             write,
+            alone,
             change,
             told,
             _until_told: (remembered, untold),

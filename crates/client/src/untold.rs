@@ -1,5 +1,5 @@
-//! What was changed of a file under the MDT's EX lock and is being told: until that is answered, the
-//! truth may be here, or at the MDT, where others may change it.
+//! What was changed of a file under the MDT's EX lock and is being told, or who has that lock after a
+//! restart: until that is answered, the truth may be here, or at the MDT, where others may change it.
 
 use base::Fid;
 
@@ -11,6 +11,8 @@ use crate::client::Client;
 pub(crate) struct Untold {
     client: Client,
     fid: Fid,
+    /// How often the MDT had restarted by then.
+    life: u64,
 }
 
 impl Untold {
@@ -21,6 +23,7 @@ impl Untold {
         Untold {
             client: client.clone(),
             fid,
+            life: state.untold.life,
         }
     }
 }
@@ -28,7 +31,7 @@ impl Untold {
 impl Drop for Untold {
     fn drop(&mut self) {
         let mut state = self.client.lock();
-        state.untold.count -= 1;
+        state.untold.is_told(self.life);
         if let Some(file) = state.file_known(self.fid) {
             file.untold -= 1;
             file.waiters.wake_all();
@@ -46,18 +49,53 @@ impl Drop for Untold {
 #[derive(Debug, Default)]
 pub(crate) struct AllUntold {
     count: usize,
-    /// The MDT waits for the last of them.
+    /// How often the MDT has restarted.
+    life: u64,
+    /// Of lives before this one, for which the MDT waits. What is told of this life waits for the MDT.
+    old: usize,
+    /// The MDT waits for the last of those.
     awaited: bool,
 }
 
 impl AllUntold {
-    /// The MDT waits for what is untold.
+    /// The MDT lives anew, and waits for what is untold.
     pub fn await_all(&mut self) {
+        self.life += 1;
+        self.old = self.count;
         self.awaited = true;
+    }
+
+    fn is_told(&mut self, life: u64) {
+        self.count -= 1;
+        if life < self.life {
+            self.old -= 1;
+        }
     }
 
     /// It need not wait any more. Says so once.
     pub fn is_ready(&mut self) -> bool {
-        self.count == 0 && std::mem::take(&mut self.awaited)
+        self.old == 0 && std::mem::take(&mut self.awaited)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_life_waits_for_what_is_of_those_before() {
+        let mut untold = AllUntold {
+            count: 2,
+            ..AllUntold::default()
+        };
+        untold.await_all();
+        untold.count += 1;
+        untold.is_told(1);
+        assert!(!untold.is_ready(), "that was of the new life");
+        untold.is_told(0);
+        assert!(!untold.is_ready());
+        untold.await_all();
+        untold.is_told(0);
+        assert!(untold.is_ready() && !untold.is_ready(), "once");
     }
 }

@@ -30,6 +30,25 @@ struct Ran {
     home: Option<base::Fid>,
 }
 
+/// What is asked of who holds a file for itself, on behalf of who looks at it.
+#[derive(Clone, Copy)]
+enum Ask {
+    /// What it is like.
+    Glimpse,
+    /// The lock, since it says nothing: it may not have heard yet that it has it, and will write to
+    /// the file without another word, or has given it back.
+    Back,
+}
+
+/// Who was asked holds nothing, as far as it knows.
+fn says_nothing(glimpses: &[Glimpsed]) -> bool {
+    let nothing = |glimpse: &Glimpsed| {
+        let said = wire::decode::<Option<wire::mdt::Glimpsed>>(&glimpse.value);
+        !matches!(said, Ok(Some(_)))
+    };
+    !glimpses.is_empty() && glimpses.iter().all(nothing)
+}
+
 impl Mds {
     /// Runs an operation that has all it needs, and answers.
     pub(crate) fn run(
@@ -44,8 +63,12 @@ impl Mds {
             Ok(ran) => ran,
             Err(failure) => return self.fail(call, failure, out),
         };
-        if !parked.glimpse
-            && let Some(needs) = self.must_ask_holder(call, &parked.request, &ran.result)
+        let ask = match parked.glimpse {
+            false => Some(Ask::Glimpse),
+            true => says_nothing(&glimpses).then_some(Ask::Back),
+        };
+        if let Some(ask) = ask
+            && let Some(needs) = self.must_ask_holder(ask, call, &parked.request, &ran.result)
         {
             let parked = Parked {
                 needs,
@@ -165,6 +188,7 @@ impl Mds {
     /// Somebody holds the file for itself and knows better: what must be asked first.
     fn must_ask_holder(
         &mut self,
+        ask: Ask,
         call: Call,
         request: &Request,
         result: &Result<Reply, FsError>,
@@ -182,10 +206,10 @@ impl Mds {
         if !self.locks.is_others(node.fid, call.client) {
             return None;
         }
-        let bits = Bits::PERM | Bits::UPDATE;
-        let wants = vec![Want::Glimpse {
-            resource: resource(node.fid),
-            bits,
+        let (bits, of) = (Bits::PERM | Bits::UPDATE, resource(node.fid));
+        let wants = vec![match ask {
+            Ask::Glimpse => Want::Glimpse { resource: of, bits },
+            Ask::Back => Want::bits(of, Mode::PR, bits),
         }];
         Some(Needs {
             wants,
@@ -228,6 +252,7 @@ impl Mds {
             op,
             home,
             grace: self.grace_until.is_some(),
+            unserved: self.recovery.is_open(),
             giving_up: match request {
                 Request::Close { under, .. } => *under,
                 _ => LockHandle::default(),

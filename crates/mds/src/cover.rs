@@ -57,6 +57,8 @@ pub struct Coverer<'a> {
     pub giving_up: LockHandle,
     /// Clients may still tell of files they had open before a restart.
     pub grace: bool,
+    /// Nobody is served yet since a restart: no client has learned anything since.
+    pub unserved: bool,
 }
 
 impl Coverer<'_> {
@@ -72,6 +74,12 @@ impl Coverer<'_> {
             (Request::SetAttr { dir, .. }, Reply::Node(node)) => self.node_in(*dir, node),
             (Request::Open { dir, again, .. }, Reply::Opened { node, .. }) if !again => {
                 self.node_in(*dir, node);
+            }
+            (Request::Open { alone: true, .. }, Reply::Opened { node, ticket, .. })
+                if self.unserved && ticket.open_epoch != 0 =>
+            {
+                let grant = self.locks.exclude(self.op, self.client, node.fid);
+                node.cover = grant.map_or(Cover::None, |grant| Cover::Own(to_wire(&grant)));
             }
             (Request::GetXattrs { fid }, Reply::Xattrs { cover, .. }) => {
                 let grant = self.locks.share(self.op, self.client, *fid, XATTRS);

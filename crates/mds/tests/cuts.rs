@@ -72,6 +72,7 @@ fn open(fid: Fid, access: wire::mdt::Access) -> Request {
         dir: Fid::NONE,
         access,
         again: false,
+        alone: false,
     }
 }
 

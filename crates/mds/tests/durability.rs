@@ -131,6 +131,7 @@ fn the_first_writer_of_an_exact_size_waits_for_the_disk() {
         dir: Fid::ROOT,
         access: WRITE,
         again: false,
+        alone: false,
     };
     let tag = world.send(a, open.clone());
     assert!(world.poll(tag).is_none());
@@ -285,6 +286,7 @@ fn every_modification_is_done_once() {
             dir,
             access: WRITE,
             again: false,
+            alone: false,
         },
         Request::Unlink {
             dir,
@@ -433,6 +435,7 @@ fn orphans_wait_for_their_users_after_a_crash() {
         dir: Fid::NONE,
         access: READ,
         again: true,
+        alone: false,
     };
     let Ok(Reply::Opened { handle, .. }) = world.call(a, again(f)) else {
         panic!()

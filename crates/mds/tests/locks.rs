@@ -310,6 +310,28 @@ fn a_new_file_is_its_makers_own_until_others_want_it() {
     assert!(world.close(a, fid, handle, SetAttr::default()).is_ok());
 }
 
+/// It may be about to write, and what others learn meanwhile of the bytes from their OST, they keep.
+#[test]
+fn who_has_not_heard_that_a_file_is_its_own_gives_it_up_to_who_looks() {
+    let (mut world, a, b) = two();
+    lookup(&mut world, a, Fid::ROOT, "f");
+    let (node, _) = world.create_open(a, Fid::ROOT, "f", WRITE);
+    let Cover::Own(grant) = node.cover else {
+        panic!("{:?}", node.cover)
+    };
+    let seen = world.lookup(b, Fid::ROOT, "f").expect("there");
+    assert_eq!(seen.attr.size_state, SizeState::Ask);
+    let asked = &world.client(a).asked;
+    let is_called_back = |callback: &Callback| matches!(callback, Callback::Blocking { handle, .. } if *handle == grant.handle);
+    let at = |is: &dyn Fn(&Callback) -> bool| asked.iter().position(is);
+    let glimpse = at(&|callback| matches!(callback, Callback::Glimpse { .. }));
+    assert!(
+        glimpse.is_some() && glimpse < at(&is_called_back),
+        "{asked:?}"
+    );
+    assert!(world.mds.locks().table().holds(a, grant.handle).is_none());
+}
+
 #[test]
 fn a_close_under_the_lock_gives_it_up() {
     let (mut world, a, b) = two();
@@ -452,6 +474,7 @@ fn a_writer_who_is_told_of_anew_leaves_no_exact_size_elsewhere() {
         dir: Fid::NONE,
         access,
         again: true,
+        alone: false,
     };
     world.call(a, open(READ)).expect("told of");
     assert!(

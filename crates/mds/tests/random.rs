@@ -314,6 +314,7 @@ impl Pair {
             dir: Fid::NONE,
             access,
             again: false,
+            alone: false,
         };
         let result = self.call(client, request);
         let named = self.model.get(fid).is_ok_and(|node| node.nlink > 0);
@@ -418,6 +419,7 @@ impl Pair {
                 dir: Fid::NONE,
                 access: READ,
                 again: true,
+                alone: false,
             };
             let Ok(Reply::Opened { handle: new, .. }) = self.world.call(*client, again) else {
                 panic!("{fid} was open");

@@ -241,6 +241,10 @@ pub enum Request {
         /// more; check nothing; works on orphans too. Gives no right to its bytes, which another
         /// may have to itself.
         again: bool,
+        /// It is told of again, for writing, and the client had the file to itself in a life of the
+        /// target that is over. While nobody is served yet it has that again, by the lock that comes
+        /// with the answer.
+        alone: bool,
     },
     /// Closes -> [`Reply::Node`].
     Close {

@@ -43,6 +43,7 @@ fn open(again: bool) -> mdt::Request {
         dir: FID,
         access: Access::default(),
         again,
+        alone: false,
     }
 }
 

@@ -557,6 +557,23 @@ impl State {
         }
     }
 
+    /// The file is this client's alone again, as it was before the MDT restarted: the truth about it
+    /// is here.
+    pub fn regain(&mut self, grant: &Grant, node: &Node, mark: Mark) {
+        let file = self.file(node.fid);
+        file.exclusive = Some(grant.handle);
+        file.waiters.wake_all();
+        self.take_node(node, mark);
+        let is_held = self.locks.holds(node.fid, own_bits(node.attr.kind));
+        let inode = self.inode(node.fid);
+        match (is_held, inode.file.as_mut()) {
+            (true, _) => inode.covered = Covered::Own,
+            // It is called back already.
+            (false, Some(file)) => drop(file.lose_exclusive()),
+            (false, None) => {}
+        }
+    }
+
     /// Takes the lock that came with a node; true if it covers the attributes.
     fn take_cover(&mut self, node: &Node, mark: Mark) -> bool {
         let Cover::Own(grant) = &node.cover else {

@@ -4,6 +4,7 @@ use base::{Fid, FsError};
 use wire::FileKind;
 use wire::mdt::{Access, NewFile, OpenHandle, Reply, Request, WriteTicket};
 
+use super::open::Use;
 use crate::cache::Mark;
 use crate::cache::changes::Deed;
 use crate::cache::directory::Listed;
@@ -173,6 +174,6 @@ impl Client {
             }
         }
         self.end_uses(fid, vec![handle]);
-        self.register(fid, access, true).await
+        self.register(fid, access, Use::Again).await
     }
 }

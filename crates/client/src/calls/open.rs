@@ -36,6 +36,17 @@ pub struct Opened {
     pub keep_cache: bool,
 }
 
+/// How the MDT is told of a use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Whoever has the file to himself lets go first.
+    New,
+    /// Whoever had has let go before; or the file is to stay, and no more.
+    Again,
+    /// The same; this client had the file to itself when the MDT restarted, and wants that again.
+    Alone,
+}
+
 /// What became of telling the MDT of a use.
 enum Registered {
     /// Its present life knows.
@@ -56,7 +67,7 @@ impl Client {
             }
             Access { exec: true, .. } => {
                 self.end_idle_writer(fid).await?;
-                Some(self.register(fid, access, false).await?)
+                Some(self.register(fid, access, Use::New).await?)
             }
             _ => {
                 self.open_for_reading(fid).await?;
@@ -143,7 +154,7 @@ impl Client {
                 return Ok(());
             }
         }
-        let registered = self.register(fid, READING, false).await;
+        let registered = self.register(fid, READING, Use::New).await;
         let mut state = self.lock();
         let file = state.file(fid);
         match registered {
@@ -179,7 +190,7 @@ impl Client {
             read: true,
             exec: false,
         };
-        self.register(fid, access, false).await?;
+        self.register(fid, access, Use::New).await?;
         // From now on pages in the kernel can be written without a word: those it has were read
         // under a lock that does not allow it (hazard 7).
         self.drop_kernel_pages(fid).await;
@@ -198,16 +209,15 @@ impl Client {
         }
     }
 
-    /// Tells the MDT of an open. A write-open is kept with the file. `again`: of one that it need not
-    /// see to, since whoever had the file to himself has let go, or is not to.
+    /// Tells the MDT of a use. One for writing is kept with the file.
     pub(crate) async fn register(
         &self,
         fid: Fid,
         access: Access,
-        again: bool,
+        how: Use,
     ) -> Result<OpenHandle, FsError> {
         loop {
-            match self.register_once(fid, access, again).await? {
+            match self.register_once(fid, access, how).await? {
                 Registered::Now(handle) => return Ok(handle),
                 Registered::Void(handle) => self.end_uses(fid, vec![handle]),
             }
@@ -218,8 +228,9 @@ impl Client {
         &self,
         fid: Fid,
         access: Access,
-        again: bool,
+        how: Use,
     ) -> Result<Registered, FsError> {
+        let again = how != Use::New;
         let (dir, mark) = {
             let mut state = self.lock();
             let dir = state.inode(fid).dir();
@@ -230,6 +241,7 @@ impl Client {
             dir,
             access,
             again,
+            alone: how == Use::Alone,
         };
         let reply = match again {
             true => self.0.mdt_urgent(request).await?,
@@ -250,10 +262,11 @@ impl Client {
             }
             return Ok(Registered::Void(handle));
         }
-        match (again, &node.cover) {
-            (false, _) => state.take_node(&node, mark),
-            (true, Cover::Own(grant)) => drop(state.take_grant(grant)),
-            (true, _) => {}
+        match (how, &node.cover) {
+            (Use::New, _) => state.take_node(&node, mark),
+            (Use::Alone, Cover::Own(grant)) => state.regain(grant, &node, mark),
+            (_, Cover::Own(grant)) => drop(state.take_grant(grant)),
+            _ => {}
         }
         let file = state.file(fid);
         if access.write {
@@ -271,7 +284,7 @@ impl Client {
 
     /// Files open here for reading without the MDT's knowledge: it must know before the name goes.
     pub(crate) async fn register_reader(&self, fid: Fid) {
-        match self.register(fid, READING, true).await {
+        match self.register(fid, READING, Use::Again).await {
             Ok(handle) => self.readers_known(fid, handle),
             Err(error) => tracing::warn!("{fid} is open here, but the MDT does not know: {error}"),
         }

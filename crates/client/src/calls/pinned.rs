@@ -8,6 +8,7 @@ use base::{Fid, FsError, Name, Tick};
 use wire::FileKind;
 
 use super::lookup::LOOKUP_TRIES;
+use super::open::Use;
 use crate::client::{Client, Entry};
 use crate::io::close::READING;
 
@@ -38,7 +39,7 @@ impl Client {
                 return Ok(entry);
             }
             self.lock().file(entry.fid).pins += 1;
-            match self.register(entry.fid, READING, true).await {
+            match self.register(entry.fid, READING, Use::Again).await {
                 Ok(handle) => {
                     self.readers_known(entry.fid, handle);
                     let mut state = self.lock();

@@ -47,6 +47,7 @@ impl Closing {
             dir: Fid::NONE,
             access: READING,
             again: true,
+            alone: false,
         };
         let close = Request::Close {
             fid: self.fid,

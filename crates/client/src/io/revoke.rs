@@ -138,8 +138,11 @@ impl Client {
         {
             let mut state = self.lock();
             let file = state.file(fid);
-            file.lose_exclusive();
-            state.inode(fid).covered = Covered::No;
+            // Where the MDT has restarted meanwhile there may be another.
+            if file.exclusive == Some(handle) {
+                file.lose_exclusive();
+                state.inode(fid).covered = Covered::No;
+            }
         }
         self.finish_revoking(fid, ByteRange::ALL, written, (Holder::Mdt, handle));
         self.send_releases();

@@ -30,6 +30,7 @@ use super::{Redone, SETTLED, TARGET, UUID, WROTE, decode, encode, put};
 use crate::cache::State;
 use crate::cache::inode::Inode;
 use crate::calls::attributes::changed_here;
+use crate::calls::open::Use;
 use crate::client::Client;
 use crate::executor::{block_on, join_all, oneshot, spawn};
 use crate::handles::{DirHandle, FileHandle, HandleId};
@@ -524,6 +525,7 @@ impl Client {
             fid,
             read,
             write,
+            alone: false,
             change: SetAttr::default(),
             told: false,
             _until_told: (None, None),
@@ -534,7 +536,7 @@ impl Client {
                 exec: true,
                 ..Access::default()
             };
-            let registered = self.register(fid, access, true).await;
+            let registered = self.register(fid, access, Use::Again).await;
             if let (Ok(open), Some(file)) = (registered, self.lock().handles.file(handle)) {
                 file.exec = Some(open);
             }

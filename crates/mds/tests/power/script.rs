@@ -140,6 +140,7 @@ impl Users {
                 dir,
                 access,
                 again,
+                alone: false,
             };
             let tag = machine.send(*client, place, open);
             match machine.wait(vec![tag])?.remove(0) {

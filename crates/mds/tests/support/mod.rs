@@ -613,6 +613,7 @@ impl World {
                 dir,
                 access,
                 again: false,
+                alone: false,
             },
         )? {
             Reply::Opened { handle, .. } => Ok(handle),

@@ -27,11 +27,19 @@ impl Program {
         Ok(Seen::Done)
     }
 
-    /// Lists every directory, from the root on, as `find` does. The last one is left to do.
+    /// Lists every directory, from the root on, and of that looks at each file, as `ls -l` and `find`
+    /// do. The last one is left to do.
     pub(super) fn walk(&mut self) -> Call {
         let client = self.client.clone();
         // That the root cannot be read is seen by whoever asks for what is in it.
-        let _ = block_on(async move { read_dir(&client, Fid::ROOT).await });
+        let root = block_on(async move { read_dir(&client, Fid::ROOT).await });
+        for entry in root.map(|(entries, _)| entries).unwrap_or_default() {
+            let (_held, client) = (self.locks.root(), self.client.clone());
+            let looked = async move { client.lookup(Fid::ROOT, &entry.name).await };
+            if let Ok(looked) = block_on(looked) {
+                self.client.forget(looked.fid, 1);
+            }
+        }
         for dir in 0..DIRS - 1 {
             self.make_call(Call::List(dir));
         }
