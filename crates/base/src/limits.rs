@@ -118,6 +118,10 @@ pub const LOCK_WAITERS_MAX: usize = 1 << 16;
 pub const LOCK_WAITERS_PER_CLIENT_MAX: usize = 4096;
 /// Callbacks a client remembers for grants still under way. Beyond: not answered.
 pub const EARLY_CALLBACKS_MAX: usize = 1 << 14;
+/// How long it does so for one of an MDT. Beyond: the lock is given up unseen, and the answer that it
+/// comes with is used once. (An answer may wait long for others of its frame. One of an OST brings the
+/// bytes that were asked for, which are of no use without the lock: for that half a deadline is waited.)
+pub const EARLY_CALLBACK_MDT_AGE: Duration = Duration::from_secs(2);
 /// Idle locks a client gives up in one go.
 pub const LOCK_LRU_BATCH: usize = 256;
 

@@ -9,9 +9,9 @@ use wire::ost;
 
 use crate::cache::inode::Covered;
 use crate::cache::{DIR_ATTR, FILE_ATTR, State};
-use crate::calls::open::unregistered_readers;
+use crate::calls::open::uncovered_readers;
 use crate::client::Client;
-use crate::executor::spawn;
+use crate::executor::{join_all, spawn};
 use crate::forgetting::Going;
 use crate::kernel::Forget;
 use crate::locks::{GivingUp, Holder};
@@ -26,7 +26,6 @@ impl Client {
                 handle,
                 fid,
                 cover,
-                keep,
             } = going;
             match cover {
                 Cover::Range(range) => client.give_up_extent(holder, handle, fid, range).await,
@@ -37,7 +36,7 @@ impl Client {
                     };
                     match exclusive {
                         true => client.give_up_exclusive(handle, fid).await,
-                        false => client.give_up_bits(handle, fid, bits, keep).await,
+                        false => client.give_up_bits(handle, fid, bits).await,
                     }
                 }
             }
@@ -45,17 +44,16 @@ impl Client {
     }
 
     /// Part or all of a lock on attributes, or of a lease.
-    async fn give_up_bits(&self, handle: LockHandle, fid: Fid, bits: Bits, keep: Keep) {
-        let forget = {
+    async fn give_up_bits(&self, handle: LockHandle, fid: Fid, bits: Bits) {
+        let (forget, readers) = {
             let mut state = self.lock();
             state.withdraw();
-            self.lose_bits(&mut state, fid, bits)
+            let forget = self.lose_bits(&mut state, fid, bits);
+            (forget, uncovered_readers(&mut state, fid, bits))
         };
         forget.gone(self).await;
-        let readers = unregistered_readers(&mut self.lock(), fid);
-        if readers && keep == Keep::Nothing {
-            self.register_reader(fid).await;
-        }
+        let registered = readers.into_iter().map(|fid| self.register_reader(fid));
+        join_all(registered.collect()).await;
         let mut state = self.lock();
         state
             .locks

@@ -1,9 +1,9 @@
 //! The locks this client holds: one mirror of each server's table.
 
+use base::limits::EARLY_CALLBACK_MDT_AGE;
 use base::{ByteRange, ClientId, Fid, LockHandle, TargetIndex, Tick};
 use dlm::{
-    Bits, CacheInput, CacheLimits, CacheOutput, Cover, Keep, Lock, LockCache, Mode, Release,
-    ResourceId,
+    Bits, CacheInput, CacheLimits, CacheOutput, Cover, Lock, LockCache, Mode, Release, ResourceId,
 };
 use wire::attr::Grant;
 use wire::ost::ExtentGrant;
@@ -27,7 +27,6 @@ pub(crate) struct GivingUp {
     pub handle: LockHandle,
     pub fid: Fid,
     pub cover: Cover,
-    pub keep: Keep,
 }
 
 /// All locks of this mount.
@@ -56,10 +55,14 @@ fn object(fid: Fid) -> ResourceId {
 
 impl Locks {
     pub fn new(osts: impl IntoIterator<Item = TargetIndex>) -> Locks {
-        let cache = || LockCache::new(CacheLimits::default());
+        let of_mdt = CacheLimits {
+            early_age: EARLY_CALLBACK_MDT_AGE,
+            ..CacheLimits::default()
+        };
+        let of_ost = |target| (target, LockCache::new(CacheLimits::default()));
         Locks {
-            mdt: cache(),
-            osts: osts.into_iter().map(|target| (target, cache())).collect(),
+            mdt: LockCache::new(of_mdt),
+            osts: osts.into_iter().map(of_ost).collect(),
             going: Vec::new(),
             now: Tick(0),
         }
@@ -89,7 +92,6 @@ impl Locks {
                 handle,
                 resource,
                 cover,
-                keep,
                 ..
             } = output
             {
@@ -99,7 +101,6 @@ impl Locks {
                     handle,
                     fid,
                     cover,
-                    keep,
                 });
             }
         }

@@ -52,6 +52,29 @@ fn a_file_removed_elsewhere_stays_usable_where_it_is_open() {
     }
 }
 
+/// What tells this mount that a name goes is the lock on the directory, which nobody has while many
+/// change that.
+#[test]
+fn a_file_removed_from_a_contested_directory_stays_usable_where_it_is_open() {
+    let mut cluster = Cluster::with_mounts(2);
+    let maker = cluster.mount();
+    fs::create_dir(cluster.root(maker).join("dir")).unwrap();
+    fs::write(cluster.root(maker).join("dir/file"), "before").unwrap();
+    cluster.unmount(maker);
+    cluster.timed("unlink of an open file", || {
+        let [here, there] = [0, 1].map(|mount| cluster.root(mount).join("dir"));
+        assert_eq!(fs::read_dir(&here).unwrap().count(), 1);
+        let file = File::open(here.join("file")).unwrap();
+        for number in 0..60 {
+            fs::write(there.join(format!("other{number}")), "").unwrap();
+            assert_eq!(fs::read_dir(&here).unwrap().count(), number + 2);
+        }
+        fs::remove_file(there.join("file")).unwrap();
+        assert!(!here.join("file").exists());
+        assert_eq!(text(&file), "before");
+    });
+}
+
 #[test]
 fn a_file_replaced_elsewhere_stays_usable_where_it_is_open() {
     let cluster = Cluster::with_mounts(2);

@@ -1,13 +1,14 @@
 //! Opening, closing, fsync. SEMANTICS: op.open, op.close, op.fsync
 
 use base::{ByteRange, Fid, FsError};
+use dlm::Bits;
 use rpc::Urgency;
 use wire::Cover;
 use wire::mdt::{Access, OpenHandle, Reply, Request, SetAttr};
 use wire::ost;
 
 use crate::cache::State;
-use crate::client::{Client, unexpected};
+use crate::client::{Client, StateGuard, unexpected};
 use crate::executor::spawn;
 use crate::handles::{FileHandle, HandleId};
 use crate::io::close::READING;
@@ -60,21 +61,19 @@ impl Client {
     pub async fn open(&self, fid: Fid, wish: OpenWish) -> Result<Opened, FsError> {
         bump(&self.0.stats.open);
         let OpenWish { access, append } = wish;
-        let exec = match access {
+        let (mut state, exec) = match access {
             Access { write: true, .. } => {
                 self.open_for_writing(fid).await?;
-                None
+                (self.lock(), None)
             }
             Access { exec: true, .. } => {
                 self.end_idle_writer(fid).await?;
-                Some(self.register(fid, access, Use::New).await?)
+                let handle = self.register(fid, access, Use::New).await?;
+                (self.lock(), Some(handle))
             }
-            _ => {
-                self.open_for_reading(fid).await?;
-                None
-            }
+            // Until the handle is there nobody else has the state: who gives a lock up looks for those.
+            _ => (self.open_for_reading(fid).await?, None),
         };
-        let mut state = self.lock();
         let file = state.file(fid);
         match access {
             Access { write: true, .. } => file.writers += 1,
@@ -135,10 +134,10 @@ impl Client {
     }
 
     /// Reading needs no word to the MDT while a lock covers the file: before its name goes, the
-    /// lock is withdrawn, or this client removes it itself, and then the MDT is told. Nor while it is
-    /// open here, unless all that the MDT was told is that it be kept: then its maker may have it to
-    /// himself still, with bytes that no OST has.
-    async fn open_for_reading(&self, fid: Fid) -> Result<(), FsError> {
+    /// lock is withdrawn, or this client removes it itself, and then the MDT is told; and before the
+    /// lock goes. Nor while it is open here, unless all that the MDT was told is that it be kept: then
+    /// its maker may have it to himself still, with bytes that no OST has.
+    async fn open_for_reading(&self, fid: Fid) -> Result<StateGuard<'_>, FsError> {
         {
             let mut state = self.lock();
             let covered = state.attr_valid(fid);
@@ -151,7 +150,7 @@ impl Client {
                 file.write_open.is_some() || (file.shared && !file.read_opens.is_empty());
             if stays || open_elsewhere {
                 bump(&self.0.stats.open_hit);
-                return Ok(());
+                return Ok(state);
             }
         }
         let registered = self.register(fid, READING, Use::New).await;
@@ -162,9 +161,12 @@ impl Client {
                 file.shared = true;
                 file.read_opens.push(handle);
             }
-            Err(_) => file.readers -= 1,
+            Err(failure) => {
+                file.readers -= 1;
+                return Err(failure);
+            }
         }
-        registered.map(|_| ())
+        Ok(state)
     }
 
     /// All writers of this mount share one open at the MDT.
@@ -431,6 +433,17 @@ impl Client {
         let answer = self.0.ost(target, ost::Request::Sync);
         answer.await.map(|_| ())
     }
+}
+
+/// The files of which the same is so, and no lock tells this client any more that their name goes,
+/// now that it has lost `bits` of `fid`.
+pub(crate) fn uncovered_readers(state: &mut State, fid: Fid, bits: Bits) -> Vec<Fid> {
+    let open = match bits.overlaps(Bits::LEASE) {
+        true => state.handles.open_files().into_iter(),
+        false => vec![fid].into_iter(),
+    };
+    let is_uncovered = |fid: &Fid| unregistered_readers(state, *fid) && !state.attr_valid(*fid);
+    open.filter(is_uncovered).collect()
 }
 
 /// The file is open here for reading and the MDT was not told.
