@@ -285,7 +285,7 @@ pub(crate) struct Opened {
     pub change: SetAttr,
     /// What was lost of it is told already.
     pub told: bool,
-    /// Of the change.
+    /// Of the change, and of all this.
     pub _until_told: (Option<Record>, Option<Untold>),
 }
 
@@ -315,8 +315,8 @@ impl Client {
             return None;
         }
         let alone = alone && write && why != Void::Evicted;
-        let is_told = alone || change != SetAttr::default();
-        let untold = is_told.then(|| Untold::new(self, state, fid));
+        // Before others are served: they may remove its name.
+        let untold = Untold::new(self, state, fid);
         Some(Opened {
             fid,
             read,
@@ -324,7 +324,7 @@ impl Client {
             alone,
             change,
             told,
-            _until_told: (remembered, untold),
+            _until_told: (remembered, Some(untold)),
         })
     }
 }
