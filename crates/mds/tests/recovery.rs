@@ -310,6 +310,47 @@ fn what_a_writer_says_of_the_size_before_it_is_known_again_is_left_to_the_osts()
     world.check();
 }
 
+/// What its maker wrote may be nowhere but there: whoever looks is sent to hear of it, as before.
+#[test]
+fn who_had_a_file_to_itself_has_it_again_while_nobody_is_served() {
+    let mut world = World::new();
+    let (a, b) = (world.connect(1), world.connect(2));
+    let (before, fid) = (world.fid(a), world.fid(a));
+    world.getattr(b, Fid::ROOT).expect("there");
+    for (fid, name) in [(before, "e"), (fid, "f")] {
+        let create = create_open_request(fid, Fid::ROOT, name, WRITE);
+        assert!(world.call(a, create).is_ok());
+    }
+    world.flush();
+    world.crash_awaiting();
+    let again = |fid, alone| Request::Open {
+        fid,
+        dir: Fid::NONE,
+        access: WRITE,
+        again: true,
+        alone,
+    };
+    let exclusive = |world: &mut World, client, request| {
+        let sent = world.send(client, request);
+        match world.poll(sent).expect("at once").0 {
+            Ok(Reply::Opened { node, .. }) => matches!(node.cover, wire::Cover::Own(_)),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(!exclusive(&mut world, a, again(before, false)));
+    assert!(exclusive(&mut world, a, again(fid, true)));
+    assert!(!exclusive(&mut world, b, again(fid, true)), "one of them");
+    world.ready(b);
+    world.ready(a);
+    world.flush();
+    assert!(!exclusive(&mut world, a, again(before, true)), "too late");
+    let mut attr = world.getattr(a, fid).expect("there").attr;
+    attr.size = 77;
+    world.client(a).held.insert(fid, attr);
+    assert_eq!(world.getattr(b, fid).expect("there").attr.size, 77);
+    world.check();
+}
+
 /// `x` and `y`, names of one file; what moves one onto the other does nothing.
 fn two_names(world: &mut World) -> (ClientId, ClientId, Request) {
     let (a, b) = (world.connect(1), world.connect(2));
