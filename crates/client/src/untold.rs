@@ -11,7 +11,7 @@ use crate::client::Client;
 pub(crate) struct Untold {
     client: Client,
     fid: Fid,
-    /// How often the MDT had restarted by then.
+    /// As [`AllUntold::life`] was then.
     life: u64,
 }
 
@@ -49,7 +49,7 @@ impl Drop for Untold {
 #[derive(Debug, Default)]
 pub(crate) struct AllUntold {
     count: usize,
-    /// How often the MDT has restarted.
+    /// How often the MDT's locks went: it restarted, or gave this mount up.
     life: u64,
     /// Of lives before this one, for which the MDT waits. What is told of this life waits for the MDT.
     old: usize,

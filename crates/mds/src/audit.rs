@@ -52,6 +52,7 @@ impl Mds {
             ),
             (self.sharing.len(), "changes that are held back"),
             (self.destroys.len(), "OSTs that have objects to remove"),
+            (self.strays.len(), "searches for objects of lost files"),
         ];
         let left = counts.into_iter().filter(|(count, _)| *count > 0);
         left.map(|(count, what)| format!("{count} {what}"))

@@ -205,7 +205,8 @@ impl Mds {
         self.is_back(session.uuid, out);
     }
 
-    /// Ends what is stored of a client, but that it was given up.
+    /// Ends what is stored of a client, but that it was given up. Where it was waited for since the
+    /// restart, it may have lost files that have objects.
     pub(crate) fn forget_client(
         &mut self,
         uuid: crate::keys::ClientUuid,
@@ -216,7 +217,7 @@ impl Mds {
         self.store
             .scan(Table::Sequences, &all, |key, owner: SequenceOwner| {
                 if owner.client == uuid {
-                    owned.extend(crate::keys::parse_fid(key).map(|sequence| sequence.0));
+                    owned.extend(crate::keys::parse_sequence(key));
                 }
                 Ok(std::ops::ControlFlow::Continue(()))
             })?;
@@ -227,12 +228,20 @@ impl Mds {
                 Mutation::PutClient(uuid, KnownClient { given_up })
             }
         };
+        let is_missed = self
+            .recovery
+            .window
+            .misses(wire::handshake::ClientUuid(uuid));
+        let has_lost = how == Departure::GivenUp && is_missed;
         let ended = self.upkeep(|txn, _| {
             txn.change(Mutation::RemoveClientReplies(uuid));
             txn.change(known);
-            owned
-                .into_iter()
-                .for_each(|sequence| txn.change(Mutation::RemoveSequence(sequence)));
+            for sequence in owned {
+                txn.change(Mutation::RemoveSequence(sequence));
+                if has_lost {
+                    txn.change(Mutation::PutStray(sequence, SequenceOwner { client: uuid }));
+                }
+            }
             Ok(())
         });
         // Or a crash that comes soon would have others wait for who is gone.

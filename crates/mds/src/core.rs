@@ -61,6 +61,7 @@ pub struct Mds {
     pub(crate) grace_until: Option<Tick>,
     pub(crate) recovery: Recovery,
     pub(crate) destroys: crate::destroy::DestroyLog,
+    pub(crate) strays: crate::strays::Strays,
     pub(crate) room: Room,
     pub(crate) walks: crate::walks::Walks,
     pub(crate) halted: bool,
@@ -150,6 +151,8 @@ impl Mds {
         let (committed, window) = (state.transno, rules.recovery_window);
         let recovery = crate::recovery::begin(&store, life, committed, now, window)
             .map_err(crate::format::cause)?;
+        let strays =
+            crate::strays::Strays::open(&store, &rules.osts).map_err(crate::format::cause)?;
         let grace = (state.boots > 1).then(|| now.after(GRACE));
         let limits = dlm::Limits {
             callback_deadline: rules.patience(),
@@ -158,6 +161,7 @@ impl Mds {
         Ok(Mds {
             hasher: hasher(state.hash_key),
             destroys: crate::destroy::DestroyLog::new(&rules.osts),
+            strays,
             rules,
             locks: Locks::new(limits, life),
             opens: Opens::new(state.boots),
@@ -233,6 +237,7 @@ impl Mds {
     /// The OSTs new files go to, from now on.
     pub fn set_osts(&mut self, osts: Vec<TargetIndex>) {
         self.destroys.add_osts(&osts);
+        self.strays.add_osts(&osts);
         self.rules.osts = osts;
     }
 

@@ -59,6 +59,13 @@ pub enum Output {
         /// Each with the highest open epoch that may still write it.
         objects: Vec<(ObjectId, u64)>,
     },
+    /// Ask an OST for the objects of a sequence; say `Mds::listed` when it has told.
+    List {
+        /// Which OST.
+        ost: TargetIndex,
+        /// The first that is wanted; it names the sequence.
+        from: ObjectId,
+    },
     /// Call `Mds::go_on` soon; whoever waits for the target comes first.
     GoOn,
     /// The target cannot go on: it answers nothing but `Io` from now on. Said once.

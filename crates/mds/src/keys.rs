@@ -37,11 +37,13 @@ pub enum Table {
     Clients,
     /// Where each life of the target began: key its boot epoch.
     Lives,
+    /// Sequence whose objects are searched for -> the [`crate::records::SequenceOwner`] it had.
+    Strays,
 }
 
 impl Table {
     /// All of them.
-    pub const ALL: [Table; 13] = [
+    pub const ALL: [Table; 14] = [
         Table::Dirents,
         Table::Inodes,
         Table::Places,
@@ -55,6 +57,7 @@ impl Table {
         Table::State,
         Table::Clients,
         Table::Lives,
+        Table::Strays,
     ];
 
     /// Its name in the store.
@@ -73,6 +76,7 @@ impl Table {
             Table::State => "state",
             Table::Clients => "clients",
             Table::Lives => "lives",
+            Table::Strays => "strays",
         }
     }
 }
@@ -96,7 +100,7 @@ pub fn fid(fid: Fid) -> [u8; 8] {
     fid.0.to_be_bytes()
 }
 
-/// Of [`Table::Sequences`].
+/// Of [`Table::Sequences`] and [`Table::Strays`].
 pub fn sequence(sequence: u64) -> [u8; 8] {
     sequence.to_be_bytes()
 }
@@ -129,6 +133,11 @@ pub fn reply(client: &ClientUuid, slot: u16, index: u16) -> Vec<u8> {
 /// Of [`Table::Lives`].
 pub fn life(life: BootEpoch) -> [u8; 8] {
     life.0.to_be_bytes()
+}
+
+/// What a key of [`Table::Sequences`] or [`Table::Strays`] says.
+pub fn parse_sequence(key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(key.try_into().ok()?))
 }
 
 /// What a key of [`Table::Lives`] says.

@@ -31,6 +31,7 @@ mod room;
 pub mod serve;
 pub mod sharing;
 pub mod store;
+mod strays;
 pub mod txn;
 mod upkeep;
 mod walks;

@@ -67,6 +67,10 @@ pub enum Mutation {
     PutLife(BootEpoch, LifeBegun),
     /// A life so long ago that nobody remembers it.
     RemoveLife(BootEpoch),
+    /// Objects of a sequence are to be searched for, of files that are lost.
+    PutStray(u64, SequenceOwner),
+    /// They have been.
+    RemoveStray(u64),
 }
 
 /// Adds `mutations` to `batch`, in order.
@@ -158,5 +162,9 @@ fn apply_one(mutation: Mutation, changes: &mut Changes<'_>) {
         M::RemoveClient(client) => changes.delete(Table::Clients, client),
         M::PutLife(life, begun) => changes.put(Table::Lives, keys::life(life), &begun),
         M::RemoveLife(life) => changes.delete(Table::Lives, keys::life(life)),
+        M::PutStray(sequence, owner) => {
+            changes.put(Table::Strays, keys::sequence(sequence), &owner);
+        }
+        M::RemoveStray(sequence) => changes.delete(Table::Strays, keys::sequence(sequence)),
     }
 }

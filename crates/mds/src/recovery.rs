@@ -276,6 +276,18 @@ impl Mds {
         self.attempt(parked, out);
     }
 
+    /// An earlier life gave this client up, and told it. If that was not durable it is waited for, but
+    /// has nothing to do again: it is given up once more. (A failure shows with what it asks.)
+    pub(crate) fn begins_anew(&mut self, uuid: ClientUuid) {
+        let client = handshake::ClientUuid(uuid);
+        let is_awaited = self.recovery.window.awaited().any(|one| *one == client);
+        if is_awaited
+            && let Err(Failure::Broken(error)) = self.forget_client(uuid, Departure::GivenUp)
+        {
+            tracing::error!(%error, "a client cannot be given up");
+        }
+    }
+
     /// A client has said all that it knows to be lost.
     pub fn ready_again(
         &mut self,

@@ -45,12 +45,27 @@ pub enum Event {
     Destroyed(TargetIndex, Vec<ObjectId>),
     /// An OST could not be told.
     DestroyFailed(TargetIndex),
+    /// An OST has these objects, from the one on that was asked for.
+    Listed {
+        /// Which OST.
+        ost: TargetIndex,
+        /// The first that was asked for.
+        from: ObjectId,
+        /// What is there.
+        objects: Vec<ObjectId>,
+        /// From where on there may be more.
+        next: Option<ObjectId>,
+    },
+    /// An OST could not be asked.
+    ListFailed(TargetIndex),
 }
 
 /// What the core wants done around it.
 pub enum Chore {
     /// Tell an OST.
     Destroy(Destroy),
+    /// Ask an OST for its objects from that one on.
+    List(TargetIndex, ObjectId),
     /// Let a walk go on.
     GoOn,
 }
@@ -76,6 +91,7 @@ impl MdtServer {
         let (walks, walking) = threads::channel();
         let chore = move |serving: &Arc<Serving<Mds>>, chore| match chore {
             Chore::Destroy(objects) => destroy(serving, &peers, objects),
+            Chore::List(ost, from) => list(serving, &peers, ost, from),
             // The other end is there as long as the target is served.
             Chore::GoOn => drop(walks.send(())),
         };
@@ -193,29 +209,55 @@ fn start_walker(serving: &Arc<Serving<Mds>>, walking: threads::Receiver<()>) -> 
 }
 
 fn destroy(serving: &Arc<Serving<Mds>>, osts: &Osts, Destroy { ost, objects }: Destroy) {
+    let request = ost::Request::Destroy {
+        objects: objects.clone(),
+    };
+    ask(serving, osts, (ost, request), move |reply| match reply {
+        Some(_) => {
+            let objects = objects.into_iter().map(|(object, _)| object).collect();
+            Event::Destroyed(ost, objects)
+        }
+        None => Event::DestroyFailed(ost),
+    });
+}
+
+fn list(serving: &Arc<Serving<Mds>>, osts: &Osts, ost: TargetIndex, from: ObjectId) {
+    let request = ost::Request::List { from };
+    ask(serving, osts, (ost, request), move |reply| match reply {
+        Some(ost::Reply::Objects { objects, next }) => Event::Listed {
+            ost,
+            from,
+            objects,
+            next,
+        },
+        _ => Event::ListFailed(ost),
+    });
+}
+
+/// Asks an OST; `heard` says what its answer is to the core. None: it refused, or cannot be reached.
+fn ask(
+    serving: &Arc<Serving<Mds>>,
+    osts: &Osts,
+    (ost, request): (TargetIndex, ost::Request),
+    heard: impl FnOnce(Option<ost::Reply>) -> Event + Send + 'static,
+) {
     let osts = lock(osts);
     let Some(peer) = osts.get(&ost) else {
         drop(osts);
-        return serving.hear(Event::DestroyFailed(ost));
+        return serving.hear(heard(None));
     };
-    let body = wire::encode(&ost::Request::Destroy {
-        objects: objects.clone(),
-    });
     let serving = Arc::downgrade(serving);
     let then = move |answer: rpc::CallResult| {
         let Some(serving) = serving.upgrade() else {
             return;
         };
-        let done = answer
-            .ok()
-            .and_then(|answer| answer.replies.first().map(|reply| reply.status))
-            .is_some_and(|status| status == 0);
-        let objects = objects.into_iter().map(|(object, _)| object).collect();
-        serving.hear(match done {
-            true => Event::Destroyed(ost, objects),
-            false => Event::DestroyFailed(ost),
-        });
+        let replies = answer.map(|answer| answer.replies).unwrap_or_default();
+        let reply = replies.first();
+        let done = reply.filter(|reply| wire::status_from(reply.status).is_ok());
+        let told = done.and_then(|reply| wire::decode(&reply.body).ok());
+        serving.hear(heard(told));
     };
+    let body = wire::encode(&request);
     peer.call_then(Batch::of(opcode::OST, body), Urgency::Ordinary, then);
 }
 
@@ -260,6 +302,9 @@ impl Machine for Mds {
     }
 
     fn connected(&mut self, client: ClientId, peer: &PeerInfo) {
+        if peer.was_given_up {
+            self.begins_anew(peer.uuid.0);
+        }
         self.connect(client, peer.uuid.0);
         if peer.dies_with_this_process() {
             self.never_await(client);
@@ -338,6 +383,13 @@ impl Machine for Mds {
             Event::StoreFailed(cause) => self.store_failed(cause, out),
             Event::Destroyed(ost, objects) => self.destroyed(now, wall, ost, &objects, out),
             Event::DestroyFailed(ost) => self.destroy_failed(now, ost),
+            Event::Listed {
+                ost,
+                from,
+                objects,
+                next,
+            } => self.listed(now, wall, (ost, from), (&objects, next), out),
+            Event::ListFailed(ost) => self.list_failed(now, ost),
         }
     }
 
@@ -382,6 +434,7 @@ impl Machine for Mds {
             Output::Destroy { ost, objects } => {
                 Effect::Chore(Chore::Destroy(Destroy { ost, objects }))
             }
+            Output::List { ost, from } => Effect::Chore(Chore::List(ost, from)),
             Output::GoOn => Effect::Chore(Chore::GoOn),
             Output::Halt(halted) => Effect::Stop {
                 reason: halted.0.to_string(),

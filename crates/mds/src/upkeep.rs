@@ -43,6 +43,7 @@ impl Mds {
         self.serve_newcomers(out);
         if !self.halted {
             self.send_destroys(out);
+            self.send_searches(out);
         }
     }
 
@@ -75,13 +76,15 @@ impl Mds {
             }
         }
         self.send_destroys(out);
+        self.send_searches(out);
     }
 
     /// When [`Mds::tick`] will next have something to do.
     pub fn next_deadline(&self) -> Option<Tick> {
         let locks = self.locks.table().next_deadline();
         let recovery = self.recovery.window.until();
-        [locks, self.grace_until, recovery, self.next_destroy()]
+        let (destroy, search) = (self.next_destroy(), self.next_search());
+        [locks, self.grace_until, recovery, destroy, search]
             .into_iter()
             .flatten()
             .min()

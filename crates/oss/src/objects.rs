@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::limits::FILE_BYTES_MAX;
-use base::{ByteRange, FsError, Timestamp, Transno};
+use base::{ByteRange, Fid, FsError, Timestamp, Transno};
 use bytes::Bytes;
 use layout::ObjectId;
 use storage::{Batch, KeyRange, Kv, ObjectStat, ObjectStore, StorageError};
@@ -111,6 +111,34 @@ impl Objects {
     /// The object's size; zero where there is none.
     pub fn size(&self, id: ObjectId) -> Outcome<u64> {
         Ok(self.stat(id)?.map_or(0, |stat| stat.size))
+    }
+
+    /// The objects of files of one sequence, in their order, from `from` on, at most `limit`: those
+    /// of which there is a record, changed a moment ago or long since.
+    pub fn of_sequence(&self, from: ObjectId, limit: usize) -> Outcome<Vec<ObjectId>> {
+        let last = ObjectId {
+            fid: Fid::new(from.fid.sequence(), Fid::OBJECT_MAX),
+            stripe: u32::MAX,
+        };
+        let changed = self.changed.range(from..last).take(limit);
+        let mut found: BTreeSet<ObjectId> = changed.map(|(id, _)| *id).collect();
+        let (mut rows, mut damage) = (0, None);
+        let range = KeyRange::new(object_key(from), object_key(last));
+        self.kv.scan(OBJECTS, &range, |key, _| {
+            match object_of_key(key) {
+                Ok(id) => found.insert(id),
+                Err(error) => damage.replace(error).is_none(),
+            };
+            rows += 1;
+            match rows < limit && damage.is_none() {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        })?;
+        if let Some(damage) = damage {
+            return Err(damage.into());
+        }
+        Ok(found.into_iter().take(limit).collect())
     }
 
     fn stat(&self, id: ObjectId) -> Outcome<Option<ObjectStat>> {

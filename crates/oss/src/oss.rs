@@ -19,7 +19,7 @@ use crate::durability::{Durability, SyncTicket};
 use crate::failure::{Failure, Outcome};
 use crate::locks::{Locks, Wish};
 use crate::objects::{Change, Objects};
-use crate::ops::{Append, Read, Reshape, Seek, Write, glimpse, seek};
+use crate::ops::{Append, Read, Reshape, Seek, Write, glimpse, list, seek};
 use crate::outbox::{Answer, Outbox, Output};
 use crate::records::History;
 use crate::recovery::{Life, Recovery};
@@ -299,6 +299,7 @@ impl Oss {
                 Step::answer(Reply::Done)
             }
             Request::StatFs => Step::answer(Reply::Space(self.objects.space()?)),
+            Request::List { from } => list(&self.objects, from),
             request @ (Request::Read { .. } | Request::Write { .. } | Request::Append { .. }) => {
                 self.start_io(now, client, request, bulk)
             }

@@ -260,6 +260,8 @@ fn runs_at_once(request: &Request) -> bool {
         | Request::Append { .. }
         | Request::Glimpse { .. }
         | Request::Seek { .. } => false,
+        // What comes back in the window is to be among them.
+        Request::List { .. } => false,
     }
 }
 

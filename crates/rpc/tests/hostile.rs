@@ -321,8 +321,11 @@ fn a_server_that_asks_for_no_proof_over_tcp_is_not_trusted() {
 
 /// A raw connection that has shaken hands.
 fn welcome(place: &Place) -> (TcpStream, wire::handshake::Welcome) {
+    welcome_to(place, hello(Versions::OURS))
+}
+
+fn welcome_to(place: &Place, hello: Hello) -> (TcpStream, wire::handshake::Welcome) {
     let mut stream = raw(place);
-    let hello = hello(Versions::OURS);
     say(&mut stream, &Handshake::Hello(hello.clone()));
     let Handshake::Challenge(challenge) = hear(&mut stream) else {
         panic!("no challenge")
@@ -336,6 +339,34 @@ fn welcome(place: &Place) -> (TcpStream, wire::handshake::Welcome) {
     match hear(&mut stream) {
         Handshake::Welcome(welcome) => (stream, welcome),
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn who_was_given_up_by_an_earlier_life_is_known_by_its_hello() {
+    let mut place = Place::new(Over::Tcp);
+    let (_server, service) = place.serve(2);
+    let session = SessionId(7);
+    let of_life = |number, epoch| Hello {
+        client: ClientUuid([number; 16]),
+        boot_epoch: base::BootEpoch(epoch),
+        ..hello(Versions::OURS)
+    };
+    let with_session = Hello {
+        session,
+        ..of_life(4, 1)
+    };
+    let hellos = [
+        (of_life(1, 1), true),
+        (of_life(2, 0), false),
+        (of_life(3, 2), false),
+        (with_session, false),
+    ];
+    for (hello, expected) in hellos {
+        let (_stream, _) = welcome_to(&place, hello);
+        let session = service.session();
+        let found = session.peer().was_given_up;
+        assert_eq!(found, expected, "{:?}", session.peer());
     }
 }
 

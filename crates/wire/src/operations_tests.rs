@@ -225,6 +225,7 @@ fn of_ost() -> Vec<ost::Request> {
         },
         StatFs,
         Join { life },
+        List { from: OBJECT },
     ]
 }
 

@@ -179,6 +179,11 @@ pub enum Request {
         /// The target's life that this is said to. An older one: nothing is done.
         life: BootEpoch,
     },
+    /// The objects that are here of files of one FID sequence (an MDT asks) -> [`Reply::Objects`].
+    List {
+        /// The first that is wanted; it names the sequence.
+        from: ObjectId,
+    },
 }
 
 /// What an OST answers.
@@ -223,6 +228,13 @@ pub enum Reply {
     Offset(u64),
     /// To [`Request::StatFs`].
     Space(Space),
+    /// To [`Request::List`].
+    Objects {
+        /// In their order.
+        objects: Vec<ObjectId>,
+        /// From where on there may be more; `None`: these are all.
+        next: Option<ObjectId>,
+    },
 }
 
 /// What an OST asks of a client, on the control lane.
@@ -304,4 +316,5 @@ operations! { Request:
     Cancel = "ldlm_cancel",
     StatFs = "ost_statfs",
     Join = "ost_join",
+    List = "ost_list",
 }

@@ -41,6 +41,7 @@ pub struct Machine {
     answers: HashMap<u64, Answer>,
     questions: VecDeque<(ClientId, u64, Callback)>,
     removals: VecDeque<(TargetIndex, Vec<ObjectId>)>,
+    searches: VecDeque<(TargetIndex, ObjectId)>,
 }
 
 impl Machine {
@@ -61,6 +62,7 @@ impl Machine {
             answers: HashMap::new(),
             questions: VecDeque::new(),
             removals: VecDeque::new(),
+            searches: VecDeque::new(),
         })
     }
 
@@ -146,6 +148,13 @@ impl Machine {
                 .destroyed(self.tick, self.wall, ost, &objects, &mut out);
             self.take(out);
         }
+        while let Some(asked) = self.searches.pop_front() {
+            let mut out = Vec::new();
+            let nothing = (&[][..], None);
+            self.mds
+                .listed(self.tick, self.wall, asked, nothing, &mut out);
+            self.take(out);
+        }
         Ok(())
     }
 
@@ -194,6 +203,7 @@ impl Machine {
                     let objects = objects.into_iter().map(|(object, _)| object).collect();
                     self.removals.push_back((ost, objects));
                 }
+                Output::List { ost, from } => self.searches.push_back((ost, from)),
                 Output::Halt(_) => self.off = true,
                 Output::Evict { .. } | Output::GoOn => {}
             }

@@ -309,7 +309,12 @@ fn give_up(image: &[u8], mut users: Users, (cut, survivors): (u64, Survivors), w
     check(&machine, what);
     assert_between(&users, machine.mds.last_transno(), what);
     assert_given_up(&machine, 2, what);
-    assert!(returned.is_err() || given_up(&machine, 2), "{what}");
+    let (searched, given_up) = (
+        picture::is_searched_for(machine.mds.store(), 2),
+        given_up(&machine, 2),
+    );
+    assert_eq!(searched, given_up, "{what}: objects of what it lost");
+    assert!(returned.is_err() || given_up, "{what}");
     returned.is_ok()
 }
 

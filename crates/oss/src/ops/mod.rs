@@ -3,6 +3,7 @@
 mod append;
 mod destroy;
 mod glimpse;
+mod list;
 mod read;
 mod reshape;
 mod seek;
@@ -10,6 +11,7 @@ mod write;
 
 pub(crate) use append::Append;
 pub(crate) use glimpse::glimpse;
+pub(crate) use list::list;
 pub(crate) use read::Read;
 pub(crate) use reshape::Reshape;
 pub(crate) use seek::{Seek, seek};

@@ -74,6 +74,7 @@ impl Shared {
             incarnation: hello.incarnation,
             address: transport.peer(),
             uid,
+            was_given_up: target.was_given_up(hello),
         };
         let admitted = match hello.lane {
             Lane::Control => self.admit_control(target, hello, info)?,
@@ -211,6 +212,12 @@ impl Target {
         );
         self.service.lost_changes(&text);
         Err(Refusal::new(RefusalReason::Damaged, text))
+    }
+
+    /// It knows an earlier life, and has no session: that life said that it is over.
+    fn was_given_up(&self, hello: &Hello) -> bool {
+        let of_old = hello.boot_epoch != BootEpoch(0) && hello.boot_epoch != self.boot_epoch;
+        of_old && hello.session == SessionId::NONE
     }
 
     /// A later incarnation of the mount goes on with the session of the one before.

@@ -29,6 +29,9 @@ pub struct PeerInfo {
     pub address: String,
     /// Who it runs as, where the kernel says so.
     pub uid: Option<u32>,
+    /// An earlier life of the target gave it up, and told it: it has nothing of that life any more.
+    /// That need not have been durable.
+    pub was_given_up: bool,
 }
 
 impl PeerInfo {
