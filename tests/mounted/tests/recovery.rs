@@ -18,6 +18,8 @@ use base::{Rng, SeededRng};
 use mounted::{Cluster, Pulse, count, pack_source_tree, run, seed};
 
 const DIRECTORIES: u64 = 40;
+/// What takes seconds has taken too long then.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How long an archive may take to unpack while its server dies again and again.
 const LONG: Duration = Duration::from_secs(300);
 
@@ -293,6 +295,60 @@ fn waiting_can_be_seen_and_ended() {
     assert_eq!(cluster.server_param(STATUS)[0], "status=complete");
     cluster.thaw_mount(0);
     cluster.wait_for_log(0, "evicted this mount");
+}
+
+/// Both lose a new file, its mount and the MDT, when an OST has what was written to it: nobody is left
+/// to make the file again.
+#[test]
+fn of_a_file_that_is_lost_with_its_mount_no_bytes_stay() {
+    let mut cluster = Cluster::with_mounts(1);
+    let root = cluster.root(0).to_owned();
+    let write = |name: &str| {
+        let mut file = File::create(root.join(name)).unwrap();
+        file.write_all(&[7; 100_000]).unwrap();
+        file
+    };
+    cluster.timed("a file", || write("kept").sync_all().unwrap());
+    // No commit of the MDT comes by itself.
+    cluster.set_server_param("mdt.*.commit_ms", "60000");
+    drop(write("lost"));
+    let objects = |cluster: &Cluster| objects_in(&cluster.target_dirs()[0].join("ost0/objects"));
+    let began = Instant::now();
+    while objects(&cluster) < 2 {
+        assert!(began.elapsed() < PATIENCE, "it is not sent");
+        thread::sleep(Duration::from_millis(50));
+    }
+    // The OST commits each second.
+    thread::sleep(Duration::from_secs(3));
+    cluster.kill_mount(0);
+    cluster.kill_server();
+    assert_eq!(objects(&cluster), 2);
+    cluster.restart_server();
+    for target in ["mdt", "ost"] {
+        cluster.set_server_param(&format!("{target}.*.recovery_status"), "end");
+    }
+    let began = Instant::now();
+    while objects(&cluster) > 1 {
+        assert!(began.elapsed() < PATIENCE, "it stays");
+        thread::sleep(Duration::from_millis(50));
+    }
+    cluster.mount_again(0).unwrap();
+    cluster.timed("what is left", || {
+        let names = fs::read_dir(&root).unwrap().map(|e| e.unwrap().file_name());
+        assert_eq!(names.collect::<Vec<_>>(), ["kept"]);
+        assert_eq!(fs::read(root.join("kept")).unwrap(), [7; 100_000]);
+    });
+    cluster.unmount(0);
+    cluster.stop_server();
+    assert_eq!(cluster.fsck(), None);
+}
+
+/// Files with the bytes of objects, in the directory of directories that an OST has them in.
+fn objects_in(dir: &Path) -> usize {
+    let inner = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    inner.map(|dir| fs::read_dir(dir).unwrap().count()).sum()
 }
 
 /// When all come back, nobody waits for long.
