@@ -82,6 +82,8 @@ pub(crate) struct State {
     pub space: Option<(Tick, Space)>,
     /// Files with bytes their OST has, but not durably.
     pub uncommitted: BTreeSet<Fid>,
+    /// Up to where each OST has said that its changes are durable. A new life goes on above that.
+    pub durable: BTreeMap<TargetIndex, Transno>,
     /// Walks of trees.
     pub trees: Trees,
     /// Readers of small files.
@@ -146,6 +148,7 @@ impl State {
             blind_removals: 0,
             space: None,
             uncommitted: BTreeSet::new(),
+            durable: BTreeMap::new(),
             trees: Trees::default(),
             files: Files::default(),
             series: AllSeries::default(),

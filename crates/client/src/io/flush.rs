@@ -241,22 +241,36 @@ impl Client {
 
 /// Each OST has numbers of its own.
 fn committed(state: &mut State, target: TargetIndex, last_committed: Transno) {
+    let told = state.durable.entry(target).or_default();
+    *told = last_committed.max(*told);
     let waiting: Vec<Fid> = state.uncommitted.iter().copied().collect();
-    let records = state.records.clone();
     for fid in waiting {
-        let is_there = state.ost(fid) == Some(target);
-        match state.file_known(fid) {
-            Some(file) if is_there && file.written <= last_committed => {
-                file.pages.committed(last_committed);
-                file.committed = true;
-                file.reshapes.committed(last_committed);
-                file.forget_settled(fid, records.as_ref());
-            }
-            Some(_) => continue,
-            None => {}
-        }
-        state.uncommitted.remove(&fid);
+        settle(state, fid);
     }
+}
+
+/// The OST has answered a change of the file. It need not be durable; or it is by now, and that was
+/// told before anybody looked at the answer.
+pub(super) fn answered(state: &mut State, fid: Fid) {
+    state.uncommitted.insert(fid);
+    settle(state, fid);
+}
+
+/// Bytes of the file that its OST has are kept no longer than it says that they are not durable.
+fn settle(state: &mut State, fid: Fid) {
+    let target = state.ost(fid);
+    let told = target.and_then(|target| state.durable.get(&target).copied());
+    let records = state.records.clone();
+    if let Some(file) = state.file_known(fid) {
+        let Some(durable) = told.filter(|durable| file.written <= *durable) else {
+            return;
+        };
+        file.pages.committed(durable);
+        file.committed = true;
+        file.reshapes.committed(durable);
+        file.forget_settled(fid, records.as_ref());
+    }
+    state.uncommitted.remove(&fid);
 }
 
 /// An answer to one write.
@@ -289,7 +303,7 @@ fn written(state: &mut State, sent: Sent, reply: Result<Reply, FsError>, transno
     });
     if attr.is_ok() {
         state.space = None;
-        state.uncommitted.insert(fid);
+        answered(state, fid);
     }
     if lost {
         // What is here of the file is not what the OST has, its size neither.

@@ -150,6 +150,28 @@ fn what_another_ost_made_durable_says_nothing_of_this_files_bytes() {
 }
 
 #[test]
+fn what_is_durable_before_its_answer_is_looked_at_is_durable() {
+    let mut file = Written::new(b"four");
+    file.state.inode(FILE).take(attr_at(TargetIndex(1)));
+    let sent = file.send(ByteRange::new(0, 4));
+    committed(&mut file.state, TargetIndex(1), Transno(5));
+    committed(&mut file.state, TargetIndex(1), Transno(4));
+    let answer = |transno| {
+        let attr = ObjectAttr::default();
+        (Ok(Reply::Written { attr }), Transno(transno))
+    };
+    let (reply, transno) = answer(5);
+    written(&mut file.state, sent, reply, transno);
+    assert!(file.state.file(FILE).committed && file.state.uncommitted.is_empty());
+    let more = |file: &mut FileState| file.pages.write(0, b"more", NOW);
+    file.state.with_pages(FILE, more);
+    let sent = file.send(ByteRange::new(0, 4));
+    let (reply, transno) = answer(6);
+    written(&mut file.state, sent, reply, transno);
+    assert!(!file.state.file(FILE).committed && file.state.uncommitted.contains(&FILE));
+}
+
+#[test]
 fn of_a_file_that_lost_bytes_the_mdt_is_told_no_size() {
     let mut file = Written::new(b"four");
     file.state.file(FILE).exclusive = Some(LockHandle(1));

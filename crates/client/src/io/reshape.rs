@@ -10,6 +10,7 @@ use wire::ost::{AllocateMode, ObjectAttr, UNDER_MDT};
 use crate::calls::attributes::changed_here;
 use crate::client::Client;
 use crate::io::cover::{By, Covering, covering};
+use crate::io::flush::answered;
 use crate::io::reshapes::Shape;
 use crate::kernel::Forget;
 use crate::stats::bump;
@@ -148,7 +149,7 @@ impl Client {
                     let file = state.file(fid);
                     file.sent(transno);
                     file.reshapes.done(begun.id, transno);
-                    state.uncommitted.insert(fid);
+                    answered(&mut state, fid);
                 }
                 self.reshaped(fid, &begun);
                 self.lock().file(fid).known.blocks = attr.blocks;

@@ -9,6 +9,7 @@ use wire::ost::{AllocateMode, Request};
 use crate::cache::State;
 use crate::client::Client;
 use crate::cluster::object_of;
+use crate::io::flush::answered;
 use crate::remembered::RememberedReshape;
 
 /// With so many, the next one has them made durable first.
@@ -278,7 +279,7 @@ impl Client {
             }
         }
         file.waiters.wake_all();
-        state.uncommitted.insert(fid);
+        answered(&mut state, fid);
         true
     }
 }
