@@ -27,4 +27,4 @@ pub use objects::TOMBSTONE_AGE;
 pub use oss::{Call, Oss};
 pub use outbox::{Answer, Outbox, Output};
 pub use recovery::Life;
-pub use syncer::{ReadWork, SyncWork, Syncer, Touched};
+pub use syncer::{ListWork, ReadWork, SyncWork, Syncer, Touched};

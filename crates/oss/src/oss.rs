@@ -23,7 +23,7 @@ use crate::ops::{Append, Read, Reshape, Seek, Write, glimpse, list, seek};
 use crate::outbox::{Answer, Outbox, Output};
 use crate::records::History;
 use crate::recovery::{Life, Recovery};
-use crate::syncer::{ReadWork, SyncWork};
+use crate::syncer::{ListWork, ReadWork, SyncWork};
 
 /// A request, as it came.
 #[derive(Debug)]
@@ -71,6 +71,8 @@ pub(crate) enum Step {
     Sync,
     /// The bytes are read outside, and the answer comes from there.
     Read(ReadWork),
+    /// Objects without a record are looked for outside.
+    List(ListWork),
 }
 
 /// What a parked request waits for.
@@ -381,6 +383,10 @@ impl Oss {
             Ok(Step::Read(work)) => {
                 let Caller { client, tag } = caller;
                 out.push(Output::ReadWanted { client, tag, work });
+            }
+            Ok(Step::List(work)) => {
+                let tag = caller.tag;
+                out.push(Output::ListWanted { tag, work });
             }
             Err(failure) => {
                 reply(out, caller, Err(failure.told()), Transno(0));

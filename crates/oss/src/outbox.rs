@@ -6,7 +6,7 @@ use layout::ObjectId;
 use wire::ost::{Callback, Reply};
 
 use crate::durability::SyncTicket;
-use crate::syncer::{ReadWork, SyncWork};
+use crate::syncer::{ListWork, ReadWork, SyncWork};
 
 /// Outputs, oldest first.
 pub type Outbox = Vec<Output>;
@@ -55,6 +55,13 @@ pub enum Output {
         tag: u64,
         /// What to hand to it.
         work: ReadWork,
+    },
+    /// Run [`crate::Syncer::list`] with this, and answer the request with what it gives.
+    ListWanted {
+        /// Which, as the caller of `handle` named it.
+        tag: u64,
+        /// What to hand to it.
+        work: ListWork,
     },
     /// Run [`crate::Syncer::remove`] with these, in any portions, and call
     /// [`crate::Oss::removed`] with each.

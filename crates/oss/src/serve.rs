@@ -30,7 +30,7 @@ use wire::ost::{CallbackReply, Request};
 use crate::durability::SyncTicket;
 use crate::oss::{Call, Oss};
 use crate::outbox::{Answer, Outbox, Output};
-use crate::syncer::{SyncWork, Syncer};
+use crate::syncer::{ListWork, SyncWork, Syncer};
 use reads::{Reads, WantedRead};
 
 /// Threads that read: while some wait for the disk, others send.
@@ -68,6 +68,8 @@ pub enum Chore {
     Remove(Vec<ObjectId>),
     /// Reads.
     Read(WantedRead),
+    /// Looks for objects that have no record.
+    List(u64, ListWork),
 }
 
 /// Chores that wait for their threads.
@@ -84,6 +86,8 @@ struct Queue {
     sync: Option<(SyncTicket, SyncWork)>,
     /// Objects to remove, oldest first. Bounded by the core.
     removals: VecDeque<ObjectId>,
+    /// Lists, by their requests. Bounded by the slots of those who ask.
+    lists: VecDeque<(u64, ListWork)>,
     ending: bool,
 }
 
@@ -115,7 +119,8 @@ impl OstServer {
                 run_reads(chores, serving, &reader);
             })?;
         }
-        let (syncs, settling, removals) = (syncer.clone(), syncer.clone(), syncer);
+        let (syncs, settling, lists) = (syncer.clone(), syncer.clone(), syncer.clone());
+        let removals = syncer;
         server.spawn("ost-sync", move |chores, serving| {
             run_syncs(chores, serving, &syncs);
         })?;
@@ -123,6 +128,10 @@ impl OstServer {
             // As below.
             let _ = rustix::process::nice(REMOVAL_NICE);
             run_settling(chores, serving, &settling);
+        })?;
+        server.spawn("ost-list", move |chores, serving| {
+            let _ = rustix::process::nice(REMOVAL_NICE);
+            run_lists(chores, serving, &lists);
         })?;
         server.spawn("ost-remove", move |chores, serving| {
             // Nobody waits for it, while whoever removes files waits for much else. It is no worse
@@ -208,6 +217,7 @@ impl Chores {
             Chore::Read(read) => return self.reads.add(read),
             Chore::Sync(ticket, work) => queue.sync = Some((ticket, work)),
             Chore::Remove(objects) => queue.removals.extend(objects),
+            Chore::List(tag, work) => queue.lists.push_back((tag, work)),
         }
         self.wake.notify_all();
     }
@@ -270,6 +280,18 @@ fn run_removals(chores: &Chores, serving: &Serving<Oss>, syncer: &Syncer) {
         let result = syncer.remove(&objects);
         let event = Event::Removed(objects, result);
         serving.with(|oss, moment, out| oss.hear(moment, event, out));
+    }
+}
+
+fn run_lists(chores: &Chores, serving: &Serving<Oss>, syncer: &Syncer) {
+    while let Some((tag, work)) = chores.next(|queue| queue.lists.pop_front()) {
+        let result = syncer.list(work);
+        let failed = result.as_ref().err().cloned();
+        let answer = result.map_err(|error| FsError::from(&error));
+        serving.answer(tag, answer, |_| ());
+        if let Some(error) = failed {
+            serving.hear(Event::Failed(error));
+        }
     }
 }
 
@@ -440,6 +462,7 @@ impl Machine for Oss {
             Output::ReadWanted { client, tag, work } => {
                 Effect::Chore(Chore::Read(WantedRead { client, tag, work }))
             }
+            Output::ListWanted { tag, work } => Effect::Chore(Chore::List(tag, work)),
             Output::Stop { reason } => Effect::Stop { reason },
         }
     }

@@ -1,6 +1,7 @@
 //! What takes its time, and so is done outside the core: making modifications durable, removing
-//! bytes, reading them.
+//! bytes, reading them, looking at all of them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base::ByteRange;
@@ -10,11 +11,14 @@ use wire::ost::{ObjectAttr, Reply, Request};
 
 use crate::objects::stored;
 use crate::outbox::Answer;
-use crate::records::{HISTORY_KEY, History, META};
+use crate::records::{HISTORY_KEY, History, META, OBJECTS, object_key};
 
 /// Objects synced one by one. Beyond: the whole store, which on a shared disk takes along whatever
 /// others have written there.
 const SYNCED_ALONE_MAX: usize = 32;
+
+/// Objects without a record in one answer.
+const UNRECORDED_MAX: usize = 1024;
 
 /// What a sync must make durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +44,17 @@ pub struct ReadWork {
     pub attr: ObjectAttr,
 }
 
+/// The first page of a list of objects, which lacks those without a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListWork {
+    /// Of which FID sequence.
+    pub sequence: u64,
+    /// Those with a record.
+    pub objects: Vec<ObjectId>,
+    /// From where on there may be more of those.
+    pub next: Option<ObjectId>,
+}
+
 /// Objects written or removed since the last sync began.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Touched {
@@ -60,7 +75,7 @@ impl Touched {
     }
 }
 
-/// Does that work. Syncs run one at a time; removals and reads may run beside them.
+/// Does that work. Syncs run one at a time; all else may run beside them.
 #[derive(Debug, Clone)]
 pub struct Syncer {
     store: Arc<dyn ObjectStore>,
@@ -102,6 +117,37 @@ impl Syncer {
             attr: work.attr,
         };
         Ok(Answer { reply, data })
+    }
+
+    /// Adds the objects that have bytes and no record, up to a number: of what a crash took, the rest
+    /// comes in a later list, when these are removed.
+    pub fn list(&self, work: ListWork) -> Result<Answer, StorageError> {
+        let ListWork {
+            sequence,
+            objects,
+            next,
+        } = work;
+        let mut found: BTreeSet<ObjectId> = objects.into_iter().collect();
+        let (mut count, mut failure) = (0, None);
+        self.store.list(&mut |id| {
+            if id.fid.sequence() != sequence || count >= UNRECORDED_MAX || failure.is_some() {
+                return;
+            }
+            let (fid, stripe) = (id.fid, id.stripe);
+            let object = ObjectId { fid, stripe };
+            match self.kv.contains(OBJECTS, &object_key(object)) {
+                Ok(true) => {}
+                Ok(false) => count += usize::from(found.insert(object)),
+                Err(error) => failure = Some(error),
+            }
+        })?;
+        match failure {
+            Some(error) => Err(error),
+            None => {
+                let objects = found.into_iter().collect();
+                Ok(Reply::Objects { objects, next }.into())
+            }
+        }
     }
 
     /// Does what the changes among these requests would wait for, while the core answers nobody.

@@ -76,3 +76,42 @@ fn what_comes_back_after_a_restart_is_told_of_too() {
     let (objects, next) = (vec![object(1)], None);
     assert_eq!(told, Reply::Objects { objects, next });
 }
+
+/// The process dies: the bytes are the kernel's, the record was in memory.
+#[test]
+fn what_lost_its_record_in_a_crash_is_told_of() {
+    let mut rig = Rig::new();
+    rig.write(A, NO_LOCK, 0, b"with").expect("alone");
+    rig.sync();
+    let other = ObjectId {
+        fid: Fid::new(1 << 20, 1),
+        stripe: 0,
+    };
+    for id in [object(2), other] {
+        rig.write_to(A, id, NO_LOCK, 0, b"without", TICKET)
+            .expect("alone");
+    }
+    let mut rig = rig.restart();
+    let from = object(0);
+    let told = |rig: &mut Rig, from| rig.ask(B, Request::List { from }, &[]).expect("told").reply;
+    let (objects, next) = (vec![object(1), object(2)], None);
+    assert_eq!(told(&mut rig, from), Reply::Objects { objects, next });
+    let from = object(2);
+    let (objects, next) = (vec![], None);
+    assert_eq!(
+        told(&mut rig, from),
+        Reply::Objects { objects, next },
+        "they are looked for once for a list"
+    );
+    // What is removed is not told of again.
+    let destroy = Request::Destroy {
+        objects: vec![(object(2), 7)],
+    };
+    rig.send(B, destroy, &[]);
+    rig.sync();
+    rig.remove();
+    rig.sync();
+    let (objects, next) = (vec![object(1)], None);
+    let from = object(0);
+    assert_eq!(told(&mut rig, from), Reply::Objects { objects, next });
+}

@@ -168,6 +168,11 @@ impl Rig {
                     let twice = self.replies.insert(tag, (result, Transno(0)));
                     assert!(twice.is_none(), "answered twice");
                 }
+                Output::ListWanted { tag, work } => {
+                    let result = self.syncer.list(work).map_err(|e| FsError::from(&e));
+                    let twice = self.replies.insert(tag, (result, Transno(0)));
+                    assert!(twice.is_none(), "answered twice");
+                }
                 Output::Stop { reason } => self.stopped.push(reason),
             }
         }
