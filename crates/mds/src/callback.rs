@@ -13,6 +13,7 @@ use crate::namespace::end_orphan;
 use crate::ops::Note;
 use crate::records::{KnownClient, SequenceOwner};
 use crate::store::Failure;
+use crate::strays::{self, MayLack};
 
 /// How many locks a client that nears its bound is asked to give back.
 const SHRINK_BY: u32 = 4096;
@@ -196,8 +197,16 @@ impl Mds {
             return;
         }
         let closed = self.opens.remove_client(client);
+        let lacks = match self
+            .recovery
+            .window
+            .awaits(wire::handshake::ClientUuid(session.uuid))
+        {
+            true => MayLack::Files,
+            false => MayLack::Nothing,
+        };
         let burnt = self
-            .forget_client(session.uuid, how)
+            .forget_client(session.uuid, how, lacks)
             .and_then(|()| self.close_all(closed));
         if let Err(Failure::Broken(cause)) = burnt {
             return self.halt(cause, out);
@@ -205,12 +214,12 @@ impl Mds {
         self.is_back(session.uuid, out);
     }
 
-    /// Ends what is stored of a client, but that it was given up. Where it was waited for since the
-    /// restart, it may have lost files that have objects.
+    /// Ends what is stored of a client, but that it was given up.
     pub(crate) fn forget_client(
         &mut self,
         uuid: crate::keys::ClientUuid,
         how: Departure,
+        lacks: MayLack,
     ) -> Result<(), Failure> {
         let mut owned = Vec::new();
         let all = storage::KeyRange::all();
@@ -228,19 +237,11 @@ impl Mds {
                 Mutation::PutClient(uuid, KnownClient { given_up })
             }
         };
-        let is_missed = self
-            .recovery
-            .window
-            .misses(wire::handshake::ClientUuid(uuid));
-        let has_lost = how == Departure::GivenUp && is_missed;
         let ended = self.upkeep(|txn, _| {
             txn.change(Mutation::RemoveClientReplies(uuid));
             txn.change(known);
             for sequence in owned {
-                txn.change(Mutation::RemoveSequence(sequence));
-                if has_lost {
-                    txn.change(Mutation::PutStray(sequence, SequenceOwner { client: uuid }));
-                }
+                strays::end_sequence(txn, sequence, uuid, lacks)?;
             }
             Ok(())
         });

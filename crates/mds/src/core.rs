@@ -58,6 +58,10 @@ pub struct Mds {
     /// that says so.
     pub(crate) newcomers: VecDeque<(Transno, Call, Request)>,
     pub(crate) committed: Transno,
+    /// The last change of the lives before.
+    pub(crate) begun: Transno,
+    /// When this life first told how far it has come.
+    pub(crate) born: Option<Timestamp>,
     pub(crate) grace_until: Option<Tick>,
     pub(crate) recovery: Recovery,
     pub(crate) destroys: crate::destroy::DestroyLog,
@@ -79,6 +83,8 @@ pub(crate) struct Session {
     pub frames: IdMap<u16, VecDeque<(Call, Request)>>,
     /// It is written down, with this change, that it is to be waited for after a crash.
     pub known_since: Option<Transno>,
+    /// An earlier life gave it up, and told it.
+    pub begins_anew: bool,
 }
 
 /// A request that waits for its locks.
@@ -175,6 +181,8 @@ impl Mds {
             tickets: VecDeque::new(),
             newcomers: VecDeque::new(),
             committed: state.transno,
+            begun: state.transno,
+            born: None,
             grace_until: grace,
             recovery,
             room: Room::default(),
@@ -205,6 +213,7 @@ impl Mds {
             slots: IdMap::default(),
             frames: IdMap::default(),
             known_since: is_known.then_some(Transno(0)),
+            begins_anew: false,
         };
         self.clients.insert(client, session);
     }

@@ -4,6 +4,7 @@ use base::{ClientId, FsError, TargetIndex, Transno, Xid};
 use layout::ObjectId;
 use storage::StorageError;
 use wire::mdt::{Callback, Reply};
+use wire::ost::Progress;
 
 /// Where a request comes from and where its answer goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +59,8 @@ pub enum Output {
         ost: TargetIndex,
         /// Each with the highest open epoch that may still write it.
         objects: Vec<(ObjectId, u64)>,
+        /// To be told.
+        progress: Progress,
     },
     /// Ask an OST for the objects of a sequence; say `Mds::listed` when it has told.
     List {
@@ -65,6 +68,10 @@ pub enum Output {
         ost: TargetIndex,
         /// The first that is wanted; it names the sequence.
         from: ObjectId,
+        /// Those that lost their record; else those that have one.
+        unrecorded: bool,
+        /// To be told.
+        progress: Progress,
     },
     /// Call `Mds::go_on` soon; whoever waits for the target comes first.
     GoOn,

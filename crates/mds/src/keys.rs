@@ -137,7 +137,8 @@ pub fn life(life: BootEpoch) -> [u8; 8] {
 
 /// What a key of [`Table::Sequences`] or [`Table::Strays`] says.
 pub fn parse_sequence(key: &[u8]) -> Option<u64> {
-    Some(u64::from_be_bytes(key.try_into().ok()?))
+    let sequence = u64::from_be_bytes(key.try_into().ok()?);
+    (sequence <= Fid::SEQUENCE_MAX).then_some(sequence)
 }
 
 /// What a key of [`Table::Lives`] says.

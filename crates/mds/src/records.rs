@@ -186,6 +186,10 @@ pub struct StoredReply {
     pub body: Vec<u8>,
 }
 
+/// The owner, that never comes, of a sequence of which objects may be all that is left of files: a
+/// repair found so.
+pub const NO_CLIENT: ClientUuid = [0; 16];
+
 /// To whom a sequence was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SequenceOwner {

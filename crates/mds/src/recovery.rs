@@ -23,6 +23,7 @@ use crate::keys::{self, ClientUuid, Table};
 use crate::mutation::{Mutation, apply};
 use crate::records::{KnownClient, LifeBegun};
 use crate::store::{Failure, Store, missing};
+use crate::strays::MayLack;
 
 /// Lives of which it is known where they ended.
 const LIVES_MAX: usize = 256;
@@ -276,15 +277,10 @@ impl Mds {
         self.attempt(parked, out);
     }
 
-    /// An earlier life gave this client up, and told it. If that was not durable it is waited for, but
-    /// has nothing to do again: it is given up once more. (A failure shows with what it asks.)
-    pub(crate) fn begins_anew(&mut self, uuid: ClientUuid) {
-        let client = handshake::ClientUuid(uuid);
-        let is_awaited = self.recovery.window.awaited().any(|one| *one == client);
-        if is_awaited
-            && let Err(Failure::Broken(error)) = self.forget_client(uuid, Departure::GivenUp)
-        {
-            tracing::error!(%error, "a client cannot be given up");
+    /// An earlier life gave this client up, and told it: it has nothing to do again.
+    pub(crate) fn begins_anew(&mut self, client: ClientId) {
+        if let Some(session) = self.clients.get_mut(&client) {
+            session.begins_anew = true;
         }
     }
 
@@ -297,10 +293,22 @@ impl Mds {
         out: &mut Vec<Output>,
     ) {
         self.set_time(now, wall);
-        let Some(uuid) = self.clients.get(&client).map(|session| session.uuid) else {
+        let Some(session) = self.clients.get_mut(&client) else {
             return;
         };
-        if let Err(Failure::Broken(cause)) = self.has_heard(uuid) {
+        let uuid = session.uuid;
+        let awaited = self.recovery.window.awaits(handshake::ClientUuid(uuid));
+        // That it was given up was not durable.
+        let again = std::mem::take(&mut session.begins_anew) && awaited;
+        let given_up = match again {
+            true => {
+                session.known_since = None;
+                self.give_up(uuid)
+            }
+            false => Ok(()),
+        };
+        let heard = given_up.and_then(|()| self.has_heard(uuid));
+        if let Err(Failure::Broken(cause)) = heard {
             return self.halt(cause, out);
         }
         self.is_back(uuid, out);
@@ -316,6 +324,11 @@ impl Mds {
             }),
             Err(cause) => Err(Failure::Broken(cause)),
         }
+    }
+
+    /// A client was waited for, and does not come.
+    fn give_up(&mut self, client: ClientUuid) -> Result<(), Failure> {
+        self.forget_client(client, Departure::GivenUp, MayLack::Files)
     }
 
     /// Nobody waits for this client any more.
@@ -338,7 +351,7 @@ impl Mds {
         // Who came last has yet to tell what it has open.
         self.grace_until = Some(self.now.after(crate::core::GRACE));
         for client in missing {
-            if let Err(Failure::Broken(cause)) = self.forget_client(client.0, Departure::GivenUp) {
+            if let Err(Failure::Broken(cause)) = self.give_up(client.0) {
                 return self.halt(cause, out);
             }
             // It may be here, and not done.

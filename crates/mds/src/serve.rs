@@ -18,6 +18,7 @@ use rpc::{
 };
 use storage::{Kv, StorageError, Ticket};
 use wire::mdt::{CallbackReply, Reply, Request};
+use wire::ost::Progress;
 use wire::{UNCHANGED, opcode, ost};
 
 use crate::core::Mds;
@@ -58,14 +59,16 @@ pub enum Event {
     },
     /// An OST could not be asked.
     ListFailed(TargetIndex),
+    /// An OST was told of this change, as durable, in an earlier life.
+    Behind(TargetIndex, Transno),
 }
 
 /// What the core wants done around it.
 pub enum Chore {
     /// Tell an OST.
     Destroy(Destroy),
-    /// Ask an OST for its objects from that one on.
-    List(TargetIndex, ObjectId),
+    /// Ask an OST.
+    List(List),
     /// Let a walk go on.
     GoOn,
 }
@@ -74,6 +77,15 @@ pub enum Chore {
 pub struct Destroy {
     ost: TargetIndex,
     objects: Vec<(ObjectId, u64)>,
+    progress: Progress,
+}
+
+/// Objects of a sequence that an OST is to tell of.
+pub struct List {
+    ost: TargetIndex,
+    from: ObjectId,
+    unrecorded: bool,
+    progress: Progress,
 }
 
 impl MdtServer {
@@ -91,7 +103,7 @@ impl MdtServer {
         let (walks, walking) = threads::channel();
         let chore = move |serving: &Arc<Serving<Mds>>, chore| match chore {
             Chore::Destroy(objects) => destroy(serving, &peers, objects),
-            Chore::List(ost, from) => list(serving, &peers, ost, from),
+            Chore::List(wanted) => list(serving, &peers, wanted),
             // The other end is there as long as the target is served.
             Chore::GoOn => drop(walks.send(())),
         };
@@ -208,21 +220,38 @@ fn start_walker(serving: &Arc<Serving<Mds>>, walking: threads::Receiver<()>) -> 
     Ok(())
 }
 
-fn destroy(serving: &Arc<Serving<Mds>>, osts: &Osts, Destroy { ost, objects }: Destroy) {
+fn destroy(serving: &Arc<Serving<Mds>>, osts: &Osts, destroy: Destroy) {
+    let Destroy {
+        ost,
+        objects,
+        progress,
+    } = destroy;
     let request = ost::Request::Destroy {
         objects: objects.clone(),
+        progress,
     };
     ask(serving, osts, (ost, request), move |reply| match reply {
-        Some(_) => {
+        Some(ost::Reply::Done) => {
             let objects = objects.into_iter().map(|(object, _)| object).collect();
             Event::Destroyed(ost, objects)
         }
-        None => Event::DestroyFailed(ost),
+        Some(ost::Reply::Ahead { committed }) => Event::Behind(ost, committed),
+        _ => Event::DestroyFailed(ost),
     });
 }
 
-fn list(serving: &Arc<Serving<Mds>>, osts: &Osts, ost: TargetIndex, from: ObjectId) {
-    let request = ost::Request::List { from };
+fn list(serving: &Arc<Serving<Mds>>, osts: &Osts, list: List) {
+    let List {
+        ost,
+        from,
+        unrecorded,
+        progress,
+    } = list;
+    let request = ost::Request::List {
+        from,
+        unrecorded,
+        progress,
+    };
     ask(serving, osts, (ost, request), move |reply| match reply {
         Some(ost::Reply::Objects { objects, next }) => Event::Listed {
             ost,
@@ -230,6 +259,7 @@ fn list(serving: &Arc<Serving<Mds>>, osts: &Osts, ost: TargetIndex, from: Object
             objects,
             next,
         },
+        Some(ost::Reply::Ahead { committed }) => Event::Behind(ost, committed),
         _ => Event::ListFailed(ost),
     });
 }
@@ -302,10 +332,10 @@ impl Machine for Mds {
     }
 
     fn connected(&mut self, client: ClientId, peer: &PeerInfo) {
-        if peer.was_given_up {
-            self.begins_anew(peer.uuid.0);
-        }
         self.connect(client, peer.uuid.0);
+        if peer.was_given_up {
+            self.begins_anew(client);
+        }
         if peer.dies_with_this_process() {
             self.never_await(client);
         }
@@ -390,6 +420,7 @@ impl Machine for Mds {
                 next,
             } => self.listed(now, wall, (ost, from), (&objects, next), out),
             Event::ListFailed(ost) => self.list_failed(now, ost),
+            Event::Behind(ost, committed) => self.is_behind(now, ost, committed, out),
         }
     }
 
@@ -431,10 +462,26 @@ impl Machine for Mds {
                 },
             },
             Output::Evict { client } => Effect::Evict { client },
-            Output::Destroy { ost, objects } => {
-                Effect::Chore(Chore::Destroy(Destroy { ost, objects }))
-            }
-            Output::List { ost, from } => Effect::Chore(Chore::List(ost, from)),
+            Output::Destroy {
+                ost,
+                objects,
+                progress,
+            } => Effect::Chore(Chore::Destroy(Destroy {
+                ost,
+                objects,
+                progress,
+            })),
+            Output::List {
+                ost,
+                from,
+                unrecorded,
+                progress,
+            } => Effect::Chore(Chore::List(List {
+                ost,
+                from,
+                unrecorded,
+                progress,
+            })),
             Output::GoOn => Effect::Chore(Chore::GoOn),
             Output::Halt(halted) => Effect::Stop {
                 reason: halted.0.to_string(),

@@ -2,9 +2,10 @@
 //! takes the file from the target, and the client does not come back in time to make it again.
 //! docs/recovery.md, section 6.
 //!
-//! So OSTs are asked for the objects of that client's sequences. What is not a file's is removed: of
-//! these sequences no file is made any more. It is asked again, more and more seldom, for where the
-//! client lives, what it had sent to an OST may come late.
+//! So OSTs are asked for the objects of that client's sequences, those that have a record and once,
+//! since that is much work, those that lost theirs. What is not a file's is removed: of these
+//! sequences no file is made any more. It is asked again, more and more seldom, for where the client
+//! lives, what it had sent to an OST may come late.
 //!
 //! Records say of which sequences; where a search stands is in memory, and a restart begins anew. One
 //! message per OST is under way.
@@ -20,24 +21,63 @@ use storage::KeyRange;
 use crate::core::Mds;
 use crate::event::Output;
 use crate::fsck::objects::{Claim, claim};
-use crate::keys::{self, Table};
+use crate::keys::{self, ClientUuid, Table};
 use crate::mutation::Mutation;
-use crate::records::{Destroy, SequenceOwner};
+use crate::records::{Destroy, NO_CLIENT, SequenceOwner};
 use crate::store::{Failure, Store, missing};
+use crate::txn::Txn;
 
 /// After how long an OST is asked for the second time, or again where it could not be reached.
 const SOON: Duration = Duration::from_secs(5);
 /// By how much longer it takes each time.
 const SELDOM: u32 = 4;
-/// Longer than a client that lost its right to write keeps unwritten data. When the next time would
-/// be later, the search is over.
+/// When the next time would be later than this after the one before, the search is over: after half an
+/// hour, far longer than a client that can reach an OST keeps unwritten data from it.
 const LATE: Duration = Duration::from_secs(3600);
+
+/// What a client whose sequences end may have made, and the target not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MayLack {
+    /// Nothing.
+    Nothing,
+    /// Files: it was waited for since the restart, and did not make them again.
+    Files,
+}
+
+/// A sequence is nobody's any more. Where a repair was in doubt about objects of it, it is left to
+/// nobody in particular, so that they stay.
+pub(crate) fn end_sequence(
+    txn: &mut Txn<'_>,
+    sequence: u64,
+    owner: ClientUuid,
+    lacks: MayLack,
+) -> Result<(), Failure> {
+    if txn
+        .store()
+        .contains(Table::Strays, &keys::sequence(sequence))?
+    {
+        let nobody = SequenceOwner { client: NO_CLIENT };
+        txn.change(Mutation::RemoveStray(sequence));
+        txn.change(Mutation::PutSequence(sequence, nobody));
+        return Ok(());
+    }
+    txn.change(Mutation::RemoveSequence(sequence));
+    if lacks == MayLack::Files {
+        txn.change(Mutation::PutStray(
+            sequence,
+            SequenceOwner { client: owner },
+        ));
+    }
+    Ok(())
+}
 
 /// Of one sequence at one OST.
 #[derive(Debug)]
 struct Search {
     /// Where it goes on.
     from: ObjectId,
+    /// With those that lost their record.
+    unrecorded: bool,
     /// When.
     due: Tick,
     /// How long it rests when it has come to the end.
@@ -48,6 +88,7 @@ impl Search {
     fn new(sequence: u64) -> Search {
         Search {
             from: first_of(sequence),
+            unrecorded: false,
             due: Tick::default(),
             rest: SOON,
         }
@@ -73,9 +114,10 @@ impl Strays {
     pub fn open(store: &Store, osts: &[TargetIndex]) -> Result<Strays, Failure> {
         let mut strays = Strays::default();
         strays.add_osts(osts);
-        store.scan(Table::Strays, &KeyRange::all(), |key, _: SequenceOwner| {
+        let all = KeyRange::all();
+        store.scan(Table::Strays, &all, |key, owner: SequenceOwner| {
             let sequence = keys::parse_sequence(key).ok_or_else(|| missing("sequence", "MDT"))?;
-            strays.search(sequence);
+            strays.search(sequence, owner);
             Ok(ControlFlow::Continue(()))
         })?;
         Ok(strays)
@@ -95,8 +137,8 @@ impl Strays {
     /// `mutations` are about to be stored.
     pub fn note(&mut self, mutations: &[Mutation]) {
         for mutation in mutations {
-            if let Mutation::PutStray(sequence, _) = mutation {
-                self.search(*sequence);
+            if let Mutation::PutStray(sequence, owner) = mutation {
+                self.search(*sequence, *owner);
             }
         }
     }
@@ -109,18 +151,21 @@ impl Strays {
             .count()
     }
 
-    fn search(&mut self, sequence: u64) {
+    fn search(&mut self, sequence: u64, owner: SequenceOwner) {
+        if owner.client == NO_CLIENT {
+            return;
+        }
         self.sequences.insert(sequence);
         let begun = |ost| ((ost, sequence), Search::new(sequence));
         self.searches.extend(self.osts.iter().copied().map(begun));
     }
 
-    /// Each OST that can be asked now, with the first object that is wanted.
-    fn due(&mut self, now: Tick) -> Vec<(TargetIndex, ObjectId)> {
+    /// Each OST that can be asked now, with the first object that is wanted, and of which kind.
+    fn due(&mut self, now: Tick) -> Vec<(TargetIndex, ObjectId, bool)> {
         let mut due = Vec::new();
         for ((ost, _), search) in &self.searches {
             if search.due <= now && self.asked.insert(*ost) {
-                due.push((*ost, search.from));
+                due.push((*ost, search.from, search.unrecorded));
             }
         }
         due
@@ -151,8 +196,12 @@ impl Strays {
             search.from = next;
             return false;
         }
+        search.from = first_of(sequence);
+        if search.is_first() && !std::mem::replace(&mut search.unrecorded, true) {
+            return false;
+        }
+        search.unrecorded = false;
         if search.rest <= LATE {
-            search.from = first_of(sequence);
             search.due = now.after(search.rest);
             search.rest *= SELDOM;
             return false;
@@ -182,11 +231,13 @@ fn first_of(sequence: u64) -> ObjectId {
 impl Mds {
     /// Asks every OST that can be asked now.
     pub(crate) fn send_searches(&mut self, out: &mut Vec<Output>) {
-        let due = self.strays.due(self.now);
-        out.extend(
-            due.into_iter()
-                .map(|(ost, from)| Output::List { ost, from }),
-        );
+        let (due, progress) = (self.strays.due(self.now), self.progress());
+        out.extend(due.into_iter().map(|(ost, from, unrecorded)| Output::List {
+            ost,
+            from,
+            unrecorded,
+            progress,
+        }));
     }
 
     /// The OST has these objects, from the one on that [`Output::List`] asked for, up to `next`.
@@ -204,7 +255,8 @@ impl Mds {
         }
         let sequence = from.fid.sequence();
         let over = self.strays.told(now, (ost, sequence), next);
-        let done = self.condemn_strays(ost, objects).and_then(|()| match over {
+        let done = self.condemn_strays((ost, sequence), objects);
+        let done = done.and_then(|()| match over {
             false => Ok(()),
             true => self.upkeep(|txn, _| {
                 txn.change(Mutation::RemoveStray(sequence));
@@ -223,9 +275,14 @@ impl Mds {
     }
 
     /// Of these objects those are to be removed that are nobody's.
-    fn condemn_strays(&mut self, ost: TargetIndex, objects: &[ObjectId]) -> Result<(), Failure> {
+    fn condemn_strays(
+        &mut self,
+        (ost, sequence): (TargetIndex, u64),
+        objects: &[ObjectId],
+    ) -> Result<(), Failure> {
         let mut strays = Vec::new();
-        for object in objects {
+        let of_sequence = objects.iter().filter(|of| of.fid.sequence() == sequence);
+        for object in of_sequence {
             if claim(&self.store, ost, *object)? == Claim::Nobodys {
                 strays.push(*object);
             }

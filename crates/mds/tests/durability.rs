@@ -467,7 +467,7 @@ fn objects_are_removed_once_the_unlink_is_durable() {
     let ost = TargetIndex(0);
     let asked = |world: &mut World| {
         let asked = world.outputs.drain(..).filter_map(|output| match output {
-            mds::Output::Destroy { ost, objects } => Some((ost, objects)),
+            mds::Output::Destroy { ost, objects, .. } => Some((ost, objects)),
             _ => None,
         });
         asked.collect::<Vec<_>>()

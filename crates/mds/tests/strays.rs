@@ -5,14 +5,17 @@ mod support;
 
 use std::time::Duration;
 
-use base::{ClientId, Fid, TargetIndex};
+use base::{ClientId, Fid, TargetIndex, Transno};
 use layout::ObjectId;
+use mds::fsck::objects::{Claim, claim};
 use mds::keys::Table;
+use mds::mutation::{Mutation, apply};
+use mds::records::{NO_CLIENT, SequenceOwner};
 use mds::{Output, Rules};
 use rpc::serving::Machine;
 use rpc::window::RECOVERY_WINDOW;
 use rpc::{ClientUuid, PeerInfo};
-use storage::KeyRange;
+use storage::{Batch, KeyRange};
 use support::*;
 use wire::mdt::SetAttr;
 
@@ -82,7 +85,7 @@ fn asked(world: &mut World) -> Vec<ObjectId> {
     let is_list = |output: &mut Output| matches!(output, Output::List { .. });
     let asked = world.outputs.extract_if(.., is_list);
     let from = asked.filter_map(|output| match output {
-        Output::List { ost, from } => (ost == OST).then_some(from),
+        Output::List { ost, from, .. } => (ost == OST).then_some(from),
         _ => None,
     });
     from.collect()
@@ -171,6 +174,11 @@ fn it_is_asked_for_late_ones_more_and_more_seldom_and_then_no_more() {
             times.push(world.tick.since(begun).as_secs());
             list(&mut world, from, &[], None);
         }
+        // Those without a record are asked for once.
+        let again = asked(&mut world);
+        assert_eq!(again.len(), usize::from(times == [0]));
+        let told = |from: &ObjectId| list(&mut world, *from, &[], None);
+        again.iter().for_each(told);
         let Some(next) = world.mds.next_deadline() else {
             break;
         };
@@ -208,6 +216,8 @@ fn a_search_goes_on_after_a_crash_and_where_an_ost_was_away() {
     world.advance(Duration::from_secs(1));
     assert_eq!(asked(&mut world), [from]);
     condemned(&mut world);
+    list(&mut world, from, &[], None);
+    assert_eq!(asked(&mut world), [from], "those that lost their record");
     list(&mut world, from, &[lost], None);
     world.flush();
     assert!(
@@ -232,7 +242,12 @@ fn a_list_goes_on_where_it_ended_but_never_back() {
     list(&mut world, from, &[kept], Some(lost));
     assert_eq!(asked(&mut world), [lost]);
     list(&mut world, lost, &[], Some(kept));
-    assert_eq!(asked(&mut world), [], "an answer that has no end");
+    assert_eq!(asked(&mut world), [from], "that was no way on");
+    // Now for those that lost their record.
+    list(&mut world, from, &[], Some(lost));
+    assert_eq!(asked(&mut world), [lost]);
+    list(&mut world, lost, &[], None);
+    assert_eq!(asked(&mut world), []);
     world.advance(Duration::from_secs(5));
     assert_eq!(asked(&mut world), [from]);
     let elsewhere = object(Fid::new(lost.fid.sequence() + 1, 1));
@@ -270,6 +285,56 @@ fn nothing_is_searched_for_where_nothing_was_lost() {
     world.crash();
     assert_eq!(asked(world), []);
     assert!(is_over(world));
+}
+
+/// A repair was in doubt about objects of a client's files, and the client goes.
+#[test]
+fn what_a_repair_was_in_doubt_of_is_left() {
+    for comes in [false, true] {
+        let mut lost = crashed();
+        let (world, sequence) = (&mut lost.world, lost.lost.fid.sequence());
+        let nobody = SequenceOwner { client: NO_CLIENT };
+        let mut batch = Batch::new();
+        apply(vec![Mutation::PutStray(sequence, nobody)], &mut batch);
+        world.kv.commit(batch).expect("sound");
+        world.ready(ClientId(2));
+        match comes {
+            true => {
+                world.ready(ClientId(1));
+                world.goodbye(ClientId(1));
+            }
+            false => world.advance(RECOVERY_WINDOW),
+        }
+        world.flush();
+        assert_eq!(asked(world), []);
+        assert!(is_over(world));
+        let claim = claim(world.mds.store(), OST, lost.lost);
+        assert!(matches!(claim, Ok(Claim::Awaited)), "{claim:?}");
+    }
+}
+
+/// The target is an older copy of what it was.
+#[test]
+fn a_target_that_an_ost_knows_more_of_stops() {
+    let Lost { mut world, .. } = given_up();
+    let begun = world.outputs.iter().find_map(|output| match output {
+        Output::List { progress, .. } => Some(progress.begun),
+        _ => None,
+    });
+    let (begun, mut out) = (begun.expect("asked"), Vec::new());
+    let newer = Transno(begun.0 + 9);
+    world.mds.is_behind(world.tick, OST, newer, &mut out);
+    let Some(Output::Halt(halted)) = out.last() else {
+        panic!("{out:?}")
+    };
+    let why = halted.0.to_string();
+    assert!(
+        why.contains("OST0 was told") && why.contains("older copy"),
+        "{why}"
+    );
+    let (tick, wall, mut out) = (world.tick.after(RECOVERY_WINDOW), world.wall, Vec::new());
+    world.mds.tick(tick, wall, &mut out);
+    assert_eq!(out, [], "and asks nobody any more");
 }
 
 /// The target told a client that it was given up, and a crash took that, with what the client had made.

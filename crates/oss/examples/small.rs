@@ -11,7 +11,7 @@ use layout::ObjectId;
 use oss::{Call, Oss, Output, Syncer};
 use storage::{FileDisk, Kv, KvOptions, ObjectFiles, Pace};
 use wire::mdt::WriteTicket;
-use wire::ost::Request;
+use wire::ost::{Progress, Request};
 
 const BYTES: u32 = 4096;
 /// As many as a metadata server tells of in one request.
@@ -128,7 +128,13 @@ fn main() {
     let all: Vec<_> = (0..count).map(|n| (object(n), 2)).collect();
     for objects in all.chunks(DESTROYED_AT_ONCE) {
         let objects = objects.to_vec();
-        bench.call(Request::Destroy { objects }, &[]);
+        bench.call(
+            Request::Destroy {
+                objects,
+                progress: Progress::default(),
+            },
+            &[],
+        );
     }
     report("destroy", count, &mut bench, started);
 }

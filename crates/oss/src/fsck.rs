@@ -15,7 +15,7 @@ use storage::{Batch, KeyRange, Kv, ObjectStore, StorageError, TableId, check_sea
 use crate::objects::{condemn, finish_removals, stored};
 use crate::records::{
     CLIENTS, HISTORY_KEY, History, KnownClient, META, OBJECTS, ObjectRecord, SEALS, TABLES,
-    TOMBSTONES, Tombstone, client_of_key, object_of_key,
+    TOMBSTONES, Tombstone, WITNESS_KEY, Witnessed, client_of_key, object_of_key,
 };
 
 /// Objects removed in one batch of a repair.
@@ -319,6 +319,7 @@ fn read_row(table: TableId, key: &[u8], value: &[u8]) -> Result<Row, Damage> {
             Tombstone::decode(value)?,
         )),
         META if key == HISTORY_KEY => History::decode(value).map(|_| Row::Other),
+        META if key == WITNESS_KEY => Witnessed::decode(value).map(|_| Row::Other),
         CLIENTS => {
             client_of_key(key)?;
             KnownClient::decode(value).map(|_| Row::Other)

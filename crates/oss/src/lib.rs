@@ -21,6 +21,7 @@ mod recovery;
 mod room;
 pub mod serve;
 mod syncer;
+mod witness;
 
 pub use durability::SyncTicket;
 pub use objects::TOMBSTONE_AGE;

@@ -24,6 +24,7 @@ use crate::outbox::{Answer, Outbox, Output};
 use crate::records::History;
 use crate::recovery::{Life, Recovery};
 use crate::syncer::{ListWork, ReadWork, SyncWork};
+use crate::witness::Witness;
 
 /// A request, as it came.
 #[derive(Debug)]
@@ -107,6 +108,7 @@ pub struct Oss {
     reserved: Transno,
     last_ageing: Tick,
     pub(crate) clients: Clients,
+    witness: Witness,
     /// Those with a session, from other processes.
     pub(crate) clients_here: BTreeMap<ClientId, ClientUuid>,
     pub(crate) recovery: Recovery,
@@ -127,7 +129,7 @@ impl Oss {
         life: Life,
         pace: Arc<Pace>,
     ) -> Result<Oss, StorageError> {
-        let clients = Clients::new(kv.clone());
+        let (clients, witness) = (Clients::new(kv.clone()), Witness::new(kv.clone()));
         let (objects, before, history) = Objects::open(store, kv)?;
         let window = Window::new(clients.awaited(life.wall)?, life.now.after(life.window));
         window.announce("ost.*.recovery_status", life.window);
@@ -142,6 +144,7 @@ impl Oss {
             callbacks: 0,
             last_ageing: Tick::default(),
             clients,
+            witness,
             clients_here: BTreeMap::new(),
             recovery: Recovery::new(life.epoch, window),
             reading: BTreeMap::new(),
@@ -295,13 +298,23 @@ impl Oss {
             }),
             Request::Sync => Ok(Step::Sync),
             Request::Join { life } => self.join(now, wall, (client, life), out),
-            Request::Destroy { objects } => self.destroy(now, wall, &objects),
+            Request::Destroy { objects, progress } => match self.witness.hear(progress)? {
+                Some(ahead) => Step::answer(ahead),
+                None => self.destroy(now, wall, &objects),
+            },
             Request::Cancel { handles } => {
                 self.locks.tell(now, Input::Cancel { client, handles });
                 Step::answer(Reply::Done)
             }
             Request::StatFs => Step::answer(Reply::Space(self.objects.space()?)),
-            Request::List { from } => list(&self.objects, from),
+            Request::List {
+                from,
+                unrecorded,
+                progress,
+            } => match self.witness.hear(progress)? {
+                Some(ahead) => Step::answer(ahead),
+                None => list(&self.objects, from, unrecorded),
+            },
             request @ (Request::Read { .. } | Request::Write { .. } | Request::Append { .. }) => {
                 self.start_io(now, client, request, bulk)
             }

@@ -29,6 +29,9 @@ pub const TABLES: [(TableId, &str); 5] = [
 /// Where the target's [`History`] is.
 pub const HISTORY_KEY: &[u8] = b"history";
 
+/// Where it is remembered how far the MDT had come: [`Witnessed`].
+pub const WITNESS_KEY: &[u8] = b"mdt";
+
 /// The version of every value here.
 const VERSION: u8 = 1;
 
@@ -61,6 +64,15 @@ pub struct History {
     pub committed: Transno,
     /// No modification of this life got a number above this: the next life starts there.
     pub reserved: Transno,
+}
+
+/// How far an MDT had come when it last asked for something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Witnessed {
+    /// When that life of it began, by its clock.
+    pub life: Timestamp,
+    /// What it had durably then.
+    pub committed: Transno,
 }
 
 /// A client that may have bytes which the target does not have.
@@ -170,6 +182,28 @@ impl History {
             committed: Transno(committed),
             reserved: Transno(reserved),
         })
+    }
+}
+
+impl Witnessed {
+    /// As stored.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![VERSION];
+        bytes.extend(self.life.secs.to_le_bytes());
+        bytes.extend(self.life.nanos.to_le_bytes());
+        bytes.extend(self.committed.0.to_le_bytes());
+        bytes
+    }
+
+    /// The record in `bytes`.
+    pub fn decode(bytes: &[u8]) -> Result<Witnessed, Damage> {
+        let mut fields = Fields::versioned("word of an MDT's progress", bytes)?;
+        let life = Timestamp {
+            secs: i64::from_le_bytes(fields.take()?),
+            nanos: u32::from_le_bytes(fields.take()?),
+        };
+        let committed = Transno(u64::from_le_bytes(fields.take()?));
+        fields.end(Witnessed { life, committed })
     }
 }
 
@@ -289,6 +323,14 @@ mod tests {
             [&[1, 1][..], &[0; 7], &[0, 1], &[0; 6]].concat()
         );
         assert_eq!(History::decode(&history.encode()), Ok(history));
+        let witnessed = Witnessed {
+            life: Timestamp { secs: 3, nanos: 4 },
+            committed: Transno(5),
+        };
+        let bytes = witnessed.encode();
+        let expected = [&[1, 3][..], &[0; 7], &[4, 0, 0, 0, 5], &[0; 7]].concat();
+        assert_eq!(bytes, expected);
+        assert_eq!(Witnessed::decode(&bytes), Ok(witnessed));
         let known = KnownClient::default();
         assert_eq!(known.encode(), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(KnownClient::decode(&known.encode()), Ok(known));
@@ -320,6 +362,7 @@ mod tests {
             reserved: Transno(1),
         };
         assert!(History::decode(&swapped.encode()).is_err());
+        assert!(Witnessed::decode(&[1; 20]).is_err() && Witnessed::decode(&[2; 21]).is_err());
         assert!(KnownClient::decode(&[1, 2, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
         assert!(client_of_key(&[0; 15]).is_err() && client_of_key(&[0; 17]).is_err());
         assert!(object_of_key(&[0; 11]).is_err() && object_of_key(&[0; 13]).is_err());

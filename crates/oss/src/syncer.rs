@@ -9,16 +9,15 @@ use layout::ObjectId;
 use storage::{Batch, Kv, ObjectStore, Pace, StorageError};
 use wire::ost::{ObjectAttr, Reply, Request};
 
+use crate::locks::resource_of;
 use crate::objects::stored;
+use crate::ops::{LISTED_MAX, page};
 use crate::outbox::Answer;
 use crate::records::{HISTORY_KEY, History, META, OBJECTS, object_key};
 
 /// Objects synced one by one. Beyond: the whole store, which on a shared disk takes along whatever
 /// others have written there.
 const SYNCED_ALONE_MAX: usize = 32;
-
-/// Objects without a record in one answer.
-const UNRECORDED_MAX: usize = 1024;
 
 /// What a sync must make durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,15 +43,11 @@ pub struct ReadWork {
     pub attr: ObjectAttr,
 }
 
-/// The first page of a list of objects, which lacks those without a record.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Objects to be told of that have bytes and no record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListWork {
-    /// Of which FID sequence.
-    pub sequence: u64,
-    /// Those with a record.
-    pub objects: Vec<ObjectId>,
-    /// From where on there may be more of those.
-    pub next: Option<ObjectId>,
+    /// From this one on, of its FID sequence.
+    pub from: ObjectId,
 }
 
 /// Objects written or removed since the last sync began.
@@ -119,34 +114,32 @@ impl Syncer {
         Ok(Answer { reply, data })
     }
 
-    /// Adds the objects that have bytes and no record, up to a number: of what a crash took, the rest
-    /// comes in a later list, when these are removed.
+    /// Looks at all objects for those. One that is new, and has a record in memory only, may be among
+    /// them.
     pub fn list(&self, work: ListWork) -> Result<Answer, StorageError> {
-        let ListWork {
-            sequence,
-            objects,
-            next,
-        } = work;
-        let mut found: BTreeSet<ObjectId> = objects.into_iter().collect();
-        let (mut count, mut failure) = (0, None);
+        let ListWork { from } = work;
+        let (mut found, mut failure) = (BTreeSet::new(), None);
         self.store.list(&mut |id| {
-            if id.fid.sequence() != sequence || count >= UNRECORDED_MAX || failure.is_some() {
-                return;
-            }
             let (fid, stripe) = (id.fid, id.stripe);
             let object = ObjectId { fid, stripe };
+            let is_wanted = fid.sequence() == from.fid.sequence() && object >= from;
+            if !is_wanted || resource_of(object).is_err() {
+                return;
+            }
             match self.kv.contains(OBJECTS, &object_key(object)) {
+                Ok(false) => {
+                    found.insert(object);
+                }
                 Ok(true) => {}
-                Ok(false) => count += usize::from(found.insert(object)),
                 Err(error) => failure = Some(error),
+            }
+            if found.len() > LISTED_MAX + 1 {
+                found.pop_last();
             }
         })?;
         match failure {
             Some(error) => Err(error),
-            None => {
-                let objects = found.into_iter().collect();
-                Ok(Reply::Objects { objects, next }.into())
-            }
+            None => Ok(page(found.into_iter().collect()).into()),
         }
     }
 

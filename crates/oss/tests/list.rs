@@ -1,60 +1,92 @@
-//! What an MDT is told that asks for objects.
+//! What an MDT is told that looks for objects of files that it lost, and when it is told nothing.
 
 mod rig;
 
-use base::{Fid, LockHandle};
+use base::{Fid, FsError, LockHandle, Timestamp, Transno};
 use layout::ObjectId;
 use rig::{A, B, Rig, TICKET, object};
-use wire::ost::{Reply, Request};
+use wire::ost::{Progress, Reply, Request};
 
 const NO_LOCK: LockHandle = LockHandle(0);
+
+fn request(from: ObjectId, unrecorded: bool) -> Request {
+    Request::List {
+        from,
+        unrecorded,
+        progress: Progress::default(),
+    }
+}
+
+fn list(rig: &mut Rig, from: ObjectId, unrecorded: bool) -> (Vec<ObjectId>, Option<ObjectId>) {
+    match rig
+        .ask(B, request(from, unrecorded), &[])
+        .expect("told")
+        .reply
+    {
+        Reply::Objects { objects, next } => (objects, next),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// All pages, and how many there are.
+fn list_all(rig: &mut Rig, first: ObjectId, unrecorded: bool) -> (Vec<ObjectId>, usize) {
+    let (mut found, mut from, mut pages) = (Vec::new(), Some(first), 0);
+    while let Some(next) = from {
+        let (objects, next) = list(rig, next, unrecorded);
+        found.extend(objects);
+        (from, pages) = (next, pages + 1);
+    }
+    (found, pages)
+}
+
+fn of(sequence: u64, number: u32, stripe: u32) -> ObjectId {
+    ObjectId {
+        fid: Fid::new(sequence, number),
+        stripe,
+    }
+}
+
+fn sync(rig: &mut Rig) {
+    let tag = rig.send(A, Request::Sync, &[]);
+    rig.sync();
+    assert!(rig.reply(tag).expect("durable").is_ok());
+}
+
+fn write(rig: &mut Rig, id: ObjectId) {
+    let written = rig.write_to(A, id, NO_LOCK, 0, b"x", TICKET);
+    written.expect("free");
+}
+
+fn destroy(rig: &mut Rig, objects: &[ObjectId], progress: Progress) -> Result<Reply, FsError> {
+    let objects = objects.iter().map(|object| (*object, 7)).collect();
+    let tag = rig.send(B, Request::Destroy { objects, progress }, &[]);
+    rig.sync();
+    let answer = rig.reply(tag).expect("answered");
+    answer.map(|answer| answer.reply)
+}
 
 #[test]
 fn an_mdt_is_told_of_the_objects_of_a_sequence_page_by_page() {
     let mut rig = Rig::new();
-    let list = |rig: &mut Rig, from| match rig.ask(B, Request::List { from }, &[]).unwrap().reply {
-        Reply::Objects { objects, next } => (objects, next),
-        other => panic!("{other:?}"),
-    };
-    let of = |sequence, number, stripe| ObjectId {
-        fid: Fid::new(sequence, number),
-        stripe,
-    };
-    assert_eq!(list(&mut rig, of(5, 0, 0)), (vec![], None));
+    assert_eq!(list(&mut rig, of(5, 0, 0), false), (vec![], None));
     // Some are in the store already, some in memory, some are both; and there are neighbours.
-    let (old, new) = (1..=600, 500..=1100);
-    for number in old {
-        let change = |rig: &mut Rig, id| rig.write_to(A, id, NO_LOCK, 0, b"x", TICKET).is_ok();
-        assert!(change(&mut rig, of(5, number, 0)));
-    }
+    (1..=300).for_each(|number| write(&mut rig, of(5, number, 0)));
     let neighbours = [of(4, Fid::OBJECT_MAX, 0), of(6, 0, 0)];
-    for id in neighbours {
-        rig.write_to(A, id, NO_LOCK, 0, b"x", TICKET).expect("free");
-    }
-    rig.sync();
-    for number in new {
-        let written = rig.write_to(A, of(5, number, 0), NO_LOCK, 0, b"y", TICKET);
-        written.expect("free");
-    }
-    rig.write_to(A, of(5, 7, 3), NO_LOCK, 0, b"z", TICKET)
-        .expect("free");
-    let destroy = Request::Destroy {
-        objects: vec![(of(5, 3, 0), 7), (of(5, 1099, 0), 7)],
-    };
-    rig.send(B, destroy, &[]);
-    let (mut found, mut from, mut pages) = (Vec::new(), Some(of(5, 0, 0)), 0);
-    while let Some(next) = from {
-        let (objects, next) = list(&mut rig, next);
-        found.extend(objects);
-        (from, pages) = (next, pages + 1);
-    }
-    let numbers = (1..=1100).filter(|number| ![3, 1099].contains(number));
+    neighbours.iter().for_each(|id| write(&mut rig, *id));
+    sync(&mut rig);
+    (250..=550).for_each(|number| write(&mut rig, of(5, number, 0)));
+    write(&mut rig, of(5, 7, 3));
+    let gone = [of(5, 3, 0), of(5, 549, 0)];
+    let destroyed = destroy(&mut rig, &gone, Progress::default());
+    assert_eq!(destroyed, Ok(Reply::Done));
+    let numbers = (1..=550).filter(|number| ![3, 549].contains(number));
     let mut expected: Vec<ObjectId> = numbers.map(|number| of(5, number, 0)).collect();
     expected.push(of(5, 7, 3));
     expected.sort_unstable();
-    assert_eq!((found.len(), pages), (expected.len(), 2));
+    let (found, pages) = list_all(&mut rig, of(5, 0, 0), false);
+    assert_eq!((found.len(), pages), (expected.len(), 3));
     assert!(found == expected, "each once, in their order");
-    assert_eq!(list(&mut rig, of(4, 0, 0)).0, neighbours[..1]);
+    assert_eq!(list(&mut rig, of(4, 0, 0), false).0, neighbours[..1]);
 }
 
 #[test]
@@ -65,8 +97,7 @@ fn what_comes_back_after_a_restart_is_told_of_too() {
     rig.sync();
     assert!(rig.reply(tag).expect("durable").is_ok());
     let mut rig = rig.restart();
-    let from = object(0);
-    let tag = rig.send(B, Request::List { from }, &[]);
+    let tag = rig.send(B, request(object(0), false), &[]);
     assert!(rig.reply(tag).is_none(), "A is waited for");
     rig.connect(A);
     rig.write(A, NO_LOCK, 0, b"lost").expect("written again");
@@ -79,39 +110,63 @@ fn what_comes_back_after_a_restart_is_told_of_too() {
 
 /// The process dies: the bytes are the kernel's, the record was in memory.
 #[test]
-fn what_lost_its_record_in_a_crash_is_told_of() {
+fn what_lost_its_record_in_a_crash_is_told_of_when_that_is_asked() {
     let mut rig = Rig::new();
-    rig.write(A, NO_LOCK, 0, b"with").expect("alone");
-    rig.sync();
-    let other = ObjectId {
-        fid: Fid::new(1 << 20, 1),
-        stripe: 0,
-    };
-    for id in [object(2), other] {
-        rig.write_to(A, id, NO_LOCK, 0, b"without", TICKET)
-            .expect("alone");
-    }
+    write(&mut rig, object(1));
+    sync(&mut rig);
+    let lost: Vec<ObjectId> = (2..=400).map(object).collect();
+    lost.iter().for_each(|id| write(&mut rig, *id));
+    write(&mut rig, of(1 << 20, 1, 0));
     let mut rig = rig.restart();
-    let from = object(0);
-    let told = |rig: &mut Rig, from| rig.ask(B, Request::List { from }, &[]).expect("told").reply;
-    let (objects, next) = (vec![object(1), object(2)], None);
-    assert_eq!(told(&mut rig, from), Reply::Objects { objects, next });
-    let from = object(2);
-    let (objects, next) = (vec![], None);
-    assert_eq!(
-        told(&mut rig, from),
-        Reply::Objects { objects, next },
-        "they are looked for once for a list"
-    );
-    // What is removed is not told of again.
-    let destroy = Request::Destroy {
-        objects: vec![(object(2), 7)],
-    };
-    rig.send(B, destroy, &[]);
-    rig.sync();
+    assert_eq!(list(&mut rig, object(0), false), (vec![object(1)], None));
+    let (found, pages) = list_all(&mut rig, object(0), true);
+    assert_eq!((found.len(), pages), (lost.len(), 2));
+    assert!(found == lost, "each once, in their order");
+    let destroyed = destroy(&mut rig, &lost[1..], Progress::default());
+    assert_eq!(destroyed, Ok(Reply::Done));
     rig.remove();
     rig.sync();
-    let (objects, next) = (vec![object(1)], None);
-    let from = object(0);
-    assert_eq!(told(&mut rig, from), Reply::Objects { objects, next });
+    assert_eq!(list(&mut rig, object(0), true), (vec![lost[0]], None));
+}
+
+/// An older copy of an MDT knows nothing of files that are newer, and would have them removed.
+#[test]
+fn an_mdt_that_lost_changes_it_told_of_removes_nothing() {
+    let mut rig = Rig::new();
+    let life = |secs, begun, committed| Progress {
+        life: Timestamp { secs, nanos: 0 },
+        begun: Transno(begun),
+        committed: Transno(committed),
+    };
+    write(&mut rig, object(1));
+    write(&mut rig, object(2));
+    sync(&mut rig);
+    let done = Ok(Reply::Done);
+    assert_eq!(destroy(&mut rig, &[object(3)], life(1, 0, 10)), done);
+    assert_eq!(destroy(&mut rig, &[object(4)], life(1, 0, 20)), done);
+    // Words of one life may overtake each other.
+    assert_eq!(destroy(&mut rig, &[object(5)], life(1, 0, 15)), done);
+    assert_eq!(destroy(&mut rig, &[object(6)], life(2, 20, 25)), done);
+    let mut rig = rig.restart();
+    let ahead = Reply::Ahead {
+        committed: Transno(25),
+    };
+    for old in [life(3, 24, 24), life(4, 0, 0), life(5, 12, 40)] {
+        let refused = destroy(&mut rig, &[object(1)], old);
+        assert_eq!(refused, Ok(ahead.clone()));
+        let request = Request::List {
+            from: object(0),
+            unrecorded: false,
+            progress: old,
+        };
+        assert_eq!(rig.ask(B, request, &[]).expect("told").reply, ahead);
+    }
+    let left = Request::List {
+        from: object(0),
+        unrecorded: false,
+        progress: life(6, 25, 25),
+    };
+    let (objects, next) = (vec![object(1), object(2)], None);
+    let told = rig.ask(B, left, &[]).expect("told").reply;
+    assert_eq!(told, Reply::Objects { objects, next });
 }

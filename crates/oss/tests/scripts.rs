@@ -7,7 +7,9 @@ use std::time::Duration;
 use base::{BootEpoch, ByteRange, FsError, LockHandle, Transno};
 use rig::{A, B, PR, PW, Rig, TICKET, attr_of, object, range, second};
 use wire::mdt::WriteTicket;
-use wire::ost::{AllocateMode, Callback, CallbackReply, ObjectAttr, Reply, Request, UNDER_MDT};
+use wire::ost::{
+    AllocateMode, Callback, CallbackReply, ObjectAttr, Progress, Reply, Request, UNDER_MDT,
+};
 
 const NO_LOCK: LockHandle = LockHandle(0);
 
@@ -404,6 +406,7 @@ fn a_destroyed_object_stays_away_from_late_writes() {
     rig.write(A, NO_LOCK, 0, b"old").expect("alone");
     let destroy = Request::Destroy {
         objects: vec![(object(1), 7)],
+        progress: Progress::default(),
     };
     let tag = rig.send(B, destroy.clone(), &[]);
     assert!(rig.reply(tag).is_none(), "not before it is durable");
@@ -417,6 +420,7 @@ fn a_destroyed_object_stays_away_from_late_writes() {
     // Once more, as an MDT that did not hear the answer would; the higher epoch counts.
     let again = Request::Destroy {
         objects: vec![(object(1), 3), (object(2), 3)],
+        progress: Progress::default(),
     };
     let tag = rig.send(B, again, &[]);
     rig.sync();
@@ -443,6 +447,7 @@ fn a_destroyed_object_is_gone_before_its_bytes_are() {
     rig.hold_removals = true;
     let destroy = Request::Destroy {
         objects: vec![(object(1), 7)],
+        progress: Progress::default(),
     };
     let tag = rig.send(B, destroy.clone(), &[]);
     let again = rig.send(B, destroy, &[]);
@@ -555,6 +560,7 @@ fn a_sync_of_few_objects_is_about_these_only() {
         B,
         Request::Destroy {
             objects: vec![(object(2), 7)],
+            progress: Progress::default(),
         },
         &[],
     );
@@ -617,6 +623,7 @@ fn a_power_cut_takes_only_what_was_not_synced() {
     let committed = rig.oss.committed();
     let destroy = |number| Request::Destroy {
         objects: vec![(object(number), 7)],
+        progress: Progress::default(),
     };
     let removed = rig.send(B, destroy(2), &[]);
     rig.sync();
@@ -650,6 +657,7 @@ fn a_full_target_says_so_and_goes_on() {
         A,
         Request::Destroy {
             objects: vec![(object(2), 7)],
+            progress: Progress::default(),
         },
         &[],
     );
@@ -776,6 +784,7 @@ fn senseless_requests_are_refused() {
     refuse(
         Request::Destroy {
             objects: vec![(object(1), 1), (none, 1)],
+            progress: Progress::default(),
         },
         &[],
         FsError::Invalid,

@@ -98,9 +98,10 @@ pub trait ClientHandler: Send + Sync {
     /// The target has dropped us: every lock is void. Called before calls under way fail with
     /// `Disrupted::Evicted`, and before a new session begins.
     fn evicted(&self);
-    /// The first session with the target begins, or the first after an eviction.
-    fn begun(&self, epoch: BootEpoch) {
-        _ = epoch;
+    /// The first session with the target begins, or the first after an eviction. `lives_anew`: the
+    /// target has restarted since the session that was evicted, too.
+    fn begun(&self, epoch: BootEpoch, lives_anew: bool) {
+        _ = (epoch, lives_anew);
     }
     /// A connection stands, in this session and life of the target. Before anything is sent over it.
     fn connected(&self, session: SessionId, epoch: BootEpoch) {

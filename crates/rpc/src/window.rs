@@ -90,9 +90,9 @@ impl<W> Window<W> {
         self.awaited.iter()
     }
 
-    /// It was waited for, and has not come back, or not in time.
-    pub fn misses(&self, client: ClientUuid) -> bool {
-        self.awaited.contains(&client) || self.given_up.contains(&client)
+    /// It is waited for.
+    pub fn awaits(&self, client: ClientUuid) -> bool {
+        self.awaited.contains(&client)
     }
 
     /// A request waits for the end. Refused, if too many do: it comes back.
@@ -182,14 +182,14 @@ mod tests {
         assert!(!window.is_back(client(1)));
         let report = window.report(Tick(2_000_000_000));
         assert_eq!(report.back, [client(1)]);
-        assert!(window.misses(client(2)) && !window.misses(client(1)));
+        assert!(window.awaits(client(2)) && !window.awaits(client(1)));
         let lines = report.lines();
         assert_eq!(lines[0], "status=recovering seconds_left=3");
         assert_eq!(lines[1..], [format!("awaited={}", client(2))]);
         window.wait(()).unwrap();
         let (missing, waiting) = window.end().unwrap();
         assert_eq!((missing, waiting.len()), ([client(2)].into(), 1));
-        assert!(window.misses(client(2)) && !window.misses(client(1)));
+        assert!(!window.awaits(client(2)));
         let lines = window.report(Tick(0)).lines();
         let given_up = format!("given_up={}", client(2));
         assert_eq!(lines, ["status=complete".to_owned(), given_up]);

@@ -287,9 +287,18 @@ fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
             excuse.concerns(&entry.call) && excuse.covers(client, entry.start, entry.end)
         })
     };
-    let failed = history
-        .iter()
-        .find(|entry| entry.seen == Seen::Unknown && !may_fail(entry));
+    // What went wrong with a file is told by each call that its client makes meanwhile.
+    let is_told_along = |entry: &Entry| {
+        let client = |entry: &Entry| entry.caller / plan.programs;
+        let mut others = history.iter().filter(|other| {
+            let same = other.call.subject() == entry.call.subject();
+            same && client(other) == client(entry) && other.seen == Seen::Unknown
+        });
+        others.any(|other| other.start < entry.start && other.end >= entry.start && may_fail(other))
+    };
+    let unexcused =
+        |entry: &&Entry| entry.seen == Seen::Unknown && !may_fail(entry) && !is_told_along(entry);
+    let failed = history.iter().find(unexcused);
     violations.extend(failed.map(|entry| format!("a call failed for no reason: {entry}")));
     let seen = without_beliefs(&history, plan.programs, &excuses.stale);
     // Of bytes that nobody made durable any may have gone with their client.

@@ -8,7 +8,7 @@ use crate::mdt::{
     self, Access, Caller, NewFile, OpenHandle, RenameMode, SetAttr, WalkOrder, WriteTicket,
     XattrMode,
 };
-use crate::ost::{self, AllocateMode, UNDER_MDT};
+use crate::ost::{self, AllocateMode, Progress, UNDER_MDT};
 
 const FID: Fid = Fid(1);
 const NO_LOCK: LockHandle = LockHandle(0);
@@ -219,13 +219,18 @@ fn of_ost() -> Vec<ost::Request> {
         Sync,
         Destroy {
             objects: Vec::new(),
+            progress: Progress::default(),
         },
         Cancel {
             handles: vec![LOCK],
         },
         StatFs,
         Join { life },
-        List { from: OBJECT },
+        List {
+            from: OBJECT,
+            unrecorded: false,
+            progress: Progress::default(),
+        },
     ]
 }
 

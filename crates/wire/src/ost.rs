@@ -1,6 +1,6 @@
 //! Requests to an object storage target, and their replies.
 
-use base::{BootEpoch, ByteRange, LockHandle, Timestamp};
+use base::{BootEpoch, ByteRange, LockHandle, Timestamp, Transno};
 use layout::ObjectId;
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,17 @@ pub struct ExtentGrant {
     pub mode: u8,
     /// What it covers; often more than was asked for.
     pub range: ByteRange,
+}
+
+/// How far an MDT has come: an OST remembers it, and so knows one that lost a part of its history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Progress {
+    /// When this life of the MDT began, by its clock: tells lives apart.
+    pub life: Timestamp,
+    /// The last change of the lives before.
+    pub begun: Transno,
+    /// Everything up to here is durable.
+    pub committed: Transno,
 }
 
 /// What [`Request::Allocate`] does to a range.
@@ -160,10 +171,13 @@ pub enum Request {
     },
     /// Answers when everything written to the target so far is durable -> [`Reply::Done`].
     Sync,
-    /// Removes objects whose file is gone (an MDT asks) -> [`Reply::Done`] when durable.
+    /// Removes objects whose file is gone (an MDT asks) -> [`Reply::Done`] when durable, or
+    /// [`Reply::Ahead`].
     Destroy {
         /// Which, each with the highest open epoch that may still write it.
         objects: Vec<(ObjectId, u64)>,
+        /// How far the MDT has come.
+        progress: Progress,
     },
     /// Gives locks back -> [`Reply::Done`].
     Cancel {
@@ -179,10 +193,16 @@ pub enum Request {
         /// The target's life that this is said to. An older one: nothing is done.
         life: BootEpoch,
     },
-    /// The objects that are here of files of one FID sequence (an MDT asks) -> [`Reply::Objects`].
+    /// The objects that are here of files of one FID sequence (an MDT asks) -> [`Reply::Objects`], or
+    /// [`Reply::Ahead`].
     List {
         /// The first that is wanted; it names the sequence.
         from: ObjectId,
+        /// Those that lost their record in a crash, for which all of the target is looked through; else
+        /// those that have one.
+        unrecorded: bool,
+        /// How far the MDT has come.
+        progress: Progress,
     },
 }
 
@@ -234,6 +254,12 @@ pub enum Reply {
         objects: Vec<ObjectId>,
         /// From where on there may be more; `None`: these are all.
         next: Option<ObjectId>,
+    },
+    /// To what an MDT asks: nothing was done. It told of a change here, as durable, that it does not
+    /// have: it was restored from an older copy, and knows nothing of newer files.
+    Ahead {
+        /// Up to where it had come.
+        committed: Transno,
     },
 }
 

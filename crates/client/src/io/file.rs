@@ -189,7 +189,7 @@ impl FileState {
 
     /// The right to write it went with an eviction. Returns whether anything was lost, which is told.
     pub fn lose_unwritten(&mut self) -> bool {
-        let lost = self.reshapes.give_up(FsError::Io) || self.pages.dirty_bytes() > 0;
+        let lost = self.reshapes.give_up(FsError::Io) || self.pages.may_be_lost();
         if lost {
             self.failures.add(FsError::Io);
         }

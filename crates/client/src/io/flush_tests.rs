@@ -172,6 +172,25 @@ fn what_is_durable_before_its_answer_is_looked_at_is_durable() {
 }
 
 #[test]
+fn what_is_not_durable_when_an_eviction_comes_may_be_lost() {
+    for (durable, lost) in [(4, true), (5, false)] {
+        let mut file = Written::new(b"four");
+        file.state.inode(FILE).take(attr_at(TargetIndex(1)));
+        let sent = file.send(ByteRange::new(0, 4));
+        let attr = ObjectAttr::default();
+        written(
+            &mut file.state,
+            sent,
+            Ok(Reply::Written { attr }),
+            Transno(5),
+        );
+        committed(&mut file.state, TargetIndex(1), Transno(durable));
+        assert_eq!(file.evicted(), lost);
+        assert_eq!(file.told().is_err(), lost);
+    }
+}
+
+#[test]
 fn of_a_file_that_lost_bytes_the_mdt_is_told_no_size() {
     let mut file = Written::new(b"four");
     file.state.file(FILE).exclusive = Some(LockHandle(1));

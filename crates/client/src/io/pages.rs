@@ -327,6 +327,11 @@ impl PageCache {
         self.dirty.total() + self.writing.total()
     }
 
+    /// There are bytes that the server need not have durably.
+    pub fn may_be_lost(&self) -> bool {
+        self.dirty_bytes() > 0 || self.uncommitted.total() > 0
+    }
+
     /// Nothing of `range` is dirty or in flight.
     pub fn is_flushed(&self, range: ByteRange) -> bool {
         !self.dirty.touches(range)

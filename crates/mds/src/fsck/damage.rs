@@ -36,7 +36,9 @@ pub fn check_row(table: TableId, key: &[u8], value: &[u8]) -> Result<(), Damage>
             is(keys::parse_destroy(key).map(drop)).and(check::<Destroy>(key, value))
         }
         Some(Table::Replies) => check::<StoredReply>(key, value),
-        Some(Table::Sequences | Table::Strays) => check::<SequenceOwner>(key, value),
+        Some(Table::Sequences | Table::Strays) => {
+            is(keys::parse_sequence(key).map(drop)).and(check::<SequenceOwner>(key, value))
+        }
         Some(Table::State) => check::<State>(key, value),
         Some(Table::Clients) => check::<KnownClient>(key, value),
         Some(Table::Lives) => check::<LifeBegun>(key, value),

@@ -14,10 +14,10 @@ use super::survey::{NameSeen, Seen, Survey};
 use super::{Issue, Mend};
 use crate::format::directory_inode;
 use crate::hash::NameHasher;
-use crate::keys::{self, ClientUuid, Spot, Table};
+use crate::keys::{self, Spot, Table};
 use crate::mutation::{Mutation, apply};
 use crate::namespace::{attach, names_changed};
-use crate::records::{Bytes, Dirent, Inode, Place, SequenceOwner};
+use crate::records::{Bytes, Dirent, Inode, NO_CLIENT, Place, SequenceOwner};
 use crate::recovery::note_life;
 use crate::store::{Failure, Store, missing};
 use crate::txn::{File, Result, Txn};
@@ -32,9 +32,6 @@ const LOST_FOUND: &str = "lost+found";
 const REMADE_MODE: u16 = 0o700;
 /// What a symlink points to whose target is lost.
 const LOST_TARGET: &[u8] = b"#target lost";
-
-/// Owns the sequences of files that were lost.
-const NO_CLIENT: ClientUuid = [0; 16];
 
 /// What a repair did.
 #[derive(Debug, Clone, Default)]
@@ -171,13 +168,16 @@ fn remove_remains(txn: &mut Txn<'_>, fid: Fid, seen: &Seen) -> Result<()> {
 }
 
 /// Objects may be all that is left of a file: where the sequence is nobody's, so that they would
-/// be too, it gets an owner that never comes.
+/// be too, it gets an owner that never comes; so it does when it is somebody's, and that one goes.
 fn doubt_objects(txn: &mut Txn<'_>, sequence: u64) -> Result<()> {
     let granted = Fid::SEQUENCE_FIRST..txn.state.next_sequence;
     let key = keys::sequence(sequence);
-    if granted.contains(&sequence) && !txn.store().contains(Table::Sequences, &key)? {
-        let client = NO_CLIENT;
-        txn.change(Mutation::PutSequence(sequence, SequenceOwner { client }));
+    let owner = SequenceOwner { client: NO_CLIENT };
+    if granted.contains(&sequence) {
+        txn.change(match txn.store().contains(Table::Sequences, &key)? {
+            true => Mutation::PutStray(sequence, owner),
+            false => Mutation::PutSequence(sequence, owner),
+        });
     }
     Ok(())
 }

@@ -281,9 +281,8 @@ impl<'s> Survey<'s> {
             Table::Sequences,
             &KeyRange::all(),
             |key, _: SequenceOwner| {
-                let sequence = keys::parse_fid(key)
-                    .ok_or_else(|| missing("number", "a sequence"))?
-                    .0;
+                let sequence = keys::parse_sequence(key);
+                let sequence = sequence.ok_or_else(|| missing("number", "a sequence"))?;
                 last = last.max(Some(sequence));
                 Ok(ControlFlow::Continue(()))
             },

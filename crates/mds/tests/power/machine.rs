@@ -197,13 +197,13 @@ impl Machine {
                     id,
                     callback,
                 } => self.questions.push_back((client, id, callback)),
-                Output::Destroy { ost, objects } => {
+                Output::Destroy { ost, objects, .. } => {
                     self.gone
                         .extend(objects.iter().map(|(object, _)| object.fid));
                     let objects = objects.into_iter().map(|(object, _)| object).collect();
                     self.removals.push_back((ost, objects));
                 }
-                Output::List { ost, from } => self.searches.push_back((ost, from)),
+                Output::List { ost, from, .. } => self.searches.push_back((ost, from)),
                 Output::Halt(_) => self.off = true,
                 Output::Evict { .. } | Output::GoOn => {}
             }

@@ -11,7 +11,7 @@ mod write;
 
 pub(crate) use append::Append;
 pub(crate) use glimpse::glimpse;
-pub(crate) use list::list;
+pub(crate) use list::{LISTED_MAX, list, page};
 pub(crate) use read::Read;
 pub(crate) use reshape::Reshape;
 pub(crate) use seek::{Seek, seek};

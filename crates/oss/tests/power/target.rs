@@ -12,7 +12,7 @@ use storage::{
     Kv, KvOptions, MemDisk, ObjectMemory, ObjectStore, Pace, Result, SealedObjects, Survivors,
 };
 use wire::mdt::WriteTicket;
-use wire::ost::{AllocateMode, Request};
+use wire::ost::{AllocateMode, Progress, Request};
 
 use super::{Objects, Power, Records};
 
@@ -110,6 +110,7 @@ impl Step {
             },
             Step::Destroy { object, epoch } => Request::Destroy {
                 objects: vec![(id(*object), *epoch)],
+                progress: Progress::default(),
             },
             Step::Sync => Request::Sync,
             Step::Second | Step::Settle => return None,

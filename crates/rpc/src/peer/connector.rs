@@ -324,7 +324,7 @@ impl Connector {
     fn begin(&self, (transport, welcome): Greeted) {
         let target = self.inner.config.target;
         let mut state = lock(&self.inner.state);
-        let before = state.session.last_committed();
+        let (before, life) = (state.session.last_committed(), state.session.epoch());
         let begun = state.session.begin(&welcome);
         let committed = state.session.last_committed();
         let mut old = Vec::new();
@@ -340,14 +340,15 @@ impl Connector {
         old.iter().for_each(|bulk| bulk.close());
         match begun {
             Begun::Resumed => {}
-            Begun::First => self.inner.handler.begun(welcome.boot_epoch),
+            Begun::First => self.inner.handler.begun(welcome.boot_epoch, false),
             Begun::NewEpoch { old, new } => {
                 tracing::info!(%target, %old, %new, "the server has restarted");
                 self.inner.handler.epoch_changed(old, new);
             }
             Begun::Evicted(tokens) => {
                 self.evicted(tokens);
-                self.inner.handler.begun(welcome.boot_epoch);
+                let epoch = welcome.boot_epoch;
+                self.inner.handler.begun(epoch, epoch != life);
             }
         }
         if committed > before {
