@@ -348,6 +348,45 @@ fn of_a_file_that_is_lost_with_its_mount_no_bytes_stay() {
     assert_eq!(cluster.fsck(), None);
 }
 
+/// A mount is in the copy, and does not come back: to the copy all that it made since is lost.
+#[test]
+fn an_older_copy_of_an_mdt_takes_no_bytes() {
+    let mut cluster = Cluster::with_mounts(1);
+    let root = cluster.root(0).to_owned();
+    let write = |name: &str| {
+        let mut file = File::create(root.join(name)).unwrap();
+        file.write_all(name.as_bytes()).unwrap();
+        file.sync_all().unwrap();
+    };
+    let (dir, local) = (cluster.target_dirs()[0].clone(), cluster.local());
+    let objects = dir.join("ost0/objects");
+    cluster.timed("a file", || write("old"));
+    // As it is after a power cut.
+    run(&local, &format!("cp -a {}/mdt0 copy", dir.display()));
+    cluster.timed("newer files", || {
+        write("new");
+        write("removed");
+        fs::remove_file(root.join("removed")).unwrap();
+        File::open(&root).unwrap().sync_all().unwrap();
+    });
+    let began = Instant::now();
+    while objects_in(&objects) > 2 {
+        assert!(began.elapsed() < PATIENCE, "it stays");
+        thread::sleep(Duration::from_millis(50));
+    }
+    cluster.unmount(0);
+    cluster.stop_server();
+    run(
+        &local,
+        &format!("rm -r {0}/mdt0; cp -a copy {0}/mdt0", dir.display()),
+    );
+    cluster.restart_server();
+    cluster.set_server_param("mdt.*.recovery_status", "end");
+    let said = cluster.server_gives_up();
+    assert!(said.contains("was restored from an older copy"), "{said}");
+    assert_eq!(objects_in(&objects), 2);
+}
+
 /// Files with the bytes of objects, in the directory of directories that an OST has them in.
 fn objects_in(dir: &Path) -> usize {
     let inner = fs::read_dir(dir)
