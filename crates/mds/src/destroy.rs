@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use base::{TargetIndex, Tick, Timestamp, Transno};
 use layout::ObjectId;
-use storage::{KeyRange, StorageError};
-use wire::ost::Progress;
+use storage::KeyRange;
 
 use crate::core::Mds;
 use crate::event::Output;
@@ -127,35 +126,6 @@ impl Mds {
             Err(Failure::Broken(cause)) => self.halt(cause, out),
             _ => self.send_destroys(out),
         }
-    }
-
-    /// How far the target has come, for those who are to know it again.
-    pub(crate) fn progress(&mut self) -> Progress {
-        Progress {
-            life: *self.born.get_or_insert(self.wall),
-            begun: self.begun,
-            committed: self.committed,
-        }
-    }
-
-    /// An OST knows of changes, as durable, that are not here: the target is an older copy of what it
-    /// was.
-    pub fn is_behind(
-        &mut self,
-        now: Tick,
-        ost: TargetIndex,
-        committed: Transno,
-        out: &mut Vec<Output>,
-    ) {
-        let ours = self.begun;
-        let reason = format!(
-            "OST{} was told that changes up to {committed} are durable, and there are those up to {ours}: \
-             it is damaged or was restored from an older copy; restore a newer one",
-            ost.0
-        );
-        self.destroy_failed(now, ost);
-        self.list_failed(now, ost);
-        self.halt(StorageError::damaged("MDT", "history", reason), out);
     }
 
     /// The OST could not be reached or refused: it is asked again in a while.
