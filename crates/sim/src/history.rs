@@ -230,6 +230,13 @@ impl fmt::Display for Entry {
     }
 }
 
+impl Entry {
+    /// Whenever it was done, it changed nothing.
+    pub fn only_shows(&self) -> bool {
+        self.call.is_read() || matches!(self.seen, Seen::Failed(_))
+    }
+}
+
 impl Seen {
     /// Nobody knows whether it was done; if it was, perhaps by its end.
     pub fn is_unknown(&self) -> bool {

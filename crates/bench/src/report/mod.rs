@@ -187,6 +187,21 @@ impl Column {
         runs.map_or(&[], |runs| &runs.samples)
     }
 
+    /// Adds the runs of another measurement of the same system.
+    pub fn extend(&mut self, later: Column) {
+        for StepRuns {
+            step,
+            samples,
+            skipped,
+        } in later.steps
+        {
+            let runs = self.runs(&step);
+            runs.samples.extend(samples);
+            runs.skipped = skipped.or(runs.skipped.take());
+        }
+        self.absent = later.absent.or(self.absent.take());
+    }
+
     fn runs(&mut self, step: &str) -> &mut StepRuns {
         let at = self.steps.iter().position(|runs| runs.step == step);
         let at = at.unwrap_or_else(|| {
@@ -228,6 +243,18 @@ impl Report {
             steps: steps.into_iter().map(Into::into).collect(),
             columns: Vec::new(),
             baseline: None,
+        }
+    }
+
+    /// Keeps a column, or more runs of one that is there.
+    pub fn keep(&mut self, column: Column) {
+        match self
+            .columns
+            .iter_mut()
+            .find(|kept| kept.name == column.name)
+        {
+            Some(kept) => kept.extend(column),
+            None => self.columns.push(column),
         }
     }
 

@@ -142,3 +142,17 @@ fn a_time_for_each_entry_where_there_are_entries() {
     let cells: Vec<&str> = row.split_whitespace().collect();
     assert_eq!(cells, ["create", "0.500", "-", "500.0", "0.500", "1000.0"]);
 }
+
+#[test]
+fn runs_of_a_system_that_is_measured_again_stand_in_its_column() {
+    let mut report = report();
+    let mut again = Column::new("Glint");
+    again.add("find", sample(1.0));
+    again.add("du", sample(2.0));
+    report.keep(again);
+    report.keep(Column::new("tmpfs"));
+    let names: Vec<&str> = report.columns.iter().map(|column| &*column.name).collect();
+    assert_eq!(names, ["Glint", "slow", "ext4", "sshfs", "tmpfs"]);
+    let runs = |step| report.columns[0].samples(step).len();
+    assert_eq!((runs("tar -x"), runs("find"), runs("du")), (3, 2, 1));
+}

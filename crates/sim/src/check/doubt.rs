@@ -12,9 +12,8 @@ pub fn without_beliefs(history: &[Entry], programs: u32, stale: &[Excuse]) -> Ve
         stale.any(|excuse| excuse.covers(client, entry.start, entry.end))
     };
     let said = |entry: &Entry| {
-        let shows_only = entry.call.is_read() || matches!(entry.seen, Seen::Failed(_));
         let mut entry = match is_belief(entry) {
-            true if shows_only => return None,
+            true if entry.only_shows() => return None,
             true => entry.clone(),
             false => return Some(entry.clone()),
         };

@@ -1,6 +1,7 @@
 //! Is there an order of all calls, each at a moment between its start and its end, in which every
 //! answer is the one that was given? The search goes depth first through "how far each caller has
-//! come, and what there is then", and enters no such place twice.
+//! come, and what there is then", and enters no such place twice. A call that changes nothing whenever
+//! it is done is done as soon as its answer fits: any order that has it later has it there as well.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::{Debug, Write as _};
@@ -28,7 +29,7 @@ pub enum Verdict {
 pub fn check<S: State>(
     history: &[&Entry],
     first: S,
-    apply: fn(&S, &Entry, usize) -> Option<S>,
+    apply: impl Fn(&S, &Entry, usize) -> Option<S>,
 ) -> Verdict {
     Search::new(history, apply).run(first)
 }
@@ -46,18 +47,18 @@ struct Place<S> {
     state: S,
 }
 
-struct Search<'a, S> {
+struct Search<'a, S, A> {
     /// The calls of each caller in their order; one whose end nobody knows is a caller of its own. Those
     /// that one loss may have undone are one, too: what is durable of them is as many as one likes of
     /// the first.
     callers: Vec<Vec<&'a Entry>>,
     seen: HashSet<Place<S>>,
     furthest: (u32, Option<Place<S>>),
-    apply: fn(&S, &Entry, usize) -> Option<S>,
+    apply: A,
 }
 
-impl<'a, S: State> Search<'a, S> {
-    fn new(history: &[&'a Entry], apply: fn(&S, &Entry, usize) -> Option<S>) -> Search<'a, S> {
+impl<'a, S: State, A: Fn(&S, &Entry, usize) -> Option<S>> Search<'a, S, A> {
+    fn new(history: &[&'a Entry], apply: A) -> Search<'a, S, A> {
         let mut callers: BTreeMap<u32, Vec<&Entry>> = BTreeMap::new();
         let mut alone = Vec::new();
         let mut fleeting: BTreeMap<(u32, usize), Vec<&Entry>> = BTreeMap::new();
@@ -157,13 +158,26 @@ impl<'a, S: State> Search<'a, S> {
             if entry.start > horizon || is_over {
                 continue;
             }
-            if let Some(state) = (self.apply)(&place.state, entry, caller) {
-                let mut done = place.done.clone();
-                done[caller] += 1;
-                found.push(Place { done, state });
+            let Some(state) = (self.apply)(&place.state, entry, caller) else {
+                continue;
+            };
+            let fits = state == place.state && entry.only_shows();
+            let mut done = place.done.clone();
+            done[caller] += 1;
+            let next = Place { done, state };
+            if fits && !self.ends_others(place, entry) {
+                return vec![next];
             }
+            found.push(next);
         }
         found
+    }
+
+    /// Some that might be next can no longer be when `entry` was.
+    fn ends_others(&self, place: &Place<S>, entry: &Entry) -> bool {
+        let mut pending = self.pending(place);
+        pending
+            .any(|(_, other)| matches!(other.seen, Seen::Fleeting(..)) && other.end < entry.start)
     }
 
     fn explain(&self) -> String {
@@ -188,5 +202,118 @@ impl<'a, S: State> Search<'a, S> {
             let _ = writeln!(text, "  {entry}{late}");
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::{Rng, SeededRng};
+
+    use super::*;
+    use crate::history::Call;
+
+    /// A mode that is set and seen, as `entry` says.
+    fn apply(held: &u16, entry: &Entry, _: usize) -> Option<u16> {
+        let seen = match &entry.seen {
+            Seen::Fleeting(seen, _) => seen,
+            seen => seen,
+        };
+        match (&entry.call, seen) {
+            (Call::Mode(_), Seen::Mode(mode)) => (mode == held).then_some(*held),
+            (Call::Chmod(_, mode), Seen::Done | Seen::Unknown) => Some(*mode),
+            (Call::Chmod(..), Seen::Failed(_)) => (*held == 0).then_some(*held),
+            _ => None,
+        }
+    }
+
+    /// Up to six calls of three callers.
+    fn history(rng: &mut SeededRng) -> Vec<Entry> {
+        let mut history = Vec::new();
+        for caller in 0..3 {
+            let mut now = rng.below(4);
+            for _ in 0..rng.below(3) {
+                let start = now;
+                now += rng.below(4);
+                history.push(entry(rng, caller, (start, now)));
+                now += 1;
+            }
+        }
+        history
+    }
+
+    fn entry(rng: &mut SeededRng, caller: u32, (start, end): (u64, u64)) -> Entry {
+        let mode = rng.below(3) as u16;
+        let set = Call::Chmod(0, mode);
+        let (call, seen) = match rng.below(7) {
+            0..=2 => (Call::Mode(0), Seen::Mode(mode)),
+            3 => (set, Seen::Failed(base::FsError::Stale)),
+            4 => (set, Seen::Unknown),
+            5 => (set, Seen::Fleeting(Box::new(Seen::Done), 0)),
+            _ => (set, Seen::Done),
+        };
+        Entry {
+            caller,
+            start: Duration::from_secs(start),
+            end: Duration::from_secs(end),
+            call,
+            seen,
+        }
+    }
+
+    /// Tries all orders of all that may have been done, one call after the other.
+    fn is_possible(order: &mut Vec<usize>, history: &[Entry]) -> bool {
+        let is_whole = || {
+            let left = (0..history.len()).filter(|at| !order.contains(at));
+            left.clone().all(|at| history[at].seen.is_open())
+        };
+        let fits = || {
+            let mut calls = order.iter().map(|at| &history[*at]);
+            let last = calls.try_fold(0, |held, entry| apply(&held, entry, 0));
+            last.is_some()
+        };
+        if is_whole() && fits() {
+            return true;
+        }
+        for at in 0..history.len() {
+            if order.contains(&at) || !may_follow(at, order, history) {
+                continue;
+            }
+            order.push(at);
+            if is_possible(order, history) {
+                return true;
+            }
+            order.pop();
+        }
+        false
+    }
+
+    /// What has an end came before whatever began after that; of a caller, calls come in their order, and
+    /// of what was lost together there is nothing without what was before it.
+    fn may_follow(at: usize, order: &[usize], history: &[Entry]) -> bool {
+        let entry = &history[at];
+        let has_end = |entry: &Entry| entry.seen != Seen::Unknown;
+        let is_late = |done: &usize| has_end(entry) && entry.end < history[*done].start;
+        let lost = |entry: &Entry| matches!(entry.seen, Seen::Fleeting(..));
+        let is_first = |other: &usize| {
+            let other = &history[*other];
+            let before = other.caller == entry.caller && other.start < entry.start;
+            before && has_end(other) && lost(other) == lost(entry) && has_end(entry)
+        };
+        let mut earlier = (0..history.len()).filter(is_first);
+        !order.iter().any(is_late) && earlier.all(|at| order.contains(&at))
+    }
+
+    #[test]
+    fn the_search_finds_an_order_where_trying_all_of_them_does() {
+        let mut possible = 0;
+        for seed in 0..20_000 {
+            let history = history(&mut SeededRng::new(seed));
+            let calls: Vec<&Entry> = history.iter().collect();
+            let found = check(&calls, 0, apply) == Verdict::Possible;
+            let truth = is_possible(&mut Vec::new(), &history);
+            assert_eq!(found, truth, "seed {seed}: {history:#?}");
+            possible += u32::from(truth);
+        }
+        assert!((2_000..18_000).contains(&possible), "{possible}");
     }
 }

@@ -125,7 +125,7 @@ impl Rivals {
         column: Result<Column>,
     ) -> Result<()> {
         self.stop.check()?;
-        report.columns.push(match column {
+        report.keep(match column {
             Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
             Err(error) => {
                 progress(Event::Line(format!("{name}: not measured: {error}")));
