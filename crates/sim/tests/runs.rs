@@ -21,6 +21,7 @@ fn sound(seed: u64) -> Report {
         report.trace()
     );
     assert!(report.is_full(&plan), "seed {seed}");
+    assert!(!report.gave_up, "seed {seed} is not decided");
     report
 }
 
@@ -56,18 +57,12 @@ const SEEDS: RangeInclusive<u64> = 61..=130;
 #[test]
 fn every_call_meets_every_fault_and_nothing_is_wrong() {
     let mut met: BTreeMap<(&str, Kind), usize> = BTreeMap::new();
-    let mut undecided = 0;
     for seed in SEEDS {
         let report = sound(seed);
-        undecided += usize::from(report.gave_up);
         for (meeting, count) in report.meetings() {
             *met.entry(meeting).or_default() += count;
         }
     }
-    assert!(
-        undecided <= 1,
-        "{undecided} of the runs could not be decided"
-    );
     for call in CALLS {
         for kind in Kind::ALL {
             let count = met.get(&(call, kind)).copied().unwrap_or(0);
