@@ -1,17 +1,19 @@
 //! What the kernel must forget before a lock goes: attributes and pages at once, names as soon as
 //! it can.
 
-use base::{Fid, Name};
+use base::{ByteRange, Fid, Name};
 
 use crate::cache::State;
 use crate::client::Client;
 use crate::executor::{Oneshot, join_all, oneshot, spawn};
+use crate::io::file::FileState;
 use crate::kernel::{Forget, ForgetName};
 
 /// What the kernel must forget before a lock goes.
 #[derive(Default)]
 pub(crate) struct Going {
     whats: Vec<Forget>,
+    lapsing: Vec<Fid>,
     names: Vec<Oneshot<()>>,
 }
 
@@ -22,8 +24,21 @@ impl Going {
         }
     }
 
+    /// The lock on a file's bytes went with an eviction, and with it what was stored into pages of the
+    /// kernel: it writes those back before it forgets them (hazard 6), and is refused.
+    pub fn lapse(&mut self, file: &mut FileState, fid: Fid) {
+        if file.is_known_to_kernel() {
+            file.lapsing += 1;
+            self.lapsing.push(fid);
+        }
+    }
+
     /// Waits until it has.
     pub async fn gone(self, client: &Client) {
+        for fid in self.lapsing {
+            let client = client.clone();
+            spawn(async move { client.forget_lapsed(fid).await });
+        }
         let whats = self.whats.into_iter();
         join_all(whats.map(|what| client.0.forget(what)).collect()).await;
         join_all(self.names).await;
@@ -31,6 +46,14 @@ impl Going {
 }
 
 impl Client {
+    async fn forget_lapsed(&self, fid: Fid) {
+        let range = ByteRange::ALL;
+        self.0.forget(Forget::Pages { fid, range }).await;
+        let mut state = self.lock();
+        state.file(fid).lapsing -= 1;
+        state.drop_if_idle(fid);
+    }
+
     /// The kernel shall forget a name that leads to `fid` no more. The attributes go at once, so
     /// that who comes by the name must ask, and waits until the name is gone. So nobody waits for
     /// that here, but where an answer would be seen by who did not come by the name: there only if

@@ -68,7 +68,7 @@ impl Client {
                 match holder {
                     Holder::Mdt => {
                         names.extend(void_inode(&mut state, fid, &mut forget));
-                        reopen.extend(self.void_opens(&mut state, fid, why));
+                        reopen.extend(self.void_opens(&mut state, fid, why, &mut forget));
                     }
                     // One whose OST is not known may be there.
                     Holder::Ost(target) if state.ost(fid).is_none_or(|ost| ost == target) => {
@@ -214,7 +214,12 @@ impl Client {
             let how = if alone { Use::Alone } else { Use::Again };
             result = self.register(fid, access, how).await.map(|_| ());
             let mut state = self.lock();
-            if state.file(fid).writers == 0 {
+            let file = state.file(fid);
+            if alone && file.exclusive.is_none() {
+                let (client, range) = (self.clone(), ByteRange::ALL);
+                spawn(async move { client.0.forget(Forget::Pages { fid, range }).await });
+            }
+            if file.writers == 0 {
                 state.closing.insert(fid);
             }
         }
@@ -291,8 +296,17 @@ pub(crate) struct Opened {
 
 impl Client {
     /// Open files of the old life.
-    fn void_opens(&self, state: &mut State, fid: Fid, why: Void) -> Option<Opened> {
+    fn void_opens(
+        &self,
+        state: &mut State,
+        fid: Fid,
+        why: Void,
+        forget: &mut Going,
+    ) -> Option<Opened> {
         let file = state.file_known(fid)?;
+        if file.exclusive.is_some() && why == Void::Evicted {
+            forget.lapse(file, fid);
+        }
         // Also who has closed it, as long as the MDT was not told: an OST may yet forget the bytes.
         let write = file.write_open.take().is_some();
         file.read_opens.clear();
@@ -334,6 +348,12 @@ fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &
     let Some(file) = state.file_known(fid) else {
         return;
     };
+    let is_evicted = why == Void::Evicted;
+    // What the MDT's lock covers stays.
+    let stays = is_evicted && file.exclusive.is_some();
+    if is_evicted && !stays {
+        forget.lapse(file, fid);
+    }
     let told = std::mem::take(&mut file.sized) != Sized::No;
     if file.kernel_pages || told {
         forget.forget(Forget::Pages {
@@ -341,7 +361,7 @@ fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &
             range: ByteRange::ALL,
         });
     }
-    if file.exclusive.is_some() && why == Void::Evicted {
+    if stays {
         return;
     }
     state.with_pages(fid, |file| {

@@ -89,3 +89,31 @@ fn what_was_removed_makes_room_also_after_a_crash() {
     assert_eq!(world.names(a, Fid::ROOT).len(), 3);
     world.check();
 }
+
+/// It had space when it was answered; whatever has taken that since, it is not lost.
+#[test]
+fn what_a_crash_took_is_done_again_also_where_there_is_no_space_now() {
+    let mut world = World::new();
+    let a = world.connect(1);
+    let dir = world.mkdir(a, Fid::ROOT, "dir");
+    world.flush();
+    world.auto_flush = false;
+    let file = world.touch(a, dir, "file");
+    world.link(a, file, dir, "other").expect("linked");
+    set_xattr(&mut world, a, file).expect("set");
+    world.space.set(NEARLY_NOTHING);
+    world.crash_awaiting();
+    later(&mut world);
+    let lost = world.lost();
+    assert_eq!(lost.len(), 3);
+    for done in &lost {
+        assert!(world.replay(done).0.is_ok(), "{done:?}");
+    }
+    world.ready(a);
+    world.auto_flush = true;
+    world.flush();
+    assert_eq!(world.names(a, dir), ["file", "other"]);
+    let full = Err(FsError::NoSpace);
+    assert_eq!(make(&mut world, a, "new", FileKind::Regular), full);
+    world.check();
+}

@@ -577,7 +577,15 @@ impl Inner {
                     self.pump_all();
                 }
             }
-            Event::Replayed => self.pump_all(),
+            Event::Replayed { refused } => {
+                if refused {
+                    tracing::error!(
+                        target = %self.config.target,
+                        "a change that was answered before the restart is refused now, and lost"
+                    );
+                }
+                self.pump_all();
+            }
             Event::Callback(id, message) => {
                 let responder = CallbackResponder {
                     inner: self.clone(),

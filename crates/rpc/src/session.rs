@@ -19,7 +19,10 @@ pub enum Event<T> {
     /// A request is answered.
     Replied(T, ReplyBatch),
     /// Something was done again that the target had lost: more may be sent.
-    Replayed,
+    Replayed {
+        /// It was refused, and so nothing of it was done.
+        refused: bool,
+    },
     /// The server wants something: answer with [`Session::answer_callback`].
     Callback(CallbackId, Message),
     /// Send this back over the lane it came from.
@@ -400,7 +403,8 @@ impl<T> Session<T> {
         } = header;
         if self.replay.is_under_way() && self.replay.answered(slot, xid, transno) {
             self.replay.committed(self.last_committed);
-            return Event::Replayed;
+            let refused = transno == Transno(0);
+            return Event::Replayed { refused };
         }
         let Some(settled) = self.requests.answered(slot, xid) else {
             return Event::Nothing;

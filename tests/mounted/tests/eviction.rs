@@ -10,12 +10,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use mounted::Cluster;
+use mounted::{Cluster, Mapping};
 
 const FILES: usize = 40;
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// What a mount says then.
 const BY_MDT: &str = "Mdt evicted this mount";
+const EVICTED: &str = "evicted this mount";
 
 fn names(dir: &Path) -> Vec<String> {
     let listed = fs::read_dir(dir).unwrap();
@@ -170,4 +171,54 @@ fn what_an_evicted_mount_still_sends_does_not_arrive() {
             assert_eq!(synced(writer), Ok(()), "told once: {}", name(number));
         }
     });
+}
+
+/// What was stored into a mapping is the kernel's, which hands it over when it is to forget the page.
+fn stores_of_an_evicted_mount_do_not_arrive(made_by: usize) {
+    let mut cluster = Cluster::that_evicts_after(TIMEOUT, 2);
+    let (one, two) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
+    let maker = cluster.root(made_by).to_owned();
+    let mapping = cluster.timed("storing", || {
+        fs::create_dir(maker.join("dir")).unwrap();
+        fs::write(maker.join("dir/file"), [b'.'; 8192]).unwrap();
+        let file = File::open(maker.join("dir/file")).unwrap();
+        file.sync_all().unwrap();
+        let mapping = Mapping::new(&one.join("dir/file"), 8192).unwrap();
+        mapping.store(0, b"too late");
+        mapping
+    });
+    cluster.freeze_mount(0);
+    cluster.timed("theirs", || {
+        let file = File::options().write(true).open(two.join("dir/file"));
+        let file = file.unwrap();
+        file.write_all_at(b"theirs, ", 0).unwrap();
+        file.sync_all().unwrap();
+    });
+    cluster.thaw_mount(0);
+    cluster.wait_for_log(0, EVICTED);
+    assert!(Command::new("true").status().unwrap().success());
+    cluster.timed("what is there", || {
+        let lost = mapping.sync().unwrap_err();
+        assert_eq!(lost.raw_os_error(), Some(libc::EIO));
+        let loaded: Vec<u8> = (0..8).map(|at| mapping.load(at)).collect();
+        assert_eq!(loaded, b"theirs, ");
+        for root in [&one, &two] {
+            let read = fs::read(root.join("dir/file")).unwrap();
+            assert_eq!(&read[..9], b"theirs, .");
+        }
+        mapping.store(8192 - 4, b"ours");
+        mapping.sync().unwrap();
+        let read = fs::read(two.join("dir/file")).unwrap();
+        assert_eq!(&read[8192 - 6..], b"..ours");
+    });
+}
+
+#[test]
+fn stores_into_a_mapping_go_with_the_lock_on_its_bytes() {
+    stores_of_an_evicted_mount_do_not_arrive(1);
+}
+
+#[test]
+fn stores_into_a_mapping_go_with_the_lock_of_who_made_the_file() {
+    stores_of_an_evicted_mount_do_not_arrive(0);
 }

@@ -75,6 +75,9 @@ pub(crate) struct FileState {
     pub reshapes: Reshapes,
     /// The kernel may hold pages of it.
     pub kernel_pages: bool,
+    /// How often the kernel is forgetting pages whose lock an eviction has taken: what it writes back
+    /// meanwhile was stored under that lock, and goes with it.
+    pub lapsing: u32,
     /// Where the giving back of a lock stands.
     pub revoking: Revoking,
     /// Reads answered since the forgetting began: it must be repeated.
@@ -134,9 +137,16 @@ impl FileState {
             && self.writing == 0
             && self.closing.is_none()
             && self.untold == 0
+            && self.lapsing == 0
             && self.users == 0
             && self.asking.is_idle()
             && self.revoking == Revoking::No
+    }
+
+    /// The kernel may hold bytes of it, or has been told its size.
+    pub fn is_known_to_kernel(&self) -> bool {
+        let told = self.kernel_pages || self.sized != Sized::No;
+        told || self.writers > 0 || self.readers > 0
     }
 
     /// Bytes that the OST has durably, or that nobody wants any more, need not be remembered, once it

@@ -11,7 +11,6 @@ use crate::client::Client;
 use crate::io::file::{FileState, Revoking};
 use crate::kernel::Forget;
 use crate::locks::Holder;
-use crate::statahead::sizes::Sized;
 
 impl Client {
     /// An extent lock is wanted back.
@@ -64,8 +63,7 @@ impl Client {
                 let mut state = self.lock();
                 let file = state.file(fid);
                 file.refilled = false;
-                let told = file.kernel_pages || file.sized != Sized::No;
-                told || file.writers > 0 || file.readers > 0
+                file.is_known_to_kernel()
             };
             if had {
                 self.0.forget(Forget::Pages { fid, range }).await;

@@ -50,6 +50,10 @@ impl Client {
         let (at, remembered) = loop {
             let cover = {
                 let mut state = self.lock();
+                if wish.write_back && state.file(fid).lapsing > 0 {
+                    // The kernel tells who syncs it.
+                    return Err(FsError::Io);
+                }
                 let (at, range) = place(&mut state, fid, offset, data.len(), append)?;
                 match covering(&mut state, fid, range, Mode::PW, by) {
                     Covering::Lock(_) => {

@@ -132,9 +132,10 @@ pub struct Ctx<'a, 's> {
 }
 
 impl Ctx<'_, '_> {
-    /// Fails where the disk has no space for what is to come.
+    /// Fails where the disk has no space for what is to come. What was answered before a crash had some
+    /// then, and is done again in any case: if there really is none, the store stops, and says so.
     fn check_room(&self) -> Result<()> {
-        if self.full {
+        if self.full && self.replay.is_none() {
             return Err(FsError::NoSpace.into());
         }
         Ok(())

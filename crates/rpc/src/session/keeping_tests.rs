@@ -122,7 +122,7 @@ fn what_a_target_lost_goes_first_and_then_what_it_did_not_answer() {
     assert_eq!(next(&mut session), None, "not before it is answered");
     assert!(session.poll_send(Lane::Bulk).is_none());
     let event = answer(&mut session, (1, 2), 12);
-    assert!(matches!(event, Event::Replayed));
+    assert!(matches!(event, Event::Replayed { refused: false }));
     assert_eq!(
         next(&mut session),
         Some((FrameKind::Request, 4, true, false))

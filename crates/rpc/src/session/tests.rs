@@ -215,7 +215,7 @@ impl World {
                     .into_iter()
                     .for_each(|lane| self.pump_client(lane));
             }
-            Event::Replayed => panic!("this client keeps nothing"),
+            Event::Replayed { .. } => panic!("this client keeps nothing"),
             Event::Callback(id, message) => {
                 let payload = number(&message.body);
                 self.say(format_args!("client: called back {payload}"));
