@@ -245,6 +245,9 @@ impl Mds {
             }
             Ok(())
         });
+        if how == Departure::GivenUp {
+            self.note_given_up(uuid);
+        }
         // Or a crash that comes soon would have others wait for who is gone.
         if let Some((ticket, _)) = self.tickets.back() {
             self.store.kv().sync_soon(*ticket);

@@ -6,7 +6,7 @@
 //! each other may be done again in any order: one that saw another's change was answered when that
 //! was durable ([`crate::sharing`]).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ pub struct Recovery {
     /// Those who are waited for, and what waits.
     pub window: Window<(Call, Request)>,
     replayed: u64,
+    /// Clients that were given up in this life, with the change that says so.
+    given_up: BTreeMap<ClientUuid, Transno>,
 }
 
 impl Recovery {
@@ -79,6 +81,7 @@ pub(crate) fn begin(
     let recovery = Recovery {
         window: Window::new(awaited, now.after(window)),
         replayed: 0,
+        given_up: BTreeMap::new(),
     };
     recovery.window.announce("mdt.*.recovery_status", window);
     Ok(recovery)
@@ -134,6 +137,20 @@ impl Mds {
             Err(Failure::Broken(cause)) => Err(cause),
             Err(Failure::Refused(_)) => Ok(false),
         }
+    }
+
+    /// It is, and that is not durable yet.
+    pub fn is_giving_up(&self, client: &ClientUuid) -> bool {
+        let change = self.recovery.given_up.get(client);
+        !self.halted && change.is_some_and(|change| *change > self.committed)
+    }
+
+    /// As it stands since the last change.
+    pub(crate) fn note_given_up(&mut self, client: ClientUuid) {
+        let committed = self.committed;
+        let given_up = &mut self.recovery.given_up;
+        given_up.retain(|_, change| *change > committed);
+        given_up.insert(client, self.state.transno);
     }
 
     /// This client lives and dies with the target's process: nobody ever waits for it.

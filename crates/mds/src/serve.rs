@@ -392,6 +392,10 @@ impl Machine for Mds {
         })
     }
 
+    fn is_giving_up(&self, client: ClientUuid) -> bool {
+        Mds::is_giving_up(self, &client.0)
+    }
+
     fn answered(
         &mut self,
         Moment { now, wall }: Moment,

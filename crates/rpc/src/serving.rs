@@ -35,6 +35,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// How long at most one stands back for others who keep coming.
 const STAND_BACK_MAX: Duration = Duration::from_millis(2);
 
+/// How often it is looked whether something is durable for which a handshake waits.
+const DURABLE_TURN: Duration = Duration::from_millis(5);
+
 /// What time it is, by both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
@@ -143,6 +146,12 @@ pub trait Machine: Send + Sized + 'static {
     }
     /// The target gave up on this mount, in this life or an earlier one.
     fn gave_up(&self, client: ClientUuid) -> bool {
+        _ = client;
+        false
+    }
+    /// It is about to: what says so is not durable yet. Nobody is told before it is, for a life after a
+    /// crash would know nothing of it, and wait for what the client has dropped.
+    fn is_giving_up(&self, client: ClientUuid) -> bool {
         _ = client;
         false
     }
@@ -583,7 +592,15 @@ impl<M: Machine> Service for Served<M> {
     }
 
     fn gave_up(&self, client: ClientUuid) -> bool {
-        lock(&self.0.state).machine.gave_up(client)
+        loop {
+            let ends = lock(&self.0.timer).ending;
+            let state = lock(&self.0.state);
+            if ends || state.stopped.is_some() || !state.machine.is_giving_up(client) {
+                return state.machine.gave_up(client);
+            }
+            drop(state);
+            ::threads::sleep(DURABLE_TURN);
+        }
     }
 
     fn lost_changes(&self, reason: &str) {

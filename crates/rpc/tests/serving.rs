@@ -37,9 +37,13 @@ struct Toy {
     parked: VecDeque<(u64, Vec<u8>)>,
     asked: VecDeque<u64>,
     evicted: Arc<Mutex<Vec<ClientId>>>,
+    /// It gave a client up; whether that is durable.
+    gave_up: Option<bool>,
 }
 
 enum Event {
+    /// It gives a client up; whether that is durable.
+    GivesUp(bool),
     /// The request that came last is released first.
     Release,
     Done(u64),
@@ -100,6 +104,14 @@ impl Machine for Toy {
 
     fn connected(&mut self, _: ClientId, _: &PeerInfo) {}
 
+    fn gave_up(&self, _: ClientUuid) -> bool {
+        self.gave_up.is_some()
+    }
+
+    fn is_giving_up(&self, _: ClientUuid) -> bool {
+        self.gave_up == Some(false)
+    }
+
     fn requests(&mut self, _: Moment, arrival: Arrival<'_>, out: &mut Vec<Told>) {
         let client = arrival.client;
         for (tag, message) in (arrival.first_tag..).zip(&arrival.batch.messages) {
@@ -131,6 +143,7 @@ impl Machine for Toy {
                 let (tag, body) = self.parked.pop_back().expect("something is parked");
                 out.push(self.answer(tag, body));
             }
+            Event::GivesUp(durably) => self.gave_up = Some(durably),
             Event::Done(tag) => out.push(self.answer(tag, b"done".to_vec())),
         }
     }
@@ -311,6 +324,23 @@ fn a_client_found_dead_loses_its_session_and_the_machine_hears_of_it() {
     // A new session begins; the old one's requests are not answered in it.
     let again = rig.call(&[(ECHO, "e")]).wait().expect("answered");
     assert_eq!(bodies(&again), ["e"]);
+}
+
+/// A life after a crash would know nothing of it, and the client would not come with what it dropped.
+#[test]
+fn nobody_is_told_that_it_was_given_up_before_that_is_durable() {
+    let rig = Rig::new("serving-gives-up");
+    let service = rig.serving.service();
+    let client = ClientUuid([1; 16]);
+    assert!(!service.gave_up(client));
+    rig.serving.hear(Event::GivesUp(false));
+    let (told, hears) = std::sync::mpsc::channel();
+    let asking = std::thread::spawn(move || told.send(service.gave_up(client)));
+    let early = hears.recv_timeout(Duration::from_millis(100));
+    assert!(early.is_err(), "{early:?}");
+    rig.serving.hear(Event::GivesUp(true));
+    assert_eq!(hears.recv_timeout(PATIENCE), Ok(true));
+    asking.join().expect("no panic").expect("is heard");
 }
 
 #[test]
