@@ -125,10 +125,6 @@ pub const EARLY_CALLBACK_MDT_AGE: Duration = Duration::from_secs(2);
 /// Idle locks a client gives up in one go.
 pub const LOCK_LRU_BATCH: usize = 256;
 
-/// Bytes of unwritten data one mount keeps. Beyond: writers wait for the write-out.
-pub const DIRTY_BYTES_MAX: u64 = 256 << 20;
-/// Age of unwritten data before it is sent.
-pub const DIRTY_AGE_MAX: Duration = Duration::from_secs(5);
 /// Sequences granted at once.
 pub const SEQUENCES_PER_GRANT: u64 = 1;
 

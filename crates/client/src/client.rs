@@ -19,7 +19,7 @@ use crate::kernel::{Forget, KernelCache};
 use crate::params::Params;
 use crate::remembered::{Redone, Takings};
 use crate::sequence::FidMint;
-use crate::stats::{Snapshot, Stats};
+use crate::stats::{Kept, Snapshot, Stats};
 
 /// A mounted file system. Cheap to clone.
 #[derive(Clone)]
@@ -251,9 +251,13 @@ impl Client {
     /// Counters now.
     pub fn stats(&self) -> Snapshot {
         let cluster = &self.0.cluster;
-        self.0
-            .stats
-            .snapshot(cluster.rpcs_sent(), cluster.mdt.kept())
+        let (unsent_bytes, undurable_bytes) = self.lock().unsettled_bytes();
+        let kept = Kept {
+            replay: cluster.mdt.kept(),
+            unsent_bytes,
+            undurable_bytes,
+        };
+        self.0.stats.snapshot(cluster.rpcs_sent(), kept)
     }
 
     /// The counters themselves, for those who count outside (the kernel rim).

@@ -6,6 +6,17 @@ use threads::Mutex;
 
 use serde::Serialize;
 
+/// What is kept in memory for a server that may die.
+#[derive(Debug, Clone, Copy)]
+pub struct Kept {
+    /// Requests to the MDT, and their bytes.
+    pub replay: (usize, usize),
+    /// Bytes of files that their OST does not have.
+    pub unsent_bytes: u64,
+    /// Bytes of files that their OST may yet lose.
+    pub undurable_bytes: u64,
+}
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// The counters.
@@ -25,19 +36,25 @@ macro_rules! counters {
             pub replay_frames: u64,
             /// Bytes of these and of their answers.
             pub replay_bytes: u64,
+            /// Bytes that are written and that their OST does not have, now.
+            pub unsent_bytes: u64,
+            /// Bytes that their OST has and may yet lose, which are kept, now.
+            pub undurable_bytes: u64,
             /// Requests sent by kind; those of one frame each count.
             pub requests: BTreeMap<String, u64>,
         }
 
         impl Stats {
             /// All of them now.
-            pub fn snapshot(&self, rpcs_sent: u64, kept: (usize, usize)) -> Snapshot {
+            pub fn snapshot(&self, rpcs_sent: u64, kept: Kept) -> Snapshot {
                 let requests = self.requests.lock().unwrap_or_else(|p| p.into_inner());
                 Snapshot {
                     $($name: self.$name.load(Ordering::Relaxed),)*
                     rpcs_sent,
-                    replay_frames: kept.0 as u64,
-                    replay_bytes: kept.1 as u64,
+                    replay_frames: kept.replay.0 as u64,
+                    replay_bytes: kept.replay.1 as u64,
+                    unsent_bytes: kept.unsent_bytes,
+                    undurable_bytes: kept.undurable_bytes,
                     requests: requests.iter().map(|(k, v)| (k.to_string(), *v)).collect(),
                 }
             }

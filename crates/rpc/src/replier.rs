@@ -93,6 +93,17 @@ impl Replier {
         Ok(verdict)
     }
 
+    /// How many answers are kept, and their bytes: at most one for each slot, of a frame at most.
+    pub fn kept(&self) -> (usize, usize) {
+        let stored = self.slots.iter().filter_map(|slot| match slot {
+            Slot::Done(_, stored) => stored.as_ref(),
+            Slot::Vacant | Slot::Running(_) => None,
+        });
+        stored.fold((0, 0), |(answers, bytes), stored| {
+            (answers + 1, bytes + stored.payload.frame_bytes())
+        })
+    }
+
     /// Keeps the answer to (`slot`, `xid`). False: that request is not running here.
     pub fn answer(&mut self, slot: u16, xid: Xid, reply: &Stored) -> bool {
         let Some(entry) = self.slots.get_mut(usize::from(slot)) else {

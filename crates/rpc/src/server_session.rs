@@ -77,6 +77,11 @@ impl<T> ServerSession<T> {
         self.id
     }
 
+    /// Answers kept for requests that are sent again: how many, and their bytes.
+    pub fn kept(&self) -> (usize, usize) {
+        self.requests.kept()
+    }
+
     /// Slots granted.
     pub fn slots(&self) -> u16 {
         self.slots

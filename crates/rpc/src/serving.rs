@@ -188,6 +188,8 @@ pub trait Recovering: Send + Sync {
     fn report(&self) -> Report;
     /// Waits no longer: who is missing is given up.
     fn end(&self);
+    /// Answers kept for requests that are sent again: how many, and their bytes.
+    fn kept(&self) -> (usize, usize);
     /// Evicts a client, as if it had not done in time what others wait for. False: it is not here.
     fn evict(&self, client: ClientUuid) -> bool;
 }
@@ -522,6 +524,12 @@ impl<M: Machine> Recovering for Serving<M> {
 
     fn end(&self) {
         self.with(|machine, moment, out| machine.give_up_waiting(moment, out));
+    }
+
+    fn kept(&self) -> (usize, usize) {
+        let state = lock(&self.state);
+        let kept = state.sessions.values().map(|session| session.kept());
+        kept.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
     }
 
     fn evict(&self, client: ClientUuid) -> bool {

@@ -62,6 +62,11 @@ const RECOVERY_HELP: &str = "After a restart: whether clients are waited for, fo
     who has not come back, and how much was done again. 'end' \
     waits no longer: what those had not on disk is lost.";
 
+/// What requests were answered that may be sent again.
+const REPLIES: &str = "stored_replies";
+const REPLIES_HELP: &str = "Answers kept in memory so that a request that is sent again is answered \
+    and not done again, and their bytes: of each client 64 at most, each of 5 MiB at most. Can only be read.";
+
 /// Ends a client's session by hand.
 const EVICT: &str = "evict_client";
 const EVICT_HELP: &str = "Set to a client's UUID, as in exports, it evicts the client: its locks and \
@@ -98,13 +103,15 @@ impl ServedTargets {
             .collect()
     }
 
-    fn params_of(&self, of: &Controls) -> [ParamValue; 8] {
+    fn params_of(&self, of: &Controls) -> [ParamValue; 9] {
         let (report, clients) = (of.scheduling.report(), of.scheduling.clients());
         let rules = report.iter().map(|report| report.rule.clone()).collect();
         let stats = report.iter().map(counted).collect();
         let clients = clients
             .into_iter()
             .map(|(client, peer)| format!("{client} {} {}", peer.uuid, peer.address));
+        let (answers, bytes) = of.recovering.kept();
+        let kept = vec![format!("answers={answers} bytes={bytes}")];
         let text = |name, lines, help| self.text(of.name, name, lines, help);
         let number = |which: &Number| self.number(of, which);
         [
@@ -112,6 +119,7 @@ impl ServedTargets {
             text(STATS, stats, STATS_HELP),
             text(CLIENTS, clients.collect(), CLIENTS_HELP),
             text(RECOVERY, of.recovering.report().lines(), RECOVERY_HELP),
+            text(REPLIES, kept, REPLIES_HELP),
             text(EVICT, Vec::new(), EVICT_HELP),
             text(COMMITS, vec![committed(&of.pace.taken())], COMMITS_HELP),
             number(&COMMIT_MS),

@@ -260,6 +260,17 @@ impl State {
         self.inodes.get_mut(&fid)?.file.as_deref_mut()
     }
 
+    /// Bytes that OSTs do not have, and those that they may yet lose.
+    pub fn unsettled_bytes(&mut self) -> (u64, u64) {
+        let fids: Vec<Fid> = self.uncommitted.iter().copied().collect();
+        let files = fids.into_iter().filter_map(|fid| {
+            let file = self.file_known(fid)?;
+            Some(file.pages.undurable_bytes())
+        });
+        let undurable = files.sum();
+        (self.dirty_bytes, undurable)
+    }
+
     /// Changes a file's bytes and keeps the sum of what is unsent.
     pub fn with_pages<R>(&mut self, fid: Fid, change: impl FnOnce(&mut FileState) -> R) -> R {
         let file = self

@@ -332,6 +332,11 @@ impl PageCache {
         self.dirty_bytes() > 0 || self.uncommitted.total() > 0
     }
 
+    /// Bytes that the server has, not durably.
+    pub fn undurable_bytes(&self) -> u64 {
+        self.uncommitted.total()
+    }
+
     /// Nothing of `range` is dirty or in flight.
     pub fn is_flushed(&self, range: ByteRange) -> bool {
         !self.dirty.touches(range)

@@ -98,6 +98,11 @@ impl Connected {
         &self.info
     }
 
+    /// Answers kept for requests that are sent again: how many, and their bytes.
+    pub fn kept(&self) -> (usize, usize) {
+        lock(&self.state).session.kept()
+    }
+
     /// Calls the client back. `on_reply` gets its answer, however often the connection breaks, or
     /// `Disrupted::Evicted` when the session ends first (`Closed` when the server does). Never
     /// called on the caller's stack while the server runs.
