@@ -233,6 +233,49 @@ fn a_daemon_that_is_killed_goes_on_with_targets_and_mount() {
     assert_eq!(up.ended(), Some(0), "{}", up.said());
 }
 
+/// What `glint mount --daemon` makes outlives its process, unless it is told not to.
+#[test]
+fn a_mount_in_the_background_is_supervised() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let mnt = dir.path().join("mnt");
+    let _off = TakenOff(mnt.clone());
+    glint(dir.path(), &["format", "D"]).worked();
+    let mut server = Staying::start(dir.path(), &["serve", "D", "--listen", "127.0.0.1:0"]);
+    let address = server.address();
+    let daemon = ["mount", &address, "mnt", "--key", "D/key", "--daemon"];
+    let status = || {
+        let ran = glint(dir.path(), &["status", "mnt", "--json"]);
+        let status = serde_json::from_str::<serde_json::Value>(ran.worked()).unwrap();
+        status[0]["pid"].as_i64().unwrap() as i32
+    };
+    glint(dir.path(), &[&daemon[..], &["--log", "log"]].concat()).worked();
+    let mut open = File::create(mnt.join("open")).unwrap();
+    open.write_all(b"before, ").unwrap();
+    let before = status();
+    kill(Pid::from_raw(before), Signal::SIGKILL).unwrap();
+    open.write_all(b"after").unwrap();
+    eventually("another serves", || status() != before);
+    drop(open);
+    assert_eq!(fs::read(mnt.join("open")).unwrap(), b"before, after");
+    glint(dir.path(), &["umount", "mnt"]).worked();
+    let alone = [&daemon[..], &["--no-supervisor", "--log", "log"]].concat();
+    glint(dir.path(), &alone).worked();
+    kill(Pid::from_raw(status()), Signal::SIGKILL).unwrap();
+    eventually("nobody serves it", || {
+        let error = fs::read(mnt.join("open")).map_err(|error| error.raw_os_error());
+        error == Err(Some(nix::errno::Errno::ENOTCONN as i32))
+    });
+    // A new mount takes the dead one's place.
+    glint(dir.path(), &[&daemon[..], &["--log", "log"]].concat()).worked();
+    assert_eq!(fs::read(mnt.join("open")).unwrap(), b"before, after");
+    glint(dir.path(), &["umount", "mnt"]).worked();
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.ended(), Some(0), "{}", server.said());
+}
+
 #[test]
 fn a_server_and_a_mount_apart() {
     if needs_root() {
@@ -300,6 +343,12 @@ fn how_a_server_commits_is_set_and_seen_while_it_runs() {
         assert_eq!(said.code, Some(1), "{wrong}: {said:?}");
         assert!(said.err.contains(why), "{wrong}: {said:?}");
     }
+    let kept = param(&["get", "mdt.*.stored_replies"]);
+    let kept = kept.worked();
+    assert!(
+        kept.starts_with("mdt.glint-MDT0.stored_replies=answers=0 bytes=0"),
+        "{kept}"
+    );
     let stats = param(&["get", "mdt.*.commit_stats"]);
     let stats = stats.worked();
     assert!(

@@ -85,6 +85,11 @@ fn others_go_on_without_a_mount_that_hangs_and_it_comes_back() {
         fs::remove_dir_all(two.join("dir")).unwrap();
         assert!(!one.join("dir").exists());
     });
+    assert_eq!(
+        cluster.said(0).matches(BY_MDT).count(),
+        1,
+        "it is said once"
+    );
     (0..2).for_each(|mount| cluster.unmount(mount));
     cluster.stop_server();
     assert_eq!(cluster.fsck(), None);
@@ -117,6 +122,39 @@ fn a_mount_that_hangs_in_nobodys_way_loses_nothing() {
         file.sync_all().unwrap();
         assert_eq!(fs::read(two.join("dir/file")).unwrap(), b"first, second");
     });
+}
+
+/// With the usual limits a minute is no reason to give a mount up: others wait for it.
+#[test]
+#[ignore = "soak: a minute"]
+fn soak_a_mount_that_hangs_for_a_minute_is_waited_for() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let mut cluster = Cluster::with_mounts(2);
+    let (one, two) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
+    cluster.set_param(0, "dirty_age_ms", 60_000);
+    let mut file = File::create(one.join("file")).unwrap();
+    file.write_all(b"first, ").unwrap();
+    fs::create_dir(one.join("dir")).unwrap();
+    cluster.freeze_mount(0);
+    let start = Instant::now();
+    let theirs = std::thread::spawn(move || {
+        let mut file = File::options().append(true).open(two.join("file")).unwrap();
+        file.write_all(b"second").unwrap();
+        file.sync_all().unwrap();
+        fs::write(two.join("dir/theirs"), "words").unwrap();
+        (start.elapsed(), fs::read(two.join("file")).unwrap())
+    });
+    std::thread::sleep(MINUTE);
+    cluster.thaw_mount(0);
+    let (waited, read) = cluster.timed("theirs", || theirs.join().unwrap());
+    assert!(waited >= MINUTE, "{waited:?}");
+    assert_eq!(read, b"first, second");
+    cluster.timed("ours", || {
+        file.sync_all().unwrap();
+        assert_eq!(fs::read(one.join("file")).unwrap(), b"first, second");
+        assert_eq!(names(&one.join("dir")), ["theirs"]);
+    });
+    assert_eq!(cluster.said(0).matches(EVICTED).count(), 0);
 }
 
 fn name(number: usize) -> String {

@@ -22,6 +22,8 @@ const DIRECTORIES: u64 = 40;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long an archive may take to unpack while its server dies again and again.
 const LONG: Duration = Duration::from_secs(300);
+/// How long a call may wait beyond the server's own start when all mounts are back.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Before another mount reads bytes, whoever wrote them has them made durable; what nobody else
 /// looks at costs nothing.
@@ -129,8 +131,9 @@ fn described(dir: &Path) -> BTreeSet<String> {
 }
 
 /// Unpacks an archive again and again on a mount while the server is killed `kills` times, and looks
-/// at all of it from there and from another mount.
-fn unpack_under_kills(kills: u64) {
+/// at all of it from there and from another mount. The longest that a call waited beyond the server's
+/// own start.
+fn unpack_under_kills(kills: u64) -> Duration {
     let mut cluster = Cluster::with_mounts(2);
     let mut rng = SeededRng::new(seed());
     let local = cluster.local();
@@ -203,18 +206,48 @@ fn unpack_under_kills(kills: u64) {
     (0..2).for_each(|mount| cluster.unmount(mount));
     cluster.stop_server();
     assert_eq!(cluster.fsck(), None);
+    longest
 }
 
 #[test]
 fn unpacking_an_archive_outlives_the_server() {
-    unpack_under_kills(count("GLINT_KILLS", 12));
+    let pause = unpack_under_kills(count("GLINT_KILLS", 12));
+    println!("longest pause {pause:?}");
 }
 
 /// As often as docs/recovery.md promises.
 #[test]
 #[ignore = "soak: 200 kills"]
 fn soak_unpacking_outlives_the_server_two_hundred_times() {
-    unpack_under_kills(200);
+    let pause = unpack_under_kills(200);
+    assert!(pause <= PAUSE_MAX, "{pause:?}");
+}
+
+/// In the stats of the mount and of the servers; it goes when the change is durable.
+#[test]
+fn what_is_kept_for_a_server_that_dies_is_told() {
+    let cluster = Cluster::with_mounts(1);
+    let root = cluster.root(0).to_owned();
+    for target in ["mdt", "ost"] {
+        cluster.set_server_param(&format!("{target}.*.commit_ms"), "60000");
+    }
+    cluster.set_param(0, "dirty_age_ms", 60_000);
+    let kept = |name: &str| cluster.stats(0)[name].as_u64().unwrap();
+    let file = File::create(root.join("file")).unwrap();
+    file.write_all_at(&[1; 10_000], 0).unwrap();
+    assert!(kept("replay_frames") > 0 && kept("replay_bytes") > 100);
+    assert_eq!((kept("unsent_bytes"), kept("undurable_bytes")), (10_000, 0));
+    let stored = cluster.server_param("mdt.glint-MDT0.stored_replies");
+    let (answers, bytes) = stored[0].split_once(' ').unwrap();
+    assert!(answers != "answers=0" && bytes != "bytes=0", "{stored:?}");
+    file.sync_all().unwrap();
+    let all = [
+        "replay_frames",
+        "replay_bytes",
+        "unsent_bytes",
+        "undurable_bytes",
+    ];
+    assert_eq!(all.map(kept), [0; 4]);
 }
 
 /// Who does not come back in time has lost what was not durable, is told so, and goes on; nobody else

@@ -33,8 +33,10 @@ cp -r tree copy
 diff -r --no-dereference tree copy
 ";
 
+/// Commits have the same names wherever and whenever they are made.
 const GIT: &str = "
-git init -q repo
+export GIT_AUTHOR_DATE='@1700000000 +0000' GIT_COMMITTER_DATE='@1700000000 +0000'
+git init -q -b main repo
 cd repo
 git config user.name me
 git config user.email me@example.org
@@ -48,15 +50,17 @@ test -z \"$(git status --porcelain)\"
 cd ..
 git clone -q repo copy
 diff -r -x .git repo copy
+git -C copy log --format='%H %T' > result
 ";
 
 const SQLITE: &str = "
 sqlite3 db 'create table t (number integer, text text);'
 for i in $(seq 1 20); do
-  echo \".timeout 60000\nbegin; insert into t values ($i, hex(randomblob(2000))); insert into t values (-$i, 'x'); commit;\" | sqlite3 db
+  echo \".timeout 60000\nbegin; insert into t values ($i, hex(zeroblob(2000)) || $i); insert into t values (-$i, 'x'); commit;\" | sqlite3 db
 done
 test \"$(sqlite3 db 'select count(*), sum(number) from t')\" = '40|0'
 test \"$(sqlite3 db 'pragma integrity_check')\" = ok
+sqlite3 db .dump > result
 ";
 
 const FSX: &str = "
@@ -72,19 +76,39 @@ struct Work {
     full: AtomicU64,
 }
 
+/// What a script says came of it, if it does.
+fn result(dir: &Path) -> Option<String> {
+    fs::read_to_string(dir.join("result")).ok()
+}
+
+/// What comes of `script` on the local disk.
+fn expected(local: &Path, name: &str, script: &str) -> Option<String> {
+    let dir = local.join(name);
+    fs::create_dir(&dir).unwrap();
+    run(&dir, script);
+    result(&dir)
+}
+
 impl Work {
     /// Runs `script` again and again, each time in a new directory of `root`; how often.
     fn repeat(&self, root: &Path, name: &str, script: &str) -> u64 {
         let mut rounds = 0;
+        let in_place = |number: u64| {
+            script
+                .replace("$LOCAL", &self.local.display().to_string())
+                .replace("SEED", &number.to_string())
+        };
+        let expected = expected(&self.local, name, &in_place(1));
         loop {
             let full = self.full.load(Ordering::SeqCst);
             let dir = root.join(format!("{name}{rounds}"));
-            let script = script
-                .replace("$LOCAL", &self.local.display().to_string())
-                .replace("SEED", &(rounds + 1).to_string());
             let done = catch_unwind(AssertUnwindSafe(|| {
                 fs::create_dir(&dir).unwrap();
-                run(&dir, &script);
+                run(&dir, &in_place(rounds + 1));
+                assert!(
+                    result(&dir) == expected,
+                    "{name}: not what comes of it locally"
+                );
             }));
             let was_full = full % 2 == 1 || self.full.load(Ordering::SeqCst) != full;
             match done {
