@@ -28,7 +28,8 @@ pub fn without_beliefs(history: &[Entry], programs: u32, stale: &[Excuse]) -> Ve
 /// Without what a client lost after it had shown it: a change that it had not made durable, and that
 /// nobody knows the outcome of, as its own programs saw it meanwhile. Where it failed for bytes that
 /// are damaged, as its programs saw it as long as those were, and as others saw it meanwhile: who
-/// changes a size says what it will be. And such a change has its effect as long as those are, or never.
+/// changes a size says what it will be. And such a change has its effect as long as those are, or its
+/// call lasts, or never.
 pub fn without_doubtful(history: &[Entry], programs: u32, failures: &[Excuse]) -> Vec<Entry> {
     let lost = history
         .iter()
@@ -56,7 +57,7 @@ pub fn without_doubtful(history: &[Entry], programs: u32, failures: &[Excuse]) -
         |entry: &Entry| entry.call.is_read() && lost.iter().any(|change| shows(entry, change));
     let bounded = |entry: &Entry| match damage(entry) {
         Some(damage) if entry.seen == Seen::Unknown => Entry {
-            end: damage.until,
+            end: damage.until.max(entry.end),
             seen: Seen::Fleeting(Box::new(Seen::Unknown), 0),
             ..entry.clone()
         },
