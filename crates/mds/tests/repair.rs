@@ -592,7 +592,8 @@ fn harm(planted: &Planted, all: &[Fid], rng: &mut SeededRng) -> Option<Mutation>
     })
 }
 
-fn harmed_at_random(seed: u64) {
+/// `cuts`: how often the power fails in the middle of a repair. How often it did.
+fn harmed_at_random(seed: u64, cuts: u64) -> u64 {
     let mut rng = SeededRng::new(seed);
     let mut planted = Planted::new();
     let all = populate(&mut planted, &mut rng);
@@ -601,6 +602,8 @@ fn harmed_at_random(seed: u64) {
         planted.plant(harm.into_iter().collect());
     }
     let harmed = planted.issues();
+    let cut = (0..cuts).filter(|_| planted.interrupt(rng.below(8), seed));
+    let cut = cut.count() as u64;
     let done = planted.repair();
     assert_eq!(
         done.left,
@@ -619,16 +622,27 @@ fn harmed_at_random(seed: u64) {
     }
     planted.world.check();
     assert_eq!(planted.repair().mended, [], "seed {seed}");
+    cut
 }
 
 #[test]
 fn any_harm_is_mended() {
-    (0..120).for_each(harmed_at_random);
+    (0..120).for_each(|seed| assert_eq!(harmed_at_random(seed, 0), 0));
+}
+
+/// What was mended stays, and the rest is found again.
+#[test]
+fn a_repair_that_was_cut_off_goes_on() {
+    let cut: u64 = (200..260).map(|seed| harmed_at_random(seed, 3)).sum();
+    assert!(cut > 30, "the power failed {cut} times");
 }
 
 /// `make soak`.
 #[test]
 #[ignore = "takes minutes"]
 fn soak_any_harm_is_mended() {
-    (1000..20_000).for_each(harmed_at_random);
+    let cut: u64 = (1000..20_000)
+        .map(|seed| harmed_at_random(seed, seed % 4))
+        .sum();
+    assert!(cut > 0);
 }

@@ -17,7 +17,7 @@ use mds::hash::NameHasher;
 use mds::store::tables;
 use mds::{Call, Mds, Output, Rules, fsck};
 use rpc::Departure;
-use storage::{Kv, KvOptions, MemDisk};
+use storage::{FaultyDisk, Kv, KvOptions, MemDisk};
 use wire::mdt::{
     Access, Callback, CallbackReply, Caller, Glimpsed, NewFile, OpenHandle, Page, RenameMode,
     Reply, Request, SetAttr,
@@ -72,6 +72,8 @@ pub struct Client {
 /// The server, its disk, its clients, its clock.
 pub struct World {
     disk: MemDisk,
+    /// The disk as the server reaches it, until the power fails.
+    pub powered: FaultyDisk,
     pub space: Arc<space::Space>,
     pub kv: Arc<Kv>,
     pub mds: Mds,
@@ -121,11 +123,13 @@ impl World {
         let disk = MemDisk::new();
         Kv::create(disk.clone()).expect("a new disk");
         let space = Arc::<space::Space>::default();
-        let kv = open_kv(&disk, &space);
+        let powered = FaultyDisk::new(disk.clone());
+        let kv = open_kv(&powered, &space);
         mds::format(&kv, 42, FORMATTED).expect("an empty store");
         let mds = open_mds(&kv, &rules, hash_bits, Tick(0));
         World {
             disk,
+            powered,
             space,
             kv,
             mds,
@@ -498,7 +502,8 @@ impl World {
         let scratch = open_scratch();
         self.mds = open_mds(&scratch, &self.rules, self.hash_bits, self.tick);
         self.kv = scratch;
-        self.kv = open_kv(&self.disk, &self.space);
+        self.powered = FaultyDisk::new(self.disk.clone());
+        self.kv = open_kv(&self.powered, &self.space);
         self.mds = open_mds(&self.kv, &self.rules, self.hash_bits, self.tick);
         self.questions.clear();
         self.answers.clear();
@@ -511,7 +516,7 @@ impl World {
     }
 }
 
-fn open_kv(disk: &MemDisk, space: &Arc<space::Space>) -> Arc<Kv> {
+fn open_kv(disk: &FaultyDisk, space: &Arc<space::Space>) -> Arc<Kv> {
     let options = KvOptions {
         room: Some(space.clone()),
         ..KvOptions::new("MDT0").manual()

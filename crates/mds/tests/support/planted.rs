@@ -8,7 +8,7 @@ use mds::hash::NameHasher;
 use mds::keys::{self, Spot, Table};
 use mds::mutation::{Mutation, apply};
 use mds::records::{Dirent, Inode, Place};
-use storage::Batch;
+use storage::{Batch, Survivors};
 use wire::mdt::{Reply, Request, XattrMode};
 use wire::{Attr, FileKind};
 
@@ -112,6 +112,18 @@ impl Planted {
         let done = fsck::repair(store, NameHasher::new(42), BootEpoch(7), wall).expect("readable");
         self.world.crash();
         done
+    }
+
+    /// Begins to repair; the power fails after so many changes of the disk. False: it was done before.
+    pub fn interrupt(&mut self, changes: u64, seed: u64) -> bool {
+        let disk = self.world.powered.clone();
+        disk.cut_after(disk.changes() + changes);
+        let (store, wall) = (self.world.mds.store(), self.world.wall);
+        let done = fsck::repair(store, NameHasher::new(42), BootEpoch(7), wall);
+        let survivors = Survivors::Random { seed };
+        disk.power_cut(survivors).expect("a sound disk below");
+        self.world.crash();
+        done.is_err()
     }
 
     /// All that can be reached.
