@@ -39,6 +39,8 @@ pub enum Call {
     Lookup(Slot),
     /// All names of a directory.
     List(u8),
+    /// Makes all changes of a directory durable: that shows nothing.
+    SyncDir(u8),
     /// All names are fetched ahead of need: that shows nothing.
     Prefetch,
     /// Writes a number all over a block of a file.
@@ -88,6 +90,7 @@ impl Call {
             Call::Link(..) => "link",
             Call::Lookup(_) => "lookup",
             Call::List(_) => "list",
+            Call::SyncDir(_) => "syncdir",
             Call::Prefetch => "prefetch",
             Call::Put(..) => "put",
             Call::Append(..) => "append",
@@ -110,12 +113,31 @@ impl Call {
             self,
             Call::Lookup(_)
                 | Call::List(_)
+                | Call::SyncDir(_)
                 | Call::Prefetch
                 | Call::Get(_)
                 | Call::Size(_)
                 | Call::Mode(_)
                 | Call::Contents(_)
         )
+    }
+
+    /// Whatever is there, it tells nothing of it.
+    pub fn shows_nothing(&self) -> bool {
+        matches!(self, Call::Prefetch | Call::SyncDir(_))
+    }
+
+    /// The directories of which it changes names.
+    pub fn dirs(&self) -> Vec<u8> {
+        match self {
+            Call::Create(slot)
+            | Call::Mkdir(slot)
+            | Call::Unlink(slot)
+            | Call::Rmdir(slot)
+            | Call::Link(_, slot) => vec![slot.dir],
+            Call::Rename(from, to) => vec![from.dir, to.dir],
+            _ => Vec::new(),
+        }
     }
 
     /// What it is about, other than names.
@@ -192,6 +214,7 @@ impl fmt::Display for Entry {
             Call::Link(fid, slot) => write!(f, "link {fid} {slot}"),
             Call::Lookup(slot) => write!(f, "lookup {slot}"),
             Call::List(dir) => write!(f, "list d{dir}"),
+            Call::SyncDir(dir) => write!(f, "syncdir d{dir}"),
             Call::Prefetch => write!(f, "prefetch"),
             Call::Put(file, block, value) => write!(f, "put f{file} {block} {value:x}"),
             Call::Append(file, value) => write!(f, "append f{file} {value:x}"),

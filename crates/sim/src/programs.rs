@@ -28,6 +28,8 @@ pub use seat::Seat;
 pub const DIRS: u8 = 3;
 /// Names in each: digits, so that they can be told to be needed as a range.
 pub const NAMES: u8 = 4;
+/// Each so many calls one that would change names makes what was changed durable instead.
+const SYNC_EVERY: usize = 5;
 /// The longest pause between two calls.
 const PAUSE_MAX: Duration = Duration::from_millis(40);
 
@@ -112,7 +114,10 @@ impl Program {
             }
             let pause = self.numbers.below(PAUSE_MAX.as_nanos() as u64);
             threads::sleep(Duration::from_nanos(pause));
-            let call = self.choose();
+            let call = match (self.choose(), made % SYNC_EVERY) {
+                (call, 0) => call.dirs().first().map_or(call, |dir| Call::SyncDir(*dir)),
+                (call, _) => call,
+            };
             self.make_call(call);
         }
     }
@@ -218,6 +223,7 @@ impl Program {
             Call::Link(fid, slot) => self.link(*fid, *slot),
             Call::Lookup(slot) => self.lookup(*slot),
             Call::List(dir) => self.list(*dir),
+            Call::SyncDir(_) => self.sync_names(),
             Call::Prefetch => self.prefetch(),
             Call::Put(file, block, value) => self.put(*file, Some(*block), *value),
             Call::Append(file, value) => self.put(*file, None, *value),

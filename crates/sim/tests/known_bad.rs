@@ -265,6 +265,32 @@ fn what_may_be_undone_is_the_last_of_a_client_and_comes_in_its_time_or_never() {
 }
 
 #[test]
+fn what_a_client_synced_is_not_undone() {
+    let made = |start, slot, number| at(0, start, start + 5, Call::Create(slot), file(number));
+    let synced = |start, seen| at(0, start, start + 5, Call::SyncDir(A.dir), seen);
+    let lost = at(1, 50, 55, Call::Lookup(A), Seen::Failed(FsError::NotFound));
+    let undone = Excuse {
+        client: Some(0),
+        file: None,
+        from: Duration::ZERO,
+        until: Duration::from_micros(100),
+    };
+    let verdict = |sync: Entry| {
+        let history = vec![made(10, A, 1), sync, lost.clone()];
+        check(&without_undone(&history, 1, &[undone]))
+    };
+    assert!(matches!(
+        verdict(synced(20, Seen::Done)),
+        Verdict::Impossible(_)
+    ));
+    // It was on its way when the sync began; the sync failed; another directory was synced.
+    let other = at(0, 20, 25, Call::SyncDir(A.dir + 1), Seen::Done);
+    for sync in [synced(12, Seen::Done), synced(20, Seen::Unknown), other] {
+        assert_eq!(verdict(sync.clone()), Verdict::Possible, "{sync}");
+    }
+}
+
+#[test]
 fn what_one_loss_took_says_nothing_of_the_next() {
     let made = |start, slot, number| at(0, start, start + 5, Call::Create(slot), file(number));
     let looked = |start, slot, seen| at(1, start, start + 5, Call::Lookup(slot), seen);

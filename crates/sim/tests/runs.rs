@@ -6,9 +6,10 @@ use std::ops::RangeInclusive;
 use sim::faults::Kind;
 use sim::run::{Plan, Report, run};
 
-const CALLS: [&str; 20] = [
-    "create", "mkdir", "unlink", "rmdir", "rename", "link", "lookup", "list", "prefetch", "put",
-    "append", "truncate", "reserve", "punch", "zero", "get", "size", "remake", "chmod", "mode",
+const CALLS: [&str; 21] = [
+    "syncdir", "create", "mkdir", "unlink", "rmdir", "rename", "link", "lookup", "list",
+    "prefetch", "put", "append", "truncate", "reserve", "punch", "zero", "get", "size", "remake",
+    "chmod", "mode",
 ];
 
 fn sound(seed: u64) -> Report {

@@ -49,19 +49,21 @@ type Map = BTreeMap<Slot, Node>;
 pub fn check(history: &[Entry]) -> Verdict {
     let names: Vec<&Entry> = history
         .iter()
-        .filter(|entry| entry.call.subject().is_none() && entry.call != Call::Prefetch)
+        .filter(|entry| entry.call.subject().is_none() && !entry.call.shows_nothing())
         .collect();
     order::check(&names, Map::new(), apply)
 }
 
 /// What is left to check where changes of a client may have been undone. Such a change counts as
-/// done or not, but as done before it returned; what its own programs saw meanwhile does not count.
+/// done or not, but as done before it returned; what its own programs saw meanwhile does not count. One
+/// that the client made durable by a sync of its directories is there.
 pub fn without_undone(history: &[Entry], programs: u32, undone: &[Excuse]) -> Vec<Entry> {
     let loss_of = |entry: &Entry| {
         let client = entry.caller / programs;
         let mut losses = undone.iter();
         let loss = losses.position(|excuse| excuse.covers(client, entry.start, entry.end));
-        loss.filter(|_| entry.call.subject().is_none())
+        let is_safe = || is_synced(history, programs, entry);
+        loss.filter(|_| entry.call.subject().is_none() && !is_safe())
     };
     let kept = |entry: &Entry| match (loss_of(entry), &entry.seen) {
         (None, seen) => Some(seen.clone()),
@@ -79,6 +81,21 @@ pub fn without_undone(history: &[Entry], programs: u32, undone: &[Excuse]) -> Ve
         })
     });
     entries.collect()
+}
+
+/// Its client changed names, and synced each of their directories after that.
+fn is_synced(history: &[Entry], programs: u32, entry: &Entry) -> bool {
+    let syncs = |other: &Entry, dir: u8| {
+        let is_own = other.caller / programs == entry.caller / programs;
+        let is_later = other.start >= entry.end && other.seen == Seen::Done;
+        is_own && is_later && other.call == Call::SyncDir(dir)
+    };
+    let dirs = entry.call.dirs();
+    let is_change = !dirs.is_empty() && !entry.seen.is_unknown();
+    is_change
+        && dirs
+            .into_iter()
+            .all(|dir| history.iter().any(|other| syncs(other, dir)))
 }
 
 /// The map after `entry`, if it can have been done on `map` with what it saw.

@@ -85,6 +85,7 @@ pub(super) fn hold<'a>(locks: &'a InodeLocks, call: &Call) -> Held<'a> {
         | Call::Chmod(..)
         | Call::Mode(_)
         | Call::Contents(_) => return Held::Nothing,
+        Call::SyncDir(dir) => vec![*dir],
         // In one order: no two calls wait for each other.
         Call::Rename(from, to) if from.dir != to.dir => {
             vec![from.dir.min(to.dir), from.dir.max(to.dir)]

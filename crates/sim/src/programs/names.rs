@@ -156,6 +156,12 @@ impl Program {
         block_on(found).map(Seen::File)
     }
 
+    /// Of a directory, which makes durable all that was done before on the MDT.
+    pub(super) fn sync_names(&self) -> Result<Seen, FsError> {
+        let client = self.client.clone();
+        block_on(async move { client.fsyncdir().await }).map(|()| Seen::Done)
+    }
+
     pub(super) fn list(&self, dir: u8) -> Result<Seen, FsError> {
         let (fid, client) = (self.dirs[usize::from(dir)], self.client.clone());
         let (entries, pages) = block_on(async move { read_dir(&client, fid).await })?;
