@@ -450,6 +450,14 @@ impl Service for Held {
         self.service.gave_up(client)
     }
 
+    fn is_giving_up(&self, client: rpc::ClientUuid) -> bool {
+        self.service.is_giving_up(client)
+    }
+
+    fn wait_to_give_up(&self, client: rpc::ClientUuid) -> Result<(), rpc::Refusal> {
+        self.service.wait_to_give_up(client)
+    }
+
     fn lost_changes(&self, reason: &str) {
         self.service.lost_changes(reason);
     }

@@ -52,6 +52,9 @@ impl Client {
             let mut state = self.lock();
             state.withdraw();
             state.locks.step(holder, CacheInput::NewEpoch);
+            if why == Void::Evicted && state.unsettled {
+                state.inherited_evictions.push(holder);
+            }
             if let Holder::Ost(target) = holder {
                 state.void_extents(target);
                 if let Void::Restarted(life) = why {
@@ -353,14 +356,13 @@ fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &
     let stays = is_evicted && file.exclusive.is_some();
     if is_evicted && !stays {
         forget.lapse(file, fid);
-    }
-    let told = std::mem::take(&mut file.sized) != Sized::No;
-    if file.kernel_pages || told {
+    } else if file.kernel_pages || file.sized != Sized::No {
         forget.forget(Forget::Pages {
             fid,
             range: ByteRange::ALL,
         });
     }
+    file.sized = Sized::No;
     if stays {
         return;
     }

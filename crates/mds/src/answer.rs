@@ -95,7 +95,8 @@ impl Mds {
             Ok(transno) => transno,
             Err(failure) => return self.fail(call, failure, out),
         };
-        if ran.durable_first {
+        // Of a replay nobody waits for the answer.
+        if ran.durable_first && !repeated {
             wait_for = wait_for.max(transno);
         }
         if repeated && let Err(error) = &ran.result {

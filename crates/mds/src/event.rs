@@ -75,7 +75,8 @@ pub enum Output {
     },
     /// Call `Mds::go_on` soon; whoever waits for the target comes first.
     GoOn,
-    /// The target cannot go on: it answers nothing but `Io` from now on. Said once.
+    /// The target cannot go on: it answers nothing but `Io` from now on, and replays not at all. Said
+    /// once.
     Halt(Halted),
 }
 

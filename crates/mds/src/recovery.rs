@@ -142,7 +142,7 @@ impl Mds {
     /// It is, and that is not durable yet.
     pub fn is_giving_up(&self, client: &ClientUuid) -> bool {
         let change = self.recovery.given_up.get(client);
-        !self.halted && change.is_some_and(|change| *change > self.committed)
+        change.is_some_and(|change| *change > self.committed)
     }
 
     /// As it stands since the last change.
@@ -266,7 +266,19 @@ impl Mds {
         out: &mut Vec<Output>,
     ) {
         self.set_time(now, wall);
-        if self.halted || !self.clients.contains_key(&call.client) {
+        let mut answers = Vec::new();
+        if !self.halted {
+            self.do_again(call, (request, answer), &mut answers);
+        }
+        // A target that stops has refused nothing: the client is to keep it for the next life.
+        let is_answer =
+            |output: &Output| matches!(output, Output::Reply { tag, .. } if *tag == call.tag);
+        answers.retain(|output| !(self.halted && is_answer(output)));
+        out.append(&mut answers);
+    }
+
+    fn do_again(&mut self, call: Call, (request, answer): (Request, Reply), out: &mut Vec<Output>) {
+        if !self.clients.contains_key(&call.client) {
             return reply(out, call, Err(FsError::Io));
         }
         match self.stored_reply(call) {

@@ -117,3 +117,38 @@ fn what_a_crash_took_is_done_again_also_where_there_is_no_space_now() {
     assert_eq!(make(&mut world, a, "new", FileKind::Regular), full);
     world.check();
 }
+
+/// Where there really is no space the store stops. It has refused nothing: clients keep what it has not
+/// done again for its next life.
+#[test]
+fn a_target_that_stops_refuses_no_replay() {
+    let mut world = World::new();
+    let a = world.connect(1);
+    let dir = world.mkdir(a, Fid::ROOT, "dir");
+    world.flush();
+    world.auto_flush = false;
+    for name in ["one", "two", "three"] {
+        world.touch(a, dir, name);
+    }
+    world.crash_awaiting();
+    let lost = world.lost();
+    assert!(world.replay(&lost[0]).0.is_ok());
+    world.powered.cut_after(world.powered.changes());
+    let cause = world.kv.flush_once().expect_err("the power is off");
+    let mut out = Vec::new();
+    world.mds.store_failed(cause, &mut out);
+    assert!(
+        lost[1..]
+            .iter()
+            .all(|done| world.try_replay(done).is_none())
+    );
+    world.crash_awaiting();
+    for done in &lost {
+        assert!(world.replay(done).0.is_ok(), "{done:?}");
+    }
+    world.ready(a);
+    world.auto_flush = true;
+    world.flush();
+    assert_eq!(world.names(a, dir), ["one", "three", "two"]);
+    world.check();
+}

@@ -81,6 +81,17 @@ pub trait Service: Send + Sync {
         _ = client;
         false
     }
+    /// It did, and that is not durable yet: the client must not be told, for a life after a crash would
+    /// know nothing of it, and wait for what the client has dropped.
+    fn is_giving_up(&self, client: ClientUuid) -> bool {
+        _ = client;
+        false
+    }
+    /// Waits until it is durable whom it gave up, if it ever will be.
+    fn wait_to_give_up(&self, client: ClientUuid) -> Result<(), Refusal> {
+        _ = client;
+        Ok(())
+    }
     /// A client was told of changes that the target does not have: it must serve no longer.
     fn lost_changes(&self, reason: &str) {
         _ = reason;

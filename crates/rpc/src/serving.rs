@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use base::limits::HELD_SHARE;
 use base::{BootEpoch, ClientId, Clock, Disrupted, Tick, Timestamp, Transno, Xid};
-use wire::handshake::{ClientUuid, Refusal};
+use wire::handshake::{ClientUuid, Refusal, RefusalReason};
 
 use crate::batch::{Batch, Message, ReplyBatch, ReplyMessage};
 use crate::scheduler::{Nature, Scheduler, Vocabulary};
@@ -149,8 +149,7 @@ pub trait Machine: Send + Sized + 'static {
         _ = client;
         false
     }
-    /// It is about to: what says so is not durable yet. Nobody is told before it is, for a life after a
-    /// crash would know nothing of it, and wait for what the client has dropped.
+    /// It did, and that is not durable yet.
     fn is_giving_up(&self, client: ClientUuid) -> bool {
         _ = client;
         false
@@ -600,15 +599,22 @@ impl<M: Machine> Service for Served<M> {
     }
 
     fn gave_up(&self, client: ClientUuid) -> bool {
-        loop {
-            let ends = lock(&self.0.timer).ending;
-            let state = lock(&self.0.state);
-            if ends || state.stopped.is_some() || !state.machine.is_giving_up(client) {
-                return state.machine.gave_up(client);
+        lock(&self.0.state).machine.gave_up(client)
+    }
+
+    fn is_giving_up(&self, client: ClientUuid) -> bool {
+        lock(&self.0.state).machine.is_giving_up(client)
+    }
+
+    fn wait_to_give_up(&self, client: ClientUuid) -> Result<(), Refusal> {
+        while self.is_giving_up(client) {
+            if lock(&self.0.timer).ending || lock(&self.0.state).stopped.is_some() {
+                let text = "the target stops";
+                return Err(Refusal::new(RefusalReason::Service, text));
             }
-            drop(state);
             ::threads::sleep(DURABLE_TURN);
         }
+        Ok(())
     }
 
     fn lost_changes(&self, reason: &str) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::limits::{CALLBACK_SLOTS_MAX, REPLAY_BYTES_MAX, SLOTS_MAX, UNSENT_CALLS_MAX};
 use base::{BootEpoch, ClientId, Tick, Transno, Xid};
-use wire::frame::{CALLBACK_XID_BIT, Frame, FrameKind, Header, Payload, SessionId};
+use wire::frame::{CALLBACK_XID_BIT, Frame, FrameKind, Header, Payload, SessionId, Sub};
 use wire::handshake::{Lane, Welcome};
 
 use crate::batch::{Message, ReplyBatch};
@@ -403,7 +403,8 @@ impl<T> Session<T> {
         } = header;
         if self.replay.is_under_way() && self.replay.answered(slot, xid, transno) {
             self.replay.committed(self.last_committed);
-            let refused = transno == Transno(0);
+            let is_refusal = |sub: &Sub| wire::status_from(sub.status).is_err();
+            let refused = transno == Transno(0) && payload.subs.iter().any(is_refusal);
             return Event::Replayed { refused };
         }
         let Some(settled) = self.requests.answered(slot, xid) else {

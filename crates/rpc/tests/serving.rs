@@ -332,14 +332,14 @@ fn nobody_is_told_that_it_was_given_up_before_that_is_durable() {
     let rig = Rig::new("serving-gives-up");
     let service = rig.serving.service();
     let client = ClientUuid([1; 16]);
-    assert!(!service.gave_up(client));
+    assert!(service.wait_to_give_up(client).is_ok());
     rig.serving.hear(Event::GivesUp(false));
     let (told, hears) = std::sync::mpsc::channel();
-    let asking = std::thread::spawn(move || told.send(service.gave_up(client)));
+    let asking = std::thread::spawn(move || told.send(service.wait_to_give_up(client)));
     let early = hears.recv_timeout(Duration::from_millis(100));
     assert!(early.is_err(), "{early:?}");
     rig.serving.hear(Event::GivesUp(true));
-    assert_eq!(hears.recv_timeout(PATIENCE), Ok(true));
+    assert_eq!(hears.recv_timeout(PATIENCE), Ok(Ok(())));
     asking.join().expect("no panic").expect("is heard");
 }
 

@@ -11,6 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use mounted::{Cluster, Mapping};
+use nix::sys::signal::Signal;
 
 const FILES: usize = 40;
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -248,6 +249,46 @@ fn stores_of_an_evicted_mount_do_not_arrive(made_by: usize) {
         mapping.sync().unwrap();
         let read = fs::read(two.join("dir/file")).unwrap();
         assert_eq!(&read[8192 - 6..], b"..ours");
+    });
+}
+
+/// The next process has not heard of the eviction when the kernel forgets: it is told along the way.
+#[test]
+fn stores_into_a_mapping_go_also_where_another_process_goes_on() {
+    let mut cluster = Cluster::start_that_evicts_after(TIMEOUT);
+    let supervised = cluster.mount_with(&["--supervisor"]);
+    let other = cluster.mount();
+    let (one, two) = (
+        cluster.root(supervised).to_owned(),
+        cluster.root(other).to_owned(),
+    );
+    let mapping = cluster.timed("storing", || {
+        fs::write(two.join("file"), [b'.'; 8192]).unwrap();
+        File::open(two.join("file")).unwrap().sync_all().unwrap();
+        let mapping = Mapping::new(&one.join("file"), 8192).unwrap();
+        mapping.store(0, b"too late");
+        mapping
+    });
+    cluster.signal_worker(supervised, Signal::SIGSTOP);
+    cluster.timed("theirs", || {
+        let file = File::options().write(true).open(two.join("file")).unwrap();
+        file.write_all_at(b"theirs, ", 0).unwrap();
+        file.sync_all().unwrap();
+    });
+    assert!(
+        cluster.kill_worker(supervised),
+        "no process serves the mount"
+    );
+    cluster.wait_for_log(supervised, "took over from a process");
+    cluster.timed("what is there", || {
+        // Whether the kernel has asked by now or does so here.
+        let _ = mapping.sync();
+        let loaded: Vec<u8> = (0..8).map(|at| mapping.load(at)).collect();
+        assert_eq!(loaded, b"theirs, ");
+        assert_eq!(&fs::read(two.join("file")).unwrap()[..9], b"theirs, .");
+        mapping.store(8192 - 4, b"ours");
+        mapping.sync().unwrap();
+        assert_eq!(&fs::read(two.join("file")).unwrap()[8192 - 6..], b"..ours");
     });
 }
 

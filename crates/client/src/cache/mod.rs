@@ -82,6 +82,9 @@ pub(crate) struct State {
     pub space: Option<(Tick, Space)>,
     /// Files with bytes their OST has, but not durably.
     pub uncommitted: BTreeSet<Fid>,
+    /// Targets that gave up the process before this one, as long as the kernel may write back what was
+    /// stored under their locks.
+    pub inherited_evictions: Vec<Holder>,
     /// Up to where each OST has said that its changes are durable. A new life goes on above that.
     pub durable: BTreeMap<TargetIndex, Transno>,
     /// Walks of trees.
@@ -148,6 +151,7 @@ impl State {
             blind_removals: 0,
             space: None,
             uncommitted: BTreeSet::new(),
+            inherited_evictions: Vec::new(),
             durable: BTreeMap::new(),
             trees: Trees::default(),
             files: Files::default(),
@@ -258,6 +262,23 @@ impl State {
     /// The file's open state, if it has one.
     pub fn file_known(&mut self, fid: Fid) -> Option<&mut FileState> {
         self.inodes.get_mut(&fid)?.file.as_deref_mut()
+    }
+
+    /// Files whose bytes a target had covered that gave up the process before this one. Of an MDT those
+    /// that can be written: which of them it had given to this client alone nobody remembers.
+    pub fn take_lapsed(&mut self) -> Vec<Fid> {
+        let holders = std::mem::take(&mut self.inherited_evictions);
+        let mut fids = self.fids();
+        fids.retain(|fid| {
+            let ost = self.ost(*fid);
+            let file = self.file_known(*fid);
+            file.is_some_and(|file| file.writers > 0)
+                && holders.iter().any(|holder| match holder {
+                    Holder::Mdt => true,
+                    Holder::Ost(target) => ost.is_none_or(|ost| ost == *target),
+                })
+        });
+        fids
     }
 
     /// Bytes that OSTs do not have, and those that they may yet lose.

@@ -33,6 +33,7 @@ use crate::calls::attributes::changed_here;
 use crate::calls::open::Use;
 use crate::client::Client;
 use crate::executor::{block_on, join_all, oneshot, spawn};
+use crate::forgetting::Going;
 use crate::handles::{DirHandle, FileHandle, HandleId};
 use crate::io::failures::Told;
 use crate::io::readahead::ReadAhead;
@@ -437,6 +438,7 @@ impl Client {
             tracing::error!("the kernel cannot forget all names: some may be old");
         }
         let nodes = self.known_to_the_kernel();
+        self.forget_lapsed_before();
         for fid in &nodes {
             let (done, _) = oneshot();
             let what = Forget::Attributes {
@@ -459,6 +461,20 @@ impl Client {
         if waited.is_ok_and(|(_, timeout)| timeout.timed_out()) {
             tracing::warn!("pages that reads on their way hold are dropped after these");
         }
+    }
+
+    /// What the kernel writes back of files whose locks went before this process could be told, was
+    /// stored under those.
+    fn forget_lapsed_before(&self) {
+        let mut lapsed = Going::default();
+        {
+            let mut state = self.lock();
+            for fid in state.take_lapsed() {
+                lapsed.lapse(state.file(fid), fid);
+            }
+        }
+        let client = self.clone();
+        spawn(async move { lapsed.gone(&client).await });
     }
 
     /// Files that are open come last: only of those reads can be on their way.

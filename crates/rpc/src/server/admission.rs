@@ -102,6 +102,22 @@ impl Shared {
         hello: &Hello,
         info: PeerInfo,
     ) -> Result<Admitted, Refusal> {
+        loop {
+            // Others may say hello meanwhile.
+            target.service.wait_to_give_up(hello.client)?;
+            if let Some(admitted) = self.try_admit(target, hello, &info)? {
+                return Ok(admitted);
+            }
+        }
+    }
+
+    /// None: it was given up, and is not to be told yet.
+    fn try_admit(
+        &self,
+        target: &Arc<Target>,
+        hello: &Hello,
+        info: &PeerInfo,
+    ) -> Result<Option<Admitted>, Refusal> {
         let _admission = lock(&target.admission);
         target.check_history(hello)?;
         let known = lock(&target.sessions).sessions.get(&hello.client).cloned();
@@ -114,37 +130,40 @@ impl Shared {
                 session.becomes_known();
                 session.coming_back(self.clock.tick());
                 target.service.resumed(session.client());
-                return Ok(Admitted {
+                return Ok(Some(Admitted {
                     session,
                     resumed: true,
                     evicted: false,
-                });
+                }));
             }
             if target.is_succeeded(hello, &session) {
-                return Ok(Admitted {
-                    session: self.succeed(target, &session, info),
+                return Ok(Some(Admitted {
+                    session: self.succeed(target, &session, info.clone()),
                     resumed: true,
                     evicted: false,
-                });
+                }));
             }
             if is_unheard_of(hello, &session) {
                 session.coming_back(self.clock.tick());
                 target.service.resumed(session.client());
-                return Ok(Admitted {
+                return Ok(Some(Admitted {
                     evicted: session.is_after_eviction(),
                     session,
                     resumed: false,
-                });
+                }));
             }
             session.expire(Departure::GivenUp);
         }
+        if target.service.is_giving_up(hello.client) {
+            return Ok(None);
+        }
         let evicted = hello.boot_epoch != BootEpoch(0) && target.service.gave_up(hello.client);
-        let session = self.new_session(target, info, evicted)?;
-        Ok(Admitted {
+        let session = self.new_session(target, info.clone(), evicted)?;
+        Ok(Some(Admitted {
             session,
             resumed: false,
             evicted,
-        })
+        }))
     }
 
     /// Another process goes on with the session.
