@@ -283,9 +283,16 @@ fn what_a_client_synced_is_not_undone() {
         verdict(synced(20, Seen::Done)),
         Verdict::Impossible(_)
     ));
-    // It was on its way when the sync began; the sync failed; another directory was synced.
+    // It was on its way when the sync began; the sync failed, or came after the loss; another directory
+    // was synced.
     let other = at(0, 20, 25, Call::SyncDir(A.dir + 1), Seen::Done);
-    for sync in [synced(12, Seen::Done), synced(20, Seen::Unknown), other] {
+    let late = synced(110, Seen::Done);
+    for sync in [
+        synced(12, Seen::Done),
+        synced(20, Seen::Unknown),
+        late,
+        other,
+    ] {
         assert_eq!(verdict(sync.clone()), Verdict::Possible, "{sync}");
     }
 }

@@ -217,6 +217,8 @@ fn stores_of_an_evicted_mount_do_not_arrive(made_by: usize) {
     let mut cluster = Cluster::that_evicts_after(TIMEOUT, 2);
     let (one, two) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
     let maker = cluster.root(made_by).to_owned();
+    // What is handed over before all this stays in the mount.
+    cluster.set_param(0, "dirty_age_ms", 60_000);
     let mapping = cluster.timed("storing", || {
         fs::create_dir(maker.join("dir")).unwrap();
         fs::write(maker.join("dir/file"), [b'.'; 8192]).unwrap();
@@ -237,8 +239,9 @@ fn stores_of_an_evicted_mount_do_not_arrive(made_by: usize) {
     cluster.wait_for_log(0, EVICTED);
     assert!(Command::new("true").status().unwrap().success());
     cluster.timed("what is there", || {
-        let lost = mapping.sync().unwrap_err();
-        assert_eq!(lost.raw_os_error(), Some(libc::EIO));
+        let lost = mapping.sync().map_err(|error| error.raw_os_error());
+        let there = fs::read(two.join("dir/file")).unwrap();
+        assert_eq!(lost, Err(Some(libc::EIO)), "{:?}", &there[..9]);
         let loaded: Vec<u8> = (0..8).map(|at| mapping.load(at)).collect();
         assert_eq!(loaded, b"theirs, ");
         for root in [&one, &two] {
@@ -262,6 +265,7 @@ fn stores_into_a_mapping_go_also_where_another_process_goes_on() {
         cluster.root(supervised).to_owned(),
         cluster.root(other).to_owned(),
     );
+    cluster.set_param(supervised, "dirty_age_ms", 60_000);
     let mapping = cluster.timed("storing", || {
         fs::write(two.join("file"), [b'.'; 8192]).unwrap();
         File::open(two.join("file")).unwrap().sync_all().unwrap();
@@ -281,8 +285,9 @@ fn stores_into_a_mapping_go_also_where_another_process_goes_on() {
     );
     cluster.wait_for_log(supervised, "took over from a process");
     cluster.timed("what is there", || {
-        // Whether the kernel has asked by now or does so here.
-        let _ = mapping.sync();
+        let lost = mapping.sync().map_err(|error| error.raw_os_error());
+        let there = fs::read(two.join("file")).unwrap();
+        assert_eq!(lost, Err(Some(libc::EIO)), "{:?}", &there[..9]);
         let loaded: Vec<u8> = (0..8).map(|at| mapping.load(at)).collect();
         assert_eq!(loaded, b"theirs, ");
         assert_eq!(&fs::read(two.join("file")).unwrap()[..9], b"theirs, .");

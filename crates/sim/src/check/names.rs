@@ -1,6 +1,7 @@
 //! Names: a plain map of them gives every answer that was given.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use base::{Fid, FsError};
 
@@ -61,9 +62,9 @@ pub fn without_undone(history: &[Entry], programs: u32, undone: &[Excuse]) -> Ve
     let loss_of = |entry: &Entry| {
         let client = entry.caller / programs;
         let mut losses = undone.iter();
-        let loss = losses.position(|excuse| excuse.covers(client, entry.start, entry.end));
-        let is_safe = || is_synced(history, programs, entry);
-        loss.filter(|_| entry.call.subject().is_none() && !is_safe())
+        let loss = losses.position(|excuse| excuse.covers(client, entry.start, entry.end))?;
+        let is_safe = || is_synced(history, programs, entry, undone[loss].until);
+        (entry.call.subject().is_none() && !is_safe()).then_some(loss)
     };
     let kept = |entry: &Entry| match (loss_of(entry), &entry.seen) {
         (None, seen) => Some(seen.clone()),
@@ -83,12 +84,12 @@ pub fn without_undone(history: &[Entry], programs: u32, undone: &[Excuse]) -> Ve
     entries.collect()
 }
 
-/// Its client changed names, and synced each of their directories after that.
-fn is_synced(history: &[Entry], programs: u32, entry: &Entry) -> bool {
+/// Its client changed names, and synced each of their directories after that and before `loss`.
+fn is_synced(history: &[Entry], programs: u32, entry: &Entry, loss: Duration) -> bool {
     let syncs = |other: &Entry, dir: u8| {
         let is_own = other.caller / programs == entry.caller / programs;
-        let is_later = other.start >= entry.end && other.seen == Seen::Done;
-        is_own && is_later && other.call == Call::SyncDir(dir)
+        let in_time = other.start >= entry.end && other.end <= loss;
+        is_own && in_time && other.seen == Seen::Done && other.call == Call::SyncDir(dir)
     };
     let dirs = entry.call.dirs();
     let is_change = !dirs.is_empty() && !entry.seen.is_unknown();
