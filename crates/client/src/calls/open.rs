@@ -147,7 +147,7 @@ impl Client {
             file.readers += 1;
             file.shared |= covered;
             let open_elsewhere =
-                file.write_open.is_some() || (file.shared && !file.read_opens.is_empty());
+                file.is_kept_by_writers() || (file.shared && !file.read_opens.is_empty());
             if stays || open_elsewhere {
                 bump(&self.0.stats.open_hit);
                 return Ok(state);
@@ -449,6 +449,6 @@ pub(crate) fn uncovered_readers(state: &mut State, fid: Fid, bits: Bits) -> Vec<
 /// The file is open here for reading and the MDT was not told.
 pub(crate) fn unregistered_readers(state: &mut State, fid: Fid) -> bool {
     state.file_known(fid).is_some_and(|file| {
-        file.is_kept() && file.read_opens.is_empty() && file.write_open.is_none()
+        file.is_kept() && file.read_opens.is_empty() && !file.is_kept_by_writers()
     })
 }

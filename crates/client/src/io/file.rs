@@ -232,6 +232,13 @@ impl FileState {
         self.content_changed(now);
     }
 
+    /// The MDT keeps it for the writers here: no Close of their use is on its way, after which it would
+    /// know of nobody.
+    pub fn is_kept_by_writers(&self) -> bool {
+        let closing = self.closing;
+        self.write_open.is_some_and(|open| Some(open.handle) != closing)
+    }
+
     /// A Close of the use for writing is on its way.
     pub fn is_closing(&self) -> bool {
         self.closing.is_some()

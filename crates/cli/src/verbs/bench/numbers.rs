@@ -238,8 +238,9 @@ impl Numbers {
     /// changes, so that what else the machine does weighs on both.
     fn create(&self, stop: &StopFlag, progress: &mut Progress) -> Result<Vec<Line>> {
         let mut rivals = self.rivals(&[Rival::Glint, Rival::GlintUndurable], stop)?;
+        let files = self.files.min(MADE);
         let config = FlatConfig {
-            files: MADE,
+            files,
             only_create: true,
             runs: 1,
             cap: self.cap,
@@ -247,7 +248,7 @@ impl Numbers {
         };
         let step = flat_steps::CREATE;
         let rounds = self.runs * ROUNDS;
-        let title = format!("making {MADE} files, {rounds} times");
+        let title = format!("making {files} files, {rounds} times");
         let mut report = Report::new(title, [step]);
         for _ in 0..rounds {
             rivals.run(&mut report, progress, &mut |system, progress| {
