@@ -118,7 +118,7 @@ impl Scheduler {
         } else {
             let mut state = scheduler.lock();
             let next = scheduler.choose(&mut state);
-            scheduler.hand_over(&mut state, next);
+            hand_over(state, next);
         }
         scheduler.await_end()
     }
@@ -238,7 +238,7 @@ impl Scheduler {
             return;
         }
         let next = self.choose(&mut state);
-        self.hand_over(&mut state, next);
+        hand_over(state, next);
     }
 
     /// Who runs next. None: the run is over, or stands still.
@@ -275,25 +275,29 @@ impl Scheduler {
         }
     }
 
-    fn hand_over(&self, state: &mut State, next: Option<usize>) {
-        if let Some(next) = next {
-            state.running = next;
-            state.threads[next].turn.give();
-        }
-    }
-
     /// Lets another run, and comes back when it is this thread's turn.
     fn switch<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Woken {
         let me = ME.get();
         let next = self.choose(&mut state);
         if next != Some(me) {
             let turn = state.threads[me].turn.clone();
-            self.hand_over(&mut state, next);
-            drop(state);
+            hand_over(state, next);
             turn.wait();
             state = self.lock();
         }
         state.threads[me].woken
+    }
+}
+
+/// The state is let go of first: who goes on looks into it at once.
+fn hand_over(mut state: MutexGuard<'_, State>, next: Option<usize>) {
+    let turn = next.map(|next| {
+        state.running = next;
+        state.threads[next].turn.clone()
+    });
+    drop(state);
+    if let Some(turn) = turn {
+        turn.give();
     }
 }
 
