@@ -184,7 +184,8 @@ fn supervised(
             (mount, offer)
         }
     };
-    let session = Session::resume(devices, &offer, files.clone());
+    let inherited = heritage.incarnation() > 1;
+    let session = Session::resume(devices, &offer, files.clone(), inherited);
     let session = session.map_err(|error| error.to_string())?;
     let granted = session.granted();
     if granted.resends() && granted.increments_epoch() {
@@ -194,11 +195,6 @@ fn supervised(
             "this kernel cannot send requests again, or forget all names, as Linux 6.16 can: if \
              this process is killed, no other goes on"
         );
-    }
-    if heritage.incarnation() > 1
-        && let Err(error) = session.notifier().resend()
-    {
-        tracing::error!("what the process before had not answered stays so: {error}");
     }
     Ok((mount, session))
 }

@@ -217,7 +217,7 @@ pub(crate) fn object_of(fid: Fid) -> ObjectId {
     ObjectId { fid, stripe: 0 }
 }
 
-fn disrupted(cause: Disrupted) -> FsError {
+pub(crate) fn disrupted(cause: Disrupted) -> FsError {
     match cause {
         Disrupted::NewEpoch | Disrupted::WrongTarget => FsError::TryAgain,
         Disrupted::Timeout | Disrupted::Evicted | Disrupted::Refused | Disrupted::Closed => {

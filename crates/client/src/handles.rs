@@ -13,6 +13,9 @@ use crate::remembered::remember_handle;
 use crate::statahead::Statahead;
 use crate::statahead::report::WalkReport;
 
+/// Handles of one process: those of the next have greater numbers.
+const HANDLES_OF_A_LIFE: u32 = 32;
+
 /// An open file or directory, as the kernel names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HandleId(pub u64);
@@ -98,6 +101,12 @@ impl Handles {
         }
     }
 
+    /// New handles have numbers greater than any of a process before: the kernel may yet close one of
+    /// those once more.
+    pub fn number_as(&mut self, incarnation: u64) {
+        self.last = (incarnation - 1) << HANDLES_OF_A_LIFE;
+    }
+
     /// A file that the process before had open.
     pub fn restore_file(&mut self, id: HandleId, open: FileHandle, left: (Record, u64)) {
         self.restore(id, left);
@@ -112,7 +121,6 @@ impl Handles {
     }
 
     fn restore(&mut self, id: HandleId, (record, origin): (Record, u64)) {
-        self.last = self.last.max(id.0);
         self.remembered.insert(id, Arc::new(record));
         if origin != 0 {
             self.inherited.insert(origin, id);

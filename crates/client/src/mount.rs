@@ -25,7 +25,7 @@ use crate::locks::{Holder, Locks};
 use crate::params::Params;
 use crate::places::{Following, fetch_config, reachable};
 use crate::recovery::Void;
-use crate::remembered::{Heritage, Redone};
+use crate::remembered::{Heritage, Redone, Sessions, TargetBody};
 use crate::sequence::FidMint;
 use crate::stats::Stats;
 
@@ -114,6 +114,8 @@ struct Handler {
     holder: Holder,
     target: TargetName,
     client: Slot,
+    /// Where the next process finds the session.
+    sessions: Option<Sessions>,
     /// Targets that had given up the process before, when there was nobody yet to tell.
     gave_up: Arc<Mutex<Vec<Holder>>>,
 }
@@ -145,8 +147,15 @@ impl ClientHandler for Handler {
     }
 
     fn connected(&self, session: SessionId, epoch: BootEpoch) {
+        if let Some(sessions) = &self.sessions {
+            sessions.remember(TargetBody {
+                target: self.target,
+                session,
+                epoch,
+            });
+        }
         if let Some(client) = self.client() {
-            client.connected(self.target, session, epoch);
+            client.connected(self.holder, epoch);
         }
     }
 
@@ -245,6 +254,7 @@ impl Mounted {
                 holder,
                 target: target.name,
                 client: slot.clone(),
+                sessions: heritage.map(|left| left.sessions().clone()),
                 gave_up: gave_up.clone(),
             });
             let mut peer_config = config.peer(target.name, addresses, lanes);
@@ -363,9 +373,11 @@ fn introduce(client: &Client, slot: &Slot, gave_up: &Mutex<Vec<Holder>>) {
         client.void_all(holder, Void::Evicted);
     }
     // Sessions that began before had nobody to tell.
-    for peer in client.0.cluster.peers() {
-        if let Some((session, epoch)) = peer.session() {
-            client.connected(peer.target(), session, epoch);
+    let Cluster { mdt, osts, .. } = &client.0.cluster;
+    let osts = osts.iter().map(|(index, peer)| (Holder::Ost(*index), peer));
+    for (holder, peer) in std::iter::once((Holder::Mdt, mdt)).chain(osts) {
+        if let Some((_, epoch)) = peer.session() {
+            client.connected(holder, epoch);
         }
     }
     client.join_all();
@@ -439,6 +451,9 @@ impl Client {
             state.locks.tick(now);
             let bytes = self.0.params.cache_bytes_max();
             state.handles.share_readahead(bytes / 2);
+            if !state.unsettled {
+                state.written_before.grow_old(now);
+            }
         }
         self.shrink_cache();
         crate::io::pages::give_back_some();

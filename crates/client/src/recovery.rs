@@ -4,13 +4,11 @@
 //! are open here are made known to the new life, bytes that were not durable are sent again.
 //! Files the new life does not know answer `Stale`.
 
-use base::{
-    BootEpoch, ByteRange, Fid, FsError, LockHandle, Name, TargetIndex, TargetKind, TargetName,
-};
+use base::{BootEpoch, ByteRange, Fid, FsError, LockHandle, Name, TargetIndex};
 use dlm::CacheInput;
 use handover::Record;
 use rpc::Urgency;
-use wire::frame::{Bulk, SessionId};
+use wire::frame::Bulk;
 use wire::mdt::{Access, SetAttr};
 use wire::ost;
 
@@ -120,11 +118,12 @@ impl Client {
     }
 
     /// A connection to a target stands, in that life of it.
-    pub(crate) fn connected(&self, target: TargetName, session: SessionId, life: BootEpoch) {
-        if target.kind == TargetKind::Ost {
-            self.lock().begin_life(target.index, life);
+    pub(crate) fn connected(&self, holder: Holder, life: BootEpoch) {
+        let mut state = self.lock();
+        match holder {
+            Holder::Mdt => state.mdt_life = state.mdt_life.max(life),
+            Holder::Ost(target) => state.begin_life(target, life),
         }
-        self.remember_session(target, session, life);
     }
 
     /// A life of an OST begins for this client. Others are kept waiting there until what was here of

@@ -53,6 +53,8 @@ pub(crate) struct AllUntold {
     life: u64,
     /// Of lives before this one, for which the MDT waits. What is told of this life waits for the MDT.
     old: usize,
+    /// What the process before this one left is among it.
+    inherited: bool,
     /// The MDT waits for the last of those.
     awaited: bool,
 }
@@ -65,6 +67,18 @@ impl AllUntold {
         self.awaited = true;
     }
 
+    /// What the process before left is to be told, to an MDT that lives anew before it hears that this
+    /// client is ready: till then nobody else sees what a file was like.
+    pub fn inherit(&mut self) {
+        self.inherited = true;
+        self.awaited = true;
+    }
+
+    /// It is told.
+    pub fn inheritance_told(&mut self) {
+        self.inherited = false;
+    }
+
     fn is_told(&mut self, life: u64) {
         self.count -= 1;
         if life < self.life {
@@ -74,7 +88,7 @@ impl AllUntold {
 
     /// It need not wait any more. Says so once.
     pub fn is_ready(&mut self) -> bool {
-        self.old == 0 && std::mem::take(&mut self.awaited)
+        self.old == 0 && !self.inherited && std::mem::take(&mut self.awaited)
     }
 }
 
@@ -97,5 +111,15 @@ mod tests {
         untold.await_all();
         untold.is_told(0);
         assert!(untold.is_ready() && !untold.is_ready(), "once");
+    }
+
+    #[test]
+    fn a_new_life_waits_for_what_the_process_before_left() {
+        let mut untold = AllUntold::default();
+        untold.inherit();
+        untold.await_all();
+        assert!(!untold.is_ready());
+        untold.inheritance_told();
+        assert!(untold.is_ready());
     }
 }

@@ -4,13 +4,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -451,6 +451,160 @@ fn files_that_are_cut_outlive_the_process_and_its_servers() {
 #[ignore = "minutes; `make soak`"]
 fn soak_cuts_while_processes_and_servers_die() {
     change_under_kills(Victims::All, count("KILLS", 30), a_write_or_cut);
+}
+
+/// Mode and bytes of each of the files, whoever has to be waited for.
+fn look_at(root: PathBuf, files: u32) -> Work<Vec<(u32, String)>> {
+    Work::start(move |_| {
+        let look = |number| {
+            let path = root.join(format!("n{number}"));
+            let bytes = fs::read_to_string(&path).unwrap();
+            let mode = fs::metadata(path).unwrap().permissions().mode() & 0o777;
+            (mode, bytes)
+        };
+        (0..files).map(look).collect()
+    })
+}
+
+/// Files that a mount has to itself, with bytes and modes that only it knows of, when it dies together
+/// with the servers: who asks for them elsewhere in that moment waits until those are there.
+#[test]
+fn nobody_elsewhere_sees_what_was_before_a_change_that_died_with_all() {
+    const FILES: u32 = 200;
+    let mut cluster = supervised();
+    let (root, there) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
+    nothing_is_committed(&cluster);
+    cluster.set_param(0, "dirty_age_ms", 60_000);
+    for worker_first in [false, true] {
+        let dir = format!("all{worker_first}");
+        let (root, there) = (root.join(&dir), there.join(&dir));
+        fs::create_dir(&root).unwrap();
+        let (made, is_made) = mpsc::channel();
+        let holding = Work::start(move |goes_on| {
+            let make = |number| {
+                let mut file = File::create(root.join(format!("n{number}"))).unwrap();
+                write!(file, "bytes of {number}").unwrap();
+                let mode = Permissions::from_mode(0o600 + number % 0o100);
+                file.set_permissions(mode).unwrap();
+                file
+            };
+            let open: Vec<File> = (0..FILES).map(make).collect();
+            made.send(()).unwrap();
+            while goes_on() {
+                thread::sleep(Duration::from_millis(5));
+            }
+            drop(open);
+        });
+        cluster.timed("making files", || is_made.recv().unwrap());
+        let lives = taken_over(&cluster);
+        if worker_first {
+            assert!(cluster.kill_worker(0), "no process serves the mount");
+        }
+        cluster.kill_server();
+        let looking = look_at(there, FILES);
+        if !worker_first {
+            assert!(cluster.kill_worker(0), "no process serves the mount");
+        }
+        cluster.restart_server();
+        wait_for_another(&cluster, lives);
+        let seen = cluster.timed_for(LONG, "looking there", || looking.end());
+        for (number, seen) in (0..).zip(seen) {
+            let truth = (0o600 + number % 0o100, format!("bytes of {number}"));
+            assert_eq!(seen, truth, "n{number} in {dir}");
+        }
+        cluster.timed("closing files", || holding.end());
+    }
+}
+
+/// The process that goes on is killed as well, while the servers, which died too, wait for it: the
+/// next one goes on, and does not keep them waiting.
+#[test]
+fn a_process_that_is_killed_as_it_takes_over_is_taken_over_from() {
+    const SOON: Duration = Duration::from_secs(20);
+    let mut cluster = supervised();
+    let mut rng = SeededRng::new(seed());
+    let (root, there) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
+    nothing_is_committed(&cluster);
+    cluster.set_param(0, "dirty_age_ms", 60_000);
+    for round in 0..8 {
+        cluster.timed("writing", || {
+            for number in 0..50 {
+                let path = root.join(format!("r{round}n{number}"));
+                let mut file = File::create(path).unwrap();
+                write!(file, "{number}").unwrap();
+                file.set_permissions(Permissions::from_mode(0o640)).unwrap();
+            }
+        });
+        let lives = taken_over(&cluster);
+        cluster.kill_server();
+        assert!(cluster.kill_worker(0), "no process serves the mount");
+        cluster.restart_server();
+        let began = Instant::now();
+        thread::sleep(Duration::from_millis(rng.below(120)));
+        // It may be between two processes.
+        cluster.kill_worker(0);
+        wait_for_another(&cluster, lives);
+        let script = format!("cat r{round}n* | tr -d 0-9; ls -l r{round}n* | grep -c ^-rw-r-----");
+        cluster.timed_for(LONG, "looking there", || {
+            assert_eq!(output(&there, &script), "50\n", "round {round}");
+        });
+        let paused = began.elapsed();
+        assert!(paused < SOON, "{paused:?} in round {round}");
+    }
+    cluster.timed_for(LONG, "looking at all", || {
+        let sum = "cat r*n* | wc -c; ls | wc -l";
+        let seen = format!("{}\n{}\n", 8 * 90, 8 * 50);
+        assert_eq!(output(&root, sum), seen);
+        assert_eq!(output(&there, sum), seen);
+    });
+}
+
+/// What programs ask for while nobody serves the mount is done once: no append is there twice, and
+/// nothing that was done is refused for having been done.
+#[test]
+fn calls_that_nobody_served_are_done_once() {
+    const CALLERS: u64 = 12;
+    let cluster = supervised();
+    let mut rng = SeededRng::new(seed());
+    let root = cluster.root(0).to_owned();
+    let start = |caller: u64| {
+        let root = root.join(format!("caller{caller}"));
+        fs::create_dir(&root).unwrap();
+        Work::start(move |goes_on| {
+            let log = File::options()
+                .append(true)
+                .create(true)
+                .open(root.join("log"));
+            let (mut log, mut calls) = (log.unwrap(), 0_u64);
+            while goes_on() {
+                let name = |name: &str| root.join(format!("{name}{calls}"));
+                match calls % 4 {
+                    0 => fs::create_dir(name("dir")).unwrap(),
+                    1 => fs::rename(root.join(format!("dir{}", calls - 1)), name("moved")).unwrap(),
+                    2 => fs::remove_dir(root.join(format!("moved{}", calls - 1))).unwrap(),
+                    _ => log.write_all(format!("{calls:06}\n").as_bytes()).unwrap(),
+                }
+                calls += 1;
+            }
+            calls
+        })
+    };
+    let callers: Vec<Work<u64>> = (0..CALLERS).map(start).collect();
+    cluster.timed_for(LONG, "dying and going on", || {
+        kill_again_and_again(&cluster, &mut rng, count("KILLS", 8));
+        for (caller, calls) in callers.into_iter().map(Work::end).enumerate() {
+            let log = cluster.root(1).join(format!("caller{caller}/log"));
+            let truth = (0..calls).filter(|call| call % 4 == 3);
+            let truth: String = truth.map(|call| format!("{call:06}\n")).collect();
+            let seen = fs::read_to_string(log).unwrap();
+            assert!(
+                seen == truth,
+                "{caller}: {} of {} bytes",
+                seen.len(),
+                truth.len()
+            );
+        }
+    });
 }
 
 /// A file without a name that is open stays.

@@ -30,7 +30,7 @@ use crate::executor::WaitList;
 use crate::handles::Handles;
 use crate::io::file::FileState;
 use crate::locks::{Holder, Locks};
-use crate::remembered::{self, CHANGE, ChangeBody, NODE};
+use crate::remembered::{self, CHANGE, ChangeBody, NODE, WrittenBefore};
 use crate::statahead::files::Files;
 use crate::statahead::series::AllSeries;
 use crate::statahead::sizes::{Sized, Sizes};
@@ -111,18 +111,18 @@ pub(crate) struct State {
     extents_voided: BTreeMap<TargetIndex, u64>,
     /// The life that each OST lives, since it is known here.
     lives: BTreeMap<TargetIndex, BootEpoch>,
+    /// The same of the MDT.
+    pub mdt_life: BootEpoch,
     /// Grows whenever something cached is withdrawn: an answer prepared before is used once.
     stamp: Arc<AtomicU64>,
     /// Where what the next process needs is remembered.
     pub records: Option<Records>,
     /// Of each file that the kernel knows.
     pub nodes: HashMap<Fid, Record>,
-    /// Of each target the session, by its name.
-    pub sessions: HashMap<String, Record>,
     /// The next write's place in the order of all.
     pub write_order: u64,
-    /// Requests of the kernel whose bytes the process before had written, and perhaps not said so.
-    pub written_for: BTreeSet<u64>,
+    /// Requests of the kernel whose bytes a process before had written, and perhaps not said so.
+    pub written_before: WrittenBefore,
     /// The same for changes of size or space, with what is kept until they are answered.
     pub reshaped_for: HashMap<u64, remembered::Noted>,
     /// What the process before left is not in order yet: no lock is this one's.
@@ -165,12 +165,12 @@ impl State {
             evicted: 0,
             extents_voided: BTreeMap::new(),
             lives: BTreeMap::new(),
+            mdt_life: BootEpoch(0),
             stamp,
             records: None,
             nodes: HashMap::new(),
-            sessions: HashMap::new(),
             write_order: 0,
-            written_for: BTreeSet::new(),
+            written_before: WrittenBefore::default(),
             reshaped_for: HashMap::new(),
             unsettled: false,
             unkept: Vec::new(),
@@ -224,12 +224,14 @@ impl State {
         };
         let order = self.write_order;
         self.write_order += 1;
+        let life = self.mdt_life;
         let file = self.file(fid);
         if let Some(under) = file.exclusive {
             let change = file.changed.clone();
             let body = ChangeBody {
                 fid,
                 under,
+                life,
                 change,
                 order,
             };

@@ -264,8 +264,11 @@ impl Client {
             }
             return Ok(Registered::Void(handle));
         }
+        // Of a file that the process before had open nothing is known yet.
+        let is_unknown = state.known(fid).is_none_or(|inode| inode.attr.is_none());
         match (how, &node.cover) {
             (Use::New, _) => state.take_node(&node, mark),
+            (Use::Again, _) if is_unknown => state.take_node(&node, mark),
             (Use::Alone, Cover::Own(grant)) => state.regain(grant, &node, mark),
             (_, Cover::Own(grant)) => drop(state.take_grant(grant)),
             _ => {}

@@ -165,6 +165,9 @@ impl FileState {
                 self.remembered.settled(records, durable);
             }
         }
+        if self.pages.is_flushed(ByteRange::ALL) && self.pages.undurable_bytes() == 0 {
+            self.remembered.all_settled();
+        }
     }
 
     /// A handle open for reading is gone; what of the MDT's handles nobody needs now.
@@ -236,7 +239,8 @@ impl FileState {
     /// know of nobody.
     pub fn is_kept_by_writers(&self) -> bool {
         let closing = self.closing;
-        self.write_open.is_some_and(|open| Some(open.handle) != closing)
+        self.write_open
+            .is_some_and(|open| Some(open.handle) != closing)
     }
 
     /// A Close of the use for writing is on its way.

@@ -35,7 +35,8 @@ impl Client {
         bump(&self.0.stats.write);
         let append = wish.append
             || handle.is_some_and(|id| self.lock().handles.file(id).is_some_and(|f| f.append));
-        if append && self.was_written() {
+        // Pages are written back for nobody, and again is right for those.
+        if !wish.write_back && self.lock().written_before.take() {
             return Ok(offset);
         }
         self.wait_for_room(wish.write_back).await;
@@ -57,7 +58,11 @@ impl Client {
                 let (at, range) = place(&mut state, fid, offset, data.len(), append)?;
                 match covering(&mut state, fid, range, Mode::PW, by) {
                     Covering::Lock(_) => {
-                        break (at, self.put(&mut state, fid, at, data));
+                        let remembered = self.put(&mut state, fid, at, data);
+                        if append && remembered {
+                            state.remember_written();
+                        }
+                        break (at, remembered);
                     }
                     other => other,
                 }
@@ -69,9 +74,10 @@ impl Client {
                 _ => self.enqueue(fid, Mode::PW, by).await?,
             }
         };
-        if !remembered && let Some(range) = ByteRange::at(at, data.len() as u64) {
+        if !remembered {
             bump(&self.0.stats.unremembered);
-            self.write_out_durably(fid, range, |_| true).await?;
+            self.write_out_durably(fid, ByteRange::ALL, |_| true)
+                .await?;
         }
         if append && at != offset {
             // The kernel believes it wrote at `offset`.
@@ -82,12 +88,6 @@ impl Client {
         let counter = &self.0.stats.write_bytes;
         counter.fetch_add(data.len() as u64, std::sync::atomic::Ordering::Relaxed);
         Ok(at)
-    }
-
-    /// The process before had written for the same request of the kernel: an append is not made twice.
-    fn was_written(&self) -> bool {
-        let origin = crate::executor::origin().map_or(0, |origin| origin.number());
-        origin != 0 && self.lock().written_for.remove(&origin)
     }
 
     /// False: these bytes are not remembered for the next process.

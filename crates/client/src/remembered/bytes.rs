@@ -37,10 +37,21 @@ struct Part {
     record: Record,
 }
 
+/// What is left of a part.
+#[derive(Default)]
+struct Rest {
+    first: Option<Part>,
+    second: Option<Part>,
+    /// There was no room for the second.
+    lacks_tail: bool,
+}
+
 /// The parts, by where those bytes begin that count.
 #[derive(Debug, Default)]
 pub(crate) struct RememberedBytes {
     parts: BTreeMap<u64, Part>,
+    /// Of some that count there was no room for a record.
+    lacks_some: bool,
 }
 
 /// A part that was found.
@@ -65,7 +76,8 @@ fn mark(from: u64, live: ByteRange) -> u64 {
 }
 
 impl RememberedBytes {
-    /// Bytes are written. False: there was no room for them.
+    /// Bytes are written. False: there was no room for them, or for earlier ones: all that is not durable
+    /// must be made so.
     pub fn wrote(
         &mut self,
         records: &Records,
@@ -96,7 +108,7 @@ impl RememberedBytes {
         }
         self.parts
             .extend(new.into_iter().map(|part| (part.live.start, part)));
-        true
+        !self.lacks_some
     }
 
     /// Takes over a part that was found, later ones after earlier ones.
@@ -135,14 +147,21 @@ impl RememberedBytes {
         for start in touched {
             if let Some(part) = self.parts.remove(&start) {
                 let rest = part.without(records, range);
-                self.parts.extend(rest.map(|part| (part.live.start, part)));
+                self.lacks_some |= rest.lacks_tail;
+                let parts = [rest.first, rest.second].into_iter().flatten();
+                self.parts.extend(parts.map(|part| (part.live.start, part)));
             }
         }
     }
 
-    /// Nothing is remembered.
+    /// All that was written is durable.
+    pub fn all_settled(&mut self) {
+        self.lacks_some = false;
+    }
+
+    /// Nothing is remembered, nor missing.
     pub fn is_empty(&self) -> bool {
-        self.parts.is_empty()
+        self.parts.is_empty() && !self.lacks_some
     }
 }
 
@@ -161,7 +180,7 @@ impl Part {
     }
 
     /// What is left of it without `range`.
-    fn without(mut self, records: &Records, range: ByteRange) -> impl Iterator<Item = Part> {
+    fn without(mut self, records: &Records, range: ByteRange) -> Rest {
         let front = ByteRange::new(
             self.live.start,
             range.start.clamp(self.live.start, self.live.end),
@@ -170,21 +189,28 @@ impl Part {
             range.end.clamp(self.live.start, self.live.end),
             self.live.end,
         );
-        let second = match (front.is_empty(), back.is_empty()) {
-            (true, true) => return [None, None].into_iter().flatten(),
+        if front.is_empty() && back.is_empty() {
+            return Rest::default();
+        }
+        let is_split = !front.is_empty() && !back.is_empty();
+        let second = match is_split {
             // Both ends count on, each in a record of its own.
-            (false, false) => found(&self.record.bytes(), mark(self.from, back)).and_then(|tail| {
+            true => found(&self.record.bytes(), mark(self.from, back)).and_then(|tail| {
                 let head = Head {
                     offset: tail.offset,
                     ..self.head
                 };
                 Part::put(records, Share::All, head, &tail.bytes)
             }),
-            _ => None,
+            false => None,
         };
         self.live = if front.is_empty() { back } else { front };
         self.record.set_mark(mark(self.from, self.live));
-        [Some(self), second].into_iter().flatten()
+        Rest {
+            first: Some(self),
+            lacks_tail: is_split && second.is_none(),
+            second,
+        }
     }
 }
 

@@ -9,12 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{BootEpoch, ByteRange, Fid, FsError, LockHandle, TargetName};
+use base::{ByteRange, Fid, FsError, LockHandle, TargetName};
 use handover::{Found, Record, Records, Region};
 use rpc::{Batch, ClientUuid, Legacy, Unanswered};
-use serde::{Deserialize, Serialize};
 use threads::{Condvar, Mutex};
-use wire::frame::SessionId;
 use wire::mdt::{Access, SetAttr};
 use wire::opcode;
 
@@ -26,9 +24,9 @@ use super::{
     ANSWER, BYTES, CHANGE, ChangeBody, FAILED, HANDLE, HandleBody, INCARNATION, NODE, REQUEST,
     RESHAPE,
 };
-use super::{Redone, SETTLED, TARGET, UUID, WROTE, decode, encode, put};
-use crate::cache::State;
+use super::{Redone, SETTLED, Sessions, TARGET, TargetBody, UUID, WRITTEN, WROTE, decode};
 use crate::cache::inode::Inode;
+use crate::cache::{Mark, State};
 use crate::calls::attributes::changed_here;
 use crate::calls::open::Use;
 use crate::client::Client;
@@ -48,24 +46,17 @@ const PAGES_PATIENCE: Duration = Duration::from_millis(500);
 /// Files reopened at once.
 const AT_ONCE: usize = 256;
 
-/// Body of a [`TARGET`].
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct TargetBody {
-    pub target: TargetName,
-    pub session: SessionId,
-    pub epoch: BootEpoch,
-}
-
 /// The memory, and what was found in it.
 pub struct Heritage {
     records: Records,
     incarnation: u64,
     uuid: ClientUuid,
+    sessions: Sessions,
     found: Mutex<Vec<Found>>,
 }
 
 /// In words.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Takings {
     bytes: usize,
     requests: usize,
@@ -73,6 +64,8 @@ pub(crate) struct Takings {
     nodes: usize,
     pub(super) changes: Vec<(ChangeBody, Record)>,
     files: BTreeSet<Fid>,
+    /// Before anything came to pass in this process.
+    mark: Mark,
 }
 
 impl Heritage {
@@ -98,6 +91,7 @@ impl Heritage {
         };
         records.set(INCARNATION, incarnation);
         Some(Heritage {
+            sessions: Sessions::new(records.clone()),
             records,
             incarnation,
             uuid,
@@ -108,6 +102,11 @@ impl Heritage {
     /// The memory.
     pub fn records(&self) -> &Records {
         &self.records
+    }
+
+    /// The sessions with targets.
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.sessions
     }
 
     /// Which process of the mount this is, from 1.
@@ -174,10 +173,9 @@ impl Heritage {
 
     /// Puts what the process before knew into `state`.
     pub(crate) fn restore(&self, state: &mut State) -> Takings {
-        let mut takings = Takings::default();
-        // They stay until this process has sessions of its own: it may not come to that.
+        let mut takings = Takings::new(state.mark(Fid::NONE));
         for (target, (_, found)) in newest(self.take(TARGET).into_iter()) {
-            state.sessions.insert(target, found.record);
+            self.sessions.inherit(target, found.record);
         }
         for found in self.take(NODE) {
             if let Some(fid) = decode::<Fid>(&found.bytes) {
@@ -198,6 +196,10 @@ impl Heritage {
                 file.remembered_failures = Some(failed.remembered);
             }
         }
+        for found in self.take(WRITTEN) {
+            state.written_before.adopt(&found.bytes, found.record);
+        }
+        state.handles.number_as(self.incarnation);
         for found in self.take(HANDLE) {
             if let Some(body) = decode::<HandleBody>(&found.bytes) {
                 takings.handles += 1;
@@ -260,7 +262,7 @@ impl Heritage {
     }
 
     fn restore_bytes(&self, state: &mut State, part: &FoundBytes, found: Found) {
-        state.written_for.insert(part.origin);
+        state.written_before.add(&self.records, part.origin);
         state.with_pages(part.fid, |file| {
             file.pages.write(part.offset, &part.bytes, base::Tick(0));
             file.known.mtime = file.known.mtime.later(part.mtime);
@@ -340,33 +342,7 @@ fn restore_handle(state: &mut State, body: HandleBody, told: Told, record: Recor
     state.handles.restore_file(id, open, (record, body.origin));
 }
 
-impl State {
-    /// The new session is there before the old one goes.
-    pub(super) fn remember_session(&mut self, body: TargetBody) {
-        let Some(records) = &self.records else {
-            return;
-        };
-        if let Some(record) = put(records, TARGET, 0, &encode(&body)) {
-            self.sessions.insert(body.target.to_string(), record);
-        }
-    }
-}
-
 impl Client {
-    /// Remembers the session with a target.
-    pub(crate) fn remember_session(
-        &self,
-        target: TargetName,
-        session: SessionId,
-        epoch: BootEpoch,
-    ) {
-        self.lock().remember_session(TargetBody {
-            target,
-            session,
-            epoch,
-        });
-    }
-
     /// What this process knows and has in hand is remembered for the next.
     pub fn is_remembered(&self) -> bool {
         self.0.records.is_some()
@@ -403,6 +379,8 @@ impl Client {
         };
         let began = self.0.clock.tick();
         self.forget_all();
+        self.lock().untold.inherit();
+        self.0.cluster.mdt.hold_ready();
         self.0.cluster.peers().for_each(rpc::Peer::withdrawn);
         let Takings {
             bytes,
@@ -411,10 +389,19 @@ impl Client {
             nodes,
             changes,
             files,
+            mark,
         } = takings;
         let told = changes.len();
         let client = self.clone();
-        block_on(async move { client.put_in_order(files, changes).await });
+        block_on(async move { client.put_in_order(files, changes, mark).await });
+        let is_ready = {
+            let mut state = self.lock();
+            state.untold.inheritance_told();
+            state.untold.is_ready()
+        };
+        if is_ready {
+            self.0.cluster.mdt.told();
+        }
         self.0.cluster.peers().for_each(rpc::Peer::settled);
         let osts = &self.0.cluster.osts;
         self.lock().settle(osts.iter().map(|(index, _)| *index));
@@ -499,7 +486,12 @@ impl Client {
         join_all((0..AT_ONCE).map(|_| one_by_one()).collect()).await;
     }
 
-    async fn put_in_order(&self, files: BTreeSet<Fid>, changes: Vec<(ChangeBody, Record)>) {
+    async fn put_in_order(
+        &self,
+        files: BTreeSet<Fid>,
+        changes: Vec<(ChangeBody, Record)>,
+        mark: Mark,
+    ) {
         let files: Vec<Fid> = files.into_iter().collect();
         for some in files.chunks(AT_ONCE) {
             join_all(some.iter().map(|fid| self.reopen_inherited(*fid)).collect()).await;
@@ -511,20 +503,46 @@ impl Client {
             }
         }
         for (body, record) in changes {
-            let ChangeBody {
-                fid, under, change, ..
-            } = body;
-            // A lock of an earlier life says nothing against it.
-            let under = match self.0.cluster.mdt.lives_anew() {
-                true => LockHandle::ENDED,
-                false => under,
-            };
-            let told = self.0.tell_mdt(changed_here(fid, Fid::NONE, change, under));
-            if let Err(error) = told.await {
+            let fid = body.fid;
+            if let Err(error) = self.tell_inherited(body, mark).await {
                 // It was told, and the lock given up with it.
                 tracing::debug!("{fid}: what was changed was told before: {error}");
             }
             drop(record);
+        }
+    }
+
+    /// Tells what the process before had changed under the MDT's lock. `mark`: of before this process
+    /// began.
+    async fn tell_inherited(&self, body: ChangeBody, mark: Mark) -> Result<(), FsError> {
+        let ChangeBody {
+            fid,
+            under,
+            life,
+            change,
+            ..
+        } = body;
+        loop {
+            let lives = {
+                let mut state = self.lock();
+                if !state.may_tell_of(mark) {
+                    // It went with an eviction: others may have changed the same since.
+                    state.file(fid).failures.add(FsError::Io);
+                    return Ok(());
+                }
+                state.mdt_life
+            };
+            // A lock of an earlier life says nothing against it.
+            let under = match life == lives {
+                true => under,
+                false => LockHandle::ENDED,
+            };
+            let changed = changed_here(fid, Fid::NONE, change.clone(), under);
+            let told = self.0.tell_mdt(changed).await;
+            let lives_on = self.lock().mdt_life == lives;
+            if lives_on || told.is_ok() {
+                return told;
+            }
         }
     }
 
@@ -557,15 +575,7 @@ impl Client {
                 file.exec = Some(open);
             }
         }
-        // Where its bytes are is among its attributes.
-        let asked = self.ask_attributes(fid).await;
-        let written = match (asked, dirty) {
-            (Ok(()), true) => self.write_inherited(fid).await,
-            (asked, _) => asked,
-        };
-        if let Err(error) = written
-            && dirty
-        {
+        if dirty && let Err(error) = self.write_inherited(fid).await {
             tracing::warn!("{fid}: bytes of the process before could not be written: {error}");
         }
     }
@@ -579,6 +589,18 @@ impl Client {
 }
 
 impl Takings {
+    fn new(mark: Mark) -> Takings {
+        Takings {
+            bytes: 0,
+            requests: 0,
+            handles: 0,
+            nodes: 0,
+            changes: Vec::new(),
+            files: BTreeSet::new(),
+            mark,
+        }
+    }
+
     /// Requests to be sent again, for the log.
     pub fn with_requests(self, requests: usize) -> Takings {
         Takings { requests, ..self }

@@ -7,7 +7,7 @@ use crate::io::reshapes::Shape;
 
 /// Something of every kind is left.
 fn leave(life: &mut Life) {
-    life.state.remember_session(session(1));
+    life.sessions.remember(session(1));
     life.state.inode(FILE).lookups = 2;
     life.state.note_lookups(FILE);
     let _ = life.open();
@@ -49,7 +49,7 @@ fn put_in_order(life: &mut Life, heritage: &Heritage) {
     let asked = heritage.asked(&Redone::default());
     let takings = heritage.restore(&mut life.state);
     life.tell(FOUND);
-    life.state.remember_session(session(2));
+    life.sessions.remember(session(2));
     life.tell(CONNECTED);
     all_is_durable(&mut life.state);
     life.tell(WRITTEN);

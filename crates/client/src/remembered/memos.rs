@@ -16,6 +16,7 @@ use wire::frame::{Bulk, Payload, Sub};
 use wire::mdt::{Reply, Request};
 
 use super::{ANSWER, Marked, Noted, REQUEST, decode, encode};
+use crate::cluster::disrupted;
 use crate::executor::{self, Oneshot, Origin, Sender, oneshot};
 
 /// Bits of a mark below the slot.
@@ -382,11 +383,14 @@ fn outcome_of(status: u16, body: &[u8]) -> Outcome {
     decode(body).ok_or(FsError::Io)
 }
 
-/// The outcome of a request that was sent again. None: it did not happen, or is to be asked anew.
+/// The outcome of a request that was sent again. None: it did not happen, or is to be asked anew. One
+/// that went with an eviction may have happened: others may have undone it since.
 pub(crate) fn outcome_of_resent(result: CallResult) -> Option<Outcome> {
-    let batch = result.ok()?;
-    let reply = batch.replies.first()?;
-    match outcome_of(reply.status, &reply.body) {
+    let outcome = result.map_err(disrupted).and_then(|batch| {
+        let reply = batch.replies.first().ok_or(FsError::TryAgain)?;
+        outcome_of(reply.status, &reply.body)
+    });
+    match outcome {
         Err(FsError::TryAgain) => None,
         outcome => Some(outcome),
     }

@@ -9,13 +9,15 @@ mod errors;
 mod heritage;
 mod memos;
 mod reshapes;
+mod sessions;
 #[cfg(test)]
 mod tests;
+mod written;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use base::{Fid, LockHandle};
+use base::{BootEpoch, Fid, LockHandle};
 use handover::{Cell, Record, Records, Region};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -31,6 +33,8 @@ pub use heritage::Heritage;
 pub(crate) use heritage::Takings;
 pub(crate) use memos::{Forgotten, Redone, RequestMemo};
 pub(crate) use reshapes::RememberedReshape;
+pub(crate) use sessions::{Sessions, TargetBody};
+pub(crate) use written::WrittenBefore;
 
 /// Which life of the mount's process this is; the first is 1.
 pub(crate) const INCARNATION: Cell = Cell(1);
@@ -66,6 +70,8 @@ pub(crate) const FAILED: u8 = 8;
 /// What was done to a file's size or space and is not durable; its mark says whether the kernel is
 /// answered, and whether it is.
 pub(crate) const RESHAPE: u8 = 9;
+/// A request of the kernel whose bytes are written, until it is answered.
+pub(crate) const WRITTEN: u8 = 10;
 
 /// Body of a [`HANDLE`].
 #[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
@@ -84,6 +90,8 @@ pub(crate) struct HandleBody {
 pub(crate) struct ChangeBody {
     pub fid: Fid,
     pub under: LockHandle,
+    /// The MDT's life that granted it.
+    pub life: BootEpoch,
     pub change: SetAttr,
     /// Which of two is the later one.
     pub order: u64,

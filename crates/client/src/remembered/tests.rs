@@ -12,7 +12,6 @@ use rpc::{Answered, ClientUuid, Keepsake, Memo};
 use wire::frame::{Payload, SessionId, Sub};
 use wire::mdt::{Caller, Reply, Request};
 
-use super::heritage::TargetBody;
 use super::*;
 
 #[path = "contents_tests.rs"]
@@ -34,6 +33,7 @@ const STORES_MAX: u64 = 10_000;
 struct Life {
     state: State,
     records: Records,
+    sessions: Sessions,
     death: Death,
     /// The last step that was through before the end.
     told: u32,
@@ -50,6 +50,7 @@ impl Life {
         let life = Life {
             state,
             records,
+            sessions: heritage.sessions().clone(),
             death: death.clone(),
             told: 0,
         };
@@ -243,7 +244,7 @@ fn sessions_with_targets() {
     at_every_store(
         |life| {
             for step in 1..=6 {
-                life.state.remember_session(session(step));
+                life.sessions.remember(session(step));
                 life.tell(step);
             }
         },

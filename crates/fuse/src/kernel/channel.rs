@@ -107,7 +107,7 @@ impl Session {
     ) -> Result<Session, SessionError> {
         let (granted, _) = shake_hands(&device, &*handler, config.kernel)?;
         debug!(?granted, "handshake");
-        Session::serve(queues(device, config.readers), granted, handler)
+        Session::serve(queues(device, config.readers), granted, handler, false)
     }
 
     /// Shakes hands on the first of `devices`, which is freshly mounted, and ties the others to it.
@@ -127,25 +127,31 @@ impl Session {
     }
 
     /// Serves a mount after its handshake, perhaps one that another process made: one reader for each
-    /// device.
+    /// device. `inherited`: another served it, and may have left requests unanswered.
     pub fn resume<H: Handler + ?Sized + 'static>(
         devices: Vec<Device>,
         offer: &InitOffer,
         handler: Arc<H>,
+        inherited: bool,
     ) -> Result<Session, SessionError> {
         let devices = devices.into_iter().map(Arc::new).collect();
         let (granted, _) = negotiation::agree(offer, &handler.init(offer));
-        Session::serve(devices, granted, handler)
+        Session::serve(devices, granted, handler, inherited)
     }
 
     fn serve<H: Handler + ?Sized + 'static>(
         devices: Vec<Arc<Device>>,
         granted: Granted,
         handler: Arc<H>,
+        inherited: bool,
     ) -> Result<Session, SessionError> {
         let first = devices.first().ok_or(SessionError::Unmounted)?;
         let notifier = Notifier::new(first.clone(), &granted);
         handler.ready(&granted, &notifier);
+        // Before anybody reads: a request that a reader here has taken would be asked again as well.
+        if inherited && let Err(error) = notifier.resend() {
+            error!(%error, "what the process before had not answered stays so");
+        }
         let shared = Arc::new(Shared {
             handler,
             granted,

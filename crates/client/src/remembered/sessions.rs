@@ -1,0 +1,51 @@
+//! The sessions with targets. One that the next process did not know would be taken for that of a client
+//! that does not come back: it is remembered before the target hears more over it than its hello.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+
+use base::{BootEpoch, TargetName};
+use handover::{Record, Records};
+use serde::{Deserialize, Serialize};
+use threads::Mutex;
+use wire::frame::SessionId;
+
+use super::{TARGET, encode, put};
+
+/// Body of a [`TARGET`].
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct TargetBody {
+    pub target: TargetName,
+    pub session: SessionId,
+    pub epoch: BootEpoch,
+}
+
+/// Of each target the session, by its name.
+#[derive(Debug, Clone)]
+pub(crate) struct Sessions {
+    records: Records,
+    known: Arc<Mutex<HashMap<String, Record>>>,
+}
+
+impl Sessions {
+    pub fn new(records: Records) -> Sessions {
+        Sessions {
+            records,
+            known: Arc::default(),
+        }
+    }
+
+    /// The new session is there before the old one goes.
+    pub fn remember(&self, body: TargetBody) {
+        if let Some(record) = put(&self.records, TARGET, 0, &encode(&body)) {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.insert(body.target.to_string(), record);
+        }
+    }
+
+    /// One of the process before stays until this process has one of its own: it may not come to that.
+    pub fn inherit(&self, target: String, record: Record) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.entry(target).or_insert(record);
+    }
+}
