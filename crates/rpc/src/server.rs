@@ -46,7 +46,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The calls about one client's coming and going come one at a time; a request that already runs
 /// when its client goes may still finish, and its reply goes nowhere.
 pub trait Service: Send + Sync {
-    /// A new client. It may be refused.
+    /// A new client, or once more one of which nothing has come, now from another process. It may be
+    /// refused.
     fn connected(&self, session: Arc<Connected>) -> Result<(), Refusal>;
     /// A batch to run; `resent`: it may have had its effect in an earlier life of the server.
     /// The order of one lane's requests is the order of the client's calls.

@@ -414,3 +414,40 @@ fn a_client_that_does_not_take_its_replies_is_not_heard() {
     }
     until("all is heard", || counters.frames_received() == 64);
 }
+
+/// The server has restarted; the process that it made a session for dies before it hears of it.
+#[test]
+fn the_next_process_gets_the_session_that_the_one_before_did_not_hear_of() {
+    let mut place = Place::new(Over::Tcp);
+    let (_server, service) = place.serve(2);
+    let of_process = |incarnation| Hello {
+        incarnation,
+        session: SessionId(7),
+        boot_epoch: base::BootEpoch(1),
+        ..hello(Versions::OURS)
+    };
+    let mut streams = Vec::new();
+    for incarnation in 1..4 {
+        let (stream, welcome) = welcome_to(&place, of_process(incarnation));
+        streams.push(stream);
+        let told = (welcome.session, welcome.resumed, welcome.evicted);
+        assert_eq!(told, (SessionId(1), false, false), "{incarnation}");
+        assert_eq!(service.session().peer().incarnation, incarnation);
+    }
+    service.log.change(|log| {
+        let lines = log.lines.iter();
+        assert!(
+            !lines.clone().any(|line| line.starts_with("expired")),
+            "{lines:?}"
+        );
+    });
+    // What a process before says in it is not heard; what this one says is.
+    let mut last = streams.pop().unwrap();
+    streams
+        .into_iter()
+        .for_each(|stream| assert!(is_closed(stream)));
+    let mut ask = request(0, Batch::of(PARK, Vec::new()));
+    ask.header.epoch = 2;
+    last.write_all(&ask.encode(false).unwrap()).unwrap();
+    service.wait_for_line("parked");
+}

@@ -143,9 +143,7 @@ impl Shared {
                     evicted: false,
                 }));
             }
-            if is_unheard_of(hello, &session) {
-                session.coming_back(self.clock.tick());
-                target.service.resumed(session.client());
+            if let Some(session) = self.unheard_of(target, &session, info)? {
                 return Ok(Some(Admitted {
                     evicted: session.is_after_eviction(),
                     session,
@@ -164,6 +162,42 @@ impl Shared {
             resumed: false,
             evicted,
         }))
+    }
+
+    /// Of a client that does not resume the session: its welcome was lost under way, or the process
+    /// that it was for is gone, so that the client knows of none, or of one in another life of the
+    /// target. It is to get the same again; there is nothing in it that could be given up.
+    fn unheard_of(
+        &self,
+        target: &Arc<Target>,
+        session: &Arc<Connected>,
+        info: &PeerInfo,
+    ) -> Result<Option<Arc<Connected>>, Refusal> {
+        if info.incarnation != session.peer().incarnation {
+            return self.hand_over(target, session, info);
+        }
+        if !session.is_unknown() || session.has_ended() {
+            return Ok(None);
+        }
+        session.coming_back(self.clock.tick());
+        target.service.resumed(session.client());
+        Ok(Some(session.clone()))
+    }
+
+    /// Another process gets the session that the one before did not hear of, as if it were the first.
+    fn hand_over(
+        &self,
+        target: &Arc<Target>,
+        old: &Arc<Connected>,
+        info: &PeerInfo,
+    ) -> Result<Option<Arc<Connected>>, Refusal> {
+        if !old.end_unknown() {
+            return Ok(None);
+        }
+        let (evicted, now) = (old.is_after_eviction(), self.clock.tick());
+        let session = Connected::new(target.clone(), old.id(), info.clone(), evicted, now);
+        enter(&session)?;
+        Ok(Some(session))
     }
 
     /// Another process goes on with the session.
@@ -194,14 +228,7 @@ impl Shared {
     ) -> Result<Arc<Connected>, Refusal> {
         let id = lock(&target.sessions).next_id()?;
         let session = Connected::new(target.clone(), id, info, evicted, self.clock.tick());
-        // In the table first: the service may evict it at once.
-        lock(&target.sessions)
-            .sessions
-            .insert(session.peer().uuid, session.clone());
-        if let Err(refusal) = target.service.connected(session.clone()) {
-            session.end(Disrupted::Refused);
-            return Err(refusal);
-        }
+        enter(&session)?;
         let ClientId(client) = session.client();
         let (name, peer) = (target.name, session.peer());
         tracing::info!(target = %name, client, uuid = %peer.uuid, address = peer.address, "new client");
@@ -209,11 +236,18 @@ impl Shared {
     }
 }
 
-/// Of a client that does not resume the session: its welcome was lost under way, so that the client
-/// knows of none, or of one in another life of the target. It is to get the same again; there is
-/// nothing in it that could be given up.
-fn is_unheard_of(hello: &Hello, session: &Connected) -> bool {
-    hello.incarnation == session.peer().incarnation && session.is_unknown() && !session.has_ended()
+/// The session begins, at its target and for the service.
+fn enter(session: &Arc<Connected>) -> Result<(), Refusal> {
+    let target = session.target();
+    // In the table first: the service may evict it at once.
+    lock(&target.sessions)
+        .sessions
+        .insert(session.peer().uuid, session.clone());
+    let entered = target.service.connected(session.clone());
+    if entered.is_err() {
+        session.end(Disrupted::Refused);
+    }
+    entered
 }
 
 impl Target {

@@ -314,10 +314,20 @@ impl Connected {
 
     /// Ends the session. False: it had ended before.
     pub(super) fn end(&self, why: Disrupted) -> bool {
+        self.end_if(why, |_| true)
+    }
+
+    /// Ends the session if the client knows of none: whatever it says in it from now on is not heard.
+    pub(super) fn end_unknown(&self) -> bool {
+        self.end_if(Disrupted::Evicted, |state| !state.is_known)
+    }
+
+    fn end_if(&self, why: Disrupted, may_end: impl FnOnce(&State) -> bool) -> bool {
         let mut state = lock(&self.state);
-        if std::mem::replace(&mut state.ended, true) {
+        if state.ended || !may_end(&state) {
             return false;
         }
+        state.ended = true;
         let callbacks = state.session.end();
         let lanes = state.lanes.clone();
         drop(state);
