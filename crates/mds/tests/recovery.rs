@@ -447,3 +447,55 @@ fn of_a_frame_that_was_lost_the_changes_are_made_again_and_no_more() {
     world.auto_flush = true;
     assert_eq!(world.names(b, Fid::ROOT), ["made", "x", "z"]);
 }
+
+/// The second request of a frame was done first, and is durable; a crash takes the first alone.
+#[test]
+fn what_is_durable_of_a_frame_is_not_done_again_with_what_is_lost() {
+    let mut world = World::new();
+    let (a, b) = (world.connect(1), world.connect(2));
+    let file = world.touch(a, Fid::ROOT, "f");
+    let lost = create_open_request(world.fid(a), Fid::ROOT, "lost", WRITE);
+    let mode = |mode| SetAttr {
+        mode: Some(mode),
+        ..SetAttr::default()
+    };
+    let durable = Request::SetAttr {
+        fid: file,
+        dir: Fid::NONE,
+        change: mode(0o600),
+        caller: ROOT_USER,
+        under: LockHandle(0),
+    };
+    let (slot, xid) = (60, base::Xid(1));
+    let second = world.send_in(a, slot, xid, 1, durable.clone());
+    let second = world.wait(second);
+    world.setattr(b, file, mode(0o640)).expect("changed since");
+    world.flush();
+    world.auto_flush = false;
+    let first = world.send_in(a, slot, xid, 0, lost.clone());
+    let first = world.wait(first);
+    world.crash_awaiting();
+    let answered: Vec<_> = [first, second]
+        .map(|(result, _)| ReplyMessage {
+            status: 0,
+            body: wire::encode(&result.expect("done")),
+        })
+        .into();
+    let messages = [lost, durable].map(|request| Message {
+        opcode: opcode::MDT,
+        body: wire::encode(&request),
+    });
+    let batch = Batch {
+        messages: messages.into(),
+        ..Batch::default()
+    };
+    let again = frame(&mut world, a, &batch, Some(&answered));
+    assert_eq!((again[0].status, &again[1]), (0, &answered[1]));
+    assert_eq!(world.mds.recovery().replayed(), 1);
+    [a, b].into_iter().for_each(|client| world.ready(client));
+    world.auto_flush = true;
+    assert_eq!(world.names(b, Fid::ROOT), ["f", "lost"]);
+    let attr = world.getattr(b, file).expect("there").attr;
+    assert_eq!(attr.mode, 0o640);
+    world.check();
+}
