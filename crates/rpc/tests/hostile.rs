@@ -325,6 +325,15 @@ fn welcome(place: &Place) -> (TcpStream, wire::handshake::Welcome) {
 }
 
 fn welcome_to(place: &Place, hello: Hello) -> (TcpStream, wire::handshake::Welcome) {
+    let mut stream = proven(place, hello);
+    match hear(&mut stream) {
+        Handshake::Welcome(welcome) => (stream, welcome),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The same before the server's last word.
+fn proven(place: &Place, hello: Hello) -> TcpStream {
     let mut stream = raw(place);
     say(&mut stream, &Handshake::Hello(hello.clone()));
     let Handshake::Challenge(challenge) = hear(&mut stream) else {
@@ -336,10 +345,22 @@ fn welcome_to(place: &Place, hello: Hello) -> (TcpStream, wire::handshake::Welco
         &mut stream,
         &Handshake::Proof(wire::handshake::Proof(proof)),
     );
-    match hear(&mut stream) {
-        Handshake::Welcome(welcome) => (stream, welcome),
-        other => panic!("{other:?}"),
-    }
+    stream
+}
+
+/// Nothing comes but the end.
+fn is_broken_off(mut stream: TcpStream) -> bool {
+    stream.read(&mut [0]).is_ok_and(|bytes| bytes == 0)
+}
+
+#[test]
+fn a_target_that_stops_says_nothing_to_whom_it_hears_from() {
+    let mut place = Place::new(Over::Tcp);
+    let (_server, service) = place.serve(1);
+    *service.stops.lock().unwrap() = true;
+    assert!(is_broken_off(proven(&place, hello(Versions::OURS))));
+    *service.stops.lock().unwrap() = false;
+    welcome(&place);
 }
 
 #[test]

@@ -9,9 +9,9 @@ use base::{BootEpoch, ClientId, Disrupted, SystemClock, TargetName, Tick, Transn
 use rpc::scheduler::{Nature, RuleReport, Vocabulary};
 use rpc::serving::{Arrival, Effect, Machine, Moment, Scheduling, Serving};
 use rpc::{
-    Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Departure, LastCommitted,
-    MemPort, Message, Peer, PeerConfig, PeerInfo, Policy, ReplyBatch, ReplyMessage, ServedTarget,
-    Server, ServerConfig,
+    Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Connected, Departure,
+    LastCommitted, MemPort, Message, Peer, PeerConfig, PeerInfo, Policy, ReplyBatch, ReplyMessage,
+    ServedTarget, Server, ServerConfig, Unwelcome,
 };
 
 /// Is answered at once, with what it says.
@@ -39,6 +39,8 @@ struct Toy {
     evicted: Arc<Mutex<Vec<ClientId>>>,
     /// It gave a client up; whether that is durable.
     gave_up: Option<bool>,
+    /// What it knows of clients cannot be read.
+    is_damaged: bool,
 }
 
 enum Event {
@@ -47,9 +49,18 @@ enum Event {
     /// The request that came last is released first.
     Release,
     Done(u64),
+    Damaged,
+    Stops,
 }
 
 impl Toy {
+    fn readable(&self) -> Result<(), String> {
+        match self.is_damaged {
+            true => Err("damaged".into()),
+            false => Ok(()),
+        }
+    }
+
     fn answer(&mut self, tag: u64, answer: Vec<u8>) -> Told {
         self.changes += 1;
         let transno = Transno(self.changes);
@@ -102,10 +113,12 @@ impl Machine for Toy {
         Transno(self.changes)
     }
 
-    fn connected(&mut self, _: ClientId, _: &PeerInfo) {}
+    fn connected(&mut self, _: ClientId, _: &PeerInfo) -> Result<(), String> {
+        self.readable()
+    }
 
-    fn gave_up(&self, _: ClientUuid) -> bool {
-        self.gave_up.is_some()
+    fn gave_up(&self, _: ClientUuid) -> Result<bool, String> {
+        self.readable().map(|()| self.gave_up.is_some())
     }
 
     fn is_giving_up(&self, _: ClientUuid) -> bool {
@@ -144,6 +157,10 @@ impl Machine for Toy {
                 out.push(self.answer(tag, body));
             }
             Event::GivesUp(durably) => self.gave_up = Some(durably),
+            Event::Damaged => self.is_damaged = true,
+            Event::Stops => out.push(Effect::Stop {
+                reason: "as the test asked".into(),
+            }),
             Event::Done(tag) => out.push(self.answer(tag, b"done".to_vec())),
         }
     }
@@ -195,7 +212,7 @@ struct Rig {
     peer: Peer,
     serving: Arc<Serving<Toy>>,
     evicted: Arc<Mutex<Vec<ClientId>>>,
-    _server: Server,
+    server: Server,
 }
 
 impl Rig {
@@ -240,8 +257,15 @@ impl Rig {
             peer: Peer::new(config, Arc::new(Client), clock).expect("starts"),
             serving,
             evicted,
-            _server: server,
+            server,
         }
+    }
+
+    /// The session of its client, once that has been answered something.
+    fn session(&self) -> Arc<Connected> {
+        self.call(&[(ECHO, "")]).wait().expect("answered");
+        let sessions = self.server.sessions(TargetName::mdt(0));
+        sessions.first().cloned().expect("one client")
     }
 
     /// The report of the only rule, once `ready` says so.
@@ -341,6 +365,47 @@ fn nobody_is_told_that_it_was_given_up_before_that_is_durable() {
     rig.serving.hear(Event::GivesUp(true));
     assert_eq!(hears.recv_timeout(PATIENCE), Ok(Ok(())));
     asking.join().expect("no panic").expect("is heard");
+}
+
+/// Nor is anybody told anything else: what would come of it is not durable.
+#[test]
+fn a_target_that_stops_breaks_handshakes_off() {
+    let rig = Rig::new("serving-stops");
+    let (client, session) = (ClientUuid([1; 16]), rig.session());
+    let service = rig.serving.service();
+    rig.serving.hear(Event::GivesUp(false));
+    let asking = std::thread::spawn(move || service.wait_to_give_up(client));
+    rig.serving.hear(Event::Stops);
+    let broken_off = Unwelcome::BrokenOff("as the test asked".into());
+    assert_eq!(asking.join().expect("no panic"), Err(broken_off.clone()));
+    let service = rig.serving.service();
+    assert_eq!(service.connected(session), Err(broken_off.clone()));
+    rig.serving.hear(Event::GivesUp(true));
+    assert_eq!(service.wait_to_give_up(client), Err(broken_off));
+}
+
+#[test]
+fn a_target_stops_that_cannot_read_what_it_knows_of_a_client() {
+    for asks in [false, true] {
+        let rig = Rig::new("serving-damaged");
+        let (client, session) = (ClientUuid([1; 16]), rig.session());
+        let service = rig.serving.service();
+        rig.serving.hear(Event::Damaged);
+        let unwelcome = match asks {
+            true => service.gave_up(client).err(),
+            false => service.connected(session).err(),
+        };
+        assert_eq!(unwelcome, Some(Unwelcome::BrokenOff("damaged".into())));
+        assert_eq!(rig.serving.stopped().as_deref(), Some("damaged"));
+    }
+}
+
+#[test]
+fn a_target_that_ends_breaks_handshakes_off() {
+    let rig = Rig::new("serving-ends");
+    rig.serving.stop();
+    let said = rig.serving.service().wait_to_give_up(ClientUuid([1; 16]));
+    assert!(matches!(said, Err(Unwelcome::BrokenOff(_))), "{said:?}");
 }
 
 #[test]

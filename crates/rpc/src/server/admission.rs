@@ -9,7 +9,7 @@ use wire::frame::SessionId;
 use wire::handshake::{ClientUuid, Handshake, Hello, Lane, Refusal, RefusalReason, Welcome};
 
 use super::connected::{Connected, PeerInfo};
-use super::{Departure, Shared, Target};
+use super::{Departure, Shared, Target, Unwelcome};
 use crate::greet::{self, GreetError};
 use crate::threads::lock;
 use crate::transport::Transport;
@@ -101,7 +101,8 @@ impl Shared {
         target: &Arc<Target>,
         hello: &Hello,
         info: PeerInfo,
-    ) -> Result<Admitted, Refusal> {
+    ) -> Result<Admitted, Unwelcome> {
+        target.check_history(hello)?;
         loop {
             // Others may say hello meanwhile.
             target.service.wait_to_give_up(hello.client)?;
@@ -117,14 +118,13 @@ impl Shared {
         target: &Arc<Target>,
         hello: &Hello,
         info: &PeerInfo,
-    ) -> Result<Option<Admitted>, Refusal> {
+    ) -> Result<Option<Admitted>, Unwelcome> {
         let _admission = lock(&target.admission);
-        target.check_history(hello)?;
         let known = lock(&target.sessions).sessions.get(&hello.client).cloned();
         if let Some(session) = known {
             if hello.incarnation < session.peer().incarnation {
                 let text = "a later incarnation of this mount has taken over";
-                return Err(Refusal::new(RefusalReason::Replaced, text));
+                return Err(Refusal::new(RefusalReason::Replaced, text).into());
             }
             if target.resumes(hello, &session) {
                 session.becomes_known();
@@ -155,7 +155,7 @@ impl Shared {
         if target.service.is_giving_up(hello.client) {
             return Ok(None);
         }
-        let evicted = hello.boot_epoch != BootEpoch(0) && target.service.gave_up(hello.client);
+        let evicted = hello.boot_epoch != BootEpoch(0) && target.service.gave_up(hello.client)?;
         let session = self.new_session(target, info.clone(), evicted)?;
         Ok(Some(Admitted {
             session,
@@ -172,7 +172,7 @@ impl Shared {
         target: &Arc<Target>,
         session: &Arc<Connected>,
         info: &PeerInfo,
-    ) -> Result<Option<Arc<Connected>>, Refusal> {
+    ) -> Result<Option<Arc<Connected>>, Unwelcome> {
         if info.incarnation != session.peer().incarnation {
             return self.hand_over(target, session, info);
         }
@@ -190,7 +190,7 @@ impl Shared {
         target: &Arc<Target>,
         old: &Arc<Connected>,
         info: &PeerInfo,
-    ) -> Result<Option<Arc<Connected>>, Refusal> {
+    ) -> Result<Option<Arc<Connected>>, Unwelcome> {
         if !old.end_unknown() {
             return Ok(None);
         }
@@ -225,7 +225,7 @@ impl Shared {
         target: &Arc<Target>,
         info: PeerInfo,
         evicted: bool,
-    ) -> Result<Arc<Connected>, Refusal> {
+    ) -> Result<Arc<Connected>, Unwelcome> {
         let id = lock(&target.sessions).next_id()?;
         let session = Connected::new(target.clone(), id, info, evicted, self.clock.tick());
         enter(&session)?;
@@ -237,7 +237,7 @@ impl Shared {
 }
 
 /// The session begins, at its target and for the service.
-fn enter(session: &Arc<Connected>) -> Result<(), Refusal> {
+fn enter(session: &Arc<Connected>) -> Result<(), Unwelcome> {
     let target = session.target();
     // In the table first: the service may evict it at once.
     lock(&target.sessions)

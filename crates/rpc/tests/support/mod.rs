@@ -10,7 +10,7 @@ use base::{BootEpoch, ClientId, Clock, Disrupted, SystemClock, TargetName, Trans
 use rpc::{
     Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Connected, Departure, Key,
     LastCommitted, Link, MemPort, Message, Peer, PeerConfig, Policy, Refusal, RefusalReason,
-    ReplyBatch, ReplyMessage, Responder, ServedTarget, Server, ServerConfig, Service,
+    ReplyBatch, ReplyMessage, Responder, ServedTarget, Server, ServerConfig, Service, Unwelcome,
 };
 
 /// Answers with what it got.
@@ -92,6 +92,8 @@ pub struct TestService {
     pub log: Watched<Log>,
     pub disk: Arc<Disk>,
     pub refuse: Mutex<bool>,
+    /// It breaks handshakes off.
+    pub stops: Mutex<bool>,
 }
 
 impl TestService {
@@ -142,9 +144,12 @@ impl Service for TestServiceHandle {
         });
     }
 
-    fn connected(&self, session: Arc<Connected>) -> Result<(), Refusal> {
+    fn connected(&self, session: Arc<Connected>) -> Result<(), Unwelcome> {
+        if *self.0.stops.lock().unwrap() {
+            return Err(Unwelcome::BrokenOff("as the test asked".into()));
+        }
         if *self.0.refuse.lock().unwrap() {
-            return Err(Refusal::new(RefusalReason::Service, "not today"));
+            return Err(Refusal::new(RefusalReason::Service, "not today").into());
         }
         self.0.log.change(|log| {
             log.lines.push(format!("connected {}", session.client()));
