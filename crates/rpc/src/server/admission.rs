@@ -144,24 +144,14 @@ impl Shared {
                 }));
             }
             if let Some(session) = self.unheard_of(target, &session, info)? {
-                return Ok(Some(Admitted {
-                    evicted: session.is_after_eviction(),
-                    session,
-                    resumed: false,
-                }));
+                return anew(hello, session);
             }
             session.expire(Departure::GivenUp);
         }
         if target.service.is_giving_up(hello.client) {
             return Ok(None);
         }
-        let evicted = hello.boot_epoch != BootEpoch(0) && target.service.gave_up(hello.client)?;
-        let session = self.new_session(target, info.clone(), evicted)?;
-        Ok(Some(Admitted {
-            session,
-            resumed: false,
-            evicted,
-        }))
+        anew(hello, self.new_session(target, info.clone())?)
     }
 
     /// Of a client that does not resume the session: its welcome was lost under way, or the process
@@ -194,8 +184,7 @@ impl Shared {
         if !old.end_unknown() {
             return Ok(None);
         }
-        let (evicted, now) = (old.is_after_eviction(), self.clock.tick());
-        let session = Connected::new(target.clone(), old.id(), info.clone(), evicted, now);
+        let session = Connected::new(target.clone(), old.id(), info.clone(), self.clock.tick());
         enter(&session)?;
         Ok(Some(session))
     }
@@ -207,7 +196,7 @@ impl Shared {
         old: &Arc<Connected>,
         info: PeerInfo,
     ) -> Arc<Connected> {
-        let session = Connected::new(target.clone(), old.id(), info, false, self.clock.tick());
+        let session = Connected::new(target.clone(), old.id(), info, self.clock.tick());
         session.becomes_known();
         lock(&target.sessions)
             .sessions
@@ -224,16 +213,32 @@ impl Shared {
         &self,
         target: &Arc<Target>,
         info: PeerInfo,
-        evicted: bool,
     ) -> Result<Arc<Connected>, Unwelcome> {
         let id = lock(&target.sessions).next_id()?;
-        let session = Connected::new(target.clone(), id, info, evicted, self.clock.tick());
+        let session = Connected::new(target.clone(), id, info, self.clock.tick());
         enter(&session)?;
         let ClientId(client) = session.client();
         let (name, peer) = (target.name, session.peer());
         tracing::info!(target = %name, client, uuid = %peer.uuid, address = peer.address, "new client");
         Ok(session)
     }
+}
+
+/// The client gets a session that it does not go on with. None: it was given up while it got it, and
+/// is not to be told yet.
+fn anew(hello: &Hello, session: Arc<Connected>) -> Result<Option<Admitted>, Unwelcome> {
+    let service = &session.target().service;
+    let evicted = hello.boot_epoch != BootEpoch(0) && service.gave_up(hello.client)?;
+    // If it is given up after this, the session ends, and it hears of that when it comes again.
+    if service.is_giving_up(hello.client) {
+        session.expire(Departure::GivenUp);
+        return Ok(None);
+    }
+    Ok(Some(Admitted {
+        session,
+        resumed: false,
+        evicted,
+    }))
 }
 
 /// The session begins, at its target and for the service.

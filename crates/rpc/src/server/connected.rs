@@ -46,8 +46,6 @@ pub struct Connected {
     target: Arc<Target>,
     client: ClientId,
     info: PeerInfo,
-    /// The client had a session before that was given up, and is to hear so.
-    after_eviction: bool,
     state: Mutex<State>,
     /// Held while callbacks are taken from the session and written: keeps their order.
     order: Mutex<()>,
@@ -68,7 +66,6 @@ impl Connected {
         target: Arc<Target>,
         id: SessionId,
         info: PeerInfo,
-        after_eviction: bool,
         now: Tick,
     ) -> Arc<Connected> {
         let session = ServerSession::new(id, target.boot_epoch);
@@ -76,7 +73,6 @@ impl Connected {
             target,
             client: ClientId(u64::from(id.0)),
             info,
-            after_eviction,
             state: Mutex::new(State {
                 session,
                 lanes: Default::default(),
@@ -165,11 +161,6 @@ impl Connected {
 
     pub(super) fn slots(&self) -> u16 {
         lock(&self.state).session.slots()
-    }
-
-    /// The client had a session before that was given up.
-    pub(super) fn is_after_eviction(&self) -> bool {
-        self.after_eviction
     }
 
     /// Nothing has come from the client that shows that its welcome arrived.

@@ -86,12 +86,25 @@ pub struct Log {
     pub callback_answers: Vec<Result<Vec<u8>, Disrupted>>,
 }
 
+/// How far a service is with giving a client up.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum GivingUp {
+    #[default]
+    Nobody,
+    /// When the client is here next.
+    Soon,
+    /// That is not durable.
+    Now,
+    Durably,
+}
+
 /// The service under the tests.
 #[derive(Default)]
 pub struct TestService {
     pub log: Watched<Log>,
     pub disk: Arc<Disk>,
     pub refuse: Mutex<bool>,
+    pub giving_up: Mutex<GivingUp>,
     /// It breaks handshakes off.
     pub stops: Mutex<bool>,
 }
@@ -155,6 +168,27 @@ impl Service for TestServiceHandle {
             log.lines.push(format!("connected {}", session.client()));
             log.sessions.push(session);
         });
+        let mut giving_up = self.0.giving_up.lock().unwrap();
+        if *giving_up == GivingUp::Soon {
+            *giving_up = GivingUp::Now;
+        }
+        Ok(())
+    }
+
+    fn gave_up(&self, _: ClientUuid) -> Result<bool, Unwelcome> {
+        let giving_up = *self.0.giving_up.lock().unwrap();
+        Ok(matches!(giving_up, GivingUp::Now | GivingUp::Durably))
+    }
+
+    fn is_giving_up(&self, _: ClientUuid) -> bool {
+        *self.0.giving_up.lock().unwrap() == GivingUp::Now
+    }
+
+    fn wait_to_give_up(&self, _: ClientUuid) -> Result<(), Unwelcome> {
+        let mut giving_up = self.0.giving_up.lock().unwrap();
+        if *giving_up == GivingUp::Now {
+            *giving_up = GivingUp::Durably;
+        }
         Ok(())
     }
 
