@@ -445,7 +445,7 @@ impl Shared {
     }
 
     fn run_connection(self: &Arc<Self>, id: u64, transport: &Arc<dyn Transport>) {
-        let admitted = self.admit(transport);
+        let admitted = self.admit(id, transport);
         self.handshakes.fetch_sub(1, Ordering::AcqRel);
         match admitted {
             Ok((session, lane)) => self.serve(id, &session, lane, transport),

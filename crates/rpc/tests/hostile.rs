@@ -489,3 +489,26 @@ fn who_is_given_up_while_it_comes_is_told_when_that_is_durable() {
     let lines = service.log.change(|log| log.lines.clone());
     assert_eq!(lines, ["connected 0x1", "expired 0x1", "connected 0x2"]);
 }
+
+/// Its client has given it up, and said hello again over another connection.
+#[test]
+fn a_hello_that_comes_late_ends_no_session() {
+    let mut place = Place::new(Over::Tcp);
+    let (_server, service) = place.serve(1);
+    service.hold_hello.change(|hold| *hold = Hold::Next);
+    let stale = proven(&place, hello(Versions::OURS));
+    let held = |hold: &mut Hold| (*hold == Hold::Held).then_some(());
+    service.hold_hello.wait_for("the first hello", held);
+    let (mut stream, _) = welcome(&place);
+    let ask = |slot| request(slot, Batch::of(PARK, Vec::new())).encode(false);
+    stream.write_all(&ask(0).unwrap()).unwrap();
+    service.wait_for_line("parked");
+    service.hold_hello.change(|hold| *hold = Hold::Nothing);
+    assert!(is_broken_off(stale));
+    stream.write_all(&ask(1).unwrap()).unwrap();
+    service
+        .log
+        .wait_for("the session", |log| (log.parked.len() == 2).then_some(()));
+    let lines = service.log.change(|log| log.lines.clone());
+    assert_eq!(lines, ["connected 0x1", "parked", "parked"]);
+}

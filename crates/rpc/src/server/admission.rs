@@ -58,8 +58,10 @@ struct Admitted {
 
 impl Shared {
     /// The handshake: who is there, for which target, with which session.
+    /// `accepted` counts the server's connections.
     pub(super) fn admit(
         self: &Arc<Self>,
+        accepted: u64,
         transport: &Arc<dyn Transport>,
     ) -> Result<(Arc<Connected>, Lane), GreetError> {
         let caller = greet::hear_hello(&**transport)?;
@@ -77,7 +79,7 @@ impl Shared {
             was_given_up: target.was_given_up(hello),
         };
         let admitted = match hello.lane {
-            Lane::Control => self.admit_control(target, hello, info)?,
+            Lane::Control => self.admit_control(target, accepted, hello, info)?,
             _ => target.admit_bulk(hello)?,
         };
         let session = admitted.session;
@@ -99,6 +101,7 @@ impl Shared {
     fn admit_control(
         &self,
         target: &Arc<Target>,
+        accepted: u64,
         hello: &Hello,
         info: PeerInfo,
     ) -> Result<Admitted, Unwelcome> {
@@ -106,21 +109,29 @@ impl Shared {
         loop {
             // Others may say hello meanwhile.
             target.service.wait_to_give_up(hello.client)?;
-            if let Some(admitted) = self.try_admit(target, hello, &info)? {
+            let _admission = lock(&target.admission);
+            let known = lock(&target.sessions).sessions.get(&hello.client).cloned();
+            let claimed = known.as_ref().map_or(0, |session| session.claimed());
+            if claimed > accepted {
+                // It has left this connection: what it said here is not what it has now.
+                let reason = "the client has come again since";
+                return Err(Unwelcome::BrokenOff(reason.into()));
+            }
+            if let Some(admitted) = self.try_admit(target, known, hello, &info)? {
+                admitted.session.claim(accepted);
                 return Ok(admitted);
             }
         }
     }
 
-    /// None: it was given up, and is not to be told yet.
+    /// While nobody else comes or goes. None: it was given up, and is not to be told yet.
     fn try_admit(
         &self,
         target: &Arc<Target>,
+        known: Option<Arc<Connected>>,
         hello: &Hello,
         info: &PeerInfo,
     ) -> Result<Option<Admitted>, Unwelcome> {
-        let _admission = lock(&target.admission);
-        let known = lock(&target.sessions).sessions.get(&hello.client).cloned();
         if let Some(session) = known {
             if hello.incarnation < session.peer().incarnation {
                 let text = "a later incarnation of this mount has taken over";

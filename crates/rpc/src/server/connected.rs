@@ -56,6 +56,8 @@ struct State {
     lanes: [Option<Arc<Connection>>; Lane::COUNT],
     /// Since when the control lane is gone.
     gone_since: Option<Tick>,
+    /// Which of the server's connections it was last claimed over, as they were accepted.
+    claimed: u64,
     /// The client knows of the session: it has spoken in it.
     is_known: bool,
     ended: bool,
@@ -77,6 +79,7 @@ impl Connected {
                 session,
                 lanes: Default::default(),
                 gone_since: Some(now),
+                claimed: 0,
                 is_known: false,
                 ended: false,
             }),
@@ -171,6 +174,16 @@ impl Connected {
     /// The client has named it.
     pub(super) fn becomes_known(&self) {
         lock(&self.state).is_known = true;
+    }
+
+    /// The client came over this connection.
+    pub(super) fn claim(&self, accepted: u64) {
+        lock(&self.state).claimed = accepted;
+    }
+
+    /// The connection that it came over last.
+    pub(super) fn claimed(&self) -> u64 {
+        lock(&self.state).claimed
     }
 
     pub(super) fn has_ended(&self) -> bool {

@@ -98,6 +98,14 @@ pub enum GivingUp {
     Durably,
 }
 
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    #[default]
+    Nothing,
+    Next,
+    Held,
+}
+
 /// The service under the tests.
 #[derive(Default)]
 pub struct TestService {
@@ -105,6 +113,8 @@ pub struct TestService {
     pub disk: Arc<Disk>,
     pub refuse: Mutex<bool>,
     pub giving_up: Mutex<GivingUp>,
+    /// The next hello waits until the test says so.
+    pub hold_hello: Watched<Hold>,
     /// It breaks handshakes off.
     pub stops: Mutex<bool>,
 }
@@ -185,6 +195,15 @@ impl Service for TestServiceHandle {
     }
 
     fn wait_to_give_up(&self, _: ClientUuid) -> Result<(), Unwelcome> {
+        let held = self.0.hold_hello.change(|hold| {
+            let is_next = *hold == Hold::Next;
+            *hold = if is_next { Hold::Held } else { *hold };
+            is_next
+        });
+        if held {
+            let released = |hold: &mut Hold| (*hold == Hold::Nothing).then_some(());
+            self.0.hold_hello.wait_for("the test's word", released);
+        }
         let mut giving_up = self.0.giving_up.lock().unwrap();
         if *giving_up == GivingUp::Now {
             *giving_up = GivingUp::Durably;
