@@ -604,6 +604,10 @@ impl<M: Machine> Service for Served<M> {
     fn succeeded(&self, session: Arc<Connected>) {
         let client = session.client();
         self.0.with_state(|state, moment, out| {
+            if !state.sessions.contains_key(&client) {
+                // It was evicted meanwhile: the process hears of it when it comes again.
+                return session.evict();
+            }
             state.sessions.insert(client, session);
             state.frames.forget(client);
             for arrived in state.scheduler.forget(moment.now, client) {

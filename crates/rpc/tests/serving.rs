@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use base::limits::CALLBACK_DEADLINE;
 use base::{BootEpoch, ClientId, Disrupted, SystemClock, TargetName, Tick, Transno};
 use rpc::scheduler::{Nature, RuleReport, Vocabulary};
-use rpc::serving::{Arrival, Effect, Machine, Moment, Scheduling, Serving};
+use rpc::serving::{self, Arrival, Effect, Machine, Moment, Scheduling, Serving};
 use rpc::{
     Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Connected, Departure,
     LastCommitted, MemPort, Message, Peer, PeerConfig, PeerInfo, Policy, ReplyBatch, ReplyMessage,
@@ -348,6 +348,16 @@ fn a_client_found_dead_loses_its_session_and_the_machine_hears_of_it() {
     // A new session begins; the old one's requests are not answered in it.
     let again = rig.call(&[(ECHO, "e")]).wait().expect("answered");
     assert_eq!(bodies(&again), ["e"]);
+}
+
+/// The eviction took the session of the process before; the target knows nothing of this one.
+#[test]
+fn a_process_goes_on_for_nobody_who_was_evicted() {
+    let rig = Rig::new("serving-succeeds");
+    let session = rig.session();
+    assert!(serving::Recovering::evict(&*rig.serving, session.peer().uuid));
+    rig.serving.service().succeeded(session);
+    assert!(rig.serving.clients().is_empty());
 }
 
 /// A life after a crash would know nothing of it, and the client would not come with what it dropped.
