@@ -438,8 +438,8 @@ impl Service for Held {
         self.service.succeeded(session);
     }
 
-    fn ready(&self, client: base::ClientId) {
-        self.service.ready(client);
+    fn ready(&self, session: &Arc<rpc::Connected>) {
+        self.service.ready(session);
     }
 
     fn survived(&self, epoch: base::BootEpoch) -> base::Transno {

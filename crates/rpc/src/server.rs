@@ -69,8 +69,8 @@ pub trait Service: Send + Sync {
     /// asked: nobody waits for that any more. What the client holds it holds, until it is `ready`.
     fn succeeded(&self, session: Arc<Connected>);
     /// The client has sent again all that it knows to be lost or unanswered.
-    fn ready(&self, client: ClientId) {
-        _ = client;
+    fn ready(&self, session: &Arc<Connected>) {
+        _ = session;
     }
     /// Of that life of the target, the newest change that is durable.
     fn survived(&self, epoch: BootEpoch) -> Transno {
@@ -514,7 +514,7 @@ impl Shared {
             Some(Event::Send(frame)) => connection.send(&frame),
             Some(Event::Ready) => {
                 session.ready();
-                session.target().service.ready(session.client());
+                session.target().service.ready(session);
             }
             Some(Event::Goodbye) => {
                 self.say_goodbye(session);

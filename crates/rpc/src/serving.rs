@@ -230,6 +230,12 @@ struct State<M: Machine> {
 }
 
 impl<M: Machine> State<M> {
+    /// It has not gone, nor has another process taken its place.
+    fn is_here(&self, session: &Arc<Connected>) -> bool {
+        let known = self.sessions.get(&session.client());
+        known.is_some_and(|known| Arc::ptr_eq(known, session))
+    }
+
     fn stop(&mut self, reason: String) {
         tracing::error!(reason, "the target stops");
         self.stopped = Some(reason);
@@ -522,11 +528,9 @@ impl<M: Machine> Serving<M> {
         }
     }
 
-    fn run_batch(&self, client: ClientId, batch: Batch, responder: Responder) {
+    fn run_batch(&self, batch: Batch, responder: Responder) {
         self.with_state(|state, moment, out| {
-            let session = state.sessions.get(&client);
-            let is_there = session.is_some_and(|known| Arc::ptr_eq(known, responder.session()));
-            if batch.messages.is_empty() || !is_there {
+            if batch.messages.is_empty() || !state.is_here(responder.session()) {
                 // It went while its request was on the way; nothing may come into being for it.
                 return responder.reply(ReplyBatch::default());
             }
@@ -587,14 +591,14 @@ impl<M: Machine> Service for Served<M> {
 
     fn request(
         &self,
-        session: &Arc<Connected>,
+        _session: &Arc<Connected>,
         _xid: Xid,
         _resent: bool,
         batch: Batch,
         responder: Responder,
     ) {
         (self.0.foresee)(&batch);
-        self.0.run_batch(session.client(), batch, responder);
+        self.0.run_batch(batch, responder);
     }
 
     fn disconnected(&self, client: ClientId) {
@@ -617,9 +621,12 @@ impl<M: Machine> Service for Served<M> {
         });
     }
 
-    fn ready(&self, client: ClientId) {
-        self.0
-            .with(|machine, moment, out| machine.ready(moment, client, out));
+    fn ready(&self, session: &Arc<Connected>) {
+        self.0.with_state(|state, moment, out| {
+            if state.is_here(session) {
+                state.machine.ready(moment, session.client(), out);
+            }
+        });
     }
 
     fn survived(&self, epoch: BootEpoch) -> Transno {

@@ -10,9 +10,10 @@ use rpc::scheduler::{Nature, RuleReport, Vocabulary};
 use rpc::serving::{self, Arrival, Effect, Machine, Moment, Scheduling, Serving};
 use rpc::{
     Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Connected, Departure,
-    LastCommitted, MemPort, Message, Peer, PeerConfig, PeerInfo, Policy, ReplyBatch, ReplyMessage,
-    ServedTarget, Server, ServerConfig, Unwelcome,
+    LastCommitted, Legacy, MemPort, Message, Peer, PeerConfig, PeerInfo, Policy, ReplyBatch,
+    ReplyMessage, ServedTarget, Server, ServerConfig, Unwelcome,
 };
+use wire::frame::SessionId;
 
 /// Is answered at once, with what it says.
 const ECHO: u16 = 1;
@@ -37,6 +38,8 @@ struct Toy {
     parked: VecDeque<(u64, Vec<u8>)>,
     asked: VecDeque<u64>,
     evicted: Arc<Mutex<Vec<ClientId>>>,
+    /// How often a client was ready.
+    ready: u32,
     /// It gave a client up; whether that is durable.
     gave_up: Option<bool>,
     /// What it knows of clients cannot be read.
@@ -115,6 +118,10 @@ impl Machine for Toy {
 
     fn connected(&mut self, _: ClientId, _: &PeerInfo) -> Result<(), String> {
         self.readable()
+    }
+
+    fn ready(&mut self, _: Moment, _: ClientId, _: &mut Vec<Told>) {
+        self.ready += 1;
     }
 
     fn gave_up(&self, _: ClientUuid) -> Result<bool, String> {
@@ -208,6 +215,21 @@ impl ClientHandler for Client {
     fn last_committed(&self, _: Transno) {}
 }
 
+fn config_of(server: &Server) -> PeerConfig {
+    PeerConfig {
+        target: TargetName::mdt(0),
+        addresses: server.local_addresses().to_vec(),
+        uuid: ClientUuid([1; 16]),
+        incarnation: 1,
+        key: None,
+        insecure: false,
+        policy: Policy::Hard,
+        lanes: 1,
+        keeping: rpc::Keeping::Nothing,
+        legacy: None,
+    }
+}
+
 struct Rig {
     peer: Peer,
     serving: Arc<Serving<Toy>>,
@@ -241,18 +263,7 @@ impl Rig {
         };
         let listen = vec![Address::Mem(MemPort::new(name))];
         let server = Server::start(ServerConfig::new(listen), vec![served]).expect("listens");
-        let config = PeerConfig {
-            target,
-            addresses: server.local_addresses().to_vec(),
-            uuid: ClientUuid([1; 16]),
-            incarnation: 1,
-            key: None,
-            insecure: false,
-            policy: Policy::Hard,
-            lanes: 1,
-            keeping: rpc::Keeping::Nothing,
-            legacy: None,
-        };
+        let config = config_of(&server);
         Rig {
             peer: Peer::new(config, Arc::new(Client), clock).expect("starts"),
             serving,
@@ -350,12 +361,47 @@ fn a_client_found_dead_loses_its_session_and_the_machine_hears_of_it() {
     assert_eq!(bodies(&again), ["e"]);
 }
 
+/// What is the session's is dropped then, and what the next process needs with it.
+#[test]
+fn a_late_ready_of_a_dead_process_does_not_count_for_the_next() {
+    let rig = Rig::new("serving-late-ready");
+    let (dead, service) = (rig.session(), rig.serving.service());
+    let ready = || rig.serving.look(|toy| toy.ready);
+    let began = Instant::now();
+    while ready() == 0 {
+        assert!(began.elapsed() < PATIENCE, "it is ready");
+        std::thread::yield_now();
+    }
+    service.ready(&dead);
+    assert_eq!(ready(), 2);
+    let config = PeerConfig {
+        incarnation: 2,
+        legacy: Some(Legacy {
+            session: SessionId(1),
+            epoch: BootEpoch(1),
+            first_xid: 100,
+        }),
+        ..config_of(&rig.server)
+    };
+    let clock = Arc::new(SystemClock::default());
+    let next = Peer::new(config, Arc::new(Client), clock).expect("starts");
+    next.call(Batch::of(ECHO, Vec::new()))
+        .wait()
+        .expect("answered");
+    service.ready(&dead);
+    assert_eq!(ready(), 2, "the next one has yet to say so");
+    next.close();
+}
+
 /// The eviction took the session of the process before; the target knows nothing of this one.
 #[test]
 fn a_process_goes_on_for_nobody_who_was_evicted() {
     let rig = Rig::new("serving-succeeds");
     let session = rig.session();
-    assert!(serving::Recovering::evict(&*rig.serving, session.peer().uuid));
+    assert!(serving::Recovering::evict(
+        &*rig.serving,
+        session.peer().uuid
+    ));
     rig.serving.service().succeeded(session);
     assert!(rig.serving.clients().is_empty());
 }
