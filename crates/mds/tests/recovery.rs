@@ -6,7 +6,7 @@ mod support;
 use base::{BootEpoch, ClientId, Fid, FsError, LockHandle, TargetIndex, Transno};
 use rpc::serving::{Arrival, Effect, Machine, Moment};
 use rpc::window::RECOVERY_WINDOW;
-use rpc::{Batch, ClientUuid, Message, ReplyMessage};
+use rpc::{Batch, ClientUuid, Message, PeerInfo, ReplyMessage};
 use support::*;
 use wire::mdt::{RenameMode, Reply, Request, SetAttr, SetTime, SizeUpdate};
 use wire::{SizeState, opcode};
@@ -498,4 +498,28 @@ fn what_is_durable_of_a_frame_is_not_done_again_with_what_is_lost() {
     let attr = world.getattr(b, file).expect("there").attr;
     assert_eq!(attr.mode, 0o640);
     world.check();
+}
+
+/// Whether it was given up, and is to be waited for, is not guessed.
+#[test]
+fn a_client_of_which_a_record_is_damaged_is_not_let_in() {
+    let mut world = World::new();
+    let uuid = ClientUuid([1; 16]);
+    let clients = mds::store::table_id(mds::keys::Table::Clients);
+    let mut batch = storage::Batch::new();
+    batch.put(clients, uuid.0, vec![9, 9]);
+    world.kv.commit(batch).expect("stored");
+    let peer = PeerInfo {
+        uuid,
+        incarnation: 1,
+        address: "10.0.0.1:700".to_owned(),
+        uid: None,
+        was_given_up: false,
+    };
+    let why = Machine::connected(&mut world.mds, ClientId(1), &peer).expect_err("damaged");
+    assert!(
+        why.contains("what is known of a client cannot be read"),
+        "{why}"
+    );
+    assert_eq!(Machine::gave_up(&world.mds, uuid), Err(why));
 }

@@ -122,8 +122,8 @@ pub trait Machine: Send + Sized + 'static {
     fn callback_deadline(&self) -> Duration;
     /// Every change up to here is durable.
     fn committed(&self) -> Transno;
-    /// A client's session begins. Refused where what is known of the client cannot be read: the target
-    /// stops, for this reason.
+    /// A client's session begins, or does so once more, for another process, before anything came in
+    /// it. Where what is known of the client cannot be read the target stops, for this reason.
     fn connected(&mut self, client: ClientId, peer: &PeerInfo) -> Result<(), String>;
     /// Requests came. Each is answered by an [`Effect::Answer`], now or later.
     fn requests(&mut self, moment: Moment, arrival: Arrival<'_>, out: &mut Vec<Self::Output>);
