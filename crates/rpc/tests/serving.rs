@@ -272,6 +272,12 @@ impl Rig {
         }
     }
 
+    /// The same as to hear of it, and it is done when this returns.
+    fn tell(&self, event: Event) {
+        self.serving
+            .with(|toy, moment, out| toy.hear(moment, event, out));
+    }
+
     /// The session of its client, once that has been answered something.
     fn session(&self) -> Arc<Connected> {
         self.call(&[(ECHO, "")]).wait().expect("answered");
@@ -413,12 +419,12 @@ fn nobody_is_told_that_it_was_given_up_before_that_is_durable() {
     let service = rig.serving.service();
     let client = ClientUuid([1; 16]);
     assert!(service.wait_to_give_up(client).is_ok());
-    rig.serving.hear(Event::GivesUp(false));
+    rig.tell(Event::GivesUp(false));
     let (told, hears) = std::sync::mpsc::channel();
     let asking = std::thread::spawn(move || told.send(service.wait_to_give_up(client)));
     let early = hears.recv_timeout(Duration::from_millis(100));
     assert!(early.is_err(), "{early:?}");
-    rig.serving.hear(Event::GivesUp(true));
+    rig.tell(Event::GivesUp(true));
     assert_eq!(hears.recv_timeout(PATIENCE), Ok(Ok(())));
     asking.join().expect("no panic").expect("is heard");
 }
@@ -429,14 +435,14 @@ fn a_target_that_stops_breaks_handshakes_off() {
     let rig = Rig::new("serving-stops");
     let (client, session) = (ClientUuid([1; 16]), rig.session());
     let service = rig.serving.service();
-    rig.serving.hear(Event::GivesUp(false));
+    rig.tell(Event::GivesUp(false));
     let asking = std::thread::spawn(move || service.wait_to_give_up(client));
-    rig.serving.hear(Event::Stops);
+    rig.tell(Event::Stops);
     let broken_off = Unwelcome::BrokenOff("as the test asked".into());
     assert_eq!(asking.join().expect("no panic"), Err(broken_off.clone()));
     let service = rig.serving.service();
     assert_eq!(service.connected(session), Err(broken_off.clone()));
-    rig.serving.hear(Event::GivesUp(true));
+    rig.tell(Event::GivesUp(true));
     assert_eq!(service.wait_to_give_up(client), Err(broken_off));
 }
 
@@ -446,7 +452,7 @@ fn a_target_stops_that_cannot_read_what_it_knows_of_a_client() {
         let rig = Rig::new("serving-damaged");
         let (client, session) = (ClientUuid([1; 16]), rig.session());
         let service = rig.serving.service();
-        rig.serving.hear(Event::Damaged);
+        rig.tell(Event::Damaged);
         let unwelcome = match asks {
             true => service.gave_up(client).err(),
             false => service.connected(session).err(),
