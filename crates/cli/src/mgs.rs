@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use base::{ClientId, Xid};
 use rpc::{
-    Address, Batch, Connected, Departure, Refusal, ReplyBatch, ReplyMessage, Responder, Service,
+    Address, Batch, Connected, Departure, ReplyBatch, ReplyMessage, Responder, Service, Unwelcome,
 };
 use storage::{Kv, TableId};
 use wire::mgs::{Config, Reply, Request, TargetInfo};
@@ -125,7 +125,7 @@ fn seen_from(peer: &str, target: TargetInfo) -> TargetInfo {
 }
 
 impl Service for Mgs {
-    fn connected(&self, _session: Arc<Connected>) -> Result<(), Refusal> {
+    fn connected(&self, _session: Arc<Connected>) -> Result<(), Unwelcome> {
         Ok(())
     }
 

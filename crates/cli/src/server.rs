@@ -406,7 +406,7 @@ struct Held {
 }
 
 impl Service for Held {
-    fn connected(&self, session: Arc<rpc::Connected>) -> Result<(), rpc::Refusal> {
+    fn connected(&self, session: Arc<rpc::Connected>) -> Result<(), rpc::Unwelcome> {
         self.service.connected(session)
     }
 
@@ -438,15 +438,15 @@ impl Service for Held {
         self.service.succeeded(session);
     }
 
-    fn ready(&self, client: base::ClientId) {
-        self.service.ready(client);
+    fn ready(&self, session: &Arc<rpc::Connected>) {
+        self.service.ready(session);
     }
 
     fn survived(&self, epoch: base::BootEpoch) -> base::Transno {
         self.service.survived(epoch)
     }
 
-    fn gave_up(&self, client: rpc::ClientUuid) -> bool {
+    fn gave_up(&self, client: rpc::ClientUuid) -> Result<bool, rpc::Unwelcome> {
         self.service.gave_up(client)
     }
 
@@ -454,7 +454,7 @@ impl Service for Held {
         self.service.is_giving_up(client)
     }
 
-    fn wait_to_give_up(&self, client: rpc::ClientUuid) -> Result<(), rpc::Refusal> {
+    fn wait_to_give_up(&self, client: rpc::ClientUuid) -> Result<(), rpc::Unwelcome> {
         self.service.wait_to_give_up(client)
     }
 

@@ -1,15 +1,17 @@
 //! Running an operation, storing what it did together with its answer, and answering in time.
 
+use std::ops::ControlFlow;
+
 use base::{FsError, LockHandle, Transno};
 use dlm::{Bits, Glimpsed, Mode, OpId, Want};
-use storage::Batch;
+use storage::{Batch, KeyRange};
 use wire::mdt::{Lease, OpenHandle, Reply, Request, WriteTicket};
 use wire::{Cover, Node};
 
 use crate::core::{Answer, Mds, Parked, who};
 use crate::cover::{Coverer, overlay};
 use crate::event::{Call, Output};
-use crate::keys::ClientUuid;
+use crate::keys::{self, ClientUuid, Table};
 use crate::mutation::{Mutation, apply};
 use crate::namespace::covering_dir;
 use crate::ops::{Ctx, Needs, reopen, resource, with_op};
@@ -278,6 +280,7 @@ impl Mds {
         let body = wire::encode(reply);
         let mut mutations = std::mem::take(&mut ran.mutations);
         let sights = changed(&mutations);
+        self.recall(call)?;
         self.remember(call, ran.transno, body, &mut mutations);
         self.commit(mutations, ran.state)?;
         self.sharing.note(call.client, ran.transno, sights);
@@ -290,6 +293,30 @@ impl Mds {
     fn did_nothing(&self, request: &Request, ran: &Ran) -> bool {
         let of_uses = matches!(request, Request::Open { .. } | Request::Close { .. });
         ran.mutations.is_empty() && ran.state == self.state && !of_uses
+    }
+
+    /// What an earlier life made durable of the frame stays, and is not done again, when more of it is
+    /// done in this one: its requests need not have run in their order.
+    fn recall(&mut self, call: Call) -> Result<(), Failure> {
+        let Some(session) = self.clients.get_mut(&call.client) else {
+            return Ok(());
+        };
+        if session.slots.contains_key(&call.slot) {
+            return Ok(());
+        }
+        let (mut highest, slot) = (None, keys::replies(&session.uuid, call.slot));
+        let of_slot = KeyRange::prefix(&slot);
+        self.store
+            .scan(Table::Replies, &of_slot, |key, stored: StoredReply| {
+                if stored.xid == call.xid {
+                    highest = keys::parse_reply_index(key);
+                }
+                Ok(ControlFlow::Continue(()))
+            })?;
+        if let Some(highest) = highest {
+            session.slots.insert(call.slot, (call.xid, highest));
+        }
+        Ok(())
     }
 
     /// Adds the record of an answer, in the place of those of the slot's frame before.

@@ -19,7 +19,7 @@ use crate::keys::{self, ClientUuid, Table};
 use crate::locks::Locks;
 use crate::opens::Opens;
 use crate::ops::{Ctx, Needs, Rules, Who, with_op};
-use crate::records::{KnownClient, State, StoredReply};
+use crate::records::{State, StoredReply};
 use crate::recovery::Recovery;
 use crate::room::Room;
 use crate::sharing::Sharing;
@@ -197,16 +197,15 @@ impl Mds {
 
     /// A client's session begins, or goes on over another connection. `uuid` is its own id, which
     /// outlives sessions.
-    pub fn connect(&mut self, client: ClientId, uuid: ClientUuid) {
+    pub fn connect(&mut self, client: ClientId, uuid: ClientUuid) -> Result<(), StorageError> {
         if self
             .clients
             .get(&client)
             .is_some_and(|session| session.uuid == uuid)
         {
-            return;
+            return Ok(());
         }
-        // What cannot be read is written anew.
-        let known: Option<KnownClient> = self.store.get(Table::Clients, &uuid).ok().flatten();
+        let known = self.known_client(&uuid)?;
         let is_known = known.is_some_and(|known| known.given_up.is_none());
         let session = Session {
             uuid,
@@ -216,6 +215,7 @@ impl Mds {
             begins_anew: false,
         };
         self.clients.insert(client, session);
+        Ok(())
     }
 
     /// Every change up to this one is durable.

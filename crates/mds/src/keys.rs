@@ -127,7 +127,17 @@ pub fn destroy(ost: TargetIndex, file: Fid, stripe: u32) -> Vec<u8> {
 
 /// Of [`Table::Replies`].
 pub fn reply(client: &ClientUuid, slot: u16, index: u16) -> Vec<u8> {
-    [&client[..], &slot.to_be_bytes(), &index.to_be_bytes()].concat()
+    [&replies(client, slot)[..], &index.to_be_bytes()].concat()
+}
+
+/// What all keys of a slot's answers begin with.
+pub fn replies(client: &ClientUuid, slot: u16) -> Vec<u8> {
+    [&client[..], &slot.to_be_bytes()].concat()
+}
+
+/// Which request of the slot's frame a key of [`Table::Replies`] is about.
+pub fn parse_reply_index(key: &[u8]) -> Option<u16> {
+    key.last_chunk().map(|index| u16::from_be_bytes(*index))
 }
 
 /// Of [`Table::Lives`].
@@ -237,6 +247,7 @@ mod tests {
         let mut expected = [9_u8; 16].to_vec();
         expected.extend([0, 5, 1, 0]);
         assert_eq!(reply(&[9; 16], 5, 256), expected);
+        assert_eq!(parse_reply_index(&expected), Some(256));
         assert_eq!(
             destroy(TargetIndex(1), Fid(2), 3),
             [0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3]

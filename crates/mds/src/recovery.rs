@@ -132,10 +132,19 @@ impl Mds {
 
     /// The target gave up on this client, and it has not begun anew since.
     pub fn gave_up(&self, client: &ClientUuid) -> Result<bool, StorageError> {
-        match self.store.get::<KnownClient>(Table::Clients, client) {
-            Ok(known) => Ok(known.is_some_and(|known| known.given_up.is_some())),
+        let known = self.known_client(client)?;
+        Ok(known.is_some_and(|known| known.given_up.is_some()))
+    }
+
+    /// What is written down of this client.
+    pub(crate) fn known_client(
+        &self,
+        client: &ClientUuid,
+    ) -> Result<Option<KnownClient>, StorageError> {
+        match self.store.get(Table::Clients, client) {
+            Ok(known) => Ok(known),
             Err(Failure::Broken(cause)) => Err(cause),
-            Err(Failure::Refused(_)) => Ok(false),
+            Err(Failure::Refused(_)) => Ok(None),
         }
     }
 

@@ -331,14 +331,15 @@ impl Machine for Mds {
         self.last_committed()
     }
 
-    fn connected(&mut self, client: ClientId, peer: &PeerInfo) {
-        self.connect(client, peer.uuid.0);
+    fn connected(&mut self, client: ClientId, peer: &PeerInfo) -> Result<(), String> {
+        self.connect(client, peer.uuid.0).map_err(unreadable)?;
         if peer.was_given_up {
             self.begins_anew(client);
         }
         if peer.dies_with_this_process() {
             self.never_await(client);
         }
+        Ok(())
     }
 
     fn requests(&mut self, moment: Moment, arrival: Arrival<'_>, out: &mut Vec<Output>) {
@@ -385,11 +386,8 @@ impl Machine for Mds {
         })
     }
 
-    fn gave_up(&self, client: ClientUuid) -> bool {
-        Mds::gave_up(self, &client.0).unwrap_or_else(|error| {
-            tracing::error!(%error, "what is known of a client cannot be read");
-            true
-        })
+    fn gave_up(&self, client: ClientUuid) -> Result<bool, String> {
+        Mds::gave_up(self, &client.0).map_err(unreadable)
     }
 
     fn is_giving_up(&self, client: ClientUuid) -> bool {
@@ -534,6 +532,10 @@ impl Mds {
             }
         }
     }
+}
+
+fn unreadable(error: StorageError) -> String {
+    format!("what is known of a client cannot be read: {error}")
 }
 
 fn request_in(message: &Message) -> Result<Request, FsError> {

@@ -6,7 +6,7 @@ mod support;
 use base::{BootEpoch, ClientId, Fid, FsError, LockHandle, TargetIndex, Transno};
 use rpc::serving::{Arrival, Effect, Machine, Moment};
 use rpc::window::RECOVERY_WINDOW;
-use rpc::{Batch, ClientUuid, Message, ReplyMessage};
+use rpc::{Batch, ClientUuid, Message, PeerInfo, ReplyMessage};
 use support::*;
 use wire::mdt::{RenameMode, Reply, Request, SetAttr, SetTime, SizeUpdate};
 use wire::{SizeState, opcode};
@@ -446,4 +446,80 @@ fn of_a_frame_that_was_lost_the_changes_are_made_again_and_no_more() {
     [a, b].into_iter().for_each(|client| world.ready(client));
     world.auto_flush = true;
     assert_eq!(world.names(b, Fid::ROOT), ["made", "x", "z"]);
+}
+
+/// The second request of a frame was done first, and is durable; a crash takes the first alone.
+#[test]
+fn what_is_durable_of_a_frame_is_not_done_again_with_what_is_lost() {
+    let mut world = World::new();
+    let (a, b) = (world.connect(1), world.connect(2));
+    let file = world.touch(a, Fid::ROOT, "f");
+    let lost = create_open_request(world.fid(a), Fid::ROOT, "lost", WRITE);
+    let mode = |mode| SetAttr {
+        mode: Some(mode),
+        ..SetAttr::default()
+    };
+    let durable = Request::SetAttr {
+        fid: file,
+        dir: Fid::NONE,
+        change: mode(0o600),
+        caller: ROOT_USER,
+        under: LockHandle(0),
+    };
+    let (slot, xid) = (60, base::Xid(1));
+    let second = world.send_in(a, slot, xid, 1, durable.clone());
+    let second = world.wait(second);
+    world.setattr(b, file, mode(0o640)).expect("changed since");
+    world.flush();
+    world.auto_flush = false;
+    let first = world.send_in(a, slot, xid, 0, lost.clone());
+    let first = world.wait(first);
+    world.crash_awaiting();
+    let answered: Vec<_> = [first, second]
+        .map(|(result, _)| ReplyMessage {
+            status: 0,
+            body: wire::encode(&result.expect("done")),
+        })
+        .into();
+    let messages = [lost, durable].map(|request| Message {
+        opcode: opcode::MDT,
+        body: wire::encode(&request),
+    });
+    let batch = Batch {
+        messages: messages.into(),
+        ..Batch::default()
+    };
+    let again = frame(&mut world, a, &batch, Some(&answered));
+    assert_eq!((again[0].status, &again[1]), (0, &answered[1]));
+    assert_eq!(world.mds.recovery().replayed(), 1);
+    [a, b].into_iter().for_each(|client| world.ready(client));
+    world.auto_flush = true;
+    assert_eq!(world.names(b, Fid::ROOT), ["f", "lost"]);
+    let attr = world.getattr(b, file).expect("there").attr;
+    assert_eq!(attr.mode, 0o640);
+    world.check();
+}
+
+/// Whether it was given up, and is to be waited for, is not guessed.
+#[test]
+fn a_client_of_which_a_record_is_damaged_is_not_let_in() {
+    let mut world = World::new();
+    let uuid = ClientUuid([1; 16]);
+    let clients = mds::store::table_id(mds::keys::Table::Clients);
+    let mut batch = storage::Batch::new();
+    batch.put(clients, uuid.0, vec![9, 9]);
+    world.kv.commit(batch).expect("stored");
+    let peer = PeerInfo {
+        uuid,
+        incarnation: 1,
+        address: "10.0.0.1:700".to_owned(),
+        uid: None,
+        was_given_up: false,
+    };
+    let why = Machine::connected(&mut world.mds, ClientId(1), &peer).expect_err("damaged");
+    assert!(
+        why.contains("what is known of a client cannot be read"),
+        "{why}"
+    );
+    assert_eq!(Machine::gave_up(&world.mds, uuid), Err(why));
 }

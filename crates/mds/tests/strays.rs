@@ -352,7 +352,7 @@ fn who_was_told_that_it_was_given_up_is_given_up_again() {
         uid: None,
         was_given_up: true,
     };
-    Machine::connected(&mut world.mds, ClientId(1), &told);
+    Machine::connected(&mut world.mds, ClientId(1), &told).expect("readable");
     world.clients.insert(1, client);
     world.drop_sequence(ClientId(1));
     for client in [1, 2] {
@@ -367,5 +367,5 @@ fn who_was_told_that_it_was_given_up_is_given_up_again() {
     let awaited = world.mds.recovery().window.awaited();
     assert!(awaited.into_iter().any(|one| *one == told.uuid));
     // Who was waited for in vain comes back so, too, and that is no news.
-    Machine::connected(&mut world.mds, ClientId(3), &told);
+    Machine::connected(&mut world.mds, ClientId(3), &told).expect("readable");
 }

@@ -494,6 +494,7 @@ impl Oss {
         self.glimpses.retain(|(whose, _), _| *whose != client);
         self.reading.remove(&client);
         self.durability.forget(|caller| caller.client == client);
+        self.recovery.forget(client);
     }
 
     pub(crate) fn note_failure(&mut self, failure: &Failure, out: &mut Outbox) {

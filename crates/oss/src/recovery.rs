@@ -59,7 +59,7 @@ impl Recovery {
     }
 
     /// Who is gone waits for nothing.
-    fn forget(&mut self, client: ClientId) {
+    pub fn forget(&mut self, client: ClientId) {
         let bytes = &mut self.bytes;
         self.window.retain(|waiting| {
             let stays = waiting.caller.client != client;
@@ -105,7 +105,6 @@ impl Oss {
         out: &mut Outbox,
     ) {
         self.forget_client(now, client);
-        self.recovery.forget(client);
         if let Some(uuid) = self.clients_here.remove(&client) {
             if let Err(error) = self.note_departure(now, wall, uuid, how) {
                 self.note_failure(&Failure::Storage(error), out);

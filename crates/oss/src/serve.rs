@@ -347,8 +347,9 @@ impl Machine for Oss {
         Oss::committed(self)
     }
 
-    fn connected(&mut self, client: ClientId, peer: &PeerInfo) {
+    fn connected(&mut self, client: ClientId, peer: &PeerInfo) -> Result<(), String> {
         Oss::connected(self, client, peer.uuid, peer.dies_with_this_process());
+        Ok(())
     }
 
     fn succeeded(&mut self, moment: Moment, client: ClientId, out: &mut Outbox) {
@@ -359,11 +360,9 @@ impl Machine for Oss {
         self.drop_left_behind(moment.now, client, out);
     }
 
-    fn gave_up(&self, client: ClientUuid) -> bool {
-        Oss::gave_up(self, client).unwrap_or_else(|error| {
-            tracing::error!(%error, "what is known of a client cannot be read");
-            true
-        })
+    fn gave_up(&self, client: ClientUuid) -> Result<bool, String> {
+        Oss::gave_up(self, client)
+            .map_err(|error| format!("what is known of a client cannot be read: {error}"))
     }
 
     fn recovery(&self, now: Tick) -> Report {

@@ -244,3 +244,19 @@ fn a_process_that_goes_on_cuts_what_nobody_has_locked() {
     assert!(rig.reply(late).is_none(), "another's lock stands");
     assert_eq!(rig.read(B, grant.handle, 0, 9), Ok(b"too".to_vec()));
 }
+
+#[test]
+fn what_waits_for_the_end_of_the_window_goes_with_its_process() {
+    let mut rig = joined(&[A, B]).restart();
+    rig.connect(A);
+    rig.connect(B);
+    let dead = rig.enqueue(B, PW, ByteRange::ALL);
+    rig.succeed(B);
+    rig.settle(B);
+    for client in [A, B] {
+        rig.join(client);
+    }
+    assert!(!is_open(&rig) && rig.reply(dead).is_none());
+    rig.lock(A, PW, ByteRange::ALL);
+    assert!(rig.callbacks.is_empty(), "nobody has a lock");
+}

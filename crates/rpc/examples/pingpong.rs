@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use base::{BootEpoch, ClientId, SystemClock, TargetName, Transno, Xid};
 use rpc::{
     Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Connected, Departure, Key,
-    LastCommitted, MemPort, Message, Peer, PeerConfig, Policy, Refusal, ReplyBatch, ReplyMessage,
-    Responder, ServedTarget, Server, ServerConfig, Service,
+    LastCommitted, MemPort, Message, Peer, PeerConfig, Policy, ReplyBatch, ReplyMessage, Responder,
+    ServedTarget, Server, ServerConfig, Service, Unwelcome,
 };
 
 struct Echo;
 
 impl Service for Echo {
-    fn connected(&self, _: Arc<Connected>) -> Result<(), Refusal> {
+    fn connected(&self, _: Arc<Connected>) -> Result<(), Unwelcome> {
         Ok(())
     }
 

@@ -42,7 +42,7 @@ pub use replay::Undurable;
 pub use requester::{Answered, Keepsake, Memo, Urgency};
 pub use server::{
     Connected, Departure, LastCommitted, OnReply, PeerInfo, Responder, ServedTarget, Server,
-    ServerConfig, Service, StartError,
+    ServerConfig, Service, StartError, Unwelcome,
 };
 pub use session::{Keeping, Legacy};
 pub use transport::delay::Link;

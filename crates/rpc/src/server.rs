@@ -46,8 +46,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The calls about one client's coming and going come one at a time; a request that already runs
 /// when its client goes may still finish, and its reply goes nowhere.
 pub trait Service: Send + Sync {
-    /// A new client. It may be refused.
-    fn connected(&self, session: Arc<Connected>) -> Result<(), Refusal>;
+    /// A new client, or once more one of which nothing has come, now from another process. It may be
+    /// refused.
+    fn connected(&self, session: Arc<Connected>) -> Result<(), Unwelcome>;
     /// A batch to run; `resent`: it may have had its effect in an earlier life of the server.
     /// The order of one lane's requests is the order of the client's calls.
     fn request(
@@ -68,8 +69,8 @@ pub trait Service: Send + Sync {
     /// asked: nobody waits for that any more. What the client holds it holds, until it is `ready`.
     fn succeeded(&self, session: Arc<Connected>);
     /// The client has sent again all that it knows to be lost or unanswered.
-    fn ready(&self, client: ClientId) {
-        _ = client;
+    fn ready(&self, session: &Arc<Connected>) {
+        _ = session;
     }
     /// Of that life of the target, the newest change that is durable.
     fn survived(&self, epoch: BootEpoch) -> Transno {
@@ -77,9 +78,9 @@ pub trait Service: Send + Sync {
         Transno(0)
     }
     /// The target gave up on this mount, in this life or an earlier one.
-    fn gave_up(&self, client: ClientUuid) -> bool {
+    fn gave_up(&self, client: ClientUuid) -> Result<bool, Unwelcome> {
         _ = client;
-        false
+        Ok(false)
     }
     /// It did, and that is not durable yet: the client must not be told, for a life after a crash would
     /// know nothing of it, and wait for what the client has dropped.
@@ -88,7 +89,7 @@ pub trait Service: Send + Sync {
         false
     }
     /// Waits until it is durable whom it gave up, if it ever will be.
-    fn wait_to_give_up(&self, client: ClientUuid) -> Result<(), Refusal> {
+    fn wait_to_give_up(&self, client: ClientUuid) -> Result<(), Unwelcome> {
         _ = client;
         Ok(())
     }
@@ -98,6 +99,31 @@ pub trait Service: Send + Sync {
     }
     /// The client's session has ended.
     fn expired(&self, client: ClientId, how: Departure);
+}
+
+/// Why a client is not let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unwelcome {
+    /// It is told, and does not come again soon.
+    Refused(Refusal),
+    /// The target stops: it says nothing, for a welcome would be taken for the end of a session that
+    /// lives on in what is durable. The client comes again, and finds the target's next life.
+    BrokenOff(String),
+}
+
+impl From<Refusal> for Unwelcome {
+    fn from(refusal: Refusal) -> Unwelcome {
+        Unwelcome::Refused(refusal)
+    }
+}
+
+impl From<Unwelcome> for GreetError {
+    fn from(unwelcome: Unwelcome) -> GreetError {
+        match unwelcome {
+            Unwelcome::Refused(refusal) => GreetError::Refused(refusal),
+            Unwelcome::BrokenOff(reason) => GreetError::Broken(reason),
+        }
+    }
 }
 
 /// How a client's session came to its end.
@@ -419,7 +445,7 @@ impl Shared {
     }
 
     fn run_connection(self: &Arc<Self>, id: u64, transport: &Arc<dyn Transport>) {
-        let admitted = self.admit(transport);
+        let admitted = self.admit(id, transport);
         self.handshakes.fetch_sub(1, Ordering::AcqRel);
         match admitted {
             Ok((session, lane)) => self.serve(id, &session, lane, transport),
@@ -488,7 +514,7 @@ impl Shared {
             Some(Event::Send(frame)) => connection.send(&frame),
             Some(Event::Ready) => {
                 session.ready();
-                session.target().service.ready(session.client());
+                session.target().service.ready(session);
             }
             Some(Event::Goodbye) => {
                 self.say_goodbye(session);

@@ -18,11 +18,11 @@ use std::time::Duration;
 
 use base::limits::HELD_SHARE;
 use base::{BootEpoch, ClientId, Clock, Disrupted, Tick, Timestamp, Transno, Xid};
-use wire::handshake::{ClientUuid, Refusal, RefusalReason};
+use wire::handshake::ClientUuid;
 
 use crate::batch::{Batch, Message, ReplyBatch, ReplyMessage};
 use crate::scheduler::{Nature, Scheduler, Vocabulary};
-use crate::server::{Connected, Departure, LastCommitted, PeerInfo, Responder, Service};
+use crate::server::{Connected, Departure, LastCommitted, PeerInfo, Responder, Service, Unwelcome};
 use crate::threads::{self, lock, wait_until};
 use crate::window::Report;
 use frames::{Complete, Frames};
@@ -122,8 +122,9 @@ pub trait Machine: Send + Sized + 'static {
     fn callback_deadline(&self) -> Duration;
     /// Every change up to here is durable.
     fn committed(&self) -> Transno;
-    /// A client's session begins.
-    fn connected(&mut self, client: ClientId, peer: &PeerInfo);
+    /// A client's session begins, or does so once more, for another process, before anything came in
+    /// it. Where what is known of the client cannot be read the target stops, for this reason.
+    fn connected(&mut self, client: ClientId, peer: &PeerInfo) -> Result<(), String>;
     /// Requests came. Each is answered by an [`Effect::Answer`], now or later.
     fn requests(&mut self, moment: Moment, arrival: Arrival<'_>, out: &mut Vec<Self::Output>);
     /// Another process has taken the place of a client's: nothing that was asked before is waited for.
@@ -144,10 +145,11 @@ pub trait Machine: Send + Sized + 'static {
         _ = epoch;
         self.committed()
     }
-    /// The target gave up on this mount, in this life or an earlier one.
-    fn gave_up(&self, client: ClientUuid) -> bool {
+    /// The target gave up on this mount, in this life or an earlier one. Where that cannot be read the
+    /// target stops, for this reason.
+    fn gave_up(&self, client: ClientUuid) -> Result<bool, String> {
         _ = client;
-        false
+        Ok(false)
     }
     /// It did, and that is not durable yet.
     fn is_giving_up(&self, client: ClientUuid) -> bool {
@@ -225,6 +227,35 @@ struct State<M: Machine> {
     /// Clients with frames in the scheduler that were called back just now.
     called_back: Vec<ClientId>,
     stopped: Option<String>,
+}
+
+impl<M: Machine> State<M> {
+    /// It has not gone, nor has another process taken its place.
+    fn is_here(&self, session: &Arc<Connected>) -> bool {
+        let known = self.sessions.get(&session.client());
+        known.is_some_and(|known| Arc::ptr_eq(known, session))
+    }
+
+    fn stop(&mut self, reason: String) {
+        tracing::error!(reason, "the target stops");
+        self.stopped = Some(reason);
+    }
+
+    /// What a target that stops says to whom it hears from would not be durable.
+    fn still_serves(&self) -> Result<(), Unwelcome> {
+        match &self.stopped {
+            Some(reason) => Err(Unwelcome::BrokenOff(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// What the machine has read, or the end.
+    fn or_stop<T>(&mut self, read: Result<T, String>) -> Result<T, Unwelcome> {
+        read.map_err(|reason| {
+            self.stop(reason.clone());
+            Unwelcome::BrokenOff(reason)
+        })
+    }
 }
 
 /// What came while the machine was held.
@@ -439,10 +470,7 @@ impl<M: Machine> Serving<M> {
                 }
                 self.end_client(state, (client, Departure::GivenUp), more);
             }
-            Effect::Stop { reason } => {
-                tracing::error!(reason, "the target stops");
-                state.stopped = Some(reason);
-            }
+            Effect::Stop { reason } => state.stop(reason),
             Effect::Chore(chore) => (self.do_chore)(&self.strong(), chore),
         }
     }
@@ -500,11 +528,9 @@ impl<M: Machine> Serving<M> {
         }
     }
 
-    fn run_batch(&self, client: ClientId, batch: Batch, responder: Responder) {
+    fn run_batch(&self, batch: Batch, responder: Responder) {
         self.with_state(|state, moment, out| {
-            let session = state.sessions.get(&client);
-            let is_there = session.is_some_and(|known| Arc::ptr_eq(known, responder.session()));
-            if batch.messages.is_empty() || !is_there {
+            if batch.messages.is_empty() || !state.is_here(responder.session()) {
                 // It went while its request was on the way; nothing may come into being for it.
                 return responder.reply(ReplyBatch::default());
             }
@@ -554,23 +580,25 @@ impl<M: Machine> Recovering for Serving<M> {
 struct Served<M: Machine>(Arc<Serving<M>>);
 
 impl<M: Machine> Service for Served<M> {
-    fn connected(&self, session: Arc<Connected>) -> Result<(), Refusal> {
+    fn connected(&self, session: Arc<Connected>) -> Result<(), Unwelcome> {
         let mut state = lock(&self.0.state);
-        state.machine.connected(session.client(), session.peer());
+        state.still_serves()?;
+        let connected = state.machine.connected(session.client(), session.peer());
+        state.or_stop(connected)?;
         state.sessions.insert(session.client(), session);
         Ok(())
     }
 
     fn request(
         &self,
-        session: &Arc<Connected>,
+        _session: &Arc<Connected>,
         _xid: Xid,
         _resent: bool,
         batch: Batch,
         responder: Responder,
     ) {
         (self.0.foresee)(&batch);
-        self.0.run_batch(session.client(), batch, responder);
+        self.0.run_batch(batch, responder);
     }
 
     fn disconnected(&self, client: ClientId) {
@@ -580,6 +608,10 @@ impl<M: Machine> Service for Served<M> {
     fn succeeded(&self, session: Arc<Connected>) {
         let client = session.client();
         self.0.with_state(|state, moment, out| {
+            if !state.sessions.contains_key(&client) {
+                // It was evicted meanwhile: the process hears of it when it comes again.
+                return session.evict();
+            }
             state.sessions.insert(client, session);
             state.frames.forget(client);
             for arrived in state.scheduler.forget(moment.now, client) {
@@ -589,37 +621,45 @@ impl<M: Machine> Service for Served<M> {
         });
     }
 
-    fn ready(&self, client: ClientId) {
-        self.0
-            .with(|machine, moment, out| machine.ready(moment, client, out));
+    fn ready(&self, session: &Arc<Connected>) {
+        self.0.with_state(|state, moment, out| {
+            if state.is_here(session) {
+                state.machine.ready(moment, session.client(), out);
+            }
+        });
     }
 
     fn survived(&self, epoch: BootEpoch) -> Transno {
         lock(&self.0.state).machine.survived(epoch)
     }
 
-    fn gave_up(&self, client: ClientUuid) -> bool {
-        lock(&self.0.state).machine.gave_up(client)
+    fn gave_up(&self, client: ClientUuid) -> Result<bool, Unwelcome> {
+        let mut state = lock(&self.0.state);
+        let gave_up = state.machine.gave_up(client);
+        state.or_stop(gave_up)
     }
 
     fn is_giving_up(&self, client: ClientUuid) -> bool {
         lock(&self.0.state).machine.is_giving_up(client)
     }
 
-    fn wait_to_give_up(&self, client: ClientUuid) -> Result<(), Refusal> {
-        while self.is_giving_up(client) {
-            if lock(&self.0.timer).ending || lock(&self.0.state).stopped.is_some() {
-                let text = "the target stops";
-                return Err(Refusal::new(RefusalReason::Service, text));
+    fn wait_to_give_up(&self, client: ClientUuid) -> Result<(), Unwelcome> {
+        loop {
+            if lock(&self.0.timer).ending {
+                return Err(Unwelcome::BrokenOff("the target ends".into()));
             }
+            let state = lock(&self.0.state);
+            state.still_serves()?;
+            if !state.machine.is_giving_up(client) {
+                return Ok(());
+            }
+            drop(state);
             ::threads::sleep(DURABLE_TURN);
         }
-        Ok(())
     }
 
     fn lost_changes(&self, reason: &str) {
-        tracing::error!(reason, "the target stops");
-        lock(&self.0.state).stopped = Some(reason.to_owned());
+        lock(&self.0.state).stop(reason.to_owned());
     }
 
     fn expired(&self, client: ClientId, how: Departure) {

@@ -325,6 +325,15 @@ fn welcome(place: &Place) -> (TcpStream, wire::handshake::Welcome) {
 }
 
 fn welcome_to(place: &Place, hello: Hello) -> (TcpStream, wire::handshake::Welcome) {
+    let mut stream = proven(place, hello);
+    match hear(&mut stream) {
+        Handshake::Welcome(welcome) => (stream, welcome),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The same before the server's last word.
+fn proven(place: &Place, hello: Hello) -> TcpStream {
     let mut stream = raw(place);
     say(&mut stream, &Handshake::Hello(hello.clone()));
     let Handshake::Challenge(challenge) = hear(&mut stream) else {
@@ -336,10 +345,22 @@ fn welcome_to(place: &Place, hello: Hello) -> (TcpStream, wire::handshake::Welco
         &mut stream,
         &Handshake::Proof(wire::handshake::Proof(proof)),
     );
-    match hear(&mut stream) {
-        Handshake::Welcome(welcome) => (stream, welcome),
-        other => panic!("{other:?}"),
-    }
+    stream
+}
+
+/// Nothing comes but the end.
+fn is_broken_off(mut stream: TcpStream) -> bool {
+    stream.read(&mut [0]).is_ok_and(|bytes| bytes == 0)
+}
+
+#[test]
+fn a_target_that_stops_says_nothing_to_whom_it_hears_from() {
+    let mut place = Place::new(Over::Tcp);
+    let (_server, service) = place.serve(1);
+    *service.stops.lock().unwrap() = true;
+    assert!(is_broken_off(proven(&place, hello(Versions::OURS))));
+    *service.stops.lock().unwrap() = false;
+    welcome(&place);
 }
 
 #[test]
@@ -413,4 +434,81 @@ fn a_client_that_does_not_take_its_replies_is_not_heard() {
         stream.read_exact(&mut reply).unwrap();
     }
     until("all is heard", || counters.frames_received() == 64);
+}
+
+/// The server has restarted; the process that it made a session for dies before it hears of it.
+#[test]
+fn the_next_process_gets_the_session_that_the_one_before_did_not_hear_of() {
+    let mut place = Place::new(Over::Tcp);
+    let (_server, service) = place.serve(2);
+    let of_process = |incarnation| Hello {
+        incarnation,
+        session: SessionId(7),
+        boot_epoch: base::BootEpoch(1),
+        ..hello(Versions::OURS)
+    };
+    let mut streams = Vec::new();
+    for incarnation in 1..4 {
+        let (stream, welcome) = welcome_to(&place, of_process(incarnation));
+        streams.push(stream);
+        let told = (welcome.session, welcome.resumed, welcome.evicted);
+        assert_eq!(told, (SessionId(1), false, false), "{incarnation}");
+        assert_eq!(service.session().peer().incarnation, incarnation);
+    }
+    service.log.change(|log| {
+        let lines = log.lines.iter();
+        assert!(
+            !lines.clone().any(|line| line.starts_with("expired")),
+            "{lines:?}"
+        );
+    });
+    // What a process before says in it is not heard; what this one says is.
+    let mut last = streams.pop().unwrap();
+    streams
+        .into_iter()
+        .for_each(|stream| assert!(is_closed(stream)));
+    let mut ask = request(0, Batch::of(PARK, Vec::new()));
+    ask.header.epoch = 2;
+    last.write_all(&ask.encode(false).unwrap()).unwrap();
+    service.wait_for_line("parked");
+}
+
+#[test]
+fn who_is_given_up_while_it_comes_is_told_when_that_is_durable() {
+    let mut place = Place::new(Over::Tcp);
+    let (_server, service) = place.serve(2);
+    *service.giving_up.lock().unwrap() = GivingUp::Soon;
+    let hello = Hello {
+        session: SessionId(7),
+        boot_epoch: base::BootEpoch(1),
+        ..hello(Versions::OURS)
+    };
+    let (_stream, welcome) = welcome_to(&place, hello);
+    assert!(welcome.evicted && !welcome.resumed);
+    assert_eq!(*service.giving_up.lock().unwrap(), GivingUp::Durably);
+    let lines = service.log.change(|log| log.lines.clone());
+    assert_eq!(lines, ["connected 0x1", "expired 0x1", "connected 0x2"]);
+}
+
+/// Its client has given it up, and said hello again over another connection.
+#[test]
+fn a_hello_that_comes_late_ends_no_session() {
+    let mut place = Place::new(Over::Tcp);
+    let (_server, service) = place.serve(1);
+    service.hold_hello.change(|hold| *hold = Hold::Next);
+    let stale = proven(&place, hello(Versions::OURS));
+    let held = |hold: &mut Hold| (*hold == Hold::Held).then_some(());
+    service.hold_hello.wait_for("the first hello", held);
+    let (mut stream, _) = welcome(&place);
+    let ask = |slot| request(slot, Batch::of(PARK, Vec::new())).encode(false);
+    stream.write_all(&ask(0).unwrap()).unwrap();
+    service.wait_for_line("parked");
+    service.hold_hello.change(|hold| *hold = Hold::Nothing);
+    assert!(is_broken_off(stale));
+    stream.write_all(&ask(1).unwrap()).unwrap();
+    service
+        .log
+        .wait_for("the session", |log| (log.parked.len() == 2).then_some(()));
+    let lines = service.log.change(|log| log.lines.clone());
+    assert_eq!(lines, ["connected 0x1", "parked", "parked"]);
 }

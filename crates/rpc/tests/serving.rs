@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use base::limits::CALLBACK_DEADLINE;
 use base::{BootEpoch, ClientId, Disrupted, SystemClock, TargetName, Tick, Transno};
 use rpc::scheduler::{Nature, RuleReport, Vocabulary};
-use rpc::serving::{Arrival, Effect, Machine, Moment, Scheduling, Serving};
+use rpc::serving::{self, Arrival, Effect, Machine, Moment, Scheduling, Serving};
 use rpc::{
-    Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Departure, LastCommitted,
-    MemPort, Message, Peer, PeerConfig, PeerInfo, Policy, ReplyBatch, ReplyMessage, ServedTarget,
-    Server, ServerConfig,
+    Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Connected, Departure,
+    LastCommitted, Legacy, MemPort, Message, Peer, PeerConfig, PeerInfo, Policy, ReplyBatch,
+    ReplyMessage, ServedTarget, Server, ServerConfig, Unwelcome,
 };
+use wire::frame::SessionId;
 
 /// Is answered at once, with what it says.
 const ECHO: u16 = 1;
@@ -37,8 +38,12 @@ struct Toy {
     parked: VecDeque<(u64, Vec<u8>)>,
     asked: VecDeque<u64>,
     evicted: Arc<Mutex<Vec<ClientId>>>,
+    /// How often a client was ready.
+    ready: u32,
     /// It gave a client up; whether that is durable.
     gave_up: Option<bool>,
+    /// What it knows of clients cannot be read.
+    is_damaged: bool,
 }
 
 enum Event {
@@ -47,9 +52,18 @@ enum Event {
     /// The request that came last is released first.
     Release,
     Done(u64),
+    Damaged,
+    Stops,
 }
 
 impl Toy {
+    fn readable(&self) -> Result<(), String> {
+        match self.is_damaged {
+            true => Err("damaged".into()),
+            false => Ok(()),
+        }
+    }
+
     fn answer(&mut self, tag: u64, answer: Vec<u8>) -> Told {
         self.changes += 1;
         let transno = Transno(self.changes);
@@ -102,10 +116,16 @@ impl Machine for Toy {
         Transno(self.changes)
     }
 
-    fn connected(&mut self, _: ClientId, _: &PeerInfo) {}
+    fn connected(&mut self, _: ClientId, _: &PeerInfo) -> Result<(), String> {
+        self.readable()
+    }
 
-    fn gave_up(&self, _: ClientUuid) -> bool {
-        self.gave_up.is_some()
+    fn ready(&mut self, _: Moment, _: ClientId, _: &mut Vec<Told>) {
+        self.ready += 1;
+    }
+
+    fn gave_up(&self, _: ClientUuid) -> Result<bool, String> {
+        self.readable().map(|()| self.gave_up.is_some())
     }
 
     fn is_giving_up(&self, _: ClientUuid) -> bool {
@@ -144,6 +164,10 @@ impl Machine for Toy {
                 out.push(self.answer(tag, body));
             }
             Event::GivesUp(durably) => self.gave_up = Some(durably),
+            Event::Damaged => self.is_damaged = true,
+            Event::Stops => out.push(Effect::Stop {
+                reason: "as the test asked".into(),
+            }),
             Event::Done(tag) => out.push(self.answer(tag, b"done".to_vec())),
         }
     }
@@ -191,11 +215,26 @@ impl ClientHandler for Client {
     fn last_committed(&self, _: Transno) {}
 }
 
+fn config_of(server: &Server) -> PeerConfig {
+    PeerConfig {
+        target: TargetName::mdt(0),
+        addresses: server.local_addresses().to_vec(),
+        uuid: ClientUuid([1; 16]),
+        incarnation: 1,
+        key: None,
+        insecure: false,
+        policy: Policy::Hard,
+        lanes: 1,
+        keeping: rpc::Keeping::Nothing,
+        legacy: None,
+    }
+}
+
 struct Rig {
     peer: Peer,
     serving: Arc<Serving<Toy>>,
     evicted: Arc<Mutex<Vec<ClientId>>>,
-    _server: Server,
+    server: Server,
 }
 
 impl Rig {
@@ -224,24 +263,26 @@ impl Rig {
         };
         let listen = vec![Address::Mem(MemPort::new(name))];
         let server = Server::start(ServerConfig::new(listen), vec![served]).expect("listens");
-        let config = PeerConfig {
-            target,
-            addresses: server.local_addresses().to_vec(),
-            uuid: ClientUuid([1; 16]),
-            incarnation: 1,
-            key: None,
-            insecure: false,
-            policy: Policy::Hard,
-            lanes: 1,
-            keeping: rpc::Keeping::Nothing,
-            legacy: None,
-        };
+        let config = config_of(&server);
         Rig {
             peer: Peer::new(config, Arc::new(Client), clock).expect("starts"),
             serving,
             evicted,
-            _server: server,
+            server,
         }
+    }
+
+    /// The same as to hear of it, and it is done when this returns.
+    fn tell(&self, event: Event) {
+        self.serving
+            .with(|toy, moment, out| toy.hear(moment, event, out));
+    }
+
+    /// The session of its client, once that has been answered something.
+    fn session(&self) -> Arc<Connected> {
+        self.call(&[(ECHO, "")]).wait().expect("answered");
+        let sessions = self.server.sessions(TargetName::mdt(0));
+        sessions.first().cloned().expect("one client")
     }
 
     /// The report of the only rule, once `ready` says so.
@@ -320,10 +361,55 @@ fn a_client_found_dead_loses_its_session_and_the_machine_hears_of_it() {
     let gone = rig.call(&[(EVICT, "")]);
     assert_eq!(waiting.wait().err(), Some(Disrupted::Evicted));
     assert_eq!(gone.wait().err(), Some(Disrupted::Evicted));
-    assert_eq!(*rig.evicted.lock().expect("no panic"), [client]);
     // A new session begins; the old one's requests are not answered in it.
     let again = rig.call(&[(ECHO, "e")]).wait().expect("answered");
     assert_eq!(bodies(&again), ["e"]);
+    assert_eq!(*rig.evicted.lock().expect("no panic"), [client]);
+}
+
+/// What is the session's is dropped then, and what the next process needs with it.
+#[test]
+fn a_late_ready_of_a_dead_process_does_not_count_for_the_next() {
+    let rig = Rig::new("serving-late-ready");
+    let (dead, service) = (rig.session(), rig.serving.service());
+    let ready = || rig.serving.look(|toy| toy.ready);
+    let began = Instant::now();
+    while ready() == 0 {
+        assert!(began.elapsed() < PATIENCE, "it is ready");
+        std::thread::yield_now();
+    }
+    service.ready(&dead);
+    assert_eq!(ready(), 2);
+    let config = PeerConfig {
+        incarnation: 2,
+        legacy: Some(Legacy {
+            session: SessionId(1),
+            epoch: BootEpoch(1),
+            first_xid: 100,
+        }),
+        ..config_of(&rig.server)
+    };
+    let clock = Arc::new(SystemClock::default());
+    let next = Peer::new(config, Arc::new(Client), clock).expect("starts");
+    next.call(Batch::of(ECHO, Vec::new()))
+        .wait()
+        .expect("answered");
+    service.ready(&dead);
+    assert_eq!(ready(), 2, "the next one has yet to say so");
+    next.close();
+}
+
+/// The eviction took the session of the process before; the target knows nothing of this one.
+#[test]
+fn a_process_goes_on_for_nobody_who_was_evicted() {
+    let rig = Rig::new("serving-succeeds");
+    let session = rig.session();
+    assert!(serving::Recovering::evict(
+        &*rig.serving,
+        session.peer().uuid
+    ));
+    rig.serving.service().succeeded(session);
+    assert!(rig.serving.clients().is_empty());
 }
 
 /// A life after a crash would know nothing of it, and the client would not come with what it dropped.
@@ -333,14 +419,55 @@ fn nobody_is_told_that_it_was_given_up_before_that_is_durable() {
     let service = rig.serving.service();
     let client = ClientUuid([1; 16]);
     assert!(service.wait_to_give_up(client).is_ok());
-    rig.serving.hear(Event::GivesUp(false));
+    rig.tell(Event::GivesUp(false));
     let (told, hears) = std::sync::mpsc::channel();
     let asking = std::thread::spawn(move || told.send(service.wait_to_give_up(client)));
     let early = hears.recv_timeout(Duration::from_millis(100));
     assert!(early.is_err(), "{early:?}");
-    rig.serving.hear(Event::GivesUp(true));
+    rig.tell(Event::GivesUp(true));
     assert_eq!(hears.recv_timeout(PATIENCE), Ok(Ok(())));
     asking.join().expect("no panic").expect("is heard");
+}
+
+/// Nor is anybody told anything else: what would come of it is not durable.
+#[test]
+fn a_target_that_stops_breaks_handshakes_off() {
+    let rig = Rig::new("serving-stops");
+    let (client, session) = (ClientUuid([1; 16]), rig.session());
+    let service = rig.serving.service();
+    rig.tell(Event::GivesUp(false));
+    let asking = std::thread::spawn(move || service.wait_to_give_up(client));
+    rig.tell(Event::Stops);
+    let broken_off = Unwelcome::BrokenOff("as the test asked".into());
+    assert_eq!(asking.join().expect("no panic"), Err(broken_off.clone()));
+    let service = rig.serving.service();
+    assert_eq!(service.connected(session), Err(broken_off.clone()));
+    rig.tell(Event::GivesUp(true));
+    assert_eq!(service.wait_to_give_up(client), Err(broken_off));
+}
+
+#[test]
+fn a_target_stops_that_cannot_read_what_it_knows_of_a_client() {
+    for asks in [false, true] {
+        let rig = Rig::new("serving-damaged");
+        let (client, session) = (ClientUuid([1; 16]), rig.session());
+        let service = rig.serving.service();
+        rig.tell(Event::Damaged);
+        let unwelcome = match asks {
+            true => service.gave_up(client).err(),
+            false => service.connected(session).err(),
+        };
+        assert_eq!(unwelcome, Some(Unwelcome::BrokenOff("damaged".into())));
+        assert_eq!(rig.serving.stopped().as_deref(), Some("damaged"));
+    }
+}
+
+#[test]
+fn a_target_that_ends_breaks_handshakes_off() {
+    let rig = Rig::new("serving-ends");
+    rig.serving.stop();
+    let said = rig.serving.service().wait_to_give_up(ClientUuid([1; 16]));
+    assert!(matches!(said, Err(Unwelcome::BrokenOff(_))), "{said:?}");
 }
 
 #[test]

@@ -29,7 +29,7 @@ impl Bench {
             mds::format(&kv, 1, Timestamp::default()).expect("an empty store");
         }
         let mut mds = Mds::open(kv.clone(), Rules::default(), Tick(0)).expect("formatted");
-        mds.connect(ClientId(1), [1; 16]);
+        mds.connect(ClientId(1), [1; 16]).expect("readable");
         mds.ready_again(Tick(0), Timestamp::default(), ClientId(1), &mut Vec::new());
         let mut bench = Bench {
             mds,

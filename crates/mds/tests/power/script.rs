@@ -110,7 +110,10 @@ impl Users {
         let clients: Vec<u64> = self.clients.clone();
         let here = || clients.iter().filter(|client| !absent.contains(client));
         for client in here() {
-            machine.mds.connect(ClientId(*client), [*client as u8; 16]);
+            machine
+                .mds
+                .connect(ClientId(*client), [*client as u8; 16])
+                .expect("readable");
         }
         self.keep_lost(machine);
         let life = life_of(machine);

@@ -156,7 +156,7 @@ impl World {
     pub fn connect(&mut self, n: u64) -> ClientId {
         let id = ClientId(n);
         let known = self.clients.remove(&n);
-        self.mds.connect(id, [n as u8; 16]);
+        self.mds.connect(id, [n as u8; 16]).expect("readable");
         let is_new = known.is_none();
         let client = known.unwrap_or(Client {
             id,

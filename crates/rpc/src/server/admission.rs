@@ -9,7 +9,7 @@ use wire::frame::SessionId;
 use wire::handshake::{ClientUuid, Handshake, Hello, Lane, Refusal, RefusalReason, Welcome};
 
 use super::connected::{Connected, PeerInfo};
-use super::{Departure, Shared, Target};
+use super::{Departure, Shared, Target, Unwelcome};
 use crate::greet::{self, GreetError};
 use crate::threads::lock;
 use crate::transport::Transport;
@@ -58,8 +58,10 @@ struct Admitted {
 
 impl Shared {
     /// The handshake: who is there, for which target, with which session.
+    /// `accepted` counts the server's connections.
     pub(super) fn admit(
         self: &Arc<Self>,
+        accepted: u64,
         transport: &Arc<dyn Transport>,
     ) -> Result<(Arc<Connected>, Lane), GreetError> {
         let caller = greet::hear_hello(&**transport)?;
@@ -77,7 +79,7 @@ impl Shared {
             was_given_up: target.was_given_up(hello),
         };
         let admitted = match hello.lane {
-            Lane::Control => self.admit_control(target, hello, info)?,
+            Lane::Control => self.admit_control(target, accepted, hello, info)?,
             _ => target.admit_bulk(hello)?,
         };
         let session = admitted.session;
@@ -99,32 +101,41 @@ impl Shared {
     fn admit_control(
         &self,
         target: &Arc<Target>,
+        accepted: u64,
         hello: &Hello,
         info: PeerInfo,
-    ) -> Result<Admitted, Refusal> {
+    ) -> Result<Admitted, Unwelcome> {
+        target.check_history(hello)?;
         loop {
             // Others may say hello meanwhile.
             target.service.wait_to_give_up(hello.client)?;
-            if let Some(admitted) = self.try_admit(target, hello, &info)? {
+            let _admission = lock(&target.admission);
+            let known = lock(&target.sessions).sessions.get(&hello.client).cloned();
+            let claimed = known.as_ref().map_or(0, |session| session.claimed());
+            if claimed > accepted {
+                // It has left this connection: what it said here is not what it has now.
+                let reason = "the client has come again since";
+                return Err(Unwelcome::BrokenOff(reason.into()));
+            }
+            if let Some(admitted) = self.try_admit(target, known, hello, &info)? {
+                admitted.session.claim(accepted);
                 return Ok(admitted);
             }
         }
     }
 
-    /// None: it was given up, and is not to be told yet.
+    /// While nobody else comes or goes. None: it was given up, and is not to be told yet.
     fn try_admit(
         &self,
         target: &Arc<Target>,
+        known: Option<Arc<Connected>>,
         hello: &Hello,
         info: &PeerInfo,
-    ) -> Result<Option<Admitted>, Refusal> {
-        let _admission = lock(&target.admission);
-        target.check_history(hello)?;
-        let known = lock(&target.sessions).sessions.get(&hello.client).cloned();
+    ) -> Result<Option<Admitted>, Unwelcome> {
         if let Some(session) = known {
             if hello.incarnation < session.peer().incarnation {
                 let text = "a later incarnation of this mount has taken over";
-                return Err(Refusal::new(RefusalReason::Replaced, text));
+                return Err(Refusal::new(RefusalReason::Replaced, text).into());
             }
             if target.resumes(hello, &session) {
                 session.becomes_known();
@@ -143,27 +154,50 @@ impl Shared {
                     evicted: false,
                 }));
             }
-            if is_unheard_of(hello, &session) {
-                session.coming_back(self.clock.tick());
-                target.service.resumed(session.client());
-                return Ok(Some(Admitted {
-                    evicted: session.is_after_eviction(),
-                    session,
-                    resumed: false,
-                }));
+            if let Some(session) = self.unheard_of(target, &session, info)? {
+                return anew(hello, session);
             }
             session.expire(Departure::GivenUp);
         }
         if target.service.is_giving_up(hello.client) {
             return Ok(None);
         }
-        let evicted = hello.boot_epoch != BootEpoch(0) && target.service.gave_up(hello.client);
-        let session = self.new_session(target, info.clone(), evicted)?;
-        Ok(Some(Admitted {
-            session,
-            resumed: false,
-            evicted,
-        }))
+        anew(hello, self.new_session(target, info.clone())?)
+    }
+
+    /// Of a client that does not resume the session: its welcome was lost under way, or the process
+    /// that it was for is gone, so that the client knows of none, or of one in another life of the
+    /// target. It is to get the same again; there is nothing in it that could be given up.
+    fn unheard_of(
+        &self,
+        target: &Arc<Target>,
+        session: &Arc<Connected>,
+        info: &PeerInfo,
+    ) -> Result<Option<Arc<Connected>>, Unwelcome> {
+        if info.incarnation != session.peer().incarnation {
+            return self.hand_over(target, session, info);
+        }
+        if !session.is_unknown() || session.has_ended() {
+            return Ok(None);
+        }
+        session.coming_back(self.clock.tick());
+        target.service.resumed(session.client());
+        Ok(Some(session.clone()))
+    }
+
+    /// Another process gets the session that the one before did not hear of, as if it were the first.
+    fn hand_over(
+        &self,
+        target: &Arc<Target>,
+        old: &Arc<Connected>,
+        info: &PeerInfo,
+    ) -> Result<Option<Arc<Connected>>, Unwelcome> {
+        if !old.end_unknown() {
+            return Ok(None);
+        }
+        let session = Connected::new(target.clone(), old.id(), info.clone(), self.clock.tick());
+        enter(&session)?;
+        Ok(Some(session))
     }
 
     /// Another process goes on with the session.
@@ -173,7 +207,7 @@ impl Shared {
         old: &Arc<Connected>,
         info: PeerInfo,
     ) -> Arc<Connected> {
-        let session = Connected::new(target.clone(), old.id(), info, false, self.clock.tick());
+        let session = Connected::new(target.clone(), old.id(), info, self.clock.tick());
         session.becomes_known();
         lock(&target.sessions)
             .sessions
@@ -190,18 +224,10 @@ impl Shared {
         &self,
         target: &Arc<Target>,
         info: PeerInfo,
-        evicted: bool,
-    ) -> Result<Arc<Connected>, Refusal> {
+    ) -> Result<Arc<Connected>, Unwelcome> {
         let id = lock(&target.sessions).next_id()?;
-        let session = Connected::new(target.clone(), id, info, evicted, self.clock.tick());
-        // In the table first: the service may evict it at once.
-        lock(&target.sessions)
-            .sessions
-            .insert(session.peer().uuid, session.clone());
-        if let Err(refusal) = target.service.connected(session.clone()) {
-            session.end(Disrupted::Refused);
-            return Err(refusal);
-        }
+        let session = Connected::new(target.clone(), id, info, self.clock.tick());
+        enter(&session)?;
         let ClientId(client) = session.client();
         let (name, peer) = (target.name, session.peer());
         tracing::info!(target = %name, client, uuid = %peer.uuid, address = peer.address, "new client");
@@ -209,11 +235,35 @@ impl Shared {
     }
 }
 
-/// Of a client that does not resume the session: its welcome was lost under way, so that the client
-/// knows of none, or of one in another life of the target. It is to get the same again; there is
-/// nothing in it that could be given up.
-fn is_unheard_of(hello: &Hello, session: &Connected) -> bool {
-    hello.incarnation == session.peer().incarnation && session.is_unknown() && !session.has_ended()
+/// The client gets a session that it does not go on with. None: it was given up while it got it, and
+/// is not to be told yet.
+fn anew(hello: &Hello, session: Arc<Connected>) -> Result<Option<Admitted>, Unwelcome> {
+    let service = &session.target().service;
+    let evicted = hello.boot_epoch != BootEpoch(0) && service.gave_up(hello.client)?;
+    // If it is given up after this, the session ends, and it hears of that when it comes again.
+    if service.is_giving_up(hello.client) {
+        session.expire(Departure::GivenUp);
+        return Ok(None);
+    }
+    Ok(Some(Admitted {
+        session,
+        resumed: false,
+        evicted,
+    }))
+}
+
+/// The session begins, at its target and for the service.
+fn enter(session: &Arc<Connected>) -> Result<(), Unwelcome> {
+    let target = session.target();
+    // In the table first: the service may evict it at once.
+    lock(&target.sessions)
+        .sessions
+        .insert(session.peer().uuid, session.clone());
+    let entered = target.service.connected(session.clone());
+    if entered.is_err() {
+        session.end(Disrupted::Refused);
+    }
+    entered
 }
 
 impl Target {

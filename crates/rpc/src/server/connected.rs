@@ -46,8 +46,6 @@ pub struct Connected {
     target: Arc<Target>,
     client: ClientId,
     info: PeerInfo,
-    /// The client had a session before that was given up, and is to hear so.
-    after_eviction: bool,
     state: Mutex<State>,
     /// Held while callbacks are taken from the session and written: keeps their order.
     order: Mutex<()>,
@@ -58,6 +56,8 @@ struct State {
     lanes: [Option<Arc<Connection>>; Lane::COUNT],
     /// Since when the control lane is gone.
     gone_since: Option<Tick>,
+    /// Which of the server's connections it was last claimed over, as they were accepted.
+    claimed: u64,
     /// The client knows of the session: it has spoken in it.
     is_known: bool,
     ended: bool,
@@ -68,7 +68,6 @@ impl Connected {
         target: Arc<Target>,
         id: SessionId,
         info: PeerInfo,
-        after_eviction: bool,
         now: Tick,
     ) -> Arc<Connected> {
         let session = ServerSession::new(id, target.boot_epoch);
@@ -76,11 +75,11 @@ impl Connected {
             target,
             client: ClientId(u64::from(id.0)),
             info,
-            after_eviction,
             state: Mutex::new(State {
                 session,
                 lanes: Default::default(),
                 gone_since: Some(now),
+                claimed: 0,
                 is_known: false,
                 ended: false,
             }),
@@ -167,11 +166,6 @@ impl Connected {
         lock(&self.state).session.slots()
     }
 
-    /// The client had a session before that was given up.
-    pub(super) fn is_after_eviction(&self) -> bool {
-        self.after_eviction
-    }
-
     /// Nothing has come from the client that shows that its welcome arrived.
     pub(super) fn is_unknown(&self) -> bool {
         !lock(&self.state).is_known
@@ -180,6 +174,16 @@ impl Connected {
     /// The client has named it.
     pub(super) fn becomes_known(&self) {
         lock(&self.state).is_known = true;
+    }
+
+    /// The client came over this connection.
+    pub(super) fn claim(&self, accepted: u64) {
+        lock(&self.state).claimed = accepted;
+    }
+
+    /// The connection that it came over last.
+    pub(super) fn claimed(&self) -> u64 {
+        lock(&self.state).claimed
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -314,10 +318,20 @@ impl Connected {
 
     /// Ends the session. False: it had ended before.
     pub(super) fn end(&self, why: Disrupted) -> bool {
+        self.end_if(why, |_| true)
+    }
+
+    /// Ends the session if the client knows of none: whatever it says in it from now on is not heard.
+    pub(super) fn end_unknown(&self) -> bool {
+        self.end_if(Disrupted::Evicted, |state| !state.is_known)
+    }
+
+    fn end_if(&self, why: Disrupted, may_end: impl FnOnce(&State) -> bool) -> bool {
         let mut state = lock(&self.state);
-        if std::mem::replace(&mut state.ended, true) {
+        if state.ended || !may_end(&state) {
             return false;
         }
+        state.ended = true;
         let callbacks = state.session.end();
         let lanes = state.lanes.clone();
         drop(state);

@@ -10,7 +10,7 @@ use base::{BootEpoch, ClientId, Clock, Disrupted, SystemClock, TargetName, Trans
 use rpc::{
     Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Connected, Departure, Key,
     LastCommitted, Link, MemPort, Message, Peer, PeerConfig, Policy, Refusal, RefusalReason,
-    ReplyBatch, ReplyMessage, Responder, ServedTarget, Server, ServerConfig, Service,
+    ReplyBatch, ReplyMessage, Responder, ServedTarget, Server, ServerConfig, Service, Unwelcome,
 };
 
 /// Answers with what it got.
@@ -86,12 +86,37 @@ pub struct Log {
     pub callback_answers: Vec<Result<Vec<u8>, Disrupted>>,
 }
 
+/// How far a service is with giving a client up.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum GivingUp {
+    #[default]
+    Nobody,
+    /// When the client is here next.
+    Soon,
+    /// That is not durable.
+    Now,
+    Durably,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    #[default]
+    Nothing,
+    Next,
+    Held,
+}
+
 /// The service under the tests.
 #[derive(Default)]
 pub struct TestService {
     pub log: Watched<Log>,
     pub disk: Arc<Disk>,
     pub refuse: Mutex<bool>,
+    pub giving_up: Mutex<GivingUp>,
+    /// The next hello waits until the test says so.
+    pub hold_hello: Watched<Hold>,
+    /// It breaks handshakes off.
+    pub stops: Mutex<bool>,
 }
 
 impl TestService {
@@ -142,14 +167,47 @@ impl Service for TestServiceHandle {
         });
     }
 
-    fn connected(&self, session: Arc<Connected>) -> Result<(), Refusal> {
+    fn connected(&self, session: Arc<Connected>) -> Result<(), Unwelcome> {
+        if *self.0.stops.lock().unwrap() {
+            return Err(Unwelcome::BrokenOff("as the test asked".into()));
+        }
         if *self.0.refuse.lock().unwrap() {
-            return Err(Refusal::new(RefusalReason::Service, "not today"));
+            return Err(Refusal::new(RefusalReason::Service, "not today").into());
         }
         self.0.log.change(|log| {
             log.lines.push(format!("connected {}", session.client()));
             log.sessions.push(session);
         });
+        let mut giving_up = self.0.giving_up.lock().unwrap();
+        if *giving_up == GivingUp::Soon {
+            *giving_up = GivingUp::Now;
+        }
+        Ok(())
+    }
+
+    fn gave_up(&self, _: ClientUuid) -> Result<bool, Unwelcome> {
+        let giving_up = *self.0.giving_up.lock().unwrap();
+        Ok(matches!(giving_up, GivingUp::Now | GivingUp::Durably))
+    }
+
+    fn is_giving_up(&self, _: ClientUuid) -> bool {
+        *self.0.giving_up.lock().unwrap() == GivingUp::Now
+    }
+
+    fn wait_to_give_up(&self, _: ClientUuid) -> Result<(), Unwelcome> {
+        let held = self.0.hold_hello.change(|hold| {
+            let is_next = *hold == Hold::Next;
+            *hold = if is_next { Hold::Held } else { *hold };
+            is_next
+        });
+        if held {
+            let released = |hold: &mut Hold| (*hold == Hold::Nothing).then_some(());
+            self.0.hold_hello.wait_for("the test's word", released);
+        }
+        let mut giving_up = self.0.giving_up.lock().unwrap();
+        if *giving_up == GivingUp::Now {
+            *giving_up = GivingUp::Durably;
+        }
         Ok(())
     }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use base::{BootEpoch, ClientId, Clock, TargetName, Transno, Xid};
 use rpc::{
-    Address, Batch, Connected, Departure, LastCommitted, Refusal, ReplyBatch, ReplyMessage,
-    Responder, ServedTarget, Server, ServerConfig, Service,
+    Address, Batch, Connected, Departure, LastCommitted, ReplyBatch, ReplyMessage, Responder,
+    ServedTarget, Server, ServerConfig, Service, Unwelcome,
 };
 use wire::mgs::{Config, Reply, TargetInfo};
 
@@ -14,7 +14,7 @@ use super::machine;
 struct Mgs;
 
 impl Service for Mgs {
-    fn connected(&self, _session: Arc<Connected>) -> Result<(), Refusal> {
+    fn connected(&self, _session: Arc<Connected>) -> Result<(), Unwelcome> {
         Ok(())
     }
 
