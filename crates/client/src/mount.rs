@@ -147,13 +147,19 @@ impl ClientHandler for Handler {
     }
 
     fn connected(&self, session: SessionId, epoch: BootEpoch) {
-        if let Some(sessions) = &self.sessions {
+        // With one that follows an eviction the next process would not hear of that: it is remembered
+        // when this process has lost what went with it.
+        let gave_up = self.gave_up.lock().unwrap_or_else(|p| p.into_inner());
+        if let Some(sessions) = &self.sessions
+            && !gave_up.contains(&self.holder)
+        {
             sessions.remember(TargetBody {
                 target: self.target,
                 session,
                 epoch,
             });
         }
+        drop(gave_up);
         if let Some(client) = self.client() {
             client.connected(self.holder, epoch);
         }
@@ -282,7 +288,7 @@ impl Mounted {
             records: heritage.map(|left| left.records().clone()),
         };
         let client = build(cluster, kernel, clock.clone(), remembered);
-        introduce(&client, &slot, &gave_up);
+        introduce(&client, heritage.map(Heritage::sessions), &slot, &gave_up);
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let timer = start_timer(&client, stop.clone());
         let following = Following::start(config.clone(), Arc::downgrade(&client.0), clock)?;
@@ -361,7 +367,12 @@ impl Drop for Mounted {
 }
 
 /// Handlers find the client from now on; it hears what they heard before.
-fn introduce(client: &Client, slot: &Slot, gave_up: &Mutex<Vec<Holder>>) {
+fn introduce(
+    client: &Client,
+    sessions: Option<&Sessions>,
+    slot: &Slot,
+    gave_up: &Mutex<Vec<Holder>>,
+) {
     let given_up = {
         let mut gave_up = gave_up.lock().unwrap_or_else(|p| p.into_inner());
         // The slot is filled once, here.
@@ -376,7 +387,15 @@ fn introduce(client: &Client, slot: &Slot, gave_up: &Mutex<Vec<Holder>>) {
     let Cluster { mdt, osts, .. } = &client.0.cluster;
     let osts = osts.iter().map(|(index, peer)| (Holder::Ost(*index), peer));
     for (holder, peer) in std::iter::once((Holder::Mdt, mdt)).chain(osts) {
-        if let Some((_, epoch)) = peer.session() {
+        if let Some((session, epoch)) = peer.session() {
+            if let Some(sessions) = sessions {
+                let target = peer.target();
+                sessions.remember(TargetBody {
+                    target,
+                    session,
+                    epoch,
+                });
+            }
             client.connected(holder, epoch);
         }
     }

@@ -43,9 +43,11 @@ impl Client {
         let mut names = Vec::new();
         let mut forget = Going::default();
         let mut reopen = Vec::new();
-        if let (Holder::Mdt, Void::Restarted(_)) = (holder, why) {
-            self.0.cluster.mdt.hold_ready();
-        }
+        // One that has given this client up waits for nothing.
+        let hold = match (holder, why) {
+            (Holder::Mdt, Void::Restarted(_)) => Some(self.0.cluster.mdt.hold_ready()),
+            _ => None,
+        };
         {
             let mut state = self.lock();
             state.withdraw();
@@ -84,7 +86,7 @@ impl Client {
         }
         if holder == Holder::Mdt {
             self.0.fids.clear();
-            self.tell_when_all_is_told();
+            self.tell_when_all_is_told(hold);
         }
         let client = self.clone();
         spawn(async move { forget.gone(&client).await });
@@ -106,14 +108,14 @@ impl Client {
         });
     }
 
-    fn tell_when_all_is_told(&self) {
-        let is_ready = {
+    fn tell_when_all_is_told(&self, hold: Option<u64>) {
+        let told = {
             let mut state = self.lock();
-            state.untold.await_all();
-            state.untold.is_ready()
+            state.untold.await_all(hold);
+            state.untold.all_told()
         };
-        if is_ready {
-            self.0.cluster.mdt.told();
+        if let Some(hold) = told {
+            self.0.cluster.mdt.told(hold);
         }
     }
 

@@ -37,10 +37,10 @@ impl Drop for Untold {
             file.waiters.wake_all();
         }
         state.drop_if_idle(self.fid);
-        let is_ready = state.untold.is_ready();
+        let told = state.untold.all_told();
         drop(state);
-        if is_ready {
-            self.client.0.cluster.mdt.told();
+        if let Some(hold) = told {
+            self.client.0.cluster.mdt.told(hold);
         }
     }
 }
@@ -55,23 +55,24 @@ pub(crate) struct AllUntold {
     old: usize,
     /// What the process before this one left is among it.
     inherited: bool,
-    /// The MDT waits for the last of those.
-    awaited: bool,
+    /// The MDT waits for the last of those: what holds up word to it that this client is ready.
+    awaited: Option<u64>,
 }
 
 impl AllUntold {
-    /// The MDT lives anew, and waits for what is untold.
-    pub fn await_all(&mut self) {
+    /// The MDT's locks have gone. One that lives anew waits for what is untold: that holds up word that
+    /// this client is ready.
+    pub fn await_all(&mut self, hold: Option<u64>) {
         self.life += 1;
         self.old = self.count;
-        self.awaited = true;
+        self.awaited = self.awaited.max(hold);
     }
 
     /// What the process before left is to be told, to an MDT that lives anew before it hears that this
     /// client is ready: till then nobody else sees what a file was like.
-    pub fn inherit(&mut self) {
+    pub fn inherit(&mut self, hold: u64) {
         self.inherited = true;
-        self.awaited = true;
+        self.awaited = self.awaited.max(Some(hold));
     }
 
     /// It is told.
@@ -87,8 +88,9 @@ impl AllUntold {
     }
 
     /// It need not wait any more. Says so once.
-    pub fn is_ready(&mut self) -> bool {
-        self.old == 0 && !self.inherited && std::mem::take(&mut self.awaited)
+    pub fn all_told(&mut self) -> Option<u64> {
+        let is_told = self.old == 0 && !self.inherited;
+        self.awaited.take_if(|_| is_told)
     }
 }
 
@@ -102,24 +104,25 @@ mod tests {
             count: 2,
             ..AllUntold::default()
         };
-        untold.await_all();
+        untold.await_all(Some(1));
         untold.count += 1;
         untold.is_told(1);
-        assert!(!untold.is_ready(), "that was of the new life");
+        assert_eq!(untold.all_told(), None, "that was of the new life");
         untold.is_told(0);
-        assert!(!untold.is_ready());
-        untold.await_all();
+        assert_eq!(untold.all_told(), None);
+        untold.await_all(Some(2));
         untold.is_told(0);
-        assert!(untold.is_ready() && !untold.is_ready(), "once");
+        assert_eq!(untold.all_told(), Some(2));
+        assert_eq!(untold.all_told(), None, "once");
     }
 
     #[test]
     fn a_new_life_waits_for_what_the_process_before_left() {
         let mut untold = AllUntold::default();
-        untold.inherit();
-        untold.await_all();
-        assert!(!untold.is_ready());
+        untold.await_all(Some(2));
+        untold.inherit(1);
+        assert_eq!(untold.all_told(), None);
         untold.inheritance_told();
-        assert!(untold.is_ready());
+        assert_eq!(untold.all_told(), Some(2));
     }
 }

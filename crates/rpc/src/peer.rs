@@ -278,13 +278,13 @@ impl Peer {
     }
 
     /// See [`Session::hold_ready`].
-    pub fn hold_ready(&self) {
-        lock(&self.inner.state).session.hold_ready();
+    pub fn hold_ready(&self) -> u64 {
+        lock(&self.inner.state).session.hold_ready()
     }
 
     /// See [`Session::told`].
-    pub fn told(&self) {
-        lock(&self.inner.state).session.told();
+    pub fn told(&self, hold: u64) {
+        lock(&self.inner.state).session.told(hold);
         self.inner.pump(Lane::Control);
     }
 

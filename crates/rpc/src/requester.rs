@@ -133,6 +133,8 @@ impl<T> LaneQueue<T> {
 #[derive(Debug)]
 pub struct Requester<T> {
     next_xid: u64,
+    /// Those before it were sent to an earlier life of the other end, or by an earlier process.
+    first_of_life: u64,
     slots: Vec<Option<Flight<T>>>,
     free: BTreeSet<u16>,
     granted: u16,
@@ -148,6 +150,7 @@ impl<T> Requester<T> {
     pub fn new(first_xid: u64, slots_max: u16, unsent_max: usize) -> Requester<T> {
         Requester {
             next_xid: first_xid,
+            first_of_life: first_xid,
             slots: Vec::new(),
             free: BTreeSet::new(),
             granted: slots_max,
@@ -203,9 +206,17 @@ impl<T> Requester<T> {
         Xid(self.next_xid)
     }
 
-    /// An urgent request could be sent.
-    pub fn has_free_slot(&self) -> bool {
-        self.in_flight() < self.granted
+    /// The other end lives anew.
+    pub fn new_life(&mut self) {
+        self.first_of_life = self.next_xid;
+    }
+
+    /// Every slot is taken by a request that an earlier life was asked: no other goes out before one of
+    /// those is answered.
+    pub fn is_full_of_the_past(&self) -> bool {
+        let flights = self.slots.iter().flatten();
+        let old = flights.filter(|flight| flight.xid.0 < self.first_of_life);
+        old.count() >= usize::from(self.granted)
     }
 
     fn in_flight(&self) -> u16 {

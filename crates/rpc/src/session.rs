@@ -87,7 +87,9 @@ pub struct Session<T> {
     /// Of a process that goes on for another: the first request behind word that it is settled, until
     /// it is known that the target has heard that.
     settled_at: Option<Xid>,
-    /// The target is to be told something first.
+    /// The target is to be told something first: how often there was something, and whether that is
+    /// told.
+    holds: u64,
     untold: bool,
     /// The target's life in which a process before this one had the session.
     inherited: Option<BootEpoch>,
@@ -136,6 +138,7 @@ impl<T> Session<T> {
             ready_due: false,
             takeover: Takeover::Settled,
             settled_at: None,
+            holds: 0,
             untold: false,
             inherited: None,
         }
@@ -193,19 +196,28 @@ impl<T> Session<T> {
     }
 
     /// A life of the target that begins is to be told something before it hears that this client is
-    /// ready: requests that it answers at once. Where what is sent again takes all slots, those are
-    /// answered when the others are.
-    pub fn hold_ready(&mut self) {
+    /// ready: urgent requests, which it answers at once. Others wait, which it would not answer before.
+    /// Where what was asked of earlier lives takes all slots, these are told when the others are
+    /// answered. Returns what [`Session::told`] wants.
+    pub fn hold_ready(&mut self) -> u64 {
         self.untold = true;
+        self.holds += 1;
+        self.holds
     }
 
-    /// It is told.
-    pub fn told(&mut self) {
-        self.untold = false;
+    /// It is told, unless there was something again since.
+    pub fn told(&mut self, hold: u64) {
+        if hold == self.holds {
+            self.untold = false;
+        }
+    }
+
+    fn holds_ready(&self) -> bool {
+        self.untold && !self.requests.is_full_of_the_past()
     }
 
     fn may_be_ready(&self) -> bool {
-        if self.untold && self.requests.has_free_slot() {
+        if self.holds_ready() {
             return false;
         }
         match self.takeover {
@@ -280,6 +292,7 @@ impl<T> Session<T> {
             self.replay.lose();
         }
         self.replay.new_life(welcome.boot_epoch, welcome.survived);
+        self.requests.new_life();
         if evicted {
             Begun::Evicted(self.requests.reset())
         } else if lives_anew {
@@ -328,7 +341,8 @@ impl<T> Session<T> {
             return Some(self.bare(FrameKind::Ready));
         }
         // More of them would only be more to keep.
-        let least = match self.replay.bytes() < REPLAY_BYTES_MAX {
+        let may_keep_more = self.replay.bytes() < REPLAY_BYTES_MAX;
+        let least = match may_keep_more && !self.holds_ready() {
             true => Urgency::Ordinary,
             false => Urgency::Urgent,
         };

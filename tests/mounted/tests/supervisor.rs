@@ -462,7 +462,10 @@ fn look_at(root: PathBuf, files: u32) -> Work<Vec<(u32, String)>> {
             let mode = fs::metadata(path).unwrap().permissions().mode() & 0o777;
             (mode, bytes)
         };
-        (0..files).map(look).collect()
+        // Those first that are told of last.
+        let mut seen: Vec<_> = (0..files).rev().map(look).collect();
+        seen.reverse();
+        seen
     })
 }
 

@@ -78,6 +78,9 @@ impl Client {
             bump(&self.0.stats.unremembered);
             self.write_out_durably(fid, ByteRange::ALL, |_| true)
                 .await?;
+            if append {
+                self.lock().remember_written();
+            }
         }
         if append && at != offset {
             // The kernel believes it wrote at `offset`.

@@ -174,8 +174,8 @@ impl Heritage {
     /// Puts what the process before knew into `state`.
     pub(crate) fn restore(&self, state: &mut State) -> Takings {
         let mut takings = Takings::new(state.mark(Fid::NONE));
-        for (target, (_, found)) in newest(self.take(TARGET).into_iter()) {
-            self.sessions.inherit(target, found.record);
+        for (body, found) in newest(self.take(TARGET).into_iter()).into_values() {
+            self.sessions.inherit(body, found.record);
         }
         for found in self.take(NODE) {
             if let Some(fid) = decode::<Fid>(&found.bytes) {
@@ -306,9 +306,8 @@ fn newest<F: Borrow<Found>>(found: impl Iterator<Item = F>) -> BTreeMap<String, 
         let Some(body) = decode::<TargetBody>(&found.borrow().bytes) else {
             continue;
         };
-        let age = |body: &TargetBody| (body.epoch, body.session.0);
         match newest.get(&body.target.to_string()) {
-            Some((known, _)) if age(known) >= age(&body) => {}
+            Some((known, _)) if known.age() >= body.age() => {}
             _ => drop(newest.insert(body.target.to_string(), (body, found))),
         }
     }
@@ -379,8 +378,8 @@ impl Client {
         };
         let began = self.0.clock.tick();
         self.forget_all();
-        self.lock().untold.inherit();
-        self.0.cluster.mdt.hold_ready();
+        let hold = self.0.cluster.mdt.hold_ready();
+        self.lock().untold.inherit(hold);
         self.0.cluster.peers().for_each(rpc::Peer::withdrawn);
         let Takings {
             bytes,
@@ -394,13 +393,13 @@ impl Client {
         let told = changes.len();
         let client = self.clone();
         block_on(async move { client.put_in_order(files, changes, mark).await });
-        let is_ready = {
+        let hold = {
             let mut state = self.lock();
             state.untold.inheritance_told();
-            state.untold.is_ready()
+            state.untold.all_told()
         };
-        if is_ready {
-            self.0.cluster.mdt.told();
+        if let Some(hold) = hold {
+            self.0.cluster.mdt.told(hold);
         }
         self.0.cluster.peers().for_each(rpc::Peer::settled);
         let osts = &self.0.cluster.osts;

@@ -20,11 +20,18 @@ pub(crate) struct TargetBody {
     pub epoch: BootEpoch,
 }
 
-/// Of each target the session, by its name.
+impl TargetBody {
+    /// Of two sessions with one target the later one has the greater.
+    pub fn age(&self) -> (BootEpoch, u32) {
+        (self.epoch, self.session.0)
+    }
+}
+
+/// Of each target the newest session, by its name.
 #[derive(Debug, Clone)]
 pub(crate) struct Sessions {
     records: Records,
-    known: Arc<Mutex<HashMap<String, Record>>>,
+    known: Arc<Mutex<HashMap<String, (TargetBody, Record)>>>,
 }
 
 impl Sessions {
@@ -37,15 +44,21 @@ impl Sessions {
 
     /// The new session is there before the old one goes.
     pub fn remember(&self, body: TargetBody) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = known.get(&body.target.to_string());
+        if before.is_some_and(|(before, _)| before.age() >= body.age()) {
+            return;
+        }
         if let Some(record) = put(&self.records, TARGET, 0, &encode(&body)) {
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.insert(body.target.to_string(), record);
+            known.insert(body.target.to_string(), (body, record));
         }
     }
 
     /// One of the process before stays until this process has one of its own: it may not come to that.
-    pub fn inherit(&self, target: String, record: Record) {
+    pub fn inherit(&self, body: TargetBody, record: Record) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.entry(target).or_insert(record);
+        known
+            .entry(body.target.to_string())
+            .or_insert((body, record));
     }
 }

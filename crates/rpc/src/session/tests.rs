@@ -532,26 +532,62 @@ fn a_deadline_gives_up_the_call_but_not_its_slot() {
 fn what_is_to_be_told_first_goes_before_word_that_this_client_is_ready() {
     let mut world = World::new();
     world.lose();
-    world.client.hold_ready();
+    let earlier = world.client.hold_ready();
+    let hold = world.client.hold_ready();
     world.client.lane_up(Lane::Control);
     assert!(world.client.poll_send(Lane::Control).is_none());
-    world.call(1, Lane::Control, Urgency::Urgent);
+    world.call(1, Lane::Control, Urgency::Ordinary);
+    assert!(world.to_server.is_empty(), "it would not be answered");
+    world.call(2, Lane::Control, Urgency::Urgent);
     let told = world.to_server.pop_back().expect("sent at once");
     assert_eq!(told.header.kind, FrameKind::Request);
-    world.client.told();
+    world.client.told(earlier);
+    assert!(world.client.poll_send(Lane::Control).is_none());
+    world.client.told(hold);
     let ready = world.client.poll_send(Lane::Control).unwrap();
     assert_eq!(ready.header.kind, FrameKind::Ready);
-    // Where no slot is free it could never be told.
+    assert!(world.client.poll_send(Lane::Control).is_some(), "the other");
+}
+
+/// Kinds of the frames that go when the server lives anew, with something to be told to it first.
+fn sent_to_a_new_life(world: &mut World) -> BTreeMap<&'static str, usize> {
+    let mut kinds = BTreeMap::new();
+    for frame in &world.to_server {
+        let kind = match frame.header.kind {
+            FrameKind::Ready => "ready",
+            _ if frame.header.resent => "again",
+            _ => "new",
+        };
+        *kinds.entry(kind).or_default() += 1;
+    }
+    kinds
+}
+
+#[test]
+fn where_what_is_sent_again_takes_all_slots_nothing_can_be_told_first() {
     let mut world = World::new();
-    world.client.hold_ready();
     for n in 0..200 {
         world.call(n, Lane::Control, Urgency::Urgent);
     }
-    world.lose();
-    world.client.lane_up(Lane::Control);
-    let sent = std::iter::from_fn(|| world.client.poll_send(Lane::Control));
-    let kinds: Vec<FrameKind> = sent.map(|frame| frame.header.kind).collect();
-    assert_eq!(kinds.last(), Some(&FrameKind::Ready), "{}", kinds.len());
+    world.client.hold_ready();
+    world.restart();
+    let sent = sent_to_a_new_life(&mut world);
+    assert_eq!((sent.get("ready"), sent.get("new")), (Some(&1), None));
+}
+
+#[test]
+fn what_is_told_first_may_be_more_than_there_are_slots() {
+    let mut world = World::new();
+    world.call(0, Lane::Control, Urgency::Urgent);
+    world.to_server.clear();
+    world.client.hold_ready();
+    world.restart();
+    for n in 1..200 {
+        world.call(n, Lane::Control, Urgency::Urgent);
+    }
+    let sent = sent_to_a_new_life(&mut world);
+    assert_eq!((sent.get("ready"), sent.get("again")), (None, Some(&1)));
+    assert_eq!(sent["new"] + 1, usize::from(world.server.slots()));
 }
 
 #[test]
