@@ -58,24 +58,35 @@ impl Mounting {
     ) -> Result<Mounting, String> {
         let gate = Arc::new(Gate::default());
         let mounted = Mounted::join(config, gate.clone(), clock).map_err(|e| e.to_string())?;
-        let params = mounted.client().params();
+        let client = mounted.client().clone();
+        let fsname = mounted.config().fsname.clone();
+        let mounted = Arc::new(std::sync::Mutex::new(mounted));
+        if config.heritage.is_some() {
+            // A process that fails leaves as one that is killed: it says no goodbye, and keeps what it
+            // knows for the next.
+            std::mem::forget(mounted.clone());
+        }
+        let params = client.params();
         params.set("lazy_size", u64::from(wish.lazy_size))?;
         if let Some(bytes) = memory::limit() {
             fit(params, bytes);
         }
         let files = FileSystem::new(gate.clone()).map_err(|error| error.to_string())?;
-        files.serve(mounted.client().clone());
+        files.serve(client.clone());
         // Who takes over has calls waiting.
         if config
             .heritage
             .as_ref()
             .is_none_or(|left| left.incarnation() == 1)
         {
-            mounted.meet_root(ROOT_PATIENCE);
+            mounted
+                .lock()
+                .unwrap_or_else(|p| p.into_inner())
+                .meet_root(ROOT_PATIENCE);
         }
         let files = Arc::new(files);
         let options = MountOptions {
-            source: mounted.config().fsname.clone(),
+            source: fsname,
             allow_other: wish.allow_other,
             read_only: wish.read_only,
             setuid: nix::unistd::geteuid().is_root(),
@@ -91,7 +102,6 @@ impl Mounting {
             tracing::debug!("read-ahead of the kernel stays as it is: {error}");
         }
         memory::spare_write_back(&mount);
-        let mounted = Arc::new(std::sync::Mutex::new(mounted));
         let (targets, dir) = beside.unzip();
         let served = ServedMount {
             mounted: mounted.clone(),

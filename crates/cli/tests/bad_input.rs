@@ -205,36 +205,3 @@ fn a_key_that_is_another_or_not_given_and_a_directory_that_is_not_there() {
     }
     assert!(!dir.path().join("nowhere").exists());
 }
-
-#[test]
-fn a_target_restored_from_an_old_copy_stops_as_damaged() {
-    if needs_root() {
-        return;
-    }
-    let dir = place();
-    let address = free_address();
-    let serve = ["serve", "D", "--listen", &address];
-    let mut server = Staying::start(dir.path(), &serve);
-    let mut mount = Staying::start(dir.path(), &["mount", &address, "mnt", "--key", "D/key"]);
-    shell(dir.path(), "mkdir mnt/early && sync -f mnt/early").worked();
-    server.signal(Signal::SIGTERM);
-    server.ended();
-    shell(dir.path(), "cp -a D copy").worked();
-    let mut server = Staying::start(dir.path(), &serve);
-    // Durable, and told to the mount.
-    shell(dir.path(), "mkdir mnt/late && sync -f mnt/late").worked();
-    shell(dir.path(), "mkdir mnt/later && sync -f mnt/later").worked();
-    server.signal(Signal::SIGTERM);
-    server.ended();
-    shell(dir.path(), "mv D lost && mv copy D").worked();
-    let mut restored = Staying::start(dir.path(), &serve);
-    support::eventually("the mount is refused", || mount.said().contains("restored"));
-    let ran = shell(dir.path(), "mkdir mnt/never");
-    assert_ne!(ran.code, Some(0), "{ran:?}");
-    assert_eq!(restored.ended(), Some(1), "{}", restored.said());
-    assert!(restored.said().contains("restored"), "{}", restored.said());
-    mount.signal(Signal::SIGTERM);
-    shell(dir.path(), "sleep 3");
-    mount.signal(Signal::SIGTERM);
-    mount.ended();
-}

@@ -191,6 +191,9 @@ impl ClientHandler for Handler {
     }
 
     fn last_committed(&self, transno: Transno) {
+        if let Some(sessions) = &self.sessions {
+            sessions.committed(self.target, transno);
+        }
         if let (Some(client), Holder::Ost(target)) = (self.client(), self.holder) {
             client.ost_committed(target, transno);
         }
@@ -395,8 +398,12 @@ fn introduce(
                     session,
                     epoch,
                 });
+                sessions.committed(target, peer.last_committed());
             }
             client.connected(holder, epoch);
+        }
+        if let Holder::Ost(target) = holder {
+            client.ost_committed(target, peer.last_committed());
         }
     }
     client.join_all();

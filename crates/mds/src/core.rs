@@ -66,6 +66,7 @@ pub struct Mds {
     pub(crate) recovery: Recovery,
     pub(crate) destroys: crate::destroy::DestroyLog,
     pub(crate) strays: crate::strays::Strays,
+    pub(crate) witnesses: crate::progress::Witnesses,
     pub(crate) room: Room,
     pub(crate) walks: crate::walks::Walks,
     pub(crate) halted: bool,
@@ -159,6 +160,8 @@ impl Mds {
             .map_err(crate::format::cause)?;
         let strays =
             crate::strays::Strays::open(&store, &rules.osts).map_err(crate::format::cause)?;
+        let witnesses =
+            crate::progress::Witnesses::open(&store, &rules.osts).map_err(crate::format::cause)?;
         let grace = (state.boots > 1).then(|| now.after(GRACE));
         let limits = dlm::Limits {
             callback_deadline: rules.patience(),
@@ -168,6 +171,7 @@ impl Mds {
             hasher: hasher(state.hash_key),
             destroys: crate::destroy::DestroyLog::new(&rules.osts),
             strays,
+            witnesses,
             rules,
             locks: Locks::new(limits, life),
             opens: Opens::new(state.boots),
@@ -247,6 +251,8 @@ impl Mds {
     pub fn set_osts(&mut self, osts: Vec<TargetIndex>) {
         self.destroys.add_osts(&osts);
         self.strays.add_osts(&osts);
+        self.witnesses.add_osts(&osts);
+        self.witnesses.hurry();
         self.rules.osts = osts;
     }
 

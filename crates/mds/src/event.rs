@@ -73,6 +73,15 @@ pub enum Output {
         /// To be told.
         progress: Progress,
     },
+    /// Tell an OST how far we have come, and hear how far it has; then say `Mds::witnessed`.
+    Witness {
+        /// Which OST.
+        ost: TargetIndex,
+        /// To be told.
+        progress: Progress,
+        /// So far it had come.
+        seen: Transno,
+    },
     /// Call `Mds::go_on` soon; whoever waits for the target comes first.
     GoOn,
     /// The target cannot go on: it answers nothing but `Io` from now on, and replays not at all. Said

@@ -39,11 +39,13 @@ pub enum Table {
     Lives,
     /// Sequence whose objects are searched for -> the [`crate::records::SequenceOwner`] it had.
     Strays,
+    /// OST -> [`crate::records::SeenOst`].
+    Osts,
 }
 
 impl Table {
     /// All of them.
-    pub const ALL: [Table; 14] = [
+    pub const ALL: [Table; 15] = [
         Table::Dirents,
         Table::Inodes,
         Table::Places,
@@ -58,6 +60,7 @@ impl Table {
         Table::Clients,
         Table::Lives,
         Table::Strays,
+        Table::Osts,
     ];
 
     /// Its name in the store.
@@ -77,6 +80,7 @@ impl Table {
             Table::Clients => "clients",
             Table::Lives => "lives",
             Table::Strays => "strays",
+            Table::Osts => "osts",
         }
     }
 }
@@ -143,6 +147,16 @@ pub fn parse_reply_index(key: &[u8]) -> Option<u16> {
 /// Of [`Table::Lives`].
 pub fn life(life: BootEpoch) -> [u8; 8] {
     life.0.to_be_bytes()
+}
+
+/// Of [`Table::Osts`].
+pub fn ost(ost: TargetIndex) -> [u8; 2] {
+    ost.0.to_be_bytes()
+}
+
+/// What a key of [`Table::Osts`] says.
+pub fn parse_ost(key: &[u8]) -> Option<TargetIndex> {
+    Some(TargetIndex(u16::from_be_bytes(key.try_into().ok()?)))
 }
 
 /// What a key of [`Table::Sequences`] or [`Table::Strays`] says.

@@ -24,7 +24,7 @@ pub mod mutation;
 pub mod namespace;
 pub mod opens;
 pub mod ops;
-mod progress;
+pub mod progress;
 mod recent;
 pub mod records;
 pub mod recovery;

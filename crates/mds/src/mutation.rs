@@ -5,8 +5,8 @@ use storage::{Batch, KeyRange};
 
 use crate::keys::{self, ClientUuid, Spot, Table};
 use crate::records::{
-    Bytes, Destroy, Dirent, Inode, KnownClient, LifeBegun, Orphan, Place, Record, SequenceOwner,
-    State, StoredReply,
+    Bytes, Destroy, Dirent, Inode, KnownClient, LifeBegun, Orphan, Place, Record, SeenOst,
+    SequenceOwner, State, StoredReply,
 };
 use crate::store::table_id;
 
@@ -71,6 +71,10 @@ pub enum Mutation {
     PutStray(u64, SequenceOwner),
     /// They have been.
     RemoveStray(u64),
+    /// So far an OST has come.
+    PutOst(TargetIndex, SeenOst),
+    /// How far it has come is not known any more.
+    RemoveOst(TargetIndex),
 }
 
 /// Adds `mutations` to `batch`, in order.
@@ -166,5 +170,7 @@ fn apply_one(mutation: Mutation, changes: &mut Changes<'_>) {
             changes.put(Table::Strays, keys::sequence(sequence), &owner);
         }
         M::RemoveStray(sequence) => changes.delete(Table::Strays, keys::sequence(sequence)),
+        M::PutOst(ost, seen) => changes.put(Table::Osts, keys::ost(ost), &seen),
+        M::RemoveOst(ost) => changes.delete(Table::Osts, keys::ost(ost)),
     }
 }

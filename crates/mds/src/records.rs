@@ -211,6 +211,13 @@ pub struct LifeBegun {
     pub committed: Transno,
 }
 
+/// How far an OST has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenOst {
+    /// It told that everything up to here is durable.
+    pub committed: Transno,
+}
+
 /// What is known of the target as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
@@ -256,6 +263,9 @@ impl Record for KnownClient {
 }
 impl Record for LifeBegun {
     const NAME: &'static str = "life";
+}
+impl Record for SeenOst {
+    const NAME: &'static str = "OST";
 }
 impl Record for State {
     const NAME: &'static str = "target state";

@@ -94,6 +94,7 @@ fn golden_bytes() {
     golden(&KnownClient { given_up }, "01010205");
     let committed = Transno(300);
     golden(&LifeBegun { committed }, "01ac02");
+    golden(&SeenOst { committed }, "01ac02");
 }
 
 #[test]

@@ -24,6 +24,7 @@ use wire::{UNCHANGED, opcode, ost};
 use crate::core::Mds;
 use crate::event::{Call, Output};
 use crate::ops::Rules;
+use crate::progress::Told;
 use crate::walks::CHUNK_BYTES;
 
 /// A served target. [`MdtServer::stop`] makes everything durable.
@@ -59,6 +60,10 @@ pub enum Event {
     },
     /// An OST could not be asked.
     ListFailed(TargetIndex),
+    /// An OST was told that we had come so far, and has itself come so far.
+    Witnessed(TargetIndex, Told),
+    /// An OST could not be told.
+    WitnessFailed(TargetIndex),
     /// An OST was told of this change, as durable, in an earlier life.
     Behind(TargetIndex, Transno),
 }
@@ -69,6 +74,8 @@ pub enum Chore {
     Destroy(Destroy),
     /// Ask an OST.
     List(List),
+    /// Tell an OST, and ask it.
+    Witness(Witness),
     /// Let a walk go on.
     GoOn,
 }
@@ -88,6 +95,13 @@ pub struct List {
     progress: Progress,
 }
 
+/// How far both have come, to be told to an OST.
+pub struct Witness {
+    ost: TargetIndex,
+    progress: Progress,
+    seen: Transno,
+}
+
 impl MdtServer {
     /// Opens the target in `kv` and starts the threads around it. `last_committed` is the one that
     /// the target is served with.
@@ -104,6 +118,7 @@ impl MdtServer {
         let chore = move |serving: &Arc<Serving<Mds>>, chore| match chore {
             Chore::Destroy(objects) => destroy(serving, &peers, objects),
             Chore::List(wanted) => list(serving, &peers, wanted),
+            Chore::Witness(told) => witness(serving, &peers, told),
             // The other end is there as long as the target is served.
             Chore::GoOn => drop(walks.send(())),
         };
@@ -261,6 +276,23 @@ fn list(serving: &Arc<Serving<Mds>>, osts: &Osts, list: List) {
         },
         Some(ost::Reply::Ahead { committed }) => Event::Behind(ost, committed),
         _ => Event::ListFailed(ost),
+    });
+}
+
+fn witness(serving: &Arc<Serving<Mds>>, osts: &Osts, witness: Witness) {
+    let Witness {
+        ost,
+        progress,
+        seen,
+    } = witness;
+    let request = ost::Request::Witness { progress, seen };
+    ask(serving, osts, (ost, request), move |reply| match reply {
+        Some(ost::Reply::Witnessed { committed }) => {
+            let ours = progress.committed;
+            Event::Witnessed(ost, Told { ours, committed })
+        }
+        Some(ost::Reply::Ahead { committed }) => Event::Behind(ost, committed),
+        _ => Event::WitnessFailed(ost),
     });
 }
 
@@ -422,6 +454,8 @@ impl Machine for Mds {
                 next,
             } => self.listed(now, wall, (ost, from), (&objects, next), out),
             Event::ListFailed(ost) => self.list_failed(now, ost),
+            Event::Witnessed(ost, told) => self.witnessed((now, wall), ost, told, out),
+            Event::WitnessFailed(ost) => self.witness_failed(now, ost),
             Event::Behind(ost, committed) => self.is_behind(now, ost, committed, out),
         }
     }
@@ -483,6 +517,15 @@ impl Machine for Mds {
                 from,
                 unrecorded,
                 progress,
+            })),
+            Output::Witness {
+                ost,
+                progress,
+                seen,
+            } => Effect::Chore(Chore::Witness(Witness {
+                ost,
+                progress,
+                seen,
             })),
             Output::GoOn => Effect::Chore(Chore::GoOn),
             Output::Halt(halted) => Effect::Stop {

@@ -42,9 +42,15 @@ impl Mds {
         }
         self.serve_newcomers(out);
         if !self.halted {
-            self.send_destroys(out);
-            self.send_searches(out);
+            self.ask_osts(out);
         }
+    }
+
+    /// Whatever is to be asked of OSTs now.
+    fn ask_osts(&mut self, out: &mut Vec<Output>) {
+        self.send_destroys(out);
+        self.send_searches(out);
+        self.send_witnesses(out);
     }
 
     /// The store has failed: nothing more will be durable.
@@ -75,8 +81,7 @@ impl Mds {
                 Err(Failure::Broken(cause)) => return self.halt(cause, out),
             }
         }
-        self.send_destroys(out);
-        self.send_searches(out);
+        self.ask_osts(out);
     }
 
     /// When [`Mds::tick`] will next have something to do.
@@ -84,7 +89,8 @@ impl Mds {
         let locks = self.locks.table().next_deadline();
         let recovery = self.recovery.window.until();
         let (destroy, search) = (self.next_destroy(), self.next_search());
-        [locks, self.grace_until, recovery, destroy, search]
+        let witness = self.next_witness();
+        [locks, self.grace_until, recovery, destroy, search, witness]
             .into_iter()
             .flatten()
             .min()

@@ -8,11 +8,11 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use base::limits::FILE_BYTES_MAX;
-use base::{ByteRange, Damage, Timestamp};
+use base::{ByteRange, Damage, Timestamp, Transno};
 pub use layout::ObjectId;
 use storage::{Batch, KeyRange, Kv, ObjectStore, StorageError, TableId, check_seal, examine_seals};
 
-use crate::objects::{condemn, finish_removals, stored};
+use crate::objects::{condemn, damaged, finish_removals, history, stored};
 use crate::records::{
     CLIENTS, HISTORY_KEY, History, KnownClient, META, OBJECTS, ObjectRecord, SEALS, TABLES,
     TOMBSTONES, Tombstone, WITNESS_KEY, Witnessed, client_of_key, object_of_key,
@@ -273,9 +273,41 @@ pub fn repair(
     Ok(Repaired { mended, left })
 }
 
-/// The object is there.
-pub fn holds(store: &dyn ObjectStore, object: ObjectId) -> Result<bool, StorageError> {
-    Ok(store.stat(stored(object))?.is_some())
+/// How long an object is, in bytes; none: it is not there.
+pub fn size(store: &dyn ObjectStore, object: ObjectId) -> Result<Option<u64>, StorageError> {
+    Ok(store.stat(stored(object))?.map(|stat| stat.size))
+}
+
+/// How far the target had come, and how far it knows that the MDT had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Histories {
+    /// The target.
+    pub own: Transno,
+    /// The MDT.
+    pub mdt: Transno,
+}
+
+/// Which is told apart from a target that is an older copy of what it was.
+pub fn histories(kv: &Kv) -> Result<Histories, StorageError> {
+    let witnessed = kv.get_with(META, WITNESS_KEY, Witnessed::decode)?;
+    let witnessed = witnessed.transpose().map_err(|damage| damaged(&damage))?;
+    Ok(Histories {
+        own: history(kv)?.committed,
+        mdt: witnessed.unwrap_or_default().committed,
+    })
+}
+
+/// Whatever the MDT holds will do from now on. Durable when this returns.
+pub fn forget_mdt(kv: &Kv) -> Result<(), StorageError> {
+    let mut batch = Batch::new();
+    batch.delete(META, WITNESS_KEY);
+    kv.wait_durable(kv.commit(batch)?)
+}
+
+/// The greatest sequence of which there are objects.
+pub fn last_sequence(store: &dyn ObjectStore) -> Result<Option<u64>, StorageError> {
+    let sequences = objects(store)?.into_iter();
+    Ok(sequences.map(|object| object.fid.sequence()).max())
 }
 
 fn objects(store: &dyn ObjectStore) -> Result<BTreeSet<ObjectId>, StorageError> {

@@ -396,10 +396,15 @@ impl Objects {
     }
 
     fn history(&self) -> Result<History, StorageError> {
-        let found = self.kv.get_with(META, HISTORY_KEY, History::decode)?;
-        let history = found.transpose().map_err(|damage| damaged(&damage))?;
-        Ok(history.unwrap_or_default())
+        history(&self.kv)
     }
+}
+
+/// How far the target in `kv` has come.
+pub(crate) fn history(kv: &Kv) -> Result<History, StorageError> {
+    let found = kv.get_with(META, HISTORY_KEY, History::decode)?;
+    let history = found.transpose().map_err(|damage| damaged(&damage))?;
+    Ok(history.unwrap_or_default())
 }
 
 /// Adds the removal of an object to `batch`: no write up to `epoch` brings it back, and

@@ -12,7 +12,7 @@ use layout::ObjectId;
 use rpc::window::Window;
 use storage::{Kv, ObjectStore, Pace, StorageError};
 use wire::handshake::ClientUuid;
-use wire::ost::{CallbackReply, Reply, Request};
+use wire::ost::{CallbackReply, Progress, Reply, Request};
 
 use crate::clients::Clients;
 use crate::durability::{Durability, SyncTicket};
@@ -315,12 +315,23 @@ impl Oss {
                 Some(ahead) => Step::answer(ahead),
                 None => list(&self.objects, from, unrecorded),
             },
+            Request::Witness { progress, seen } => self.compare(progress, seen),
             request @ (Request::Read { .. } | Request::Write { .. } | Request::Append { .. }) => {
                 self.start_io(now, client, request, bulk)
             }
             request @ (Request::Truncate { .. } | Request::Allocate { .. }) => {
                 self.reshape(now, client, Reshape::of(&request)?)
             }
+        }
+    }
+
+    /// How far an MDT and this target have come, and had come by what each knows of the other.
+    fn compare(&self, progress: Progress, seen: Transno) -> Outcome<Step> {
+        let committed = self.committed();
+        self.witness.recall(committed, seen)?;
+        match self.witness.hear(progress)? {
+            Some(ahead) => Step::answer(ahead),
+            None => Step::answer(Reply::Witnessed { committed }),
         }
     }
 

@@ -254,6 +254,7 @@ fn runs_at_once(request: &Request) -> bool {
         | Request::Destroy { .. }
         | Request::Cancel { .. }
         | Request::StatFs
+        | Request::Witness { .. }
         | Request::Join { .. } => true,
         Request::Enqueue { .. }
         | Request::Append { .. }

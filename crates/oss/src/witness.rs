@@ -1,15 +1,18 @@
 //! How far the MDT had come that last asked for something: one that was restored from an older copy
-//! takes newer files for lost, and is to remove nothing.
+//! takes newer files for lost, and is to remove nothing. And how far this target had come, as the MDT
+//! knows: an older copy of it has older bytes.
 
 use std::sync::Arc;
 
-use storage::{Batch, Kv};
+use base::Transno;
+use storage::{Batch, Kv, StorageError};
 use wire::ost::{Progress, Reply};
 
 use crate::failure::Outcome;
 use crate::records::{META, WITNESS_KEY, Witnessed};
 
-/// What is remembered of it. A change is durable with the target's next sync.
+/// What is remembered of it. A change is durable when the store makes it so, before
+/// long.
 #[derive(Debug)]
 pub(crate) struct Witness {
     kv: Arc<Kv>,
@@ -38,5 +41,17 @@ impl Witness {
             self.kv.commit(batch)?;
         }
         Ok(None)
+    }
+
+    /// This target holds `committed`, and told an MDT that it held everything up to `seen`.
+    pub fn recall(&self, committed: Transno, seen: Transno) -> Result<(), StorageError> {
+        if seen <= committed {
+            return Ok(());
+        }
+        let reason = format!(
+            "it holds changes up to {committed}, and told the MDT that it held those up to {seen}: it is \
+             damaged or was restored from an older copy"
+        );
+        Err(StorageError::damaged(self.kv.name(), "history", reason))
     }
 }

@@ -170,3 +170,60 @@ fn an_mdt_that_lost_changes_it_told_of_removes_nothing() {
     let told = rig.ask(B, left, &[]).expect("told").reply;
     assert_eq!(told, Reply::Objects { objects, next });
 }
+
+fn witness(progress: Progress, seen: u64) -> Request {
+    Request::Witness {
+        progress,
+        seen: Transno(seen),
+    }
+}
+
+/// Where nothing is removed the MDT is heard all the same.
+#[test]
+fn an_mdt_that_lost_changes_it_only_told_of_is_known() {
+    let mut rig = Rig::new();
+    let life = |secs, begun, committed| Progress {
+        life: Timestamp { secs, nanos: 0 },
+        begun: Transno(begun),
+        committed: Transno(committed),
+    };
+    let told = rig.ask(B, witness(life(1, 0, 20), 0), &[]).expect("told");
+    assert!(matches!(told.reply, Reply::Witnessed { .. }), "{told:?}");
+    write(&mut rig, object(1));
+    sync(&mut rig);
+    let mut rig = rig.restart();
+    let ahead = Reply::Ahead {
+        committed: Transno(20),
+    };
+    let told = rig.ask(B, witness(life(2, 19, 40), 0), &[]).expect("told");
+    assert_eq!(told.reply, ahead);
+    assert_eq!(destroy(&mut rig, &[object(1)], life(2, 19, 40)), Ok(ahead));
+}
+
+/// Seen from the MDT, which knows how far the target had come.
+#[test]
+fn a_target_that_was_further_than_it_is_stops() {
+    let mut rig = Rig::new();
+    write(&mut rig, object(1));
+    sync(&mut rig);
+    let told = rig
+        .ask(B, witness(Progress::default(), 0), &[])
+        .expect("told");
+    let Reply::Witnessed { committed } = told.reply else {
+        panic!("{told:?}")
+    };
+    assert!(committed > Transno(0));
+    let same = rig.ask(B, witness(Progress::default(), committed.0), &[]);
+    assert_eq!(same.expect("told").reply, Reply::Witnessed { committed });
+    let more = rig.ask(B, witness(Progress::default(), committed.0 + 1), &[]);
+    assert_eq!(more.map(|answer| answer.reply), Err(FsError::Io));
+    let why = rig.stopped.concat();
+    assert!(
+        why.contains("older copy") && why.contains("history"),
+        "{why}"
+    );
+    assert_eq!(
+        rig.ask(A, Request::StatFs, &[]).map(|answer| answer.reply),
+        Err(FsError::Io)
+    );
+}

@@ -115,6 +115,8 @@ pub struct Legacy {
     pub epoch: BootEpoch,
     /// Greater than any number of a request sent in it.
     pub first_xid: u64,
+    /// The newest durable change that the target told of.
+    pub committed: Transno,
 }
 
 impl<T> Default for Session<T> {
@@ -150,6 +152,7 @@ impl<T> Session<T> {
         session.id = legacy.session;
         session.client = ClientId(u64::from(legacy.session.0));
         session.epoch = legacy.epoch;
+        session.last_committed = legacy.committed;
         session.requests = Requester::new(legacy.first_xid, SLOTS_MAX, UNSENT_CALLS_MAX);
         session.replay.new_life(legacy.epoch, Transno(0));
         session.takeover = Takeover::Begun;

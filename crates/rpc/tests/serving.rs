@@ -386,6 +386,7 @@ fn a_late_ready_of_a_dead_process_does_not_count_for_the_next() {
             session: SessionId(1),
             epoch: BootEpoch(1),
             first_xid: 100,
+            committed: Transno(0),
         }),
         ..config_of(&rig.server)
     };

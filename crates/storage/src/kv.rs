@@ -133,6 +133,11 @@ impl Kv {
         self.shared.commit(batch)
     }
 
+    /// What messages call it.
+    pub fn name(&self) -> &str {
+        self.shared.name()
+    }
+
     /// The value of `key`.
     pub fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.get_with(table, key, <[u8]>::to_vec)

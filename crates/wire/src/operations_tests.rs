@@ -1,6 +1,6 @@
 //! Every operation: its name, and whether a rule may hold it.
 
-use base::{BootEpoch, ByteRange, Fid, LockHandle, Name, Timestamp};
+use base::{BootEpoch, ByteRange, Fid, LockHandle, Name, Timestamp, Transno};
 use layout::ObjectId;
 
 use crate::attr::FileKind;
@@ -230,6 +230,10 @@ fn of_ost() -> Vec<ost::Request> {
             from: OBJECT,
             unrecorded: false,
             progress: Progress::default(),
+        },
+        Witness {
+            progress: Progress::default(),
+            seen: Transno(0),
         },
     ]
 }

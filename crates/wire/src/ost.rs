@@ -204,6 +204,15 @@ pub enum Request {
         /// How far the MDT has come.
         progress: Progress,
     },
+    /// How far each of the two has come, for when one of them is an older copy of what it was (an MDT
+    /// asks, now and then) -> [`Reply::Witnessed`], or [`Reply::Ahead`]. A target that was further than it
+    /// is stops.
+    Witness {
+        /// The MDT.
+        progress: Progress,
+        /// This OST: what it told an MDT to be durable.
+        seen: Transno,
+    },
 }
 
 /// What an OST answers.
@@ -254,6 +263,11 @@ pub enum Reply {
         objects: Vec<ObjectId>,
         /// From where on there may be more; `None`: these are all.
         next: Option<ObjectId>,
+    },
+    /// To [`Request::Witness`].
+    Witnessed {
+        /// Everything up to here is durable.
+        committed: Transno,
     },
     /// To what an MDT asks: nothing was done. It told of a change here, as durable, that it does not
     /// have: it was restored from an older copy, and knows nothing of newer files.
@@ -343,4 +357,5 @@ operations! { Request:
     StatFs = "ost_statfs",
     Join = "ost_join",
     List = "ost_list",
+    Witness = "ost_witness",
 }

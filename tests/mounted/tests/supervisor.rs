@@ -631,3 +631,55 @@ fn a_removed_file_stays_open_over_the_end_of_the_process() {
         assert_eq!(&bytes, b"before and after");
     });
 }
+
+/// Nobody else is left that was told how far the targets had come.
+#[test]
+fn the_next_process_knows_an_older_copy() {
+    let mut cluster = Cluster::with_mounts_of(1, SUPERVISED);
+    let (root, local) = (cluster.root(0).to_owned(), cluster.local());
+    let dir = cluster.target_dirs()[0].clone();
+    let make = |name: &str| {
+        fs::create_dir(root.join(name)).unwrap();
+        File::open(&root).unwrap().sync_all().unwrap();
+    };
+    cluster.timed("early", || make("early"));
+    cluster.stop_server();
+    run(&local, &format!("cp -a {} copy", dir.display()));
+    cluster.restart_server();
+    cluster.timed("late", || make("late"));
+    cluster.stop_server();
+    assert!(cluster.kill_worker(0));
+    run(&local, &format!("mv {0} newer; mv copy {0}", dir.display()));
+    cluster.restart_server();
+    let said = cluster.server_gives_up();
+    assert!(said.contains("was restored from an older copy"), "{said}");
+    run(&local, &format!("rm -r {0}; mv newer {0}", dir.display()));
+    cluster.restart_server();
+    // Calls fail until the mount has asked again.
+    cluster.timed("looking", || {
+        while !root.join("late").is_dir() {
+            thread::sleep(Duration::from_millis(50));
+        }
+        assert!(root.join("early").is_dir());
+    });
+}
+
+/// It cannot begin, and ends by itself: that is no other end than by a signal.
+#[test]
+fn a_process_that_fails_leaves_all_to_the_next() {
+    let cluster = supervised();
+    let file = cluster.root(0).join("unsent");
+    let key = cluster.target_dirs()[0].join("key");
+    let aside = cluster.local().join("key");
+    let mut written = File::create(&file).unwrap();
+    cluster.timed("writing", || written.write_all(b"not sent yet").unwrap());
+    fs::rename(&key, &aside).unwrap();
+    assert!(cluster.kill_worker(0));
+    cluster.wait_for_log(0, "the process that serves the mount ended: exit status: 1");
+    fs::rename(&aside, &key).unwrap();
+    cluster.timed("going on", || {
+        written.sync_all().unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"not sent yet");
+    });
+    assert!(!cluster.said(0).contains("evicted this mount"));
+}

@@ -1,9 +1,11 @@
 //! `glint fsck`
 
+mod history;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use base::{Clock, SystemClock, TargetIndex, TargetKind, Timestamp};
+use base::{Clock, SystemClock, TargetIndex, TargetKind, Timestamp, Transno};
 use clap::Args;
 use mds::fsck::{Issue, Repaired, Severity, objects};
 use mds::hash::NameHasher;
@@ -124,6 +126,8 @@ struct Mdt {
     store: Store,
     /// Nothing was wrong with it, so that what it does not know there is not.
     was_sound: bool,
+    /// Its last change.
+    last: Transno,
 }
 
 struct Checker {
@@ -191,7 +195,12 @@ impl Checker {
         for issue in left {
             checked.tell_left(issue.severity == Severity::Warning, issue.to_string());
         }
-        self.mdt = Some(Mdt { store, was_sound });
+        let last = state.transno;
+        self.mdt = Some(Mdt {
+            store,
+            was_sound,
+            last,
+        });
         Ok(())
     }
 
@@ -216,10 +225,16 @@ impl Checker {
             .kv(&oss::records::TABLES, options(target))
             .map_err(words)?;
         let ost = target.superblock().target.index;
-        let mut whose = |object| {
-            self.mdt
-                .as_ref()
-                .map_or(Whose::Unasked, |mdt| mdt.whose(ost, object))
+        let knows_all = match &self.mdt {
+            Some(mdt) => history::check(mdt, (ost, store, &kv), self.repair, checked)?,
+            None => false,
+        };
+        let mut whose = |object| match &self.mdt {
+            None => Whose::Unasked,
+            Some(mdt) => match mdt.whose(ost, object) {
+                Whose::Nobodys if !knows_all => Whose::InDoubt,
+                whose => whose,
+            },
         };
         let done = match self.repair {
             true => oss::fsck::repair(store, &kv, &mut whose, self.now),
@@ -232,7 +247,7 @@ impl Checker {
         let told = mended
             .iter()
             .map(|finding| format!("mended: {finding}; removed"));
-        checked.mended = told.collect();
+        checked.mended.extend(told);
         for finding in left.findings {
             checked.tell_left(finding.is_warning(), finding.to_string());
         }
@@ -258,13 +273,22 @@ impl Mdt {
         store: &dyn storage::ObjectStore,
         checked: &mut Checked,
     ) -> Result<(), String> {
-        let look = |on: TargetIndex, object: oss::fsck::ObjectId| {
-            // What cannot be examined was told already.
-            if on == ost && matches!(oss::fsck::holds(store, object), Ok(false)) {
-                let file = object.fid;
-                let what = format!("the bytes of file {file} are missing; restore it from a copy");
-                checked.errors.push(what);
+        let look = |on: TargetIndex, object: oss::fsck::ObjectId, size: u64| {
+            if on != ost {
+                return;
             }
+            let file = object.fid;
+            let wrong = match oss::fsck::size(store, object) {
+                Ok(None) => format!("the bytes of file {file} are missing"),
+                Ok(Some(found)) if found != size => {
+                    format!("file {file} is {size} bytes long, and has {found}")
+                }
+                // What cannot be examined was told already.
+                Ok(_) | Err(_) => return,
+            };
+            checked
+                .errors
+                .push(format!("{wrong}; restore it from a copy"));
         };
         objects::expected(&self.store, look).map_err(words)
     }

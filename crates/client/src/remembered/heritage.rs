@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{ByteRange, Fid, FsError, LockHandle, TargetName};
+use base::{ByteRange, Fid, FsError, LockHandle, TargetName, Transno};
 use handover::{Found, Record, Records, Region};
 use rpc::{Batch, ClientUuid, Legacy, Unanswered};
 use threads::{Condvar, Mutex};
@@ -129,14 +129,15 @@ impl Heritage {
     pub(crate) fn legacies(&self) -> Vec<(TargetName, Legacy)> {
         let found = self.found.lock().unwrap_or_else(|p| p.into_inner());
         let sessions = newest(found.iter().filter(|found| found.kind == TARGET));
-        let legacy = |body: TargetBody| Legacy {
+        let legacy = |body: TargetBody, committed: u64| Legacy {
             session: body.session,
             epoch: body.epoch,
             first_xid: self.incarnation << XIDS_OF_A_LIFE,
+            committed: Transno(committed),
         };
         let sessions = sessions.into_values();
         sessions
-            .map(|(body, _)| (body.target, legacy(body)))
+            .map(|(body, found)| (body.target, legacy(body, found.mark)))
             .collect()
     }
 

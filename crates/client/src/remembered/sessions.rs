@@ -1,10 +1,11 @@
 //! The sessions with targets. One that the next process did not know would be taken for that of a client
-//! that does not come back: it is remembered before the target hears more over it than its hello.
+//! that does not come back: it is remembered before the target hears more over it than its hello. The
+//! record's mark is how far the target has come, so that an older copy of it is known later, too.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
-use base::{BootEpoch, TargetName};
+use base::{BootEpoch, TargetName, Transno};
 use handover::{Record, Records};
 use serde::{Deserialize, Serialize};
 use threads::Mutex;
@@ -49,8 +50,19 @@ impl Sessions {
         if before.is_some_and(|(before, _)| before.age() >= body.age()) {
             return;
         }
-        if let Some(record) = put(&self.records, TARGET, 0, &encode(&body)) {
+        let committed = before.map_or(0, |(_, record)| record.mark());
+        if let Some(record) = put(&self.records, TARGET, committed, &encode(&body)) {
             known.insert(body.target.to_string(), (body, record));
+        }
+    }
+
+    /// The target has made everything up to there durable.
+    pub fn committed(&self, target: TargetName, committed: Transno) {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, record)) = known.get(&target.to_string())
+            && record.mark() < committed.0
+        {
+            record.set_mark(committed.0);
         }
     }
 

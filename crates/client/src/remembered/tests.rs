@@ -260,6 +260,37 @@ fn sessions_with_targets() {
     );
 }
 
+/// Whichever session it is, the next process knows of no less, or an older copy of the target would be
+/// welcome to it.
+#[test]
+fn how_far_a_target_had_come() {
+    let session = |number: u32| TargetBody {
+        target: TargetName::ost(0),
+        session: SessionId(number),
+        epoch: BootEpoch(1),
+    };
+    at_every_store(
+        |life| {
+            life.sessions.remember(session(1));
+            life.tell(1);
+            for step in 2..=6 {
+                let committed = Transno(u64::from(step) * 10);
+                life.sessions.committed(TargetName::ost(0), committed);
+                life.tell(step);
+                life.sessions.remember(session(step));
+                // It may only grow.
+                life.sessions.committed(TargetName::ost(0), Transno(1));
+            }
+        },
+        |next, told| {
+            let found = next.sessions.first();
+            let found = found.map_or(0, |(_, legacy)| legacy.committed.0);
+            let known = |step: u32| if step > 1 { u64::from(step) * 10 } else { 0 };
+            assert!([known(told), known(told + 1)].contains(&found), "{found}");
+        },
+    );
+}
+
 fn create(number: u8) -> Request {
     Request::Unlink {
         dir: Fid::ROOT,

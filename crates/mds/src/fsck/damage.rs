@@ -5,8 +5,8 @@ use storage::TableId;
 
 use crate::keys::{self, Table};
 use crate::records::{
-    Bytes, Destroy, Dirent, Inode, KnownClient, LifeBegun, Orphan, Place, Record, SequenceOwner,
-    State, StoredReply,
+    Bytes, Destroy, Dirent, Inode, KnownClient, LifeBegun, Orphan, Place, Record, SeenOst,
+    SequenceOwner, State, StoredReply,
 };
 use crate::store::table_id;
 
@@ -39,6 +39,7 @@ pub fn check_row(table: TableId, key: &[u8], value: &[u8]) -> Result<(), Damage>
         Some(Table::Sequences | Table::Strays) => {
             is(keys::parse_sequence(key).map(drop)).and(check::<SequenceOwner>(key, value))
         }
+        Some(Table::Osts) => is(keys::parse_ost(key).map(drop)).and(check::<SeenOst>(key, value)),
         Some(Table::State) => check::<State>(key, value),
         Some(Table::Clients) => check::<KnownClient>(key, value),
         Some(Table::Lives) => check::<LifeBegun>(key, value),

@@ -6,6 +6,7 @@
 
 mod contradictions;
 mod damage;
+mod history;
 pub mod objects;
 mod repair;
 mod survey;
@@ -20,6 +21,7 @@ use crate::keys::Spot;
 use crate::store::{Failure, Store};
 
 pub use damage::{check_row, told_key};
+pub use history::{burn_sequences, forget_ost};
 pub use repair::{Repaired, repair};
 
 /// How bad a contradiction is.

@@ -56,10 +56,11 @@ pub fn claim(store: &Store, ost: TargetIndex, object: ObjectId) -> Result<Claim,
     })
 }
 
-/// Visits each object that there must be: files that are known to hold bytes.
+/// Visits each object that there must be, with its size in bytes: files with a name of which
+/// that is known, and that were written.
 pub fn expected(
     store: &Store,
-    mut visit: impl FnMut(TargetIndex, ObjectId),
+    mut visit: impl FnMut(TargetIndex, ObjectId, u64),
 ) -> Result<(), Failure> {
     let mut look = |fid: Fid, inode: &Inode| {
         let mut stripes = inode.layout.stripes.iter();
@@ -67,8 +68,10 @@ pub fn expected(
         let (Some(ost), None) = (stripes.next(), stripes.next()) else {
             return;
         };
-        if inode.written && inode.size_state == SizeState::Strict && inode.size > 0 {
-            visit(*ost, ObjectId { fid, stripe: 0 });
+        let is_known = inode.written && inode.size_state == SizeState::Strict;
+        // One without a name is about to go.
+        if is_known && inode.size > 0 && inode.nlink > 0 {
+            visit(*ost, ObjectId { fid, stripe: 0 }, inode.size);
         }
     };
     let all = KeyRange::all();

@@ -135,7 +135,7 @@ impl Round<'_> {
     }
 }
 
-fn commit(store: &Store, txn: Txn<'_>) -> Result<()> {
+pub(super) fn commit(store: &Store, txn: Txn<'_>) -> Result<()> {
     let transno = txn.transno;
     let (mut mutations, mut state) = txn.finish();
     state.transno = transno;

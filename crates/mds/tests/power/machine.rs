@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use base::{ClientId, Fid, FsError, TargetIndex, Tick, Timestamp, Transno, Xid};
 use layout::ObjectId;
+use mds::progress::Told;
 use mds::store::tables;
 use mds::{Call, Mds, Output, Rules};
 use rpc::Departure;
@@ -42,6 +43,7 @@ pub struct Machine {
     questions: VecDeque<(ClientId, u64, Callback)>,
     removals: VecDeque<(TargetIndex, Vec<ObjectId>)>,
     searches: VecDeque<(TargetIndex, ObjectId)>,
+    witnesses: VecDeque<(TargetIndex, Transno)>,
 }
 
 impl Machine {
@@ -63,6 +65,7 @@ impl Machine {
             questions: VecDeque::new(),
             removals: VecDeque::new(),
             searches: VecDeque::new(),
+            witnesses: VecDeque::new(),
         })
     }
 
@@ -155,6 +158,14 @@ impl Machine {
                 .listed(self.tick, self.wall, asked, nothing, &mut out);
             self.take(out);
         }
+        while let Some((ost, ours)) = self.witnesses.pop_front() {
+            let mut out = Vec::new();
+            // They have nothing: no change follows that is nobody's request.
+            let (now, committed) = ((self.tick, self.wall), Transno(0));
+            self.mds
+                .witnessed(now, ost, Told { ours, committed }, &mut out);
+            self.take(out);
+        }
         Ok(())
     }
 
@@ -204,6 +215,9 @@ impl Machine {
                     self.removals.push_back((ost, objects));
                 }
                 Output::List { ost, from, .. } => self.searches.push_back((ost, from)),
+                Output::Witness { ost, progress, .. } => {
+                    self.witnesses.push_back((ost, progress.committed));
+                }
                 Output::Halt(_) => self.off = true,
                 Output::Evict { .. } | Output::GoOn => {}
             }

@@ -351,12 +351,12 @@ impl Connector {
                 self.inner.handler.begun(epoch, epoch != life);
             }
         }
-        if committed > before {
-            self.inner.handler.last_committed(committed);
-        }
         self.inner
             .handler
             .connected(welcome.session, welcome.boot_epoch);
+        if committed > before {
+            self.inner.handler.last_committed(committed);
+        }
         tracing::info!(%target, address = transport.peer(), "connected");
         self.install(Lane::Control, transport);
     }

@@ -196,6 +196,7 @@ fn successor(found: &Found) -> Session<u64> {
         session: SessionId(1),
         epoch: BootEpoch(1),
         first_xid: 1000,
+        committed: Transno(0),
     };
     let mut session = Session::succeed(Keeping::Changes, legacy);
     // As they are found: in no order.
@@ -287,6 +288,7 @@ fn what_was_done_again_by_the_process_before_is_not_done_by_the_next() {
         session: SessionId(2),
         epoch: BootEpoch(2),
         first_xid: 2000,
+        committed: Transno(0),
     };
     let mut session: Session<u64> = Session::succeed(Keeping::Changes, legacy);
     session.adopt(undurable(1, 4, 13, &found));

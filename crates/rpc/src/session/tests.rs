@@ -599,6 +599,7 @@ fn nothing_overtakes_word_that_a_successor_is_settled() {
             session: SessionId(1),
             epoch: BootEpoch(1),
             first_xid: 1 << 32,
+            committed: Transno(0),
         },
     );
     world.lose();

@@ -1,0 +1,59 @@
+//! A target that is an older copy of what it was: others know how far it had come.
+
+use base::{TargetIndex, Transno};
+use mds::progress::seen;
+use oss::fsck::{Histories, forget_mdt, histories, last_sequence};
+use storage::{Kv, ObjectStore};
+
+use super::{Checked, Mdt, words};
+
+/// What a person can do about it.
+const ADVICE: &str = "restore a newer copy, or make do with this one by --repair";
+
+/// Tells whether the MDT or the OST was further once than it is; with `repair` that will do from now on.
+/// The files that it has lost with that are told of, or go, with all others. True: what the MDT does not
+/// know there is not.
+pub fn check(
+    mdt: &Mdt,
+    (index, store, kv): (TargetIndex, &dyn ObjectStore, &Kv),
+    repair: bool,
+    checked: &mut Checked,
+) -> Result<bool, String> {
+    let of_store = |error: storage::StorageError| error.to_string();
+    let Histories { own, mdt: heard } = histories(kv).map_err(of_store)?;
+    let told = seen(&mdt.store).map_err(words)?;
+    let told = told.get(&index).copied().unwrap_or(Transno(0));
+    if told > own {
+        let what = format!(
+            "it holds changes up to {own}, and held those up to {told}: it is an older copy of what it \
+             was, without what was written since"
+        );
+        if repair {
+            mds::fsck::forget_ost(&mdt.store, index).map_err(words)?;
+        }
+        tell(checked, repair, &what);
+    }
+    if heard <= mdt.last {
+        return Ok(true);
+    }
+    let what = format!(
+        "the MDT holds changes up to {}, and held those up to {heard}: it is an older copy of what it \
+         was, without files that were made since",
+        mdt.last
+    );
+    if repair {
+        if let Some(last) = last_sequence(store).map_err(of_store)? {
+            mds::fsck::burn_sequences(&mdt.store, last).map_err(words)?;
+        }
+        forget_mdt(kv).map_err(of_store)?;
+    }
+    tell(checked, repair, &what);
+    Ok(false)
+}
+
+fn tell(checked: &mut Checked, repair: bool, what: &str) {
+    match repair {
+        true => checked.mended.push(format!("mended: {what}; made do with")),
+        false => checked.errors.push(format!("{what}; {ADVICE}")),
+    }
+}
