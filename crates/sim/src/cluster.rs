@@ -26,6 +26,8 @@ const MGS: Node = Node(1);
 pub const MDT: Node = Node(2);
 /// The object servers, by index.
 pub const OSTS: [Node; 2] = [Node(3), Node(4)];
+/// All that serve a target.
+pub const SERVERS: [Node; 3] = [MDT, OSTS[0], OSTS[1]];
 const FIRST_CLIENT: u32 = 10;
 /// How long a client may take to give a lock back; two thirds of how long it may be gone.
 pub const TIMEOUT: Duration = Duration::from_secs(12);
@@ -173,7 +175,7 @@ impl Cluster {
     /// to a server.
     pub fn crash(&mut self, number: u32) {
         let node = client_node(number);
-        self.network.lose(node, true);
+        self.network.power(node, true);
         self.seats[number as usize].leave();
         self.scheduler.move_to(node);
         self.mounts[number as usize].abandon();
@@ -183,7 +185,7 @@ impl Cluster {
     /// Its machine is there again.
     pub fn mount_again(&mut self, number: u32) -> Result<(), String> {
         let at = number as usize;
-        self.network.lose(client_node(number), false);
+        self.network.power(client_node(number), false);
         let life = self.seats[at].life();
         let mounted = self.mount(number, self.clocks[at].clone(), life);
         self.scheduler.move_to(Node::default());
@@ -204,20 +206,29 @@ impl Cluster {
     /// Starts a server on what its disks hold.
     pub fn power_on(&mut self, node: Node) -> Result<(), String> {
         let network = self.network.clone();
+        network.power(node, false);
         self.scheduler.move_to(node);
         let started = self.machine(node).start(&network);
         self.scheduler.move_to(Node::default());
-        self.network.power(node, false);
         started
     }
 
-    /// Cuts a server's power: of what it did not sync, what chance leaves is there afterwards.
-    pub fn power_off(&mut self, node: Node, numbers: &mut SeededRng) -> Result<(), String> {
-        self.network.power(node, true);
-        self.scheduler.move_to(node);
-        let cut = self.machine(node).power_off(numbers);
-        self.scheduler.move_to(Node::default());
-        cut
+    /// Cuts the power of servers, of all at one moment: of what each did not sync, what chance leaves
+    /// is there afterwards.
+    pub fn power_off(&mut self, nodes: &[Node], numbers: &mut SeededRng) -> Result<(), String> {
+        for node in nodes {
+            self.network.power(*node, true);
+        }
+        let mut left = Vec::new();
+        for node in nodes {
+            left.push((*node, self.machine(*node).power_off(numbers)?));
+        }
+        for (node, left) in left {
+            self.scheduler.move_to(node);
+            drop(left);
+            self.scheduler.move_to(Node::default());
+        }
+        Ok(())
     }
 
     /// Ends a server in good order.

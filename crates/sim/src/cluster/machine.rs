@@ -68,6 +68,19 @@ struct Life {
     target: Served,
 }
 
+/// What had the power of a machine cut: nothing that its threads still do reaches a disk or a link, so
+/// they can be ended in order.
+pub(super) struct Dead {
+    _target: Served,
+    server: Server,
+}
+
+impl Drop for Dead {
+    fn drop(&mut self) {
+        self.server.stop();
+    }
+}
+
 enum Served {
     Mdt(MdtServer),
     Ost(OstServer),
@@ -281,9 +294,10 @@ impl Machine {
         Ok((Served::Ost(server), committed))
     }
 
-    pub(super) fn power_off(&mut self, numbers: &mut SeededRng) -> Result<(), String> {
+    /// Its power fails. What is left of the life ends when that is dropped, on its node.
+    pub(super) fn power_off(&mut self, numbers: &mut SeededRng) -> Result<Option<Dead>, String> {
         let Some(life) = self.life.take() else {
-            return Ok(());
+            return Ok(None);
         };
         let seed = numbers.next_u64();
         let survivors = match numbers.below(4) {
@@ -296,11 +310,11 @@ impl Machine {
         };
         let cut = life.disk.power_cut(survivors);
         life.objects.power_cut();
-        // Of a machine without power the threads are ended in order: nothing that they still do
-        // reaches a disk or a link.
-        life.server.stop();
-        drop(life.target);
-        cut.map_err(|error| words(&error))
+        cut.map_err(|error| words(&error))?;
+        Ok(Some(Dead {
+            _target: life.target,
+            server: life.server,
+        }))
     }
 
     pub(super) fn stop(&mut self) {
