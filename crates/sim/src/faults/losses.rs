@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::{AFTERMATH, Injector};
-use crate::cluster::{MDT, TIMEOUT, client_node};
+use crate::cluster::{MDT, SERVERS, TIMEOUT, client_node};
 use crate::excuses::Excuse;
+use crate::scheduler::Node;
 
 /// A change is durable so long after it was made, where its server lives.
 const DURABLE: Duration = Duration::from_secs(2);
@@ -54,11 +55,14 @@ impl Injector<'_> {
         ))
     }
 
-    /// A client crashes or stands still, and before long the MDT's power fails: what that client did
-    /// and was not durable goes, though it was told that it was done. Nobody else has seen it.
+    /// A client crashes or stands still, and before long the MDT's power fails, and in half of all cases
+    /// that of an OST or of all at the same moment: what that client did and was not durable goes, though
+    /// it was told that it was done. Nobody else has seen it. Of bytes that is what was under way: a
+    /// program that goes on has made them durable.
     pub(super) fn absent(&mut self) -> Result<String, String> {
         let (client, is_crash) = (self.client(), self.below(2) == 0);
         let away = TIMEOUT * 3 + self.millis(10_000);
+        let servers = self.servers_with_mdt();
         let begun = self.scheduler.time();
         self.given_up(client);
         match is_crash {
@@ -73,7 +77,7 @@ impl Injector<'_> {
             from: begun.saturating_sub(DURABLE),
             until: self.scheduler.time(),
         });
-        let back = self.lose_power(&[MDT])?;
+        let back = self.lose_power(&servers)?;
         threads::sleep(away);
         if is_crash {
             self.cluster.mount_again(client)?;
@@ -83,5 +87,14 @@ impl Injector<'_> {
         Ok(format!(
             "client {client} {how} for {away:?}, {cut:?} later the power of {back}"
         ))
+    }
+
+    /// The MDT, in half of all cases with an OST or with all.
+    fn servers_with_mdt(&mut self) -> Vec<Node> {
+        match self.below(4) {
+            0 | 1 => vec![MDT],
+            2 => vec![MDT, self.ost()],
+            _ => SERVERS.to_vec(),
+        }
     }
 }
