@@ -5,6 +5,7 @@ mod mgs;
 mod objects;
 mod rest;
 mod rot;
+mod syncs;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -19,9 +20,10 @@ use crate::network::Network;
 use crate::programs::Seat;
 use crate::scheduler::{Node, Scheduler};
 pub use machine::Machine;
+use mgs::Management;
 
-/// Where the management service is, which never fails.
-const MGS: Node = Node(1);
+/// The management service.
+pub const MGS: Node = Node(1);
 /// The metadata server.
 pub const MDT: Node = Node(2);
 /// The object servers, by index.
@@ -96,7 +98,7 @@ pub struct Cluster {
     pub seats: Vec<Arc<Seat>>,
     /// Clocks of the clients, by number.
     pub clocks: Vec<Arc<NodeClock>>,
-    mgs: Option<rpc::Server>,
+    mgs: Management,
 }
 
 impl Cluster {
@@ -118,9 +120,6 @@ impl Cluster {
             network.connect(MDT, ost, SeededRng::new(numbers.next_u64()));
         }
         let network = Arc::new(network);
-        scheduler.move_to(MGS);
-        let mgs = mgs::start(network.listens(MGS), NodeClock::new(start))?;
-        network.power(MGS, false);
         let clock = || NodeClock::new(start);
         let mut format = |(name, node)| Machine::format(name, node, clock(), numbers);
         let mdt = format((TargetName::mdt(0), MDT))?;
@@ -133,8 +132,9 @@ impl Cluster {
             mounts: Vec::new(),
             seats: Vec::new(),
             clocks: Vec::new(),
-            mgs: Some(mgs),
+            mgs: Management::new(NodeClock::new(start)),
         };
+        cluster.power_on(MGS)?;
         for node in OSTS {
             cluster.power_on(node)?;
         }
@@ -208,7 +208,10 @@ impl Cluster {
         let network = self.network.clone();
         network.power(node, false);
         self.scheduler.move_to(node);
-        let started = self.machine(node).start(&network);
+        let started = match node {
+            MGS => self.mgs.start(network.listens(MGS)),
+            _ => self.machine(node).start(&network),
+        };
         self.scheduler.move_to(Node::default());
         started
     }
@@ -221,11 +224,18 @@ impl Cluster {
         }
         let mut left = Vec::new();
         for node in nodes {
-            left.push((*node, self.machine(*node).power_off(numbers)?));
+            let dead = match *node {
+                MGS => None,
+                node => self.machine(node).power_off(numbers)?,
+            };
+            left.push((*node, dead));
         }
-        for (node, left) in left {
+        for (node, dead) in left {
             self.scheduler.move_to(node);
-            drop(left);
+            match node {
+                MGS => self.mgs.stop(),
+                _ => drop(dead),
+            }
             self.scheduler.move_to(Node::default());
         }
         Ok(())
@@ -234,7 +244,10 @@ impl Cluster {
     /// Ends a server in good order.
     pub fn stop(&mut self, node: Node) {
         self.scheduler.move_to(node);
-        self.machine(node).stop();
+        match node {
+            MGS => self.mgs.stop(),
+            _ => self.machine(node).stop(),
+        }
         self.scheduler.move_to(Node::default());
         self.network.power(node, true);
     }
@@ -251,9 +264,7 @@ impl Cluster {
         for ost in OSTS {
             self.stop(ost);
         }
-        if let Some(mgs) = self.mgs.take() {
-            mgs.stop();
-        }
+        self.stop(MGS);
     }
 
     /// What the checks of all targets find when all is at rest and ended.

@@ -39,7 +39,15 @@ pub enum Kind {
     PowerCut,
     /// The power of all servers fails at one moment.
     Blackout,
-    /// The MDT's power fails while a client is away, and nobody waits for that one.
+    /// A server stands still, shorter than anybody waits for it.
+    Stall,
+    /// For a while a server's disks take long to make something durable.
+    SlowDisk,
+    /// The management service is ended, loses its power or is cut off, while a server's power fails and
+    /// clients ask where that is.
+    NoManagement,
+    /// The MDT's power fails while a client is away, perhaps with that of others, and nobody waits for
+    /// that client.
     Absence,
     /// A bit of a frame arrives flipped.
     FrameFlip,
@@ -51,7 +59,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 15] = [
+    pub const ALL: [Kind; 18] = [
         Kind::Cut,
         Kind::OneWay,
         Kind::Partition,
@@ -63,6 +71,9 @@ impl Kind {
         Kind::Restart,
         Kind::PowerCut,
         Kind::Blackout,
+        Kind::Stall,
+        Kind::SlowDisk,
+        Kind::NoManagement,
         Kind::Absence,
         Kind::FrameFlip,
         Kind::DiskFlip,
@@ -188,6 +199,9 @@ impl Injector<'_> {
             Kind::Restart => self.restart()?,
             Kind::PowerCut => self.power_cut()?,
             Kind::Blackout => self.blackout()?,
+            Kind::Stall => self.stall(),
+            Kind::SlowDisk => self.slow_disk(),
+            Kind::NoManagement => self.no_management()?,
             Kind::Absence => self.absent()?,
             Kind::FrameFlip => self.flip(),
             Kind::DiskFlip => self.rot()?,

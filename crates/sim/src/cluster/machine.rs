@@ -1,6 +1,7 @@
 //! A server's machine: its disks, and the life of the server that runs on them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::{BootEpoch, Clock, Fid, Rng, SeededRng, TargetIndex, TargetKind, TargetName, Transno};
 use mds::keys::Table;
@@ -18,6 +19,7 @@ use storage::{
 
 use super::objects::{Powered, WrongBit};
 use super::rot::{Rot, Rotten};
+use super::syncs::Syncs;
 use super::{MDT, NodeClock, OSTS, TIMEOUT};
 use crate::network::Network;
 use crate::programs::READ_BYTES;
@@ -56,6 +58,7 @@ pub struct Machine {
     rot: Rot,
     memory: ObjectMemory,
     wrong: WrongBit,
+    syncs: Syncs,
     /// How often it was started.
     pub lives: u64,
     life: Option<Life>,
@@ -117,6 +120,7 @@ impl Machine {
             rot: Rot::default(),
             memory: ObjectMemory::new(BYTES_MAX),
             wrong: WrongBit::default(),
+            syncs: Syncs::default(),
             lives: 0,
             life: None,
         };
@@ -199,6 +203,7 @@ impl Machine {
             name: format!("disk of {}", self.name),
             disk: disk.clone(),
             rot: self.rot.clone(),
+            syncs: self.syncs.clone(),
         };
         let kv = Kv::open(rotten, &self.tables(), options).map_err(|error| words(&error))?;
         let (target, last_committed) = match self.name.kind {
@@ -335,6 +340,12 @@ impl Machine {
         flipped.map_err(|error| words(&error))
     }
 
+    /// For `time` its disks take up to `longest` more to make something durable.
+    pub fn slow_down(&self, time: Duration, longest: Duration, numbers: &mut SeededRng) {
+        let numbers = SeededRng::new(numbers.next_u64());
+        self.syncs.slow_down(time, longest, numbers);
+    }
+
     /// The bit is as it was again.
     pub fn cure(&mut self) {
         self.rot.cure();
@@ -387,7 +398,8 @@ impl Machine {
     }
 
     fn objects(&self) -> Powered {
-        Powered::new(self.memory.clone(), self.wrong.clone())
+        let (wrong, syncs) = (self.wrong.clone(), self.syncs.clone());
+        Powered::new(self.memory.clone(), wrong, syncs)
     }
 }
 

@@ -1,9 +1,9 @@
-//! Servers that are gone for a while.
+//! Servers that are gone, or slow, for a while.
 
 use std::time::Duration;
 
 use super::{Injector, Kind};
-use crate::cluster::SERVERS;
+use crate::cluster::{MGS, SERVERS, client_node};
 use crate::scheduler::Node;
 
 /// The longest that a server is away.
@@ -33,6 +33,44 @@ impl Injector<'_> {
     pub(super) fn blackout(&mut self) -> Result<String, String> {
         let back = self.lose_power(&SERVERS)?;
         Ok(format!("the power of {back}, at one moment"))
+    }
+
+    /// A server stands still. It hears nobody meanwhile, and finds that all were silent.
+    pub(super) fn stall(&mut self) -> String {
+        let (node, time) = (self.server(), self.millis(5000));
+        self.scheduler.freeze(node, time);
+        for client in 0..self.clients {
+            self.cut_off(client_node(client), time);
+        }
+        format!("{node:?} stands still for {time:?}")
+    }
+
+    pub(super) fn slow_disk(&mut self) -> String {
+        let (node, time, longest) = (self.server(), self.millis(10_000), self.millis(500));
+        let machine = self.cluster.machine(node);
+        machine.slow_down(time, longest, &mut self.numbers);
+        format!("for {time:?} the disks of {node:?} take up to {longest:?} more for each sync")
+    }
+
+    /// The management service is away while clients miss a server, and ask where it is.
+    pub(super) fn no_management(&mut self) -> Result<String, String> {
+        let missed = self.server();
+        let (how, away) = match self.below(3) {
+            0 => {
+                let time = self.millis(2 * AWAY_MAX_MS);
+                for pair in self.cluster.network.of(MGS) {
+                    self.cluster.network.partition(pair, [true, true], time);
+                }
+                (format!("is cut off for {time:?}"), vec![missed])
+            }
+            1 => {
+                self.cluster.stop(MGS);
+                ("is ended".to_owned(), vec![missed, MGS])
+            }
+            _ => ("goes".to_owned(), vec![missed, MGS]),
+        };
+        let back = self.lose_power(&away)?;
+        Ok(format!("the MGS {how}, and the power of {back}"))
     }
 
     /// The power of `nodes` fails at one moment, and each is back after a time of its own. Says who was
