@@ -129,6 +129,8 @@ pub struct Injector<'a> {
     pub excuses: Excuses,
     /// When a client heard nothing of a server.
     pub cut_off: Vec<Excuse>,
+    /// When the last of them is over.
+    pub over: Duration,
     /// What may not be.
     pub violations: Vec<String>,
 }
@@ -190,6 +192,7 @@ impl Injector<'_> {
             Kind::Pause => {
                 let (client, time) = (self.client(), self.millis(4000));
                 self.scheduler.freeze(client_node(client), time);
+                self.lasts(time);
                 self.cut_off(client_node(client), time);
                 format!("client {client} stands still for {time:?}")
             }
@@ -207,7 +210,13 @@ impl Injector<'_> {
             Kind::DiskFlip => self.rot()?,
             Kind::ByteFlip => self.flip_byte()?,
         };
+        self.lasts(Duration::ZERO);
         Ok(Fault { at, kind, what })
+    }
+
+    /// What happens now is over after `time`.
+    fn lasts(&mut self, time: Duration) {
+        self.over = self.over.max(self.scheduler.time() + time);
     }
 
     fn partition(&mut self, kind: Kind) -> String {
@@ -218,6 +227,7 @@ impl Injector<'_> {
             _ => [true, true],
         };
         self.cluster.network.partition(link, ways, time);
+        self.lasts(time);
         self.cut_off(link.0, time);
         format!("for {time:?} nothing arrives over {link:?}, {ways:?}")
     }

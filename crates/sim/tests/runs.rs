@@ -4,13 +4,8 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use sim::faults::Kind;
+use sim::history::Call;
 use sim::run::{Plan, Report, run};
-
-const CALLS: [&str; 21] = [
-    "syncdir", "create", "mkdir", "unlink", "rmdir", "rename", "link", "lookup", "list",
-    "prefetch", "put", "append", "truncate", "reserve", "punch", "zero", "get", "size", "remake",
-    "chmod", "mode",
-];
 
 fn sound(seed: u64) -> Report {
     let plan = Plan::of(seed);
@@ -77,8 +72,8 @@ const MORE_SEEDS: RangeInclusive<u64> = 131..=260;
 #[test]
 fn every_call_meets_every_fault_and_nothing_is_wrong() {
     let mut missing: BTreeSet<(&str, Kind)> = BTreeSet::new();
-    for call in CALLS {
-        missing.extend(Kind::ALL.map(|kind| (call, kind)));
+    for call in Call::KINDS {
+        missing.extend(Kind::ALL.map(|kind| (*call, kind)));
     }
     for seed in SEEDS.chain(MORE_SEEDS) {
         if MORE_SEEDS.contains(&seed) && missing.is_empty() {

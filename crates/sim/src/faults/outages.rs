@@ -39,6 +39,7 @@ impl Injector<'_> {
     pub(super) fn stall(&mut self) -> String {
         let (node, time) = (self.server(), self.millis(5000));
         self.scheduler.freeze(node, time);
+        self.lasts(time);
         for client in 0..self.clients {
             self.cut_off(client_node(client), time);
         }
@@ -49,6 +50,7 @@ impl Injector<'_> {
         let (node, time, longest) = (self.server(), self.millis(10_000), self.millis(500));
         let machine = self.cluster.machine(node);
         machine.slow_down(time, longest, &mut self.numbers);
+        self.lasts(time);
         format!("for {time:?} the disks of {node:?} take up to {longest:?} more for each sync")
     }
 
@@ -61,6 +63,7 @@ impl Injector<'_> {
                 for pair in self.cluster.network.of(MGS) {
                     self.cluster.network.partition(pair, [true, true], time);
                 }
+                self.lasts(time);
                 (format!("is cut off for {time:?}"), vec![missed])
             }
             1 => {
