@@ -1,8 +1,8 @@
 //! Whether one local file system could have shown the programs what they saw.
 
+pub mod attributes;
 pub mod bytes;
 mod doubt;
-pub mod modes;
 pub mod names;
 pub mod order;
 

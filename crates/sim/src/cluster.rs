@@ -5,6 +5,7 @@ mod mgs;
 mod objects;
 mod rest;
 mod rot;
+mod syncs;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -19,13 +20,16 @@ use crate::network::Network;
 use crate::programs::Seat;
 use crate::scheduler::{Node, Scheduler};
 pub use machine::Machine;
+use mgs::Management;
 
-/// Where the management service is, which never fails.
-const MGS: Node = Node(1);
+/// The management service.
+pub const MGS: Node = Node(1);
 /// The metadata server.
 pub const MDT: Node = Node(2);
 /// The object servers, by index.
 pub const OSTS: [Node; 2] = [Node(3), Node(4)];
+/// All that serve a target.
+pub const SERVERS: [Node; 3] = [MDT, OSTS[0], OSTS[1]];
 const FIRST_CLIENT: u32 = 10;
 /// How long a client may take to give a lock back; two thirds of how long it may be gone.
 pub const TIMEOUT: Duration = Duration::from_secs(12);
@@ -94,7 +98,7 @@ pub struct Cluster {
     pub seats: Vec<Arc<Seat>>,
     /// Clocks of the clients, by number.
     pub clocks: Vec<Arc<NodeClock>>,
-    mgs: Option<rpc::Server>,
+    mgs: Management,
 }
 
 impl Cluster {
@@ -116,9 +120,6 @@ impl Cluster {
             network.connect(MDT, ost, SeededRng::new(numbers.next_u64()));
         }
         let network = Arc::new(network);
-        scheduler.move_to(MGS);
-        let mgs = mgs::start(network.listens(MGS), NodeClock::new(start))?;
-        network.power(MGS, false);
         let clock = || NodeClock::new(start);
         let mut format = |(name, node)| Machine::format(name, node, clock(), numbers);
         let mdt = format((TargetName::mdt(0), MDT))?;
@@ -131,8 +132,9 @@ impl Cluster {
             mounts: Vec::new(),
             seats: Vec::new(),
             clocks: Vec::new(),
-            mgs: Some(mgs),
+            mgs: Management::new(NodeClock::new(start)),
         };
+        cluster.power_on(MGS)?;
         for node in OSTS {
             cluster.power_on(node)?;
         }
@@ -173,7 +175,7 @@ impl Cluster {
     /// to a server.
     pub fn crash(&mut self, number: u32) {
         let node = client_node(number);
-        self.network.lose(node, true);
+        self.network.power(node, true);
         self.seats[number as usize].leave();
         self.scheduler.move_to(node);
         self.mounts[number as usize].abandon();
@@ -183,7 +185,7 @@ impl Cluster {
     /// Its machine is there again.
     pub fn mount_again(&mut self, number: u32) -> Result<(), String> {
         let at = number as usize;
-        self.network.lose(client_node(number), false);
+        self.network.power(client_node(number), false);
         let life = self.seats[at].life();
         let mounted = self.mount(number, self.clocks[at].clone(), life);
         self.scheduler.move_to(Node::default());
@@ -204,26 +206,48 @@ impl Cluster {
     /// Starts a server on what its disks hold.
     pub fn power_on(&mut self, node: Node) -> Result<(), String> {
         let network = self.network.clone();
+        network.power(node, false);
         self.scheduler.move_to(node);
-        let started = self.machine(node).start(&network);
+        let started = match node {
+            MGS => self.mgs.start(network.listens(MGS)),
+            _ => self.machine(node).start(&network),
+        };
         self.scheduler.move_to(Node::default());
-        self.network.power(node, false);
         started
     }
 
-    /// Cuts a server's power: of what it did not sync, what chance leaves is there afterwards.
-    pub fn power_off(&mut self, node: Node, numbers: &mut SeededRng) -> Result<(), String> {
-        self.network.power(node, true);
-        self.scheduler.move_to(node);
-        let cut = self.machine(node).power_off(numbers);
-        self.scheduler.move_to(Node::default());
-        cut
+    /// Cuts the power of servers, of all at one moment: of what each did not sync, what chance leaves
+    /// is there afterwards.
+    pub fn power_off(&mut self, nodes: &[Node], numbers: &mut SeededRng) -> Result<(), String> {
+        for node in nodes {
+            self.network.power(*node, true);
+        }
+        let mut left = Vec::new();
+        for node in nodes {
+            let dead = match *node {
+                MGS => None,
+                node => self.machine(node).power_off(numbers)?,
+            };
+            left.push((*node, dead));
+        }
+        for (node, dead) in left {
+            self.scheduler.move_to(node);
+            match node {
+                MGS => self.mgs.stop(),
+                _ => drop(dead),
+            }
+            self.scheduler.move_to(Node::default());
+        }
+        Ok(())
     }
 
     /// Ends a server in good order.
     pub fn stop(&mut self, node: Node) {
         self.scheduler.move_to(node);
-        self.machine(node).stop();
+        match node {
+            MGS => self.mgs.stop(),
+            _ => self.machine(node).stop(),
+        }
         self.scheduler.move_to(Node::default());
         self.network.power(node, true);
     }
@@ -240,9 +264,7 @@ impl Cluster {
         for ost in OSTS {
             self.stop(ost);
         }
-        if let Some(mgs) = self.mgs.take() {
-            mgs.stop();
-        }
+        self.stop(MGS);
     }
 
     /// What the checks of all targets find when all is at rest and ended.

@@ -1,5 +1,9 @@
 //! What goes wrong, and when.
 
+mod flips;
+mod losses;
+mod outages;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -33,7 +37,17 @@ pub enum Kind {
     Restart,
     /// A server's power fails.
     PowerCut,
-    /// The MDT's power fails while a client is away, and nobody waits for that one.
+    /// The power of all servers fails at one moment.
+    Blackout,
+    /// A server stands still, shorter than anybody waits for it.
+    Stall,
+    /// For a while a server's disks take long to make something durable.
+    SlowDisk,
+    /// The management service is ended, loses its power or is cut off, while a server's power fails and
+    /// clients ask where that is.
+    NoManagement,
+    /// The MDT's power fails while a client is away, perhaps with that of others, and nobody waits for
+    /// that client.
     Absence,
     /// A bit of a frame arrives flipped.
     FrameFlip,
@@ -45,7 +59,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 14] = [
+    pub const ALL: [Kind; 18] = [
         Kind::Cut,
         Kind::OneWay,
         Kind::Partition,
@@ -56,11 +70,21 @@ impl Kind {
         Kind::ClockJump,
         Kind::Restart,
         Kind::PowerCut,
+        Kind::Blackout,
+        Kind::Stall,
+        Kind::SlowDisk,
+        Kind::NoManagement,
         Kind::Absence,
         Kind::FrameFlip,
         Kind::DiskFlip,
         Kind::ByteFlip,
     ];
+
+    /// The one called `text`.
+    pub fn of(text: &str) -> Option<Kind> {
+        let mut kinds = Kind::ALL.into_iter();
+        kinds.find(|kind| format!("{kind:?}") == text)
+    }
 
     /// After it a client has lost what it had not made durable.
     pub fn loses_client(self) -> bool {
@@ -105,12 +129,12 @@ pub struct Injector<'a> {
     pub excuses: Excuses,
     /// When a client heard nothing of a server.
     pub cut_off: Vec<Excuse>,
+    /// When the last of them is over.
+    pub over: Duration,
     /// What may not be.
     pub violations: Vec<String>,
 }
 
-/// A change is durable so long after it was made, where its server lives.
-const DURABLE: Duration = Duration::from_secs(2);
 /// After a server is as it was before, calls go on, with what they were told meanwhile.
 const AFTERMATH: Duration = Duration::from_secs(1);
 
@@ -168,19 +192,31 @@ impl Injector<'_> {
             Kind::Pause => {
                 let (client, time) = (self.client(), self.millis(4000));
                 self.scheduler.freeze(client_node(client), time);
+                self.lasts(time);
                 self.cut_off(client_node(client), time);
                 format!("client {client} stands still for {time:?}")
             }
             Kind::Eviction => self.evict(),
             Kind::Crash => self.crash()?,
             Kind::ClockJump => self.jump(),
-            Kind::Restart | Kind::PowerCut => self.restart(kind)?,
+            Kind::Restart => self.restart()?,
+            Kind::PowerCut => self.power_cut()?,
+            Kind::Blackout => self.blackout()?,
+            Kind::Stall => self.stall(),
+            Kind::SlowDisk => self.slow_disk(),
+            Kind::NoManagement => self.no_management()?,
             Kind::Absence => self.absent()?,
             Kind::FrameFlip => self.flip(),
             Kind::DiskFlip => self.rot()?,
             Kind::ByteFlip => self.flip_byte()?,
         };
+        self.lasts(Duration::ZERO);
         Ok(Fault { at, kind, what })
+    }
+
+    /// What happens now is over after `time`.
+    fn lasts(&mut self, time: Duration) {
+        self.over = self.over.max(self.scheduler.time() + time);
     }
 
     fn partition(&mut self, kind: Kind) -> String {
@@ -191,6 +227,7 @@ impl Injector<'_> {
             _ => [true, true],
         };
         self.cluster.network.partition(link, ways, time);
+        self.lasts(time);
         self.cut_off(link.0, time);
         format!("for {time:?} nothing arrives over {link:?}, {ways:?}")
     }
@@ -212,175 +249,6 @@ impl Injector<'_> {
         }));
     }
 
-    /// From now on calls of `client` may fail.
-    fn given_up(&mut self, client: u32) {
-        self.excuses.failures.push(Excuse {
-            client: Some(client),
-            file: None,
-            from: self.scheduler.time(),
-            until: Duration::MAX,
-        });
-    }
-
-    /// `client` stands still for so long that it is given up.
-    fn stand_still(&mut self, client: u32, time: Duration) {
-        self.scheduler.freeze(client_node(client), time);
-        let from = self.scheduler.time();
-        self.excuses.stale.push(Excuse {
-            client: Some(client),
-            file: None,
-            from,
-            until: from + time + AFTERMATH,
-        });
-    }
-
-    fn evict(&mut self) -> String {
-        let client = self.client();
-        let time = TIMEOUT * 2 + self.millis(10_000);
-        self.given_up(client);
-        self.stand_still(client, time);
-        threads::sleep(time + TIMEOUT);
-        format!("client {client} stood still for {time:?}")
-    }
-
-    /// What it had made durable, or was told to be done, is safe: no server recovers meanwhile.
-    fn crash(&mut self) -> Result<String, String> {
-        let (client, pause) = (self.client(), self.millis(30_000));
-        self.given_up(client);
-        self.cluster.crash(client);
-        threads::sleep(pause);
-        self.cluster.mount_again(client)?;
-        threads::sleep(TIMEOUT * 2);
-        Ok(format!(
-            "client {client} crashes, and is back after {pause:?}"
-        ))
-    }
-
-    /// A client crashes or stands still, and before long the MDT's power fails: what that client did
-    /// and was not durable goes, though it was told that it was done. Nobody else has seen it.
-    fn absent(&mut self) -> Result<String, String> {
-        let (client, is_crash) = (self.client(), self.below(2) == 0);
-        let (away, pause) = (TIMEOUT * 3 + self.millis(10_000), self.millis(3000));
-        let begun = self.scheduler.time();
-        self.given_up(client);
-        match is_crash {
-            true => self.cluster.crash(client),
-            false => self.stand_still(client, away),
-        }
-        let cut = self.millis(1500);
-        threads::sleep(cut);
-        self.cluster.power_off(MDT, &mut self.numbers)?;
-        self.excuses.undone.push(Excuse {
-            client: Some(client),
-            file: None,
-            from: begun.saturating_sub(DURABLE),
-            until: self.scheduler.time(),
-        });
-        threads::sleep(pause);
-        self.cluster.power_on(MDT)?;
-        threads::sleep(away);
-        if is_crash {
-            self.cluster.mount_again(client)?;
-        }
-        threads::sleep(TIMEOUT);
-        let how = if is_crash { "crashes" } else { "stands still" };
-        Ok(format!(
-            "client {client} {how} for {away:?}, {cut:?} later the MDT's power fails for {pause:?}"
-        ))
-    }
-
-    fn flip(&mut self) -> String {
-        let link = self.link();
-        let (to_server, bit) = (self.below(2) == 0, self.numbers.next_u64());
-        self.cluster.network.flip(link, to_server, bit);
-        let way = if to_server { "to" } else { "from" };
-        format!("a bit of the next frame {way} the server of {link:?} is flipped")
-    }
-
-    /// A bit of a server's records is wrong, from while it runs or from while it is off; after a
-    /// while the disk is cured. Whatever ends the server meanwhile names the damage.
-    fn rot(&mut self) -> Result<String, String> {
-        let (node, begun) = (self.server(), self.scheduler.time());
-        let (runs_on, pause, time) = (self.below(2) == 0, self.millis(1000), self.millis(4000));
-        let mut at = 0;
-        if runs_on {
-            at = self.cluster.machine(node).flip_bit(&mut self.numbers)?;
-            threads::sleep(time);
-        }
-        let mut found: Vec<String> = self.cluster.machine(node).stopped().into_iter().collect();
-        // In good order: of what a power cut has left there may be one copy only.
-        self.cluster.stop(node);
-        threads::sleep(pause);
-        if !runs_on {
-            at = self.cluster.machine(node).flip_bit(&mut self.numbers)?;
-        }
-        found.extend(self.cluster.power_on(node).err());
-        threads::sleep(time);
-        found.extend(self.cluster.machine(node).stopped());
-        self.cluster.power_off(node, &mut self.numbers)?;
-        self.cluster.machine(node).cure();
-        self.cluster.power_on(node)?;
-        let until = self.scheduler.time() + AFTERMATH;
-        self.excuses.failures.push(Excuse {
-            client: None,
-            file: None,
-            from: begun,
-            until,
-        });
-        let name = self.cluster.machine(node).name().to_string();
-        let is_named = |why: &&String| why.contains("damaged record") && why.contains(&name);
-        let unnamed = found.iter().filter(|why| !is_named(why));
-        self.violations
-            .extend(unnamed.map(|why| format!("a flipped bit of {name} was not named: {why}")));
-        let seen = found.first().map_or("nobody read it", String::as_str);
-        Ok(format!(
-            "for {:?} a bit of byte {at} of {name} is flipped: {seen}",
-            until - begun
-        ))
-    }
-
-    /// A bit of a file is wrong on the disk of an OST that was ended in good order: all that it has is
-    /// sealed. It is never read; calls that need it fail, of this file only, until the disk is cured.
-    fn flip_byte(&mut self) -> Result<String, String> {
-        let (node, begun, pause, time) = (
-            self.ost(),
-            self.scheduler.time(),
-            self.millis(1000),
-            self.millis(6000),
-        );
-        self.cluster.stop(node);
-        threads::sleep(pause);
-        let files = self.files.clone();
-        let flipped = self
-            .cluster
-            .machine(node)
-            .flip_byte(&files, &mut self.numbers)?;
-        self.cluster.power_on(node)?;
-        threads::sleep(time);
-        self.cluster.stop(node);
-        let named = self.cluster.machine(node).names_wrong_byte();
-        self.violations.extend(named.err());
-        self.cluster.machine(node).cure();
-        self.cluster.power_on(node)?;
-        let (until, name) = (
-            self.scheduler.time() + AFTERMATH,
-            self.cluster.machine(node).name(),
-        );
-        let Some(fid) = flipped else {
-            return Ok(format!("{name} is ended twice, and has no bytes"));
-        };
-        let number = files.iter().position(|file| *file == fid);
-        self.excuses.failures.push(Excuse {
-            client: None,
-            file: number.map(|number| number as u8),
-            from: begun,
-            until,
-        });
-        Ok(format!(
-            "for {time:?} a bit of {fid} is flipped on the disk of {name}"
-        ))
-    }
-
     fn jump(&mut self) -> String {
         let seconds = self.below(7200) as i64 - 3600;
         let cluster = &self.cluster;
@@ -390,20 +258,5 @@ impl Injector<'_> {
         let whose = self.below(clocks.len() as u64) as usize;
         clocks[whose].jump(seconds);
         format!("clock {whose} jumps by {seconds} s")
-    }
-
-    fn restart(&mut self, kind: Kind) -> Result<String, String> {
-        let node = match kind {
-            Kind::PowerCut => self.server(),
-            _ => self.server(),
-        };
-        let pause = self.millis(3000);
-        match kind {
-            Kind::PowerCut => self.cluster.power_off(node, &mut self.numbers)?,
-            _ => self.cluster.stop(node),
-        }
-        threads::sleep(pause);
-        self.cluster.power_on(node)?;
-        Ok(format!("{kind:?} of {node:?}, back after {pause:?}"))
     }
 }

@@ -33,10 +33,18 @@ pub enum Call {
     Rmdir(Slot),
     /// Gives what the first name leads to the second, replacing what is there.
     Rename(Slot, Slot),
+    /// The same, where the second is free.
+    RenameNew(Slot, Slot),
+    /// What each of two names leads to the other leads to afterwards.
+    Exchange(Slot, Slot),
+    /// A new symbolic link; where it points to is a number.
+    Symlink(Slot, u64),
     /// One more name for a file.
     Link(Fid, Slot),
     /// What a name leads to.
     Lookup(Slot),
+    /// The same, and where that points to, if it is a symbolic link.
+    ReadLink(Slot),
     /// All names of a directory.
     List(u8),
     /// Makes all changes of a directory durable: that shows nothing.
@@ -65,8 +73,69 @@ pub enum Call {
     Chmod(u8, u16),
     /// Which mode a file has.
     Mode(u8),
+    /// Gives a file to somebody.
+    Chown(u8, u32),
+    /// Whose a file is.
+    Owner(u8),
+    /// Gives a file's extended attribute a number.
+    SetXattr(u8, u64),
+    /// The number of that.
+    GetXattr(u8),
+    /// Takes it away.
+    RemoveXattr(u8),
     /// Reads a file of which the bytes say with which mode it was made.
     Contents(u8),
+}
+
+/// Names all variants, of each call its own.
+macro_rules! kinds {
+    ($($variant:ident: $kind:literal),* $(,)?) => {
+        impl Call {
+            /// All that can be called.
+            pub const KINDS: &[&str] = &[$($kind),*];
+
+            /// What is called.
+            pub fn kind(&self) -> &'static str {
+                match self {
+                    $(Call::$variant { .. } => $kind),*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    Create: "create",
+    Mkdir: "mkdir",
+    Symlink: "symlink",
+    Unlink: "unlink",
+    Rmdir: "rmdir",
+    Rename: "rename",
+    RenameNew: "rename_noreplace",
+    Exchange: "exchange",
+    Link: "link",
+    Lookup: "lookup",
+    ReadLink: "readlink",
+    List: "list",
+    SyncDir: "syncdir",
+    Prefetch: "prefetch",
+    Put: "put",
+    Append: "append",
+    Truncate: "truncate",
+    Reserve: "reserve",
+    Punch: "punch",
+    Zero: "zero",
+    Get: "get",
+    Size: "size",
+    Remake: "remake",
+    Chmod: "chmod",
+    Mode: "mode",
+    Chown: "chown",
+    Owner: "owner",
+    SetXattr: "setxattr",
+    GetXattr: "getxattr",
+    RemoveXattr: "removexattr",
+    Contents: "contents",
 }
 
 /// What the answers to a call depend on, where that is not names.
@@ -74,50 +143,25 @@ pub enum Call {
 pub enum Subject {
     /// Bytes of a file.
     Bytes(u8),
-    /// The mode of another, and the bytes that it was made with.
-    Mode(u8),
+    /// The attributes of another, and the bytes that it was made with.
+    Attributes(u8),
 }
 
 impl Call {
-    /// What is called.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Call::Create(_) => "create",
-            Call::Mkdir(_) => "mkdir",
-            Call::Unlink(_) => "unlink",
-            Call::Rmdir(_) => "rmdir",
-            Call::Rename(..) => "rename",
-            Call::Link(..) => "link",
-            Call::Lookup(_) => "lookup",
-            Call::List(_) => "list",
-            Call::SyncDir(_) => "syncdir",
-            Call::Prefetch => "prefetch",
-            Call::Put(..) => "put",
-            Call::Append(..) => "append",
-            Call::Truncate(..) => "truncate",
-            Call::Reserve(..) => "reserve",
-            Call::Punch(..) => "punch",
-            Call::Zero(..) => "zero",
-            Call::Get(_) => "get",
-            Call::Size(_) => "size",
-            Call::Remake(..) => "remake",
-            Call::Chmod(..) => "chmod",
-            Call::Mode(_) => "mode",
-            Call::Contents(_) => "contents",
-        }
-    }
-
     /// It changes nothing.
     pub fn is_read(&self) -> bool {
         matches!(
             self,
             Call::Lookup(_)
+                | Call::ReadLink(_)
                 | Call::List(_)
                 | Call::SyncDir(_)
                 | Call::Prefetch
                 | Call::Get(_)
                 | Call::Size(_)
                 | Call::Mode(_)
+                | Call::Owner(_)
+                | Call::GetXattr(_)
                 | Call::Contents(_)
         )
     }
@@ -132,10 +176,13 @@ impl Call {
         match self {
             Call::Create(slot)
             | Call::Mkdir(slot)
+            | Call::Symlink(slot, _)
             | Call::Unlink(slot)
             | Call::Rmdir(slot)
             | Call::Link(_, slot) => vec![slot.dir],
-            Call::Rename(from, to) => vec![from.dir, to.dir],
+            Call::Rename(from, to) | Call::RenameNew(from, to) | Call::Exchange(from, to) => {
+                vec![from.dir, to.dir]
+            }
             _ => Vec::new(),
         }
     }
@@ -154,7 +201,12 @@ impl Call {
             Call::Remake(file, _)
             | Call::Chmod(file, _)
             | Call::Mode(file)
-            | Call::Contents(file) => Subject::Mode(*file),
+            | Call::Chown(file, _)
+            | Call::Owner(file)
+            | Call::SetXattr(file, _)
+            | Call::GetXattr(file)
+            | Call::RemoveXattr(file)
+            | Call::Contents(file) => Subject::Attributes(*file),
             _ => return None,
         };
         Some(subject)
@@ -170,6 +222,8 @@ pub enum Seen {
     File(Fid),
     /// These names were there.
     Names(Vec<(u8, Fid)>),
+    /// It was found: this symbolic link, which points to that number.
+    Link(Fid, u64),
     /// Names came in parts, each true at a moment of its own: they say nothing together.
     Parts,
     /// These numbers were all over the blocks of the file.
@@ -178,6 +232,10 @@ pub enum Seen {
     Bytes(u64),
     /// It had this mode.
     Mode(u16),
+    /// It was this one's.
+    Owner(u32),
+    /// It had this number, or none.
+    Number(Option<u64>),
     /// It was refused.
     Failed(FsError),
     /// As the first said, but it may have been undone after that, by the loss of that number.
@@ -211,6 +269,10 @@ impl fmt::Display for Entry {
             Call::Unlink(slot) => write!(f, "unlink {slot}"),
             Call::Rmdir(slot) => write!(f, "rmdir {slot}"),
             Call::Rename(from, to) => write!(f, "rename {from} {to}"),
+            Call::RenameNew(from, to) => write!(f, "rename_noreplace {from} {to}"),
+            Call::Exchange(one, other) => write!(f, "exchange {one} {other}"),
+            Call::Symlink(slot, to) => write!(f, "symlink {slot} to {to:x}"),
+            Call::ReadLink(slot) => write!(f, "readlink {slot}"),
             Call::Link(fid, slot) => write!(f, "link {fid} {slot}"),
             Call::Lookup(slot) => write!(f, "lookup {slot}"),
             Call::List(dir) => write!(f, "list d{dir}"),
@@ -227,11 +289,17 @@ impl fmt::Display for Entry {
             Call::Remake(file, mode) => write!(f, "remake m{file} {mode:o}"),
             Call::Chmod(file, mode) => write!(f, "chmod m{file} {mode:o}"),
             Call::Mode(file) => write!(f, "mode m{file}"),
+            Call::Chown(file, owner) => write!(f, "chown m{file} {owner}"),
+            Call::Owner(file) => write!(f, "owner m{file}"),
+            Call::SetXattr(file, value) => write!(f, "setxattr m{file} {value:x}"),
+            Call::GetXattr(file) => write!(f, "getxattr m{file}"),
+            Call::RemoveXattr(file) => write!(f, "removexattr m{file}"),
             Call::Contents(file) => write!(f, "contents m{file}"),
         }?;
         match &self.seen {
             Seen::Done => f.write_str(": done"),
             Seen::File(fid) => write!(f, ": {fid}"),
+            Seen::Link(fid, to) => write!(f, ": {fid} to {to:x}"),
             Seen::Names(names) => {
                 f.write_str(":")?;
                 for (name, fid) in names {
@@ -246,6 +314,8 @@ impl fmt::Display for Entry {
             }
             Seen::Bytes(bytes) => write!(f, ": {bytes}"),
             Seen::Mode(mode) => write!(f, ": {mode:o}"),
+            Seen::Owner(owner) => write!(f, ": {owner}"),
+            Seen::Number(number) => write!(f, ": {number:x?}"),
             Seen::Failed(error) => write!(f, ": {error:?}"),
             Seen::Fleeting(seen, _) => write!(f, ": {seen:?}, maybe undone"),
             Seen::Unknown => f.write_str(": nobody knows"),

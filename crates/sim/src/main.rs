@@ -1,14 +1,18 @@
 //! Runs seeds one after the other for a while: `glint-sim [SECONDS [SEED]]`, or one with all that
 //! happened in it: `glint-sim trace SEED`, with all that client and servers say `glint-sim log SEED`.
+//! With faults of some kinds only: `glint-sim SECONDS SEED Blackout,Absence`.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use sim::faults::Kind;
 use sim::run::{CALLS_MIN, CLIENTS_MIN, FAULTS_MIN, Plan, run};
 use sim::scheduler::Scheduler;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
+
+const USAGE: &str = "glint-sim [SECONDS [SEED [KIND,KIND]]], glint-sim trace SEED [KIND,KIND]";
 
 /// The time of the simulation, and where it is.
 struct Here;
@@ -28,35 +32,69 @@ fn log_all() {
     lines.with_thread_names(true).init();
 }
 
-fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let number = |at: usize, usual: u64| match arguments.get(at) {
-        None => Ok(usual),
-        Some(text) => text.parse().map_err(|_| text.clone()),
-    };
-    let asked = match arguments.first().map(String::as_str) {
-        Some("trace") => number(1, 1).map(|seed| (None, seed)),
-        Some("log") => {
-            log_all();
-            number(1, 1).map(|seed| (None, seed))
+/// What is asked for: one run of a seed, or many from it on, for so long. And faults of these kinds
+/// only.
+struct Wish {
+    time: Option<Duration>,
+    seed: u64,
+    kinds: Option<Vec<Kind>>,
+}
+
+impl Wish {
+    /// What `arguments` say; or what of them says nothing.
+    fn of(arguments: &[String]) -> Result<Wish, String> {
+        let first = arguments.first().map(String::as_str);
+        let is_one = matches!(first, Some("trace" | "log"));
+        let number = |at: usize, usual: u64| match arguments.get(at) {
+            None => Ok(usual),
+            Some(text) => text.parse().map_err(|_| text.clone()),
+        };
+        let time = match is_one {
+            true => None,
+            false => Some(Duration::from_secs(number(0, 60)?)),
+        };
+        let kinds = arguments.get(2).map(|text| {
+            let kinds = text.split(',');
+            let kinds = kinds.map(|text| Kind::of(text).ok_or_else(|| text.to_owned()));
+            kinds.collect::<Result<Vec<_>, _>>()
+        });
+        Ok(Wish {
+            time,
+            seed: number(1, 1)?,
+            kinds: kinds.transpose()?,
+        })
+    }
+
+    fn plan(&self, seed: u64) -> Plan {
+        let mut plan = Plan::of(seed);
+        if let Some(kinds) = &self.kinds {
+            plan.kinds.retain(|kind| kinds.contains(kind));
         }
-        _ => number(0, 60).and_then(|seconds| Ok((Some(seconds), number(1, 1)?))),
-    };
-    sim::processor::stay_on_one();
-    match asked {
-        Ok((Some(seconds), seed)) => many(Duration::from_secs(seconds), seed),
-        Ok((None, seed)) => one(seed),
-        Err(text) => {
-            eprintln!(
-                "glint-sim: {text:?} is no number; usage: glint-sim [SECONDS [SEED]], glint-sim trace SEED"
-            );
-            ExitCode::from(2)
-        }
+        plan
     }
 }
 
-fn one(seed: u64) -> ExitCode {
-    let report = run(&Plan::of(seed));
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let wish = match Wish::of(&arguments) {
+        Ok(wish) => wish,
+        Err(text) => {
+            eprintln!("glint-sim: {text:?} is no number, or no kind of faults; usage: {USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    if arguments.first().is_some_and(|first| first == "log") {
+        log_all();
+    }
+    sim::processor::stay_on_one();
+    match wish.time {
+        Some(time) => many(time, &wish),
+        None => one(&wish),
+    }
+}
+
+fn one(wish: &Wish) -> ExitCode {
+    let report = run(&wish.plan(wish.seed));
     print!("{}", report.trace());
     report
         .violations
@@ -68,14 +106,15 @@ fn one(seed: u64) -> ExitCode {
     }
 }
 
-fn many(time: Duration, first: u64) -> ExitCode {
+fn many(time: Duration, wish: &Wish) -> ExitCode {
+    let first = wish.seed;
     let begun = Instant::now();
     let (mut failed, mut gave_up) = (Vec::new(), Vec::new());
     let (mut runs, mut small, mut calls, mut faults) = (0u64, 0u64, 0usize, 0usize);
     let mut simulated = Duration::ZERO;
     while begun.elapsed() < time {
         let seed = first + runs;
-        let plan = Plan::of(seed);
+        let plan = wish.plan(seed);
         let report = run(&plan);
         runs += 1;
         small += u64::from(!report.is_full(&plan));

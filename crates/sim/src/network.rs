@@ -24,8 +24,8 @@ struct Weather {
     held: [Option<Instant>; 2],
     /// Of the next frame this bit arrives flipped: to the server, from it.
     flips: [Option<u64>; 2],
-    /// The server is off.
-    is_down: bool,
+    /// The machine at this end is off: the client's, the server's.
+    off: [bool; 2],
 }
 
 /// One link.
@@ -45,14 +45,19 @@ impl Way for Link {
             let mut weather = self.weather();
             let now = threads::now();
             let is_held = weather.held.iter().flatten().any(|until| *until > now);
-            match (weather.is_down, is_held) {
+            match (weather.is_off(), is_held) {
                 (_, true) => (CONNECT_TIMEOUT, Some(ErrorKind::TimedOut)),
                 (true, false) => (weather.delay, Some(ErrorKind::ConnectionRefused)),
                 (false, false) => (2 * weather.transit(), None),
             }
         };
         threads::sleep(pause);
-        refused.map_or(Ok(()), |kind| Err(kind.into()))
+        // The power may have failed meanwhile.
+        let failed = self
+            .weather()
+            .is_off()
+            .then_some(ErrorKind::ConnectionRefused);
+        refused.or(failed).map_or(Ok(()), |kind| Err(kind.into()))
     }
 
     fn arrival(&self, to_server: bool, bytes: usize) -> Instant {
@@ -70,6 +75,10 @@ impl Way for Link {
 }
 
 impl Weather {
+    fn is_off(&self) -> bool {
+        self.off.contains(&true)
+    }
+
     fn transit(&mut self) -> Duration {
         let more = self.numbers.below(self.jitter.as_nanos() as u64 + 1);
         self.delay + Duration::from_nanos(more)
@@ -94,7 +103,7 @@ impl Network {
                 numbers,
                 held: [None; 2],
                 flips: [None; 2],
-                is_down: true,
+                off: [false, true],
             }),
         });
         let port = MemPort::over(format!("{}-{}", client.0, server.0), link.clone());
@@ -131,26 +140,16 @@ impl Network {
         }
     }
 
-    /// The server's end of each of its links is off, or on again.
-    pub fn power(&self, server: Node, is_down: bool) {
-        for ((_, to), (link, port)) in &self.links {
-            if *to == server {
-                link.weather().is_down = is_down;
-                if is_down {
-                    port.cut(|_| 0);
+    /// The power of `node` fails, or is there again: nothing leaves or reaches it meanwhile.
+    pub fn power(&self, node: Node, is_off: bool) {
+        for ((client, server), (link, port)) in &self.links {
+            for (end, off) in [*client, *server].iter().zip(&mut link.weather().off) {
+                if *end == node {
+                    *off = is_off;
                 }
             }
-        }
-    }
-
-    /// Nothing leaves or reaches `client` any more, or does again. Of its servers none is off.
-    pub fn lose(&self, client: Node, is_lost: bool) {
-        for ((from, _), (link, port)) in &self.links {
-            if *from == client {
-                link.weather().is_down = is_lost;
-                if is_lost {
-                    port.cut(|_| 0);
-                }
+            if is_off && [*client, *server].contains(&node) {
+                port.cut(|_| 0);
             }
         }
     }

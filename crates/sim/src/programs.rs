@@ -2,25 +2,27 @@
 //! writes down what it saw.
 
 mod ahead;
+mod attributes;
 mod bytes;
 mod kernel;
-mod modes;
 mod names;
 mod seat;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base::{Fid, FsError, Rng, SeededRng};
 use client::Client;
+use wire::mdt::RenameMode;
 use wire::ost::AllocateMode;
 
 use crate::history::{Call, Entry, Seen, Slot};
 use crate::scheduler::Scheduler;
+pub(crate) use attributes::{FIRST_MODE, number_of, owner_of, xattr_of};
 pub(crate) use bytes::{BLOCK_BYTES, READ_BYTES};
 pub use kernel::InodeLocks;
-pub(crate) use modes::{FIRST_MODE, number_of};
 pub use names::{make_directories, make_files};
 pub use seat::Seat;
 
@@ -37,6 +39,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(40);
 #[derive(Default)]
 pub struct Log {
     entries: Mutex<Vec<Entry>>,
+    /// By caller, what has not returned, and since when.
+    under_way: Mutex<BTreeMap<u32, (Duration, Call)>>,
     /// How many calls each may make by now.
     allowed: AtomicUsize,
 }
@@ -61,6 +65,19 @@ impl Log {
         self.len() == 0
     }
 
+    /// A call that has not returned since `then`, and who made it when.
+    pub fn under_way_since(&self, then: Duration) -> Option<(u32, Duration, Call)> {
+        let under_way = self.calls_under_way();
+        let mut late = under_way.iter().filter(|(_, (start, _))| *start <= then);
+        late.next()
+            .map(|(caller, (start, call))| (*caller, *start, call.clone()))
+    }
+
+    fn calls_under_way(&self) -> MutexGuard<'_, BTreeMap<u32, (Duration, Call)>> {
+        let calls = self.under_way.lock();
+        calls.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// All of it.
     pub fn take(&self) -> Vec<Entry> {
         std::mem::take(&mut *self.lock())
@@ -73,8 +90,8 @@ pub const FILES: u8 = 3;
 /// Blocks of a file that are written by number, or that one is cut down to; appends make more.
 pub const BLOCKS: u8 = 4;
 
-/// Files whose modes programs change, and which they make anew.
-pub const MODES: u8 = 2;
+/// Files whose attributes programs change, and which they make anew.
+pub const ATTRIBUTES: u8 = 2;
 
 /// One program.
 pub struct Program {
@@ -134,10 +151,10 @@ impl Program {
         if self.bytes && self.numbers.below(3) == 0 {
             return self.choose_of_bytes();
         }
-        if self.numbers.below(8) == 0 {
-            return self.choose_of_modes();
+        if self.numbers.below(6) == 0 {
+            return self.choose_of_attributes();
         }
-        match self.numbers.below(19) {
+        match self.numbers.below(23) {
             0..3 => Call::Create(slot),
             3 => Call::Mkdir(slot),
             4..6 => Call::Unlink(slot),
@@ -153,7 +170,11 @@ impl Program {
             14..16 => Call::List(slot.dir),
             16 => Call::Prefetch,
             17 => self.walk(),
-            _ => self.ask_in_turn(slot.dir),
+            18 => self.ask_in_turn(slot.dir),
+            19 => Call::RenameNew(slot, self.slot()),
+            20 => Call::Exchange(slot, self.slot()),
+            21 => Call::Symlink(slot, self.numbers.next_u64()),
+            _ => Call::ReadLink(slot),
         }
     }
 
@@ -178,23 +199,32 @@ impl Program {
         }
     }
 
-    fn choose_of_modes(&mut self) -> Call {
-        let file = self.numbers.below(u64::from(MODES)) as u8;
-        let mode = self.numbers.below(0o1000) as u16;
-        match self.numbers.below(7) {
-            0..2 => Call::Remake(file, mode),
-            2 => Call::Chmod(file, mode),
-            3..5 => Call::Contents(file),
-            _ => Call::Mode(file),
+    fn choose_of_attributes(&mut self) -> Call {
+        let file = self.numbers.below(u64::from(ATTRIBUTES)) as u8;
+        let number = self.numbers.next_u64();
+        let mode = (number % 0o1000) as u16;
+        match self.numbers.below(13) {
+            0..3 => Call::Remake(file, mode),
+            3 => Call::Chmod(file, mode),
+            4 => Call::Chown(file, number as u32 >> 1),
+            5 => Call::SetXattr(file, number),
+            6 => Call::RemoveXattr(file),
+            7..9 => Call::Contents(file),
+            9 => Call::Mode(file),
+            10 => Call::Owner(file),
+            _ => Call::GetXattr(file),
         }
     }
 
     fn make_call(&mut self, call: Call) -> Seen {
         self.sit_down();
         let start = self.scheduler.time();
+        let begun = (start, call.clone());
+        self.log.calls_under_way().insert(self.number, begun);
         let held = kernel::hold(&self.locks, &call);
         let mut seen = self.perform(&call);
         drop(held);
+        self.log.calls_under_way().remove(&self.number);
         if self.seat.life() != self.life {
             // The program went with its mount: nobody was answered.
             seen = Seen::Unknown;
@@ -219,9 +249,13 @@ impl Program {
             Call::Mkdir(slot) => self.mkdir(*slot),
             Call::Unlink(slot) => self.unlink(*slot, false),
             Call::Rmdir(slot) => self.unlink(*slot, true),
-            Call::Rename(from, to) => self.rename(*from, *to),
+            Call::Symlink(slot, to) => self.symlink(*slot, *to),
+            Call::Rename(from, to) => self.rename(*from, *to, RenameMode::Replace),
+            Call::RenameNew(from, to) => self.rename(*from, *to, RenameMode::NoReplace),
+            Call::Exchange(one, other) => self.rename(*one, *other, RenameMode::Exchange),
             Call::Link(fid, slot) => self.link(*fid, *slot),
             Call::Lookup(slot) => self.lookup(*slot),
+            Call::ReadLink(slot) => self.read_link(*slot),
             Call::List(dir) => self.list(*dir),
             Call::SyncDir(_) => self.sync_names(),
             Call::Prefetch => self.prefetch(),
@@ -238,6 +272,11 @@ impl Program {
             Call::Remake(file, mode) => self.remake(*file, *mode),
             Call::Chmod(file, mode) => self.chmod(*file, *mode),
             Call::Mode(file) => self.mode(*file),
+            Call::Chown(file, owner) => self.chown(*file, *owner),
+            Call::Owner(file) => self.owner(*file),
+            Call::SetXattr(file, value) => self.set_xattr(*file, *value),
+            Call::GetXattr(file) => self.get_xattr(*file),
+            Call::RemoveXattr(file) => self.remove_xattr(*file),
             Call::Contents(file) => self.contents(*file),
         };
         match result {

@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
-use base::{Rng, SeededRng};
+use base::{Fid, Rng, SeededRng};
+use threads::JoinHandle;
 
 use crate::check::order::Verdict;
-use crate::check::{bytes, modes, names, without_beliefs, without_doubtful};
+use crate::check::{attributes, bytes, names, without_beliefs, without_doubtful};
 use crate::cluster::{Cluster, TIMEOUT, client_node};
 use crate::excuses::{Excuses, long_absences};
 use crate::faults::{Fault, Injector, Kind};
@@ -16,8 +17,13 @@ use crate::history::{Entry, Seen};
 use crate::programs::{InodeLocks, Log, Program, make_directories, make_files};
 use crate::scheduler::{Ended, Node, Scheduler};
 
-/// The longest that a run may take of its own time: a call that has not ended by then never will.
+/// The longest that a run may take of its own time.
 const LIMIT: Duration = Duration::from_secs(3600);
+
+/// The longest that a call may take when no fault lasts any more.
+const PROGRESS: Duration = Duration::from_secs(180);
+/// How often it is looked at.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A run with less than this says too little to be counted: so many mounts,
 pub const CLIENTS_MIN: u32 = 3;
@@ -148,6 +154,8 @@ struct Found {
     history: Vec<Entry>,
     faults: Vec<Fault>,
     excuses: Excuses,
+    /// When the last fault is over.
+    over: Duration,
     violations: Vec<String>,
 }
 
@@ -193,34 +201,9 @@ fn live(
     let first = cluster.mounts.first().ok_or("no mounts")?.client().clone();
     let dirs = make_directories(&first).map_err(|error| format!("no directories: {error}"))?;
     let files = make_files(&first).map_err(|error| format!("no files: {error}"))?;
-    let locks: Vec<_> = (0..plan.clients).map(|_| InodeLocks::free()).collect();
-    let mut programs = Vec::new();
-    for number in 0..plan.clients * plan.programs {
-        let of = number / plan.programs;
-        let program = Program {
-            number,
-            client: cluster.mounts[of as usize].client().clone(),
-            seat: cluster.seats[of as usize].clone(),
-            life: 0,
-            dirs: dirs.clone(),
-            files: files.clone(),
-            bytes: plan.bytes,
-            lazy: plan.lazy,
-            locks: locks[of as usize].clone(),
-            numbers: SeededRng::new(numbers.next_u64()),
-            log: log.clone(),
-            scheduler: scheduler.clone(),
-        };
-        scheduler.move_to(client_node(of));
-        let calls = plan.calls;
-        let name = format!("program {number}");
-        let started = threads::Builder::new()
-            .name(name)
-            .spawn(move || program.run(calls));
-        programs.push(started.map_err(|error| error.to_string())?);
-    }
-    scheduler.move_to(Node::default());
     drop(first);
+    let places = (&dirs[..], &files[..]);
+    let programs = start_programs(scheduler, plan, log, &cluster, places, &mut numbers)?;
     let injector = Injector {
         cluster: &mut cluster,
         scheduler,
@@ -231,11 +214,17 @@ fn live(
         share: plan.calls / plan.faults.max(1),
         excuses: Excuses::default(),
         cut_off: Vec::new(),
+        over: Duration::ZERO,
         violations: Vec::new(),
     };
     let injected = inject(injector, plan, found);
     log.allow(plan.calls);
     injected?;
+    if let Err(late) = await_progress(scheduler, log, &programs, found.over) {
+        // It would wait for that call.
+        std::mem::forget(cluster);
+        return Err(late);
+    }
     for program in programs {
         // What panicked has said so.
         let _ = program.join();
@@ -254,6 +243,69 @@ fn live(
     Ok(())
 }
 
+/// Starts all programs, each on its client's node, which know the directories and the files.
+fn start_programs(
+    scheduler: &Arc<Scheduler>,
+    plan: &Plan,
+    log: &Arc<Log>,
+    cluster: &Cluster,
+    (dirs, files): (&[Fid], &[Fid]),
+    numbers: &mut SeededRng,
+) -> Result<Vec<JoinHandle<()>>, String> {
+    let locks: Vec<_> = (0..plan.clients).map(|_| InodeLocks::free()).collect();
+    let mut programs = Vec::new();
+    for number in 0..plan.clients * plan.programs {
+        let of = number / plan.programs;
+        let program = Program {
+            number,
+            client: cluster.mounts[of as usize].client().clone(),
+            seat: cluster.seats[of as usize].clone(),
+            life: 0,
+            dirs: dirs.to_vec(),
+            files: files.to_vec(),
+            bytes: plan.bytes,
+            lazy: plan.lazy,
+            locks: locks[of as usize].clone(),
+            numbers: SeededRng::new(numbers.next_u64()),
+            log: log.clone(),
+            scheduler: scheduler.clone(),
+        };
+        scheduler.move_to(client_node(of));
+        let calls = plan.calls;
+        let name = format!("program {number}");
+        let started = threads::Builder::new()
+            .name(name)
+            .spawn(move || program.run(calls));
+        programs.push(started.map_err(|error| error.to_string())?);
+    }
+    scheduler.move_to(Node::default());
+    Ok(programs)
+}
+
+/// Waits for the programs to end, as long as no call takes too long.
+fn await_progress(
+    scheduler: &Scheduler,
+    log: &Log,
+    programs: &[JoinHandle<()>],
+    over: Duration,
+) -> Result<(), String> {
+    while !programs.iter().all(JoinHandle::is_finished) {
+        threads::sleep(LOOK);
+        let Some(then) = scheduler.time().checked_sub(PROGRESS) else {
+            continue;
+        };
+        if then < over {
+            continue;
+        }
+        if let Some((caller, start, call)) = log.under_way_since(then) {
+            return Err(format!(
+                "the faults were over at {over:?}, and {PROGRESS:?} later p{caller} has not returned from {call:?}, begun at {start:?}"
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn inject(mut injector: Injector<'_>, plan: &Plan, found: &mut Found) -> Result<(), String> {
     for _ in 0..plan.faults {
         let kind = injector.numbers.below(plan.kinds.len() as u64) as usize;
@@ -265,6 +317,7 @@ fn inject(mut injector: Injector<'_>, plan: &Plan, found: &mut Found) -> Result<
         found.violations.extend(injector.cluster.contradictions());
     }
     found.excuses = injector.excuses;
+    found.over = injector.over;
     let absences = long_absences(injector.cut_off, TIMEOUT);
     found.excuses.failures.extend(absences);
     found.violations.extend(injector.violations);
@@ -277,6 +330,7 @@ fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
         faults,
         excuses,
         mut violations,
+        ..
     } = found;
     violations.extend(ended.trouble);
     // A call may fail where a client was given up, or a target is damaged.
@@ -307,7 +361,8 @@ fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
     let shown = without_doubtful(written, plan.programs, &excuses.failures);
     violations.extend(bytes::twice(&shown));
     let mut gave_up = false;
-    let verdicts = bytes::check(&shown).into_iter().chain(modes::check(&shown));
+    let attributes = attributes::check(&shown);
+    let verdicts = bytes::check(&shown).into_iter().chain(attributes);
     let named = names::without_undone(&seen, plan.programs, &excuses.undone);
     for verdict in verdicts.chain([names::check(&named)]) {
         match verdict {

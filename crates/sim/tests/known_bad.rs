@@ -5,7 +5,7 @@ use std::time::Duration;
 use base::{Fid, FsError};
 use sim::check::names::{check, without_undone};
 use sim::check::order::Verdict;
-use sim::check::{bytes, modes, without_doubtful};
+use sim::check::{attributes, bytes, without_doubtful};
 use sim::excuses::Excuse;
 use sim::history::{Call, Entry, Seen, Slot};
 
@@ -162,9 +162,155 @@ fn one_by_one() -> Vec<(&'static str, Vec<(Call, Seen)>)> {
     ]
 }
 
+/// Of names that are moved only where nothing is, exchanged, or of symbolic links.
+fn moved_and_linked() -> Vec<(&'static str, Vec<(Call, Seen)>)> {
+    use Call::{Create, Exchange, Lookup, Mkdir, ReadLink, RenameNew, Rmdir, Symlink, Unlink};
+    use FsError::{Exists, IsDirectory, NotDirectory, NotFound};
+    let made = || (Create(A), file(1));
+    let both = || vec![made(), (Mkdir(B), file(2)), (Exchange(A, B), Seen::Done)];
+    let with = |mut calls: Vec<(Call, Seen)>, last| {
+        calls.push(last);
+        calls
+    };
+    let link = || (Symlink(A, 7), file(1));
+    let reads = |to| (ReadLink(A), Seen::Link(f(1), to));
+    vec![
+        (
+            "replaced by what may not replace",
+            vec![made(), (Create(B), file(2)), (RenameNew(A, B), Seen::Done)],
+        ),
+        (
+            "said to be in the way, though free",
+            vec![made(), (RenameNew(A, B), no(Exists))],
+        ),
+        (
+            "in the way of nothing",
+            vec![made(), (RenameNew(B, A), no(Exists))],
+        ),
+        (
+            "the old name after a move to a free one",
+            vec![made(), (RenameNew(A, B), Seen::Done), (Lookup(A), file(1))],
+        ),
+        (
+            "exchanged with nothing",
+            vec![made(), (Exchange(A, B), Seen::Done)],
+        ),
+        (
+            "not exchanged, though both are there",
+            vec![made(), (Create(B), file(2)), (Exchange(A, B), no(NotFound))],
+        ),
+        (
+            "half an exchange: the first",
+            with(both(), (Lookup(A), file(1))),
+        ),
+        (
+            "half an exchange: the second",
+            with(both(), (Lookup(B), file(2))),
+        ),
+        (
+            "a kind that stayed behind",
+            with(both(), (Unlink(A), Seen::Done)),
+        ),
+        (
+            "another kind that stayed behind",
+            with(both(), (Rmdir(B), Seen::Done)),
+        ),
+        ("a link to elsewhere", vec![link(), reads(8)]),
+        (
+            "a link read as a file",
+            vec![link(), (ReadLink(A), file(1))],
+        ),
+        ("a file read as a link", vec![made(), reads(7)]),
+        (
+            "a link that is gone",
+            vec![link(), (Unlink(A), Seen::Done), reads(7)],
+        ),
+        (
+            "a link that was made, not found",
+            vec![link(), (ReadLink(A), no(NotFound))],
+        ),
+        (
+            "a link where a name is",
+            vec![made(), (Symlink(A, 7), file(2))],
+        ),
+        (
+            "a link removed as a directory",
+            vec![link(), (Rmdir(A), Seen::Done)],
+        ),
+        (
+            "a link called a directory",
+            vec![link(), (Unlink(A), no(IsDirectory))],
+        ),
+        (
+            "a link with another's name, to elsewhere",
+            vec![
+                link(),
+                (Call::Link(f(1), B), Seen::Done),
+                (ReadLink(B), Seen::Link(f(1), 8)),
+            ],
+        ),
+        (
+            "a directory replaced by a link",
+            vec![
+                link(),
+                (Mkdir(B), file(2)),
+                (Call::Rename(B, A), no(NotFound)),
+            ],
+        ),
+        (
+            "a directory's refusal of a link",
+            vec![link(), (Call::Rename(A, B), no(NotDirectory))],
+        ),
+    ]
+}
+
+/// The same calls, with answers as they should be.
+#[test]
+fn what_can_be_is_not_refused() {
+    use Call::{
+        Create, Exchange, Lookup, Mkdir, ReadLink, Rename, RenameNew, Rmdir, Symlink, Unlink,
+    };
+    use FsError::{Exists, NotDirectory, NotFound};
+    let calls = vec![
+        (Create(A), file(1)),
+        (RenameNew(A, A), no(Exists)),
+        (RenameNew(B, A), no(NotFound)),
+        (RenameNew(A, B), Seen::Done),
+        (Exchange(A, B), no(NotFound)),
+        (Mkdir(A), file(2)),
+        (Exchange(B, A), Seen::Done),
+        (Lookup(A), file(1)),
+        (Rmdir(B), Seen::Done),
+        (Symlink(C, 7), file(3)),
+        (Exchange(C, A), Seen::Done),
+        (ReadLink(A), Seen::Link(f(3), 7)),
+        (ReadLink(C), file(1)),
+        (Rename(A, C), Seen::Done),
+        (ReadLink(A), no(NotFound)),
+        (Call::Link(f(3), B), Seen::Done),
+        (Exchange(B, C), Seen::Done),
+        (Rmdir(B), no(NotDirectory)),
+        (Unlink(B), Seen::Done),
+        (ReadLink(C), Seen::Link(f(3), 7)),
+    ];
+    assert_eq!(check(&after_each_other(calls)), Verdict::Possible);
+    // Who was not told may have been first, or last.
+    let exchanged = at(0, 20, 30, Exchange(A, B), Seen::Unknown);
+    let made = [
+        at(1, 0, 5, Create(A), file(1)),
+        at(1, 10, 15, Create(B), file(2)),
+    ];
+    let looked = |start, number| at(1, start, start + 5, Lookup(A), file(number));
+    let with =
+        |seen: Vec<Entry>| check(&[&made[..], std::slice::from_ref(&exchanged), &seen].concat());
+    assert_eq!(with(vec![looked(40, 1), looked(50, 2)]), Verdict::Possible);
+    let back = with(vec![looked(40, 2), looked(50, 1)]);
+    assert!(matches!(back, Verdict::Impossible(_)));
+}
+
 #[test]
 fn what_cannot_be_is_refused() {
-    let histories = one_by_one();
+    let histories = [one_by_one(), moved_and_linked()].concat();
     assert!(histories.len() >= 20);
     for (what, calls) in histories {
         let verdict = check(&after_each_other(calls));
@@ -406,8 +552,14 @@ fn one_effect_seen_twice_is_told() {
 }
 
 #[test]
-fn modes_that_no_file_had_are_refused() {
-    use Call::{Chmod, Contents, Mode, Remake};
+fn attributes_that_no_file_had_are_refused() {
+    use Call::{Chmod, Chown, Contents, GetXattr, Mode, Owner, Remake, RemoveXattr, SetXattr};
+    let given = |owner| (Chown(0, owner), Seen::Done);
+    let owned = |owner| (Owner(0), Seen::Owner(owner));
+    let number = |number| (SetXattr(0, number), Seen::Done);
+    let has = |number| (GetXattr(0), Seen::Number(number));
+    let gone = || (RemoveXattr(0), Seen::Done);
+    let none = || (RemoveXattr(0), no(FsError::NoAttribute));
     let set = |mode| (Chmod(0, mode), Seen::Done);
     let seen = |mode| (Mode(0), Seen::Mode(mode));
     let made = |mode| (Remake(0, mode), Seen::Done);
@@ -425,13 +577,49 @@ fn modes_that_no_file_had_are_refused() {
         vec![read(&[0o756])],
         vec![(Chmod(1, 0o700), Seen::Done), seen(0o700)],
         vec![(Mode(0), no(FsError::NotFound))],
+        vec![owned(7)],
+        vec![given(7), owned(0)],
+        vec![given(7), given(8), owned(8), owned(7)],
+        vec![given(7), made(0o600), owned(7)],
+        vec![(Chown(1, 7), Seen::Done), owned(7)],
+        vec![given(7), seen(7)],
+        vec![has(Some(5))],
+        vec![number(5), has(None)],
+        vec![number(5), number(6), has(Some(5))],
+        vec![number(5), gone(), has(Some(5))],
+        vec![number(5), made(0o600), has(Some(5))],
+        vec![made(0o610), has(None)],
+        vec![gone()],
+        vec![number(5), gone(), gone()],
+        vec![number(5), none()],
+        vec![made(0o610), none()],
     ];
     for calls in bad {
         let history = after_each_other(calls);
-        let verdicts = modes::check(&history);
+        let verdicts = attributes::check(&history);
         let refused = |verdict: &Verdict| matches!(verdict, Verdict::Impossible(_));
         assert!(verdicts.iter().any(refused), "{history:?}");
     }
+    let fine = after_each_other(vec![
+        owned(0),
+        none(),
+        has(None),
+        given(7),
+        number(5),
+        set(0o700),
+        owned(7),
+        has(Some(5)),
+        seen(0o700),
+        gone(),
+        none(),
+        made(0o610),
+        owned(0o611),
+        has(Some(0o611)),
+        gone(),
+        made(0o600),
+        has(None),
+    ]);
+    assert_eq!(attributes::check(&fine), [Verdict::Possible]);
     // Of two that set it beside each other either was the last, and what failed may come later.
     let mut fine = vec![
         at(0, 0, 20, Chmod(0, 0o700), Seen::Done),
@@ -440,13 +628,13 @@ fn modes_that_no_file_had_are_refused() {
         at(1, 30, 35, Mode(0), Seen::Mode(0o700)),
         at(0, 40, 45, Mode(0), Seen::Mode(0o444)),
     ];
-    assert_eq!(modes::check(&fine), [Verdict::Possible]);
+    assert_eq!(attributes::check(&fine), [Verdict::Possible]);
     let [nothing, full] = [vec![], vec![0o601]].map(Seen::Blocks);
     fine.insert(0, at(3, 0, 4, Contents(0), nothing));
     fine.push(at(3, 50, 55, Contents(0), full));
-    assert_eq!(modes::check(&fine), [Verdict::Possible]);
+    assert_eq!(attributes::check(&fine), [Verdict::Possible]);
     fine.push(at(1, 50, 55, Mode(0), Seen::Mode(0o600)));
-    assert_ne!(modes::check(&fine), [Verdict::Possible]);
+    assert_ne!(attributes::check(&fine), [Verdict::Possible]);
 }
 
 /// What a client shows to its own of a change that failed says nothing while it is under way; or, where

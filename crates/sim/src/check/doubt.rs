@@ -1,10 +1,12 @@
 //! What a client showed to its own programs and then lost, or believed for too long.
 
-use crate::excuses::Excuse;
-use crate::history::{Call, Entry, Seen};
+use base::FsError;
 
-/// Without what clients that believed what they had, as `stale` says, showed to their programs. A mode
-/// that was set then may be that of what the name led to before.
+use crate::excuses::Excuse;
+use crate::history::{Call, Entry, Seen, Subject};
+
+/// Without what clients that believed what they had, as `stale` says, showed to their programs. An
+/// attribute that was set then may be that of what the name led to before.
 pub fn without_beliefs(history: &[Entry], programs: u32, stale: &[Excuse]) -> Vec<Entry> {
     let is_belief = |entry: &Entry| {
         let client = entry.caller / programs;
@@ -17,7 +19,9 @@ pub fn without_beliefs(history: &[Entry], programs: u32, stale: &[Excuse]) -> Ve
             true => entry.clone(),
             false => return Some(entry.clone()),
         };
-        if matches!(entry.call, Call::Chmod(..)) {
+        let subject = entry.call.subject();
+        let is_by_name = matches!(subject, Some(Subject::Attributes(_)));
+        if is_by_name && !matches!(entry.call, Call::Remake(..)) {
             entry.seen = Seen::Unknown;
         }
         Some(entry)
@@ -53,8 +57,12 @@ pub fn without_doubtful(history: &[Entry], programs: u32, failures: &[Excuse]) -
                 false => meanwhile && is_damaged(change),
             }
     };
+    let is_sight = |entry: &Entry| {
+        let is_refused = entry.seen == Seen::Failed(FsError::NoAttribute);
+        entry.call.is_read() || is_refused
+    };
     let is_doubtful =
-        |entry: &Entry| entry.call.is_read() && lost.iter().any(|change| shows(entry, change));
+        |entry: &Entry| is_sight(entry) && lost.iter().any(|change| shows(entry, change));
     let bounded = |entry: &Entry| match damage(entry) {
         Some(damage) if entry.seen == Seen::Unknown => Entry {
             end: damage.until.max(entry.end),

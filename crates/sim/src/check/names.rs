@@ -12,9 +12,18 @@ use crate::history::{Call, Entry, Seen, Slot};
 
 /// What a name leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Node {
-    File(Known),
-    Directory(Known),
+struct Node {
+    is: Is,
+    known: Known,
+}
+
+/// Of which kind it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Is {
+    File,
+    Directory,
+    /// A symbolic link, to there.
+    Link(u64),
 }
 
 /// Which file it is.
@@ -26,21 +35,8 @@ enum Known {
 }
 
 impl Node {
-    fn known(self) -> Known {
-        match self {
-            Node::File(known) | Node::Directory(known) => known,
-        }
-    }
-
-    fn with(self, known: Known) -> Node {
-        match self {
-            Node::File(_) => Node::File(known),
-            Node::Directory(_) => Node::Directory(known),
-        }
-    }
-
     fn is_directory(self) -> bool {
-        matches!(self, Node::Directory(_))
+        self.is == Is::Directory
     }
 }
 
@@ -111,6 +107,17 @@ fn apply(map: &Map, entry: &Entry, caller: usize) -> Option<Map> {
         (Call::Lookup(slot), Seen::Failed(FsError::NotFound)) => {
             same(map, found(map, slot).is_none())
         }
+        (Call::ReadLink(slot), Seen::Failed(FsError::NotFound)) => {
+            same(map, found(map, slot).is_none())
+        }
+        (Call::ReadLink(slot), seen) => {
+            let node = found(map, slot)?;
+            match (node.is, seen) {
+                (Is::Link(there), Seen::Link(fid, to)) if there == *to => bound(map, node, *fid),
+                (Is::File | Is::Directory, Seen::File(fid)) => bound(map, node, *fid),
+                _ => None,
+            }
+        }
         (Call::List(dir), Seen::Names(names)) => listed(map, *dir, names),
         (Call::List(_), Seen::Parts) => Some(map.clone()),
         (Call::Lookup(_) | Call::List(_), Seen::Unknown) => None,
@@ -118,8 +125,8 @@ fn apply(map: &Map, entry: &Entry, caller: usize) -> Option<Map> {
             Err(errors) => same(map, errors.contains(error)),
             Ok(_) => None,
         },
-        (Call::Create(_) | Call::Mkdir(_), Seen::File(fid)) => {
-            let is_new = !map.values().any(|node| node.known() == Known::As(*fid));
+        (Call::Create(_) | Call::Mkdir(_) | Call::Symlink(..), Seen::File(fid)) => {
+            let is_new = !map.values().any(|node| node.known == Known::As(*fid));
             let made = effect(map, &entry.call, Known::As(*fid)).ok()?;
             is_new.then_some(made)
         }
@@ -134,13 +141,13 @@ fn same(map: &Map, possible: bool) -> Option<Map> {
 
 /// The map in which `node` is `fid`, which is its only chance to be.
 fn bound(map: &Map, node: Node, fid: Fid) -> Option<Map> {
-    match node.known() {
+    match node.known {
         Known::As(known) => same(map, known == fid),
-        Known::By(_) if map.values().any(|other| other.known() == Known::As(fid)) => None,
+        Known::By(_) if map.values().any(|other| other.known == Known::As(fid)) => None,
         Known::By(_) => {
             let mut map = map.clone();
             for other in map.values_mut().filter(|other| **other == node) {
-                *other = other.with(Known::As(fid));
+                other.known = Known::As(fid);
             }
             Some(map)
         }
@@ -163,44 +170,64 @@ fn listed(map: &Map, dir: u8, names: &[(u8, Fid)]) -> Option<Map> {
 /// What `call` makes of `map`; or with which errors it may be refused.
 fn effect(map: &Map, call: &Call, made: Known) -> Result<Map, Vec<FsError>> {
     let mut after = map.clone();
-    match call {
-        Call::Create(slot) | Call::Mkdir(slot) if map.contains_key(slot) => {
-            return Err(vec![FsError::Exists]);
+    let mut make = |slot: &Slot, is| match map.contains_key(slot) {
+        true => Err(vec![FsError::Exists]),
+        false => {
+            after.insert(*slot, Node { is, known: made });
+            Ok(())
         }
-        Call::Create(slot) => drop(after.insert(*slot, Node::File(made))),
-        Call::Mkdir(slot) => drop(after.insert(*slot, Node::Directory(made))),
+    };
+    match call {
+        Call::Create(slot) => make(slot, Is::File)?,
+        Call::Mkdir(slot) => make(slot, Is::Directory)?,
+        Call::Symlink(slot, to) => make(slot, Is::Link(*to))?,
         Call::Unlink(slot) => match map.get(slot) {
             None => return Err(vec![FsError::NotFound]),
-            Some(Node::Directory(_)) => return Err(vec![FsError::IsDirectory]),
-            Some(Node::File(_)) => drop(after.remove(slot)),
+            Some(node) if node.is_directory() => return Err(vec![FsError::IsDirectory]),
+            Some(_) => drop(after.remove(slot)),
         },
         Call::Rmdir(slot) => match map.get(slot) {
             None => return Err(vec![FsError::NotFound]),
-            Some(Node::File(_)) => return Err(vec![FsError::NotDirectory]),
-            Some(Node::Directory(_)) => drop(after.remove(slot)),
+            Some(node) if !node.is_directory() => return Err(vec![FsError::NotDirectory]),
+            Some(_) => drop(after.remove(slot)),
         },
         Call::Rename(from, to) => return renamed(after, from, to),
-        Call::Link(fid, slot) => {
-            let file = Node::File(Known::As(*fid));
-            let mut errors = Vec::new();
-            let directory = Node::Directory(Known::As(*fid));
-            if map.values().any(|node| *node == directory) {
-                errors.push(FsError::NotPermitted);
-            } else if !map.values().any(|node| *node == file) {
-                errors.extend([FsError::NotFound, FsError::Stale, FsError::NotPermitted]);
-            }
-            if map.contains_key(slot) {
-                errors.push(FsError::Exists);
-            }
-            if !errors.is_empty() {
-                return Err(errors);
-            }
-            after.insert(*slot, file);
+        Call::RenameNew(from, to) if map.contains_key(from) && map.contains_key(to) => {
+            return Err(vec![FsError::Exists]);
         }
+        Call::RenameNew(from, to) => return renamed(after, from, to),
+        Call::Exchange(one, other) => return exchanged(after, one, other),
+        Call::Link(fid, slot) => drop(after.insert(*slot, linked(map, *fid, slot)?)),
         // Nothing of names is changed.
         _ => return Err(Vec::new()),
     }
     Ok(after)
+}
+
+/// What a new name of that file is, if it can have one.
+fn linked(map: &Map, fid: Fid, slot: &Slot) -> Result<Node, Vec<FsError>> {
+    let mut errors = Vec::new();
+    let file = map.values().find(|node| node.known == Known::As(fid));
+    match file {
+        None => errors.extend([FsError::NotFound, FsError::Stale, FsError::NotPermitted]),
+        Some(node) if node.is_directory() => errors.push(FsError::NotPermitted),
+        Some(_) => {}
+    }
+    if map.contains_key(slot) {
+        errors.push(FsError::Exists);
+    }
+    match (file, errors.is_empty()) {
+        (Some(node), true) => Ok(*node),
+        _ => Err(errors),
+    }
+}
+
+fn exchanged(mut map: Map, one: &Slot, other: &Slot) -> Result<Map, Vec<FsError>> {
+    let there = |slot| map.get(slot).copied().ok_or(vec![FsError::NotFound]);
+    let nodes = (there(one)?, there(other)?);
+    map.insert(*one, nodes.1);
+    map.insert(*other, nodes.0);
+    Ok(map)
 }
 
 fn renamed(mut map: Map, from: &Slot, to: &Slot) -> Result<Map, Vec<FsError>> {

@@ -1,6 +1,7 @@
 //! A server's machine: its disks, and the life of the server that runs on them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::{BootEpoch, Clock, Fid, Rng, SeededRng, TargetIndex, TargetKind, TargetName, Transno};
 use mds::keys::Table;
@@ -18,6 +19,7 @@ use storage::{
 
 use super::objects::{Powered, WrongBit};
 use super::rot::{Rot, Rotten};
+use super::syncs::Syncs;
 use super::{MDT, NodeClock, OSTS, TIMEOUT};
 use crate::network::Network;
 use crate::programs::READ_BYTES;
@@ -56,6 +58,7 @@ pub struct Machine {
     rot: Rot,
     memory: ObjectMemory,
     wrong: WrongBit,
+    syncs: Syncs,
     /// How often it was started.
     pub lives: u64,
     life: Option<Life>,
@@ -66,6 +69,19 @@ struct Life {
     objects: Powered,
     server: Server,
     target: Served,
+}
+
+/// What had the power of a machine cut: nothing that its threads still do reaches a disk or a link, so
+/// they can be ended in order.
+pub(super) struct Dead {
+    _target: Served,
+    server: Server,
+}
+
+impl Drop for Dead {
+    fn drop(&mut self) {
+        self.server.stop();
+    }
 }
 
 enum Served {
@@ -104,6 +120,7 @@ impl Machine {
             rot: Rot::default(),
             memory: ObjectMemory::new(BYTES_MAX),
             wrong: WrongBit::default(),
+            syncs: Syncs::default(),
             lives: 0,
             life: None,
         };
@@ -186,6 +203,7 @@ impl Machine {
             name: format!("disk of {}", self.name),
             disk: disk.clone(),
             rot: self.rot.clone(),
+            syncs: self.syncs.clone(),
         };
         let kv = Kv::open(rotten, &self.tables(), options).map_err(|error| words(&error))?;
         let (target, last_committed) = match self.name.kind {
@@ -281,9 +299,10 @@ impl Machine {
         Ok((Served::Ost(server), committed))
     }
 
-    pub(super) fn power_off(&mut self, numbers: &mut SeededRng) -> Result<(), String> {
+    /// Its power fails. What is left of the life ends when that is dropped, on its node.
+    pub(super) fn power_off(&mut self, numbers: &mut SeededRng) -> Result<Option<Dead>, String> {
         let Some(life) = self.life.take() else {
-            return Ok(());
+            return Ok(None);
         };
         let seed = numbers.next_u64();
         let survivors = match numbers.below(4) {
@@ -296,11 +315,11 @@ impl Machine {
         };
         let cut = life.disk.power_cut(survivors);
         life.objects.power_cut();
-        // Of a machine without power the threads are ended in order: nothing that they still do
-        // reaches a disk or a link.
-        life.server.stop();
-        drop(life.target);
-        cut.map_err(|error| words(&error))
+        cut.map_err(|error| words(&error))?;
+        Ok(Some(Dead {
+            _target: life.target,
+            server: life.server,
+        }))
     }
 
     pub(super) fn stop(&mut self) {
@@ -319,6 +338,12 @@ impl Machine {
     pub fn flip_bit(&mut self, numbers: &mut SeededRng) -> Result<u64, String> {
         let flipped = self.rot.begin(&self.disk, numbers);
         flipped.map_err(|error| words(&error))
+    }
+
+    /// For `time` its disks take up to `longest` more to make something durable.
+    pub fn slow_down(&self, time: Duration, longest: Duration, numbers: &mut SeededRng) {
+        let numbers = SeededRng::new(numbers.next_u64());
+        self.syncs.slow_down(time, longest, numbers);
     }
 
     /// The bit is as it was again.
@@ -373,7 +398,8 @@ impl Machine {
     }
 
     fn objects(&self) -> Powered {
-        Powered::new(self.memory.clone(), self.wrong.clone())
+        let (wrong, syncs) = (self.wrong.clone(), self.syncs.clone());
+        Powered::new(self.memory.clone(), wrong, syncs)
     }
 }
 

@@ -1,4 +1,5 @@
-//! A management service that knows one cluster.
+//! A management service that knows one cluster. It says where targets are, who joins asks it, and
+//! who misses a target asks it again. It keeps nothing.
 
 use std::sync::Arc;
 
@@ -54,18 +55,46 @@ impl Service for Mgs {
     fn expired(&self, _client: ClientId, _how: Departure) {}
 }
 
-/// Serves it.
-pub(super) fn start(listen: Vec<Address>, clock: Arc<dyn Clock>) -> Result<Server, String> {
-    let target = ServedTarget {
-        name: TargetName::MGS,
-        key: None,
-        boot_epoch: BootEpoch(1),
-        last_committed: LastCommitted::new(Transno(0)),
-        service: Arc::new(Mgs),
-    };
-    let config = ServerConfig {
-        clock,
-        ..ServerConfig::new(listen)
-    };
-    Server::start(config, vec![target]).map_err(|error| error.to_string())
+/// Its machine; on or off.
+pub(super) struct Management {
+    clock: Arc<dyn Clock>,
+    lives: u64,
+    server: Option<Server>,
+}
+
+impl Management {
+    /// Off.
+    pub fn new(clock: Arc<dyn Clock>) -> Management {
+        Management {
+            clock,
+            lives: 0,
+            server: None,
+        }
+    }
+
+    /// Serves those who come to `listen`.
+    pub fn start(&mut self, listen: Vec<Address>) -> Result<(), String> {
+        self.lives += 1;
+        let target = ServedTarget {
+            name: TargetName::MGS,
+            key: None,
+            boot_epoch: BootEpoch(self.lives),
+            last_committed: LastCommitted::new(Transno(0)),
+            service: Arc::new(Mgs),
+        };
+        let config = ServerConfig {
+            clock: self.clock.clone(),
+            ..ServerConfig::new(listen)
+        };
+        let server = Server::start(config, vec![target]).map_err(|error| error.to_string())?;
+        self.server = Some(server);
+        Ok(())
+    }
+
+    /// Ends it: in good order, or with no way to a link, where the power has failed.
+    pub fn stop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.stop();
+        }
+    }
 }

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use base::{ByteRange, Rng, SeededRng};
 use storage::{ObjectId, ObjectMemory, ObjectStat, ObjectStore, Result, SpaceStat, StorageError};
 
+use super::syncs::Syncs;
+
 /// A bit of an object that is wrong in what is read, until somebody writes that byte, or it is cured.
 /// Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -65,14 +67,16 @@ impl WrongBit {
 pub(super) struct Powered {
     memory: ObjectMemory,
     wrong: WrongBit,
+    syncs: Syncs,
     off: Arc<AtomicBool>,
 }
 
 impl Powered {
-    pub(super) fn new(memory: ObjectMemory, wrong: WrongBit) -> Powered {
+    pub(super) fn new(memory: ObjectMemory, wrong: WrongBit, syncs: Syncs) -> Powered {
         Powered {
             memory,
             wrong,
+            syncs,
             off: Arc::default(),
         }
     }
@@ -148,10 +152,12 @@ impl ObjectStore for Powered {
     }
 
     fn sync_all(&self) -> Result<()> {
+        self.syncs.wait();
         self.on()?.sync_all()
     }
 
     fn sync(&self, id: ObjectId) -> Result<()> {
+        self.syncs.wait();
         self.on()?.sync(id)
     }
 

@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use base::{Rng, SeededRng};
 use storage::{Disk, Result};
 
+use super::syncs::Syncs;
+
 /// What is looked at for a place that is in use.
 const BLOCK: u64 = 4096;
 /// How often.
@@ -63,6 +65,7 @@ pub(super) struct Rotten<D> {
     pub name: String,
     pub disk: D,
     pub rot: Rot,
+    pub syncs: Syncs,
 }
 
 impl<D> fmt::Debug for Rotten<D> {
@@ -120,6 +123,7 @@ impl<D: Disk> Disk for Rotten<D> {
     }
 
     fn sync(&self) -> Result<()> {
+        self.syncs.wait();
         self.disk.sync()
     }
 
@@ -149,6 +153,7 @@ mod tests {
             name: "a disk".to_owned(),
             disk: disk.clone(),
             rot: rot.clone(),
+            syncs: Syncs::default(),
         };
         let bytes = || {
             let mut bytes = vec![0; 3 * BLOCK as usize];

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use threads::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{DIRS, FILES, MODES};
+use super::{ATTRIBUTES, DIRS, FILES};
 use crate::history::{Call, Slot};
 
 /// The locks that the kernel of a node has on inodes. The client is never asked otherwise.
@@ -15,8 +15,8 @@ pub struct InodeLocks {
     files: Vec<Mutex<()>>,
     /// The directory that all of those are in.
     root: RwLock<()>,
-    /// Who changes the mode of a file has it alone.
-    modes: Vec<Mutex<()>>,
+    /// Who changes attributes of a file has it alone.
+    attributes: Vec<Mutex<()>>,
 }
 
 impl InodeLocks {
@@ -26,7 +26,7 @@ impl InodeLocks {
             dirs: (0..DIRS).map(|_| RwLock::new(())).collect(),
             files: (0..FILES).map(|_| Mutex::new(())).collect(),
             root: RwLock::new(()),
-            modes: (0..MODES).map(|_| Mutex::new(())).collect(),
+            attributes: (0..ATTRIBUTES).map(|_| Mutex::new(())).collect(),
         })
     }
 
@@ -35,8 +35,14 @@ impl InodeLocks {
         lock.unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn mode(&self, file: u8) -> MutexGuard<'_, ()> {
-        let lock = self.modes[usize::from(file)].lock();
+    pub(super) fn attributes(&self, file: u8) -> MutexGuard<'_, ()> {
+        let lock = self.attributes[usize::from(file)].lock();
+        lock.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For who looks a name up in a directory.
+    pub(super) fn names_of(&self, dir: u8) -> RwLockReadGuard<'_, ()> {
+        let lock = self.dirs[usize::from(dir)].read();
         lock.unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -73,6 +79,7 @@ pub(super) fn hold<'a>(locks: &'a InodeLocks, call: &Call) -> Held<'a> {
         }
         // A program that says what it will need holds nothing.
         Call::Prefetch
+        | Call::ReadLink(_)
         | Call::Put(..)
         | Call::Append(..)
         | Call::Truncate(..)
@@ -84,17 +91,27 @@ pub(super) fn hold<'a>(locks: &'a InodeLocks, call: &Call) -> Held<'a> {
         | Call::Remake(..)
         | Call::Chmod(..)
         | Call::Mode(_)
+        | Call::Chown(..)
+        | Call::Owner(_)
+        | Call::SetXattr(..)
+        | Call::GetXattr(_)
+        | Call::RemoveXattr(_)
         | Call::Contents(_) => return Held::Nothing,
         Call::SyncDir(dir) => vec![*dir],
         // In one order: no two calls wait for each other.
-        Call::Rename(from, to) if from.dir != to.dir => {
+        Call::Rename(from, to) | Call::RenameNew(from, to) | Call::Exchange(from, to)
+            if from.dir != to.dir =>
+        {
             vec![from.dir.min(to.dir), from.dir.max(to.dir)]
         }
         Call::Create(slot)
         | Call::Mkdir(slot)
         | Call::Unlink(slot)
         | Call::Rmdir(slot)
+        | Call::Symlink(slot, _)
         | Call::Rename(slot, _)
+        | Call::RenameNew(slot, _)
+        | Call::Exchange(slot, _)
         | Call::Link(_, slot) => vec![slot.dir],
     };
     let locks = dirs.into_iter().map(|dir| locks[usize::from(dir)].write());

@@ -6,7 +6,7 @@ use client::{Client, HandleId, NewNode, PageEntry, Place};
 use wire::FileKind;
 use wire::mdt::{Access, Caller, RenameMode};
 
-use super::modes::make_modes;
+use super::attributes::make_attributes;
 use super::{DIRS, FILES, FIRST_MODE, Program};
 use crate::history::{Seen, Slot};
 
@@ -26,9 +26,9 @@ pub fn make_directories(client: &Client) -> Result<Vec<Fid>, FsError> {
         .collect()
 }
 
-/// Makes the files through one mount, and those whose modes are of interest.
+/// Makes the files through one mount, and those whose attributes are of interest.
 pub fn make_files(client: &Client) -> Result<Vec<Fid>, FsError> {
-    make_modes(client)?;
+    make_attributes(client)?;
     (0..FILES)
         .map(|file| {
             let place = Place {
@@ -42,12 +42,21 @@ pub fn make_files(client: &Client) -> Result<Vec<Fid>, FsError> {
 }
 
 pub(super) fn make(client: &Client, place: Place, kind: FileKind) -> Result<Fid, FsError> {
+    make_node(client, place, kind, Vec::new())
+}
+
+fn make_node(
+    client: &Client,
+    place: Place,
+    kind: FileKind,
+    target: Vec<u8>,
+) -> Result<Fid, FsError> {
     let client = client.clone();
     let node = NewNode {
         kind,
         mode: FIRST_MODE,
         rdev: 0,
-        target: Vec::new(),
+        target,
     };
     block_on(async move { client.make(place, node).await }).map(|entry| entry.fid)
 }
@@ -61,6 +70,12 @@ fn number_of(name: &Name) -> Option<u8> {
         [digit] => digit.checked_sub(b'0'),
         _ => None,
     }
+}
+
+/// The number that a symbolic link points to; one that nobody writes, if it is none.
+fn number_in(target: &[u8]) -> u64 {
+    let text = std::str::from_utf8(target).unwrap_or_default();
+    u64::from_str_radix(text, 16).unwrap_or(u64::MAX)
 }
 
 /// Opens a directory, reads it to its end, and says in how many pages it came.
@@ -131,13 +146,50 @@ impl Program {
         block_on(async move { client.unlink(place, directory).await }).map(|()| Seen::Done)
     }
 
-    pub(super) fn rename(&self, from: Slot, to: Slot) -> Result<Seen, FsError> {
+    pub(super) fn symlink(&self, slot: Slot, to: u64) -> Result<Seen, FsError> {
+        let target = format!("{to:x}").into_bytes();
+        let made = make_node(&self.client, self.place(slot)?, FileKind::Symlink, target);
+        made.map(Seen::File)
+    }
+
+    /// What a name leads to, and where that points to. A kernel looks it up again where that was gone,
+    /// once, and that must do.
+    pub(super) fn read_link(&self, slot: Slot) -> Result<Seen, FsError> {
+        match self.read_found(slot, false) {
+            Err(FsError::Stale) => self.read_found(slot, true),
+            read => read,
+        }
+    }
+
+    fn read_found(&self, slot: Slot, again: bool) -> Result<Seen, FsError> {
+        let (place, client) = (self.place(slot)?, self.client.clone());
+        let entry = {
+            let _held = self.locks.names_of(slot.dir);
+            block_on(async move {
+                match again {
+                    true => client.lookup_pinned(place.dir, &place.name).await,
+                    false => client.lookup(place.dir, &place.name).await,
+                }
+            })?
+        };
+        let (fid, client) = (entry.fid, self.client.clone());
+        let pin = again.then(|| self.client.pin(fid));
+        let target = match entry.attr.kind {
+            FileKind::Symlink => block_on(async move { client.readlink(fid).await }).map(Some),
+            _ => Ok(None),
+        };
+        drop(pin);
+        self.client.forget(fid, 1);
+        Ok(match target? {
+            Some(target) => Seen::Link(fid, number_in(&target)),
+            None => Seen::File(fid),
+        })
+    }
+
+    pub(super) fn rename(&self, from: Slot, to: Slot, mode: RenameMode) -> Result<Seen, FsError> {
         let (from, to) = (self.place(from)?, self.place(to)?);
         let client = self.client.clone();
-        let renamed = async move {
-            let mode = RenameMode::Replace;
-            client.rename(from, to.dir, to.name, mode).await
-        };
+        let renamed = async move { client.rename(from, to.dir, to.name, mode).await };
         block_on(renamed).map(|()| Seen::Done)
     }
 

@@ -1,21 +1,23 @@
-//! Calls on the mode and the bytes of a file, which is made anew now and then: then its maker has it for
-//! itself, and changes of it are told with its Close.
+//! Calls on the attributes and the bytes of a file, which is made anew now and then: then its maker has it
+//! for itself, and changes of it are told with its Close.
 
 use std::time::Duration;
 
 use base::{Fid, FsError, Name};
 use client::executor::block_on;
 use client::{Client, HandleId, OpenWish, Place, WriteWish};
-use wire::FileKind;
-use wire::mdt::{Access, RenameMode, SetAttr};
+use wire::mdt::{Access, RenameMode, SetAttr, XattrMode};
+use wire::{Attr, FileKind};
 
 use super::bytes::{block_of, read_whole};
 use super::names::{ROOT_USER, make};
-use super::{MODES, Program};
+use super::{ATTRIBUTES, Program};
 use crate::history::Seen;
 
 /// The mode of what is made.
 pub(crate) const FIRST_MODE: u16 = 0o755;
+/// The extended attribute.
+const XATTR: &[u8] = b"user.number";
 /// Fewer modes are tried on a new file,
 const MODES_TRIED: u16 = 60;
 /// and one so long after the other.
@@ -38,9 +40,19 @@ pub(crate) fn number_of(mode: u16) -> u64 {
     u64::from(mode) + 1
 }
 
+/// Whose a file made with the mode is.
+pub(crate) fn owner_of(mode: u16) -> u32 {
+    u32::from(mode) + 1
+}
+
+/// What the extended attribute of a file made with the mode is, if it has it.
+pub(crate) fn xattr_of(mode: u16) -> Option<u64> {
+    (mode & 0o10 != 0).then_some(number_of(mode))
+}
+
 /// Makes the files through one mount, without bytes.
-pub(super) fn make_modes(client: &Client) -> Result<(), FsError> {
-    (0..MODES).try_for_each(|file| make(client, place_of(file)?, FileKind::Regular).map(drop))
+pub(super) fn make_attributes(client: &Client) -> Result<(), FsError> {
+    (0..ATTRIBUTES).try_for_each(|file| make(client, place_of(file)?, FileKind::Regular).map(drop))
 }
 
 impl Program {
@@ -80,11 +92,30 @@ impl Program {
         entry.map(|entry| entry.fid)
     }
 
-    pub(super) fn mode(&self, file: u8) -> Result<Seen, FsError> {
+    fn stat(&self, file: u8, seen: impl Fn(&Attr) -> Seen) -> Result<Seen, FsError> {
         self.by_name(file, |client, fid| {
             let client = client.clone();
             let stat = block_on(async move { client.getattr(fid).await })?;
-            Ok(Seen::Mode(stat.attr.mode))
+            Ok(seen(&stat.attr))
+        })
+    }
+
+    pub(super) fn mode(&self, file: u8) -> Result<Seen, FsError> {
+        self.stat(file, |attr| Seen::Mode(attr.mode))
+    }
+
+    pub(super) fn owner(&self, file: u8) -> Result<Seen, FsError> {
+        self.stat(file, |attr| Seen::Owner(attr.uid))
+    }
+
+    pub(super) fn get_xattr(&self, file: u8) -> Result<Seen, FsError> {
+        self.by_name(file, |client, fid| {
+            let client = client.clone();
+            match block_on(async move { client.getxattr(fid, XATTR).await }) {
+                Ok(value) => Ok(Seen::Number(Some(value_in(&value)))),
+                Err(FsError::NoAttribute) => Ok(Seen::Number(None)),
+                Err(error) => Err(error),
+            }
         })
     }
 
@@ -95,17 +126,37 @@ impl Program {
         })
     }
 
-    /// Durably, where clients are given up.
     pub(super) fn chmod(&self, file: u8, mode: u16) -> Result<Seen, FsError> {
+        self.change(file, &Change::Attributes(of_mode(mode)))
+    }
+
+    pub(super) fn chown(&self, file: u8, owner: u32) -> Result<Seen, FsError> {
+        let change = SetAttr {
+            uid: Some(owner),
+            ..SetAttr::default()
+        };
+        self.change(file, &Change::Attributes(change))
+    }
+
+    pub(super) fn set_xattr(&self, file: u8, value: u64) -> Result<Seen, FsError> {
+        self.change(file, &Change::Xattr(Some(value)))
+    }
+
+    pub(super) fn remove_xattr(&self, file: u8) -> Result<Seen, FsError> {
+        self.change(file, &Change::Xattr(None))
+    }
+
+    /// Durably, where clients are given up.
+    fn change(&self, file: u8, change: &Change) -> Result<Seen, FsError> {
         let is_lazy = self.lazy;
         self.by_name(file, |client, fid| {
-            let client = client.clone();
-            let _held = self.locks.mode(file);
-            block_on(async move { set(&client, fid, mode, !is_lazy).await }).map(|()| Seen::Done)
+            let (client, change) = (client.clone(), change.clone());
+            let _held = self.locks.attributes(file);
+            block_on(async move { change.make(&client, fid, !is_lazy).await }).map(|()| Seen::Done)
         })
     }
 
-    /// Makes a file, gives it bytes and the mode while nobody else has it, and puts it in the other's
+    /// Makes a file, gives it bytes, perhaps an extended attribute, an owner and the mode while nobody else has it, and puts it in the other's
     /// place.
     pub(super) fn remake(&self, file: u8, mode: u16) -> Result<Seen, FsError> {
         let made = place(format!("t{}", self.number))?;
@@ -122,14 +173,20 @@ impl Program {
                 block_on(async move { client.create(at, FIRST_MODE, access, false).await });
             created.map(|(entry, handle)| (entry.fid, handle))?
         };
-        let filled = self.fill(fid, handle, mode);
+        let filled = self.fill(fid, handle, mode).and_then(|()| {
+            let client = self.client.clone();
+            let Some(value) = xattr_of(mode) else {
+                return Ok(());
+            };
+            block_on(async move { Change::Xattr(Some(value)).make(&client, fid, false).await })
+        });
         let changed = self.settle_on(fid, handle, mode);
         self.client.forget(fid, 1);
         filled.map_err(lost)?;
         changed.map_err(lost)?;
         let (goal, client, is_lazy) = (place_of(file)?, self.client.clone(), self.lazy);
         let moved = {
-            let (_root, _held) = (self.locks.root_alone(), self.locks.mode(file));
+            let (_root, _held) = (self.locks.root_alone(), self.locks.attributes(file));
             block_on(async move {
                 let mode = RenameMode::Replace;
                 client.rename(made, goal.dir, goal.name, mode).await?;
@@ -152,16 +209,22 @@ impl Program {
         block_on(async move { client.write(fid, Some(handle), 0, &bytes, wish).await }).map(drop)
     }
 
-    /// Gives a new file the mode, having closed it: perhaps after others, about when its Close goes.
+    /// Gives a new file the mode and the owner, having closed it: perhaps after others, about when its Close goes.
     /// `Invalid`: it has another then, which nobody else has set.
     fn settle_on(&self, fid: Fid, handle: HandleId, mode: u16) -> Result<(), FsError> {
         let settle = |mode, durably| {
             let client = self.client.clone();
+            let change = SetAttr {
+                uid: Some(owner_of(mode)),
+                ..of_mode(mode)
+            };
             let seen = block_on(async move {
-                set(&client, fid, mode, durably).await?;
+                Change::Attributes(change)
+                    .make(&client, fid, durably)
+                    .await?;
                 client.getattr(fid).await
             })?;
-            match seen.attr.mode == mode {
+            match (seen.attr.mode, seen.attr.uid) == (mode, owner_of(mode)) {
                 true => Ok(()),
                 false => Err(FsError::Invalid),
             }
@@ -197,33 +260,66 @@ fn lost(error: FsError) -> FsError {
     }
 }
 
-/// Sets a mode. `durably`: who has the file open meanwhile would be told that it was lost.
-async fn set(client: &Client, fid: Fid, mode: u16, durably: bool) -> Result<(), FsError> {
-    let change = SetAttr {
+fn of_mode(mode: u16) -> SetAttr {
+    SetAttr {
         mode: Some(mode),
         ..SetAttr::default()
-    };
-    if !durably {
-        return client.setattr(ROOT_USER, fid, change, None).await.map(drop);
     }
-    let access = Access {
-        read: true,
-        write: false,
-        exec: false,
-    };
-    let wish = OpenWish {
-        access,
-        append: false,
-    };
-    let handle = client.open(fid, wish).await?.handle;
-    let done = match client.setattr(ROOT_USER, fid, change, None).await {
-        Ok(_) => match client.fsync(handle).await {
-            // Another is in its place since.
-            Err(FsError::Stale) => Ok(()),
-            synced => synced,
-        },
-        Err(error) => Err(error),
-    };
-    client.release(handle);
-    done
+}
+
+/// The number in an extended attribute; one that nobody writes, if it is none.
+fn value_in(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(u64::MAX, u64::from_le_bytes)
+}
+
+/// What is changed of a file.
+#[derive(Clone)]
+enum Change {
+    Attributes(SetAttr),
+    /// The extended attribute is this, or there is none.
+    Xattr(Option<u64>),
+}
+
+impl Change {
+    /// `durably`: who has the file open meanwhile would be told that it was lost.
+    async fn make(self, client: &Client, fid: Fid, durably: bool) -> Result<(), FsError> {
+        if !durably {
+            return self.ask(client, fid).await;
+        }
+        let access = Access {
+            read: true,
+            write: false,
+            exec: false,
+        };
+        let wish = OpenWish {
+            access,
+            append: false,
+        };
+        let handle = client.open(fid, wish).await?.handle;
+        let done = match self.ask(client, fid).await {
+            Ok(()) => match client.fsync(handle).await {
+                // Another is in its place since.
+                Err(FsError::Stale) => Ok(()),
+                synced => synced,
+            },
+            Err(error) => Err(error),
+        };
+        client.release(handle);
+        done
+    }
+
+    async fn ask(self, client: &Client, fid: Fid) -> Result<(), FsError> {
+        match self {
+            Change::Attributes(change) => {
+                let changed = client.setattr(ROOT_USER, fid, change, None).await;
+                changed.map(drop)
+            }
+            Change::Xattr(Some(value)) => {
+                let value = value.to_le_bytes().to_vec();
+                let (name, mode) = (XATTR.to_vec(), XattrMode::Set);
+                client.setxattr(fid, name, value, mode).await
+            }
+            Change::Xattr(None) => client.removexattr(fid, XATTR.to_vec()).await,
+        }
+    }
 }
