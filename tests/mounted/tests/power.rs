@@ -12,9 +12,8 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mounted::{Cluster, PATIENCE, run};
+use mounted::{Cluster, PATIENCE, Work, run};
 use nix::fcntl::{FallocateFlags, fallocate};
-use nix::sched::{CloneFlags, unshare};
 
 const FILES: usize = 12;
 const BYTES: usize = 200_000;
@@ -82,10 +81,8 @@ impl Written {
 }
 
 /// Files of two mounts, the first of which is supervised; and what is done to them, at each of which
-/// points the caller is waited for. They are open in a table of this thread's own: a process that is
-/// started meanwhile would close them, which waits for the mounts.
+/// points the caller is waited for.
 fn write_and_change(roots: [PathBuf; 2], point: &Barrier) {
-    unshare(CloneFlags::CLONE_FILES).unwrap();
     let file = |number: usize| {
         let path = roots[number % 2].join(format!("f{number}"));
         Written::new(path, number as u8 + 1)
@@ -144,9 +141,9 @@ fn power_fails(worker_first: bool) {
     let roots = [0, 1].map(|mount| cluster.root(mount).to_owned());
     let point = Arc::new(Barrier::new(2));
     let _watch = cluster.watch(LONG, "a power cut");
-    let writer = thread::spawn({
+    let writer = Work::start({
         let point = point.clone();
-        move || write_and_change(roots, &point)
+        move |_| write_and_change(roots, &point)
     });
     point.wait();
     cluster.freeze_server();
@@ -168,7 +165,7 @@ fn power_fails(worker_first: bool) {
     cluster.restart_server();
     cluster.wait_for_log(0, TAKEN_OVER);
     point.wait();
-    writer.join().unwrap();
+    writer.end();
     let differ = format!("! diff -rq {} {}", twin.display(), lost.display());
     run(Path::new("/"), &format!("{differ} > /dev/null"));
     cluster.stop_server();

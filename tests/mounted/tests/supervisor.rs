@@ -9,14 +9,13 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use base::{Rng, SeededRng};
-use mounted::{Cluster, count, make_source_tree, pack_source_tree, run, seed};
-use nix::sched::{CloneFlags, unshare};
+use mounted::{Cluster, Work, count, make_source_tree, pack_source_tree, run, seed};
 
 /// Of the trees that are made.
 const DIRECTORIES: u64 = 20;
@@ -25,30 +24,6 @@ const SUPERVISED: &[&str] = &["--supervisor"];
 const LONG: Duration = Duration::from_secs(300);
 /// Said by each process that goes on.
 const TAKEN_OVER: &str = "took over from a process that ended";
-
-/// Works until it is enough; what it says then. Its open files are its own: a process that is started
-/// meanwhile inherits none, whose closing would wait for the mount, and the mount perhaps for it.
-struct Work<T> {
-    enough: Arc<AtomicBool>,
-    thread: JoinHandle<T>,
-}
-
-impl<T: Send + 'static> Work<T> {
-    fn start(work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static) -> Work<T> {
-        let enough = Arc::new(AtomicBool::new(false));
-        let flag = enough.clone();
-        let thread = thread::spawn(move || {
-            unshare(CloneFlags::CLONE_FILES).expect("a thread can have a table of its own");
-            work(&|| !flag.load(Ordering::SeqCst))
-        });
-        Work { enough, thread }
-    }
-
-    fn end(self) -> T {
-        self.enough.store(true, Ordering::SeqCst);
-        self.thread.join().unwrap()
-    }
-}
 
 /// Who dies.
 #[derive(Clone, Copy)]
