@@ -12,14 +12,13 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mounted::deaths::{TAKEN_OVER, nothing_is_committed};
 use mounted::{Cluster, PATIENCE, Work, run};
 use nix::fcntl::{FallocateFlags, fallocate};
 
 const FILES: usize = 12;
 const BYTES: usize = 200_000;
 const LONG: Duration = Duration::from_secs(120);
-/// Said by each process that goes on.
-const TAKEN_OVER: &str = "took over from a process that ended";
 /// Of the OST, which has a directory of its own.
 const OST: usize = 1;
 
@@ -133,9 +132,7 @@ fn power_fails(worker_first: bool) {
     for mount in [0, 1] {
         cluster.set_param(mount, "dirty_age_ms", 100);
     }
-    for target in ["mdt", "ost"] {
-        cluster.set_server_param(&format!("{target}.*.commit_ms"), "60000");
-    }
+    nothing_is_committed(&cluster);
     let (disk, local) = (cluster.target_dirs()[OST].clone(), cluster.local());
     let [durable, lost, twin] = ["durable", "lost", "twin"].map(|name| local.join(name));
     let roots = [0, 1].map(|mount| cluster.root(mount).to_owned());

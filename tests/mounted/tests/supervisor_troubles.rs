@@ -10,27 +10,15 @@ use std::os::unix::fs::FileExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mounted::deaths::{TAKEN_OVER, kill_process};
 use mounted::{Cluster, PATIENCE};
 use nix::sys::signal::Signal;
 
 const SUPERVISED: &[&str] = &["--supervisor"];
-/// Said by each process that goes on.
-const TAKEN_OVER: &str = "took over from a process that ended";
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long the kernel may keep what a read on its way holds up, once others can write.
 const HELD_UP_MAX: Duration = Duration::from_secs(10);
-
-fn kill_worker(cluster: &Cluster) {
-    let before = cluster.said(0).matches(TAKEN_OVER).count();
-    assert!(cluster.kill_worker(0), "no process serves the mount");
-    let began = Instant::now();
-    while cluster.said(0).matches(TAKEN_OVER).count() == before {
-        let said = cluster.said(0);
-        assert!(began.elapsed() < PATIENCE, "nobody went on: {said}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
 
 fn errno(result: std::io::Result<()>) -> Option<i32> {
     result.err().and_then(|error| error.raw_os_error())
@@ -64,10 +52,10 @@ fn a_mount_that_is_evicted_while_nobody_serves_it_is_told() {
     cluster.timed("what it lost", || {
         assert_eq!(errno(writer.sync_all()), Some(libc::EIO));
         assert_eq!(errno(writer.sync_all()), None, "once");
-        kill_worker(&cluster);
+        kill_process(&cluster);
         assert_eq!(errno(writer.sync_all()), None, "also to the next process");
         assert_eq!(errno(second.sync_all()), Some(libc::EIO), "nor less");
-        kill_worker(&cluster);
+        kill_process(&cluster);
         // A process that is killed as it says it may not have noted that.
         let _ = second.sync_all();
         assert_eq!(errno(second.sync_all()), None, "not for ever");
@@ -185,7 +173,7 @@ fn end_by(ask: impl FnOnce(&mut Cluster)) {
     cluster.set_param(0, "dirty_age_ms", 60_000);
     cluster.timed("writing", || {
         fs::write(one.join("first"), "of one").unwrap();
-        kill_worker(&cluster);
+        kill_process(&cluster);
         fs::write(one.join("second"), "of the next").unwrap();
     });
     ask(&mut cluster);
@@ -275,7 +263,7 @@ fn what_a_read_on_its_way_holds_up_is_forgotten_soon() {
     assert!(cluster.kill_worker(0), "no process serves the mount");
     cluster.thaw_server();
     // Where the read was still on its way then, it says which pages it could not forget.
-    cluster.wait_for_log(0, "took over from a process that ended");
+    cluster.wait_for_log(0, TAKEN_OVER);
     let was_held = cluster
         .said(0)
         .contains("pages that reads on their way hold");
