@@ -4,12 +4,12 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -260,6 +260,63 @@ fn who_does_not_come_back_is_given_up() {
         file.write_all(b"anew").unwrap();
         file.sync_all().unwrap();
         assert_eq!(fs::read(here.join("unsynced")).unwrap(), b"anew");
+    });
+}
+
+/// Makes a file on a mount that is given up when its server lives anew, so that nobody is left to make
+/// it again. What `use_it` says of the file, which is open there all the while, once that mount knows.
+fn with_a_lost_file<T: Send + 'static>(
+    use_it: impl Fn(&File) -> T + Send + 'static,
+) -> (Cluster, T) {
+    let mut cluster = Cluster::that_evicts_after(Duration::from_secs(4), 2);
+    let (away, here) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
+    cluster.set_server_param("mdt.*.commit_ms", "60000");
+    let (opened, is_open) = mpsc::channel();
+    let using = Work::start(move |goes_on| {
+        let mut options = File::options();
+        options.create_new(true).read(true).write(true);
+        let mut file = options.open(away.join("lost")).unwrap();
+        file.write_all(b"lost").unwrap();
+        opened.send(()).unwrap();
+        while goes_on() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        use_it(&file)
+    });
+    cluster.timed("opening", || is_open.recv().unwrap());
+    cluster.freeze_mount(0);
+    cluster.kill_server();
+    cluster.restart_server();
+    cluster.timed("waiting in vain", || {
+        fs::write(here.join("new"), "theirs").unwrap();
+    });
+    cluster.thaw_mount(0);
+    cluster.wait_for_log(0, "evicted this mount");
+    cluster.wait_for_log(0, "is lost: stale file id");
+    let said = cluster.timed("using it", || using.end());
+    (cluster, said)
+}
+
+fn errno<T>(result: std::io::Result<T>) -> Option<i32> {
+    result.err().and_then(|error| error.raw_os_error())
+}
+
+/// Whoever has it open is told, and sees no other file.
+#[test]
+fn a_file_that_is_lost_with_a_server_is_stale_to_who_has_it_open() {
+    let (cluster, said) = with_a_lost_file(|file| {
+        let mode = Permissions::from_mode(0o600);
+        let fsync = errno(file.sync_all());
+        let calls = [errno(file.metadata()), errno(file.set_permissions(mode))];
+        (fsync, calls)
+    });
+    // What it had written was lost before.
+    assert_eq!(said, (Some(libc::EIO), [Some(libc::ESTALE); 2]));
+    cluster.timed("looking", || {
+        for root in [0, 1].map(|mount| cluster.root(mount)) {
+            assert_eq!(errno(fs::read(root.join("lost"))), Some(libc::ENOENT));
+            assert_eq!(fs::read(root.join("new")).unwrap(), b"theirs");
+        }
     });
 }
 
