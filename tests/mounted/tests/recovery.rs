@@ -320,6 +320,29 @@ fn a_file_that_is_lost_with_a_server_is_stale_to_who_has_it_open() {
     });
 }
 
+/// It has no bytes any more, rather than none.
+#[test]
+#[ignore = "fails: a read answers with no bytes"]
+fn bytes_of_a_file_that_is_lost_with_a_server_are_stale() {
+    let (_cluster, said) = with_a_lost_file(|file| errno(file.read_at(&mut [0; 4], 0)));
+    assert_eq!(said, Some(libc::ESTALE));
+}
+
+/// Nothing that is written to it can go anywhere.
+#[test]
+#[ignore = "fails: the write is taken, and its fsync never returns"]
+fn who_writes_to_a_file_that_is_lost_with_a_server_is_told() {
+    let (_cluster, said) = with_a_lost_file(|file| {
+        let _ = file.sync_all();
+        let written = file.write_all_at(b"anew", 0);
+        errno(written.and_then(|()| file.sync_all()))
+    });
+    assert!(
+        [Some(libc::ESTALE), Some(libc::EIO)].contains(&said),
+        "{said:?}"
+    );
+}
+
 /// Who knows that a mount is gone for good need not wait for it.
 #[test]
 fn waiting_can_be_seen_and_ended() {
