@@ -23,6 +23,7 @@ define PACKAGES_TEST
 attr: getfattr and setfattr on a mount
 git: a clone, status and gc on a mount
 iperf3: checks the emulated link's bandwidth
+iproute2: networks and links of the tests' own, which are cut
 passwd: useradd and userdel, for tests as an ordinary user
 rsync: a tree there and back
 sqlite3: concurrent writers on a mount

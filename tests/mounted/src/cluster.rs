@@ -1,8 +1,9 @@
 //! A file system of real processes on this machine.
 
-use std::fs::{self, File};
+use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -11,11 +12,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::binary::glint;
-use crate::ports::free_address;
+use crate::layout::Layout;
+use crate::network::{HUB, Link, make_hub};
+use crate::ports::{free_address, free_address_of};
+use crate::process::{Process, START_AND_END};
+use crate::server::Server;
 use crate::watchdog::{PATIENCE, Watch, Watchdog, abort};
-
-/// How long a process may take to start, or to end cleanly.
-const START_AND_END: Duration = Duration::from_secs(30);
 
 /// Said by a mount that was asked to end and is in use.
 const REFUSAL: &str = "; still mounted";
@@ -26,111 +28,32 @@ pub struct Cluster {
     dir: tempfile::TempDir,
     /// Directories with targets; the first has the MGS and the key.
     targets: Vec<PathBuf>,
-    server: Option<Process>,
-    /// Of `glint serve`.
-    server_options: Vec<String>,
-    address: String,
+    /// The first serves the MGS.
+    servers: Vec<Server>,
     mounts: Vec<Mounted>,
+    has_links: bool,
     watchdog: Watchdog,
-    starts: usize,
 }
 
 struct Mounted {
     point: PathBuf,
     process: Process,
-}
-
-/// A child with a log.
-struct Process {
-    child: Child,
-    log: PathBuf,
-}
-
-impl Process {
-    fn start(log: PathBuf, arguments: &[&str]) -> Process {
-        let file = File::create(&log).expect("a log can be made");
-        let second = file.try_clone().expect("a second handle");
-        let child = Command::new(glint())
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(file)
-            .stderr(second)
-            .spawn()
-            .expect("glint runs");
-        Process { child, log }
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    fn said(&self) -> String {
-        fs::read_to_string(&self.log).unwrap_or_default()
-    }
-
-    /// What follows `words` on the line that it prints when it is ready.
-    fn ready(&mut self, words: &str) -> String {
-        let ready = self.ready_or_ended(words);
-        ready.unwrap_or_else(|said| panic!("glint ended:\n{said}"))
-    }
-
-    /// The same; or what it said when it ended instead.
-    fn ready_or_ended(&mut self, words: &str) -> Result<String, String> {
-        let start = Instant::now();
-        loop {
-            let said = self.said();
-            let line = said
-                .lines()
-                .find_map(|line| Some(line.split_once(words)?.1.to_owned()));
-            // Only a whole line tells the whole address.
-            if let Some(rest) = line.filter(|_| said.ends_with('\n')) {
-                return Ok(rest);
-            }
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return Err(self.said());
-            }
-            if start.elapsed() > START_AND_END {
-                self.kill();
-                panic!("glint did not start:\n{said}");
-            }
-            sleep(Duration::from_millis(5));
-        }
-    }
-
-    /// Nothing where it has ended: its number may be another's by now.
-    fn signal(&mut self, signal: Signal) {
-        if matches!(self.child.try_wait(), Ok(None)) {
-            let _ = kill(Pid::from_raw(self.pid() as i32), signal);
-        }
-    }
-
-    fn ends_within(&mut self, limit: Duration) -> bool {
-        let start = Instant::now();
-        while start.elapsed() < limit {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return true;
-            }
-            sleep(Duration::from_millis(10));
-        }
-        false
-    }
-
-    fn kill(&mut self) {
-        self.signal(Signal::SIGKILL);
-        let _ = self.child.wait();
-    }
+    link: Option<Link>,
 }
 
 impl Cluster {
     /// Formats one directory and serves it; nothing is mounted.
     pub fn start() -> Cluster {
-        Cluster::start_at(&[(None, "mgs,mdt,ost")])
+        Cluster::of(Layout::default())
     }
 
     /// The same with targets of these roles, each in a directory of its own: on another file system, or
     /// beside the mounts.
     pub fn start_at(places: &[(Option<&Path>, &str)]) -> Cluster {
-        Cluster::start_with(places, &[])
+        Cluster::of(Layout {
+            places,
+            ..Layout::default()
+        })
     }
 
     /// One server and `count` mounts; a mount that does not answer is evicted after `timeout`.
@@ -144,38 +67,70 @@ impl Cluster {
 
     /// The same without a mount.
     pub fn start_that_evicts_after(timeout: Duration) -> Cluster {
-        let seconds = timeout.as_secs().to_string();
-        Cluster::start_with(&[(None, "mgs,mdt,ost")], &["--timeout", &seconds])
+        Cluster::of(Layout {
+            timeout: Some(timeout),
+            ..Layout::default()
+        })
     }
 
-    fn start_with(places: &[(Option<&Path>, &str)], server_options: &[&str]) -> Cluster {
+    /// The same without the usual.
+    pub fn of(layout: Layout<'_>) -> Cluster {
         let dir = tempfile::tempdir().expect("a directory for everything");
-        let mut targets: Vec<PathBuf> = Vec::new();
-        for (number, (place, roles)) in places.iter().enumerate() {
-            let own = format!("targets{number}");
-            let path = place.unwrap_or(dir.path()).join(own);
-            let mut format = Command::new(glint());
-            format.arg("format").arg(&path).args(["--role", roles]);
-            if let Some(first) = targets.first() {
-                format.arg("--join").arg(first);
-            }
-            let status = format.stdout(Stdio::null()).status().expect("glint runs");
-            assert!(status.success(), "glint format: {status}");
-            targets.push(path);
+        let targets = format(dir.path(), layout.places);
+        if layout.has_links {
+            make_hub();
         }
         let mut cluster = Cluster {
             dir,
             targets,
-            server: None,
-            server_options: server_options.iter().map(ToString::to_string).collect(),
-            // It is served there again and again.
-            address: free_address(),
+            servers: Vec::new(),
             mounts: Vec::new(),
+            has_links: layout.has_links,
             watchdog: Watchdog::start(),
-            starts: 0,
         };
+        match layout.is_apart {
+            true => {
+                (0..cluster.targets.len()).for_each(|one| cluster.add_server(one..=one, &layout))
+            }
+            false => cluster.add_server(0..=cluster.targets.len() - 1, &layout),
+        }
         cluster.restart_server();
+        if layout.is_apart {
+            // An MDT knows the OSTs that were there before it.
+            cluster.server(0).stop();
+            cluster.server(0).restart();
+        }
         cluster
+    }
+
+    /// One for these of the targets.
+    fn add_server(&mut self, targets: RangeInclusive<usize>, layout: &Layout<'_>) {
+        let mut options = Vec::new();
+        if let Some(timeout) = layout.timeout {
+            options.extend(["--timeout".to_owned(), timeout.as_secs().to_string()]);
+        }
+        if layout.has_links {
+            options.push("--insecure".to_owned());
+        }
+        if let Some(first) = self.servers.first() {
+            options.extend(["--mgs".to_owned(), first.address().to_owned()]);
+        }
+        let log = self
+            .dir
+            .path()
+            .join(format!("server{}", self.servers.len()));
+        // It is served there again and again.
+        let address = match layout.has_links {
+            true => free_address_of(HUB),
+            false => free_address(),
+        };
+        self.servers.push(Server::new(
+            self.targets[targets].to_vec(),
+            address,
+            options,
+            log,
+            self.watchdog.clone(),
+        ));
     }
 
     /// The same with `count` mounts.
@@ -202,10 +157,15 @@ impl Cluster {
         let number = self.mounts.len();
         let point = self.dir.path().join(format!("mount{number}"));
         fs::create_dir(&point).expect("a mount point can be made");
-        let mut process = self.start_mount(&point, options);
+        let link = self.has_links.then(|| Link::new(number));
+        let mut process = self.start_mount(&point, link.as_ref(), options);
         process.ready("mounted at ");
         self.watchdog.add(process.pid(), Some(&point));
-        self.mounts.push(Mounted { point, process });
+        self.mounts.push(Mounted {
+            point,
+            process,
+            link,
+        });
         number
     }
 
@@ -213,19 +173,26 @@ impl Cluster {
     /// it.
     pub fn mount_again(&mut self, number: usize) -> Result<(), String> {
         let point = self.mounts[number].point.clone();
-        let mut process = self.start_mount(&point, &[]);
+        let link = self.mounts[number].link.as_ref();
+        let mut process = self.start_mount(&point, link, &[]);
         process.ready_or_ended("mounted at ")?;
         self.watchdog.add(process.pid(), Some(&point));
         self.mounts[number].process = process;
         Ok(())
     }
 
-    fn start_mount(&self, point: &Path, options: &[&str]) -> Process {
+    fn start_mount(&self, point: &Path, link: Option<&Link>, options: &[&str]) -> Process {
         let key = self.targets[0].join("key").display().to_string();
-        let text = point.display().to_string();
-        let mut arguments = vec!["mount", &self.address, &text, "--key", &key];
-        arguments.extend(options);
-        Process::start(point.with_extension("log"), &arguments)
+        let mut mount = match link {
+            Some(link) => link.command(glint()),
+            None => Command::new(glint()),
+        };
+        mount.args(["mount", self.address()]).arg(point);
+        mount.args(["--key", &key]).args(options);
+        if link.is_some() {
+            mount.arg("--insecure");
+        }
+        Process::start(point.with_extension("log"), &mut mount)
     }
 
     /// Where mount `number` is.
@@ -233,9 +200,9 @@ impl Cluster {
         &self.mounts[number].point
     }
 
-    /// Where the server listens.
+    /// Where the server listens, that of the MGS where there are several.
     pub fn address(&self) -> &str {
-        &self.address
+        self.servers[0].address()
     }
 
     /// A directory beside the mounts, on the local file system.
@@ -268,75 +235,50 @@ impl Cluster {
 
     /// Waits until the server ends by itself, as it must soon and with a failure. What it said.
     pub fn server_gives_up(&mut self) -> String {
-        let mut server = self.server.take().expect("a server runs");
-        let ended = server.ends_within(START_AND_END);
-        self.watchdog.remove(server.pid());
-        let status = server.child.try_wait().expect("a child can be waited for");
-        server.kill();
-        assert!(ended, "the server goes on:\n{}", server.said());
-        assert_eq!(status.and_then(|status| status.code()), Some(1));
-        server.said()
+        self.servers[0].gives_up()
     }
 
-    /// Kills the server as a crash would.
+    /// How many processes serve targets.
+    pub fn server_count(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// One of them alone; that of the MGS is the first.
+    pub fn server(&mut self, number: usize) -> &mut Server {
+        &mut self.servers[number]
+    }
+
+    /// Kills the server as a crash would; all of them, where there are several, here and below.
     pub fn kill_server(&mut self) {
-        let mut server = self.server.take().expect("a server runs");
-        server.kill();
-        self.watchdog.remove(server.pid());
+        self.servers.iter_mut().for_each(Server::kill);
     }
 
     /// Ends the server cleanly.
     pub fn stop_server(&mut self) {
-        let mut server = self.server.take().expect("a server runs");
-        server.signal(Signal::SIGTERM);
-        let ended = server.ends_within(START_AND_END);
-        self.watchdog.remove(server.pid());
-        assert!(ended, "the server did not end");
+        self.servers.iter_mut().for_each(Server::stop);
     }
 
-    /// Serves the same directory at the same address.
+    /// Serves the same directories at the same addresses.
     pub fn restart_server(&mut self) {
-        let mut process = self.start_server();
-        let rest = process.ready("serving ");
-        self.address = rest
-            .split_once(" at ")
-            .expect("the address is told")
-            .1
-            .to_owned();
-        self.watchdog.add(process.pid(), None);
-        self.server = Some(process);
+        // Who is not the MGS waits for it.
+        self.servers.iter_mut().rev().for_each(Server::begin);
+        self.servers.iter_mut().for_each(Server::wait_until_ready);
     }
 
     /// What the server says that fails to start.
     pub fn server_refuses_to_start(&mut self) -> String {
-        self.server = Some(self.start_server());
+        self.servers[0].begin();
         self.server_gives_up()
     }
 
-    fn start_server(&mut self) -> Process {
-        let log = self.dir.path().join(format!("server{}.log", self.starts));
-        self.starts += 1;
-        let targets: Vec<String> = self
-            .targets
-            .iter()
-            .map(|dir| dir.display().to_string())
-            .collect();
-        let mut arguments = vec!["serve", "--listen", &self.address];
-        arguments.extend(self.server_options.iter().map(String::as_str));
-        arguments.extend(targets.iter().map(String::as_str));
-        Process::start(log, &arguments)
-    }
-
-    /// What `glint fsck` finds wrong with the targets of a server that has ended; None: nothing.
+    /// What `glint fsck` finds wrong with the targets of servers that have ended; None: nothing.
     pub fn fsck(&self) -> Option<String> {
-        let wrong = self.targets.iter().filter_map(|dir| {
-            let mut fsck = Command::new(glint());
-            let output = fsck.arg("fsck").arg(dir).output().expect("glint runs");
-            let said = [output.stdout, output.stderr].concat();
-            let said = String::from_utf8_lossy(&said).into_owned();
-            (!output.status.success()).then_some(said)
-        });
-        wrong.reduce(|all, more| all + &more)
+        let mut fsck = Command::new(glint());
+        let output = fsck.arg("fsck").args(&self.targets).output();
+        let output = output.expect("glint runs");
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        (!output.status.success()).then_some(said)
     }
 
     /// Carries out `command` about the rules by which requests to the target `target` wait, as in
@@ -357,13 +299,12 @@ impl Cluster {
         lines.map(str::to_owned).collect()
     }
 
+    /// Said by all servers that have such a tunable.
     fn param(&self, words: &[&str]) -> String {
-        let mut param = Command::new(glint());
-        param.args(["param", "--dir"]).arg(&self.targets[0]);
-        let output = param.args(words).output().expect("glint runs");
-        let wrong = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{words:?}: {wrong}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        let asked = self.servers.iter().map(|server| server.param(words));
+        let (said, wrong): (Vec<_>, Vec<_>) = asked.partition(Result::is_ok);
+        assert!(!said.is_empty(), "{words:?}: {wrong:?}");
+        said.into_iter().flatten().collect()
     }
 
     /// Counters of mount `number`.
@@ -425,16 +366,12 @@ impl Cluster {
 
     /// Stops the server's process where it is: it answers nobody.
     pub fn freeze_server(&mut self) {
-        if let Some(server) = &mut self.server {
-            server.signal(Signal::SIGSTOP);
-        }
+        self.servers.iter_mut().for_each(Server::freeze);
     }
 
     /// It goes on.
     pub fn thaw_server(&mut self) {
-        if let Some(server) = &mut self.server {
-            server.signal(Signal::SIGCONT);
-        }
+        self.servers.iter_mut().for_each(Server::thaw);
     }
 
     /// Stops the process of mount `number` where it is: it answers nobody.
@@ -445,6 +382,21 @@ impl Cluster {
     /// It goes on.
     pub fn thaw_mount(&mut self, number: usize) {
         self.mounts[number].process.signal(Signal::SIGCONT);
+    }
+
+    /// Cuts mount `number` off from the servers, and nobody else.
+    pub fn cut_off(&self, number: usize) {
+        self.link(number).cut();
+    }
+
+    /// Mends that.
+    pub fn mend(&self, number: usize) {
+        self.link(number).mend();
+    }
+
+    fn link(&self, number: usize) -> &Link {
+        let link = self.mounts[number].link.as_ref();
+        link.expect("this cluster's mounts have links")
     }
 
     /// Kills the process of mount `number` as a crash would; a dead mount stays.
@@ -462,14 +414,26 @@ impl Cluster {
     /// Sends a signal to the process that serves mount `number` for its supervisor; false: there is
     /// none.
     pub fn signal_worker(&self, number: usize, signal: Signal) -> bool {
+        let told = self.worker_pids(number).into_iter();
+        told.filter(|pid| kill(Pid::from_raw(*pid as i32), signal).is_ok())
+            .count()
+            > 0
+    }
+
+    /// The process that serves mount `number` for its supervisor; none does between two.
+    pub fn worker_pids(&self, number: usize) -> Vec<u32> {
         let supervisor = self.mounts[number].process.pid();
         let children = format!("/proc/{supervisor}/task/{supervisor}/children");
         let children = fs::read_to_string(children).unwrap_or_default();
-        let workers = children
-            .split_whitespace()
-            .filter_map(|pid| pid.parse().ok());
-        let told = workers.filter(|pid| kill(Pid::from_raw(*pid), signal).is_ok());
-        told.count() > 0
+        let numbers = children.split_whitespace();
+        numbers.filter_map(|pid| pid.parse().ok()).collect()
+    }
+
+    /// A thread of the process that serves mount `number` waits inside the kernel, where nothing ends
+    /// it.
+    pub fn worker_is_stuck(&self, number: usize) -> bool {
+        let pids = self.worker_pids(number);
+        pids.into_iter().any(crate::threads::is_stuck)
     }
 
     /// Asks mount `number` to end.
@@ -534,13 +498,7 @@ impl Cluster {
         for mount in &mut self.mounts {
             problems.extend(end_mount(mount));
         }
-        if let Some(mut server) = self.server.take() {
-            server.signal(Signal::SIGTERM);
-            if !server.ends_within(START_AND_END) {
-                problems.push(format!("the server did not end:\n{}", server.said()));
-                server.kill();
-            }
-        }
+        problems.extend(self.servers.iter_mut().filter_map(Server::end));
         self.watchdog.end();
         problems
     }
@@ -561,6 +519,23 @@ impl Cluster {
         }
         text
     }
+}
+
+/// Makes targets of these roles, each in a directory of its own below `dir` or where it says.
+fn format(dir: &Path, places: &[(Option<&Path>, &str)]) -> Vec<PathBuf> {
+    let mut targets: Vec<PathBuf> = Vec::new();
+    for (number, (place, roles)) in places.iter().enumerate() {
+        let path = place.unwrap_or(dir).join(format!("targets{number}"));
+        let mut format = Command::new(glint());
+        format.arg("format").arg(&path).args(["--role", roles]);
+        if let Some(first) = targets.first() {
+            format.arg("--join").arg(first);
+        }
+        let status = format.stdout(Stdio::null()).status().expect("glint runs");
+        assert!(status.success(), "glint format: {status}");
+        targets.push(path);
+    }
+    targets
 }
 
 /// A SIGTERM unmounts; what hangs is detached and killed, which is a finding.

@@ -4,12 +4,17 @@
 mod binary;
 mod cluster;
 mod container;
+pub mod deaths;
 pub mod hint;
+mod layout;
 mod mapping;
 mod memory_limit;
+mod network;
 mod ports;
+mod process;
 mod program;
 mod pulse;
+mod server;
 mod small_disk;
 mod source_tree;
 mod tap;
@@ -17,20 +22,25 @@ mod threads;
 mod tool;
 mod users;
 mod watchdog;
+mod work;
 
 pub use binary::glint;
 pub use cluster::Cluster;
 pub use container::Container;
+pub use layout::Layout;
 pub use mapping::Mapping;
 pub use memory_limit::MemoryLimit;
-pub use program::run;
-pub use pulse::Pulse;
+pub use network::{cut_loopback, in_own_network};
+pub use program::{output, run, run_for};
+pub use pulse::Pulses;
+pub use server::Server;
 pub use small_disk::SmallDisk;
-pub use source_tree::{make_source_tree, pack_source_tree};
-pub use tap::{Sent, Tap, in_own_network};
+pub use source_tree::{make_source_tree, pack_source_tree, unpack};
+pub use tap::{Sent, Tap};
 pub use tool::tool;
 pub use users::TestUser;
 pub use watchdog::{PATIENCE, Watch, hung};
+pub use work::Work;
 
 use base::Rng;
 

@@ -1,16 +1,42 @@
 //! How long a program that never rests is kept waiting.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
+use crate::cluster::Cluster;
+
 /// The pause between two beats.
 const REST: Duration = Duration::from_millis(5);
+/// What is promised (README.md, A server that dies).
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// One on each of the first two mounts of a cluster, and how long whoever died may keep them waiting.
+pub struct Pulses([Pulse; 2]);
+
+impl Pulses {
+    /// Begins.
+    pub fn begin(cluster: &Cluster) -> Pulses {
+        Pulses([0, 1].map(|mount| Pulse::begin(cluster.root(mount).join(format!("pulse{mount}")))))
+    }
+
+    /// Ends them. Panics if one failed, or was kept waiting for too long beyond the moment at which all
+    /// that had died had begun again. `begun`: all such moments.
+    pub fn end(self, begun: &[Instant]) {
+        let pauses = self.0.iter().flat_map(|pulse| pulse.waits_beyond(begun));
+        let mut pauses: Vec<Duration> = pauses.chain([Duration::ZERO]).collect();
+        pauses.sort();
+        let (half, longest) = (pauses[pauses.len() / 2], pauses[pauses.len() - 1]);
+        println!("pauses: half {half:?}, longest {longest:?}");
+        self.0.into_iter().for_each(Pulse::end);
+        assert!(longest <= PAUSE_MAX, "somebody waited for {longest:?}");
+    }
+}
 
 /// Makes and removes a directory over and over: each beat is a question to a server.
-pub struct Pulse {
+struct Pulse {
     beats: Arc<Mutex<Beats>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -27,10 +53,10 @@ struct Beats {
 const SLOW: Duration = Duration::from_millis(20);
 
 impl Pulse {
-    /// Begins in `dir`, with `name`.
-    pub fn begin(dir: &Path, name: &str) -> Pulse {
+    /// Begins, with the directory `path`.
+    fn begin(path: PathBuf) -> Pulse {
         let beats = Arc::<Mutex<Beats>>::default();
-        let (of_thread, path) = (beats.clone(), dir.join(name));
+        let of_thread = beats.clone();
         let thread = spawn(move || beat(&of_thread, &path));
         Pulse {
             beats,
@@ -40,7 +66,7 @@ impl Pulse {
 
     /// Of each beat that was on its way at one of these moments, or several: how long it took beyond
     /// the last one.
-    pub fn waits_beyond(&self, moments: &[Instant]) -> Vec<Duration> {
+    fn waits_beyond(&self, moments: &[Instant]) -> Vec<Duration> {
         let beats = lock(&self.beats);
         let waits = beats.slow.iter().filter_map(|(end, took)| {
             let during = |moment: &&Instant| **moment <= *end && **moment + *took >= *end;
@@ -51,7 +77,7 @@ impl Pulse {
     }
 
     /// Ends it. Panics if a beat failed.
-    pub fn end(mut self) {
+    fn end(mut self) {
         lock(&self.beats).ended = true;
         if let Some(thread) = self.thread.take() {
             thread.join().expect("it beats");

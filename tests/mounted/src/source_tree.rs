@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use base::{Rng, SeededRng};
 
@@ -39,4 +40,14 @@ pub fn pack_source_tree(local: &Path, directories: u64, rng: &mut SeededRng) -> 
     make_source_tree(&tree, directories, rng);
     run(local, "tar --format=posix -cf tree.tar tree");
     local.join("tree.tar")
+}
+
+/// Unpacks an archive in the new directory `dir`: `tar` has nothing to complain of.
+pub fn unpack(archive: &Path, dir: &Path) {
+    fs::create_dir(dir).expect("a directory");
+    let mut tar = Command::new("tar");
+    let tar = tar.arg("-xf").arg(archive).current_dir(dir).output();
+    let tar = tar.expect("tar runs");
+    let said = String::from_utf8_lossy(&tar.stderr);
+    assert!(tar.status.success() && said.is_empty(), "tar: {said}");
 }

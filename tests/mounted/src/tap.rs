@@ -3,10 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::thread;
 
 use nix::errno::Errno;
-use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{
     AddressFamily, LinkAddr, SockFlag, SockProtocol, SockType, recvfrom, setsockopt, socket,
     sockopt,
@@ -17,20 +15,6 @@ const WAITING_MAX: usize = 128 << 20;
 const PACKET_BYTES_MAX: usize = 1 << 17;
 /// Of a frame's header.
 const HEADER_BYTES: usize = 64;
-
-/// Runs `work` in a network of its own, in which only the processes are that it starts. Needs root.
-pub fn in_own_network(work: impl FnOnce() + Send) {
-    thread::scope(|scope| {
-        let inside = scope.spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNET).expect("root can make a network");
-            crate::run(std::path::Path::new("/"), "ip link set lo up");
-            work();
-        });
-        if let Err(panic) = inside.join() {
-            std::panic::resume_unwind(panic);
-        }
-    });
-}
 
 /// What was sent to one port since the tap was made.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]

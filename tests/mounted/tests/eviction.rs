@@ -8,13 +8,16 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use mounted::{Cluster, Mapping};
+use mounted::{Cluster, Layout, Mapping, Work, in_own_network};
 use nix::sys::signal::Signal;
 
 const FILES: usize = 40;
 const TIMEOUT: Duration = Duration::from_secs(3);
+/// Half as long again for names, that long for bytes, and somebody else may be using the machine.
+const GONE_MAX: Duration = Duration::from_secs(15);
 /// What a mount says then.
 const BY_MDT: &str = "Mdt evicted this mount";
 const EVICTED: &str = "evicted this mount";
@@ -91,6 +94,80 @@ fn others_go_on_without_a_mount_that_hangs_and_it_comes_back() {
         1,
         "it is said once"
     );
+    (0..2).for_each(|mount| cluster.unmount(mount));
+    cluster.stop_server();
+    assert_eq!(cluster.fsck(), None);
+}
+
+/// Its link alone is cut, for longer than it is waited for: others go on by then. It is told when the
+/// link is back; what it had not sent is lost, and does not come later.
+#[test]
+fn a_mount_that_is_cut_off_alone_is_given_up_and_comes_back() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: only root can make a network to be cut");
+        return;
+    }
+    in_own_network(cut_off_and_come_back);
+}
+
+fn cut_off_and_come_back() {
+    let mut cluster = Cluster::of(Layout {
+        timeout: Some(TIMEOUT),
+        has_links: true,
+        ..Layout::default()
+    });
+    let [one, two] = [cluster.mount(), cluster.mount()].map(|n| cluster.root(n).to_owned());
+    cluster.set_param(0, "dirty_age_ms", 60_000);
+    let (told, is_written) = mpsc::channel();
+    let root = one.clone();
+    // The caller starts processes while nobody answers the mount.
+    let writing = Work::start(move |goes_on| {
+        let mut own = File::create(root.join("own")).unwrap();
+        own.write_all(b"sent").unwrap();
+        own.sync_all().unwrap();
+        own.write_all_at(b"lost", 0).unwrap();
+        let files = written(&root);
+        told.send(()).unwrap();
+        while goes_on() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let files = files.iter().chain([&own]);
+        files
+            .map(|file| [synced(file), synced(file)])
+            .collect::<Vec<_>>()
+    });
+    cluster.timed("writing", || is_written.recv().unwrap());
+    cluster.cut_off(0);
+    let start = Instant::now();
+    cluster.timed("theirs", || overwrite(&two));
+    let waited = start.elapsed();
+    println!("others went on after {waited:?}");
+    assert!(waited >= TIMEOUT, "{waited:?}: nobody held anything");
+    assert!(waited < GONE_MAX, "{waited:?}");
+    cluster.mend(0);
+    cluster.wait_for_log(0, BY_MDT);
+    let told = cluster.timed("what it lost", || writing.end());
+    for (number, told) in told.into_iter().enumerate() {
+        assert_eq!(told, [Err(Some(libc::EIO)), Ok(())], "{}", name(number));
+    }
+    cluster.timed("what is there", || {
+        for root in [&one, &two] {
+            assert_eq!(fs::read(root.join("own")).unwrap(), b"sent");
+            assert_eq!(names(&root.join("dir")).len(), FILES);
+            for number in 0..FILES {
+                let read = fs::read(root.join("dir").join(name(number))).unwrap();
+                assert_eq!(read, b"theirs", "{}", name(number));
+            }
+        }
+    });
+    cluster.timed("working as before", || {
+        fs::write(one.join("own"), "ours again").unwrap();
+        assert_eq!(fs::read(two.join("own")).unwrap(), b"ours again");
+        fs::remove_dir_all(two.join("dir")).unwrap();
+        assert_eq!(names(&one), ["own"]);
+    });
+    let said = cluster.said(0);
+    assert_eq!(said.matches(BY_MDT).count(), 1, "{said}");
     (0..2).for_each(|mount| cluster.unmount(mount));
     cluster.stop_server();
     assert_eq!(cluster.fsck(), None);

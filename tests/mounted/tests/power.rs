@@ -12,15 +12,13 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mounted::{Cluster, PATIENCE, run};
+use mounted::deaths::{TAKEN_OVER, nothing_is_committed};
+use mounted::{Cluster, PATIENCE, Work, run};
 use nix::fcntl::{FallocateFlags, fallocate};
-use nix::sched::{CloneFlags, unshare};
 
 const FILES: usize = 12;
 const BYTES: usize = 200_000;
 const LONG: Duration = Duration::from_secs(120);
-/// Said by each process that goes on.
-const TAKEN_OVER: &str = "took over from a process that ended";
 /// Of the OST, which has a directory of its own.
 const OST: usize = 1;
 
@@ -82,10 +80,8 @@ impl Written {
 }
 
 /// Files of two mounts, the first of which is supervised; and what is done to them, at each of which
-/// points the caller is waited for. They are open in a table of this thread's own: a process that is
-/// started meanwhile would close them, which waits for the mounts.
+/// points the caller is waited for.
 fn write_and_change(roots: [PathBuf; 2], point: &Barrier) {
-    unshare(CloneFlags::CLONE_FILES).unwrap();
     let file = |number: usize| {
         let path = roots[number % 2].join(format!("f{number}"));
         Written::new(path, number as u8 + 1)
@@ -136,17 +132,15 @@ fn power_fails(worker_first: bool) {
     for mount in [0, 1] {
         cluster.set_param(mount, "dirty_age_ms", 100);
     }
-    for target in ["mdt", "ost"] {
-        cluster.set_server_param(&format!("{target}.*.commit_ms"), "60000");
-    }
+    nothing_is_committed(&cluster);
     let (disk, local) = (cluster.target_dirs()[OST].clone(), cluster.local());
     let [durable, lost, twin] = ["durable", "lost", "twin"].map(|name| local.join(name));
     let roots = [0, 1].map(|mount| cluster.root(mount).to_owned());
     let point = Arc::new(Barrier::new(2));
     let _watch = cluster.watch(LONG, "a power cut");
-    let writer = thread::spawn({
+    let writer = Work::start({
         let point = point.clone();
-        move || write_and_change(roots, &point)
+        move |_| write_and_change(roots, &point)
     });
     point.wait();
     cluster.freeze_server();
@@ -168,7 +162,7 @@ fn power_fails(worker_first: bool) {
     cluster.restart_server();
     cluster.wait_for_log(0, TAKEN_OVER);
     point.wait();
-    writer.join().unwrap();
+    writer.end();
     let differ = format!("! diff -rq {} {}", twin.display(), lost.display());
     run(Path::new("/"), &format!("{differ} > /dev/null"));
     cluster.stop_server();

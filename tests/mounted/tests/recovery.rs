@@ -4,26 +4,23 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use base::{Rng, SeededRng};
-use mounted::{Cluster, Pulse, count, pack_source_tree, run, seed};
+use mounted::{Cluster, Pulses, Work, count, pack_source_tree, run, seed, unpack};
 
 const DIRECTORIES: u64 = 40;
 /// What takes seconds has taken too long then.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long an archive may take to unpack while its server dies again and again.
 const LONG: Duration = Duration::from_secs(300);
-/// How long a call may wait beyond the server's own start when all mounts are back.
-const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Before another mount reads bytes, whoever wrote them has them made durable; what nobody else
 /// looks at costs nothing.
@@ -131,60 +128,38 @@ fn described(dir: &Path) -> BTreeSet<String> {
 }
 
 /// Unpacks an archive again and again on a mount while the server is killed `kills` times, and looks
-/// at all of it from there and from another mount. The longest that a call waited beyond the server's
-/// own start.
-fn unpack_under_kills(kills: u64) -> Duration {
+/// at all of it from there and from another mount. No call waits for longer than is promised.
+fn unpack_under_kills(kills: u64) {
     let mut cluster = Cluster::with_mounts(2);
     let mut rng = SeededRng::new(seed());
     let local = cluster.local();
     let archive = pack_source_tree(&local, DIRECTORIES, &mut rng);
     let (root, tree) = (cluster.root(0).to_owned(), local.join("tree"));
-    let enough = Arc::new(AtomicBool::new(false));
-    let unpacking = {
-        let (root, enough) = (root.clone(), enough.clone());
-        thread::spawn(move || {
-            let mut made: Vec<PathBuf> = Vec::new();
-            for number in 0.. {
-                let dir = root.join(format!("copy{number}"));
-                fs::create_dir(&dir).unwrap();
-                let tar = Command::new("tar")
-                    .arg("-xf")
-                    .arg(&archive)
-                    .current_dir(&dir)
-                    .output();
-                let tar = tar.unwrap();
-                let said = String::from_utf8_lossy(&tar.stderr).into_owned();
-                assert!(tar.status.success() && said.is_empty(), "tar: {said}");
-                made.push(dir);
-                if enough.load(Ordering::Relaxed) {
-                    break;
-                }
-            }
-            made
-        })
-    };
+    let unpacking = Work::start(move |goes_on| {
+        let mut made: Vec<PathBuf> = Vec::new();
+        while made.is_empty() || goes_on() {
+            let dir = root.join(format!("copy{}", made.len()));
+            unpack(&archive, &dir);
+            made.push(dir);
+        }
+        made
+    });
     let watch = cluster.watch(LONG * (1 + kills as u32 / 20), "unpacking");
-    let pulses = [0, 1].map(|mount| Pulse::begin(cluster.root(mount), &format!("pulse{mount}")));
+    let pulses = Pulses::begin(&cluster);
     let mut back = Vec::new();
     for _ in 0..kills {
         thread::sleep(Duration::from_millis(rng.below(400)));
-        assert!(!unpacking.is_finished(), "{:?}", unpacking.join());
+        if unpacking.has_ended() {
+            break;
+        }
         cluster.kill_server();
         cluster.restart_server();
         back.push(Instant::now());
     }
-    enough.store(true, Ordering::Relaxed);
-    let made = unpacking.join().unwrap();
+    let made = unpacking.end();
     drop(watch);
-    let pauses = pulses.iter().flat_map(|pulse| pulse.waits_beyond(&back));
-    let mut pauses: Vec<Duration> = pauses.chain([Duration::ZERO]).collect();
-    pauses.sort();
-    let (half, longest) = (pauses[pauses.len() / 2], pauses[pauses.len() - 1]);
-    println!(
-        "{} copies; pauses beyond the server's own: half {half:?}, longest {longest:?}",
-        made.len()
-    );
-    pulses.into_iter().for_each(Pulse::end);
+    println!("{} copies", made.len());
+    pulses.end(&back);
     let expected = described(&tree);
     for dir in made {
         let name = dir.file_name().unwrap();
@@ -206,21 +181,18 @@ fn unpack_under_kills(kills: u64) -> Duration {
     (0..2).for_each(|mount| cluster.unmount(mount));
     cluster.stop_server();
     assert_eq!(cluster.fsck(), None);
-    longest
 }
 
 #[test]
 fn unpacking_an_archive_outlives_the_server() {
-    let pause = unpack_under_kills(count("GLINT_KILLS", 12));
-    println!("longest pause {pause:?}");
+    unpack_under_kills(count("GLINT_KILLS", 12));
 }
 
 /// As often as docs/recovery.md promises.
 #[test]
 #[ignore = "soak: 200 kills"]
 fn soak_unpacking_outlives_the_server_two_hundred_times() {
-    let pause = unpack_under_kills(200);
-    assert!(pause <= PAUSE_MAX, "{pause:?}");
+    unpack_under_kills(200);
 }
 
 /// In the stats of the mount and of the servers; it goes when the change is durable.
@@ -289,6 +261,86 @@ fn who_does_not_come_back_is_given_up() {
         file.sync_all().unwrap();
         assert_eq!(fs::read(here.join("unsynced")).unwrap(), b"anew");
     });
+}
+
+/// Makes a file on a mount that is given up when its server lives anew, so that nobody is left to make
+/// it again. What `use_it` says of the file, which is open there all the while, once that mount knows.
+fn with_a_lost_file<T: Send + 'static>(
+    use_it: impl Fn(&File) -> T + Send + 'static,
+) -> (Cluster, T) {
+    let mut cluster = Cluster::that_evicts_after(Duration::from_secs(4), 2);
+    let (away, here) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
+    cluster.set_server_param("mdt.*.commit_ms", "60000");
+    let (opened, is_open) = mpsc::channel();
+    let using = Work::start(move |goes_on| {
+        let mut options = File::options();
+        options.create_new(true).read(true).write(true);
+        let mut file = options.open(away.join("lost")).unwrap();
+        file.write_all(b"lost").unwrap();
+        opened.send(()).unwrap();
+        while goes_on() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        use_it(&file)
+    });
+    cluster.timed("opening", || is_open.recv().unwrap());
+    cluster.freeze_mount(0);
+    cluster.kill_server();
+    cluster.restart_server();
+    cluster.timed("waiting in vain", || {
+        fs::write(here.join("new"), "theirs").unwrap();
+    });
+    cluster.thaw_mount(0);
+    cluster.wait_for_log(0, "evicted this mount");
+    cluster.wait_for_log(0, "is lost: stale file id");
+    let said = cluster.timed("using it", || using.end());
+    (cluster, said)
+}
+
+fn errno<T>(result: std::io::Result<T>) -> Option<i32> {
+    result.err().and_then(|error| error.raw_os_error())
+}
+
+/// Whoever has it open is told, and sees no other file.
+#[test]
+fn a_file_that_is_lost_with_a_server_is_stale_to_who_has_it_open() {
+    let (cluster, said) = with_a_lost_file(|file| {
+        let mode = Permissions::from_mode(0o600);
+        let fsync = errno(file.sync_all());
+        let calls = [errno(file.metadata()), errno(file.set_permissions(mode))];
+        (fsync, calls)
+    });
+    // What it had written was lost before.
+    assert_eq!(said, (Some(libc::EIO), [Some(libc::ESTALE); 2]));
+    cluster.timed("looking", || {
+        for root in [0, 1].map(|mount| cluster.root(mount)) {
+            assert_eq!(errno(fs::read(root.join("lost"))), Some(libc::ENOENT));
+            assert_eq!(fs::read(root.join("new")).unwrap(), b"theirs");
+        }
+    });
+}
+
+/// It has no bytes any more, rather than none.
+#[test]
+#[ignore = "fails: a read answers with no bytes"]
+fn bytes_of_a_file_that_is_lost_with_a_server_are_stale() {
+    let (_cluster, said) = with_a_lost_file(|file| errno(file.read_at(&mut [0; 4], 0)));
+    assert_eq!(said, Some(libc::ESTALE));
+}
+
+/// Nothing that is written to it can go anywhere.
+#[test]
+#[ignore = "fails: the write is taken, and its fsync never returns"]
+fn who_writes_to_a_file_that_is_lost_with_a_server_is_told() {
+    let (_cluster, said) = with_a_lost_file(|file| {
+        let _ = file.sync_all();
+        let written = file.write_all_at(b"anew", 0);
+        errno(written.and_then(|()| file.sync_all()))
+    });
+    assert!(
+        [Some(libc::ESTALE), Some(libc::EIO)].contains(&said),
+        "{said:?}"
+    );
 }
 
 /// Who knows that a mount is gone for good need not wait for it.

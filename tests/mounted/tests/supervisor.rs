@@ -8,97 +8,22 @@ use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use base::{Rng, SeededRng};
-use mounted::{Cluster, count, make_source_tree, pack_source_tree, run, seed};
-use nix::sched::{CloneFlags, unshare};
+use mounted::deaths::{Victims, kill_process, nothing_is_committed, taken_over, wait_for_another};
+use mounted::{
+    Cluster, Work, count, make_source_tree, output, pack_source_tree, run, seed, unpack,
+};
 
 /// Of the trees that are made.
 const DIRECTORIES: u64 = 20;
 const SUPERVISED: &[&str] = &["--supervisor"];
 /// How long work may take whose mount dies again and again.
 const LONG: Duration = Duration::from_secs(300);
-/// Said by each process that goes on.
-const TAKEN_OVER: &str = "took over from a process that ended";
-
-/// Works until it is enough; what it says then. Its open files are its own: a process that is started
-/// meanwhile inherits none, whose closing would wait for the mount, and the mount perhaps for it.
-struct Work<T> {
-    enough: Arc<AtomicBool>,
-    thread: JoinHandle<T>,
-}
-
-impl<T: Send + 'static> Work<T> {
-    fn start(work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static) -> Work<T> {
-        let enough = Arc::new(AtomicBool::new(false));
-        let flag = enough.clone();
-        let thread = thread::spawn(move || {
-            unshare(CloneFlags::CLONE_FILES).expect("a thread can have a table of its own");
-            work(&|| !flag.load(Ordering::SeqCst))
-        });
-        Work { enough, thread }
-    }
-
-    fn end(self) -> T {
-        self.enough.store(true, Ordering::SeqCst);
-        self.thread.join().unwrap()
-    }
-}
-
-/// Who dies.
-#[derive(Clone, Copy)]
-enum Victims {
-    /// The process that serves mount 0.
-    Process,
-    /// That, and the servers in the same moment.
-    All,
-}
-
-impl Victims {
-    /// They die at `kills` random moments, each after another took over.
-    fn die(self, cluster: &mut Cluster, rng: &mut SeededRng, kills: u64) {
-        let _watch = cluster.watch(LONG, "dying and going on");
-        match self {
-            Victims::Process => kill_again_and_again(cluster, rng, kills),
-            Victims::All => {
-                for _ in 0..kills {
-                    thread::sleep(Duration::from_millis(100 + rng.below(1500)));
-                    kill_all(cluster, rng.below(2) == 0);
-                }
-            }
-        }
-    }
-}
-
-/// Kills the process that serves mount 0, at `kills` random moments, each after another took over.
-fn kill_again_and_again(cluster: &Cluster, rng: &mut SeededRng, kills: u64) {
-    for _ in 0..kills {
-        thread::sleep(Duration::from_millis(20 + rng.below(700)));
-        let lives = taken_over(cluster);
-        assert!(cluster.kill_worker(0), "no process serves the mount");
-        wait_for_another(cluster, lives);
-    }
-}
-
-/// Waits until more than `lives` have gone on.
-fn wait_for_another(cluster: &Cluster, lives: u64) {
-    let began = Instant::now();
-    while taken_over(cluster) <= lives {
-        let waited = began.elapsed();
-        let said = cluster.said(0);
-        assert!(waited < Duration::from_secs(60), "nobody went on: {said}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn taken_over(cluster: &Cluster) -> u64 {
-    cluster.said(0).matches(TAKEN_OVER).count() as u64
-}
 
 fn supervised() -> Cluster {
     let mut cluster = Cluster::with_mounts_of(1, SUPERVISED);
@@ -108,9 +33,9 @@ fn supervised() -> Cluster {
 
 /// Lists a tree, and keeps files and directories open.
 fn list_under_kills(kills: u64) {
-    let cluster = supervised();
+    let mut cluster = supervised();
     let mut rng = SeededRng::new(seed());
-    let root = cluster.root(0).to_owned();
+    let root = cluster.root(0).join("tree");
     make_source_tree(&root, DIRECTORIES, &mut rng);
     let truth = fs::read(root.join("d0/e0/f3.c")).unwrap();
     let listing = Work::start(move |goes_on| {
@@ -125,10 +50,8 @@ fn list_under_kills(kills: u64) {
         }
         rounds
     });
-    cluster.timed_for(LONG, "listing", || {
-        kill_again_and_again(&cluster, &mut rng, kills);
-        assert!(listing.end() > 0);
-    });
+    Victims::Process.die(&mut cluster, &mut rng, kills);
+    cluster.timed_for(LONG, "listing", || assert!(listing.end() > 0));
 }
 
 /// Unpacks an archive again and again.
@@ -150,12 +73,7 @@ fn unpack_in(root: PathBuf, archive: PathBuf) -> Work<Vec<PathBuf>> {
         let mut made: Vec<PathBuf> = Vec::new();
         while goes_on() {
             let dir = root.join(format!("copy{}", made.len()));
-            fs::create_dir(&dir).unwrap();
-            let mut tar = Command::new("tar");
-            let tar = tar.arg("-xf").arg(&archive).current_dir(&dir).output();
-            let tar = tar.unwrap();
-            let said = String::from_utf8_lossy(&tar.stderr).into_owned();
-            assert!(tar.status.success() && said.is_empty(), "tar: {said}");
+            unpack(&archive, &dir);
             made.push(dir);
         }
         made
@@ -230,7 +148,7 @@ fn change_under_kills(victims: Victims, kills: u64, change: Change) {
 /// it reads is older than what a write had returned for before.
 fn read_elsewhere_under_kills(kills: u64) {
     const FILES: u64 = 8;
-    let cluster = supervised();
+    let mut cluster = supervised();
     let mut rng = SeededRng::new(seed());
     let written: Arc<Vec<AtomicU64>> = Arc::new((0..FILES).map(|_| AtomicU64::new(0)).collect());
     let (root, there) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
@@ -269,8 +187,8 @@ fn read_elsewhere_under_kills(kills: u64) {
         }
         reads
     });
+    Victims::Process.die(&mut cluster, &mut rng, kills);
     cluster.timed_for(LONG, "writing here and reading there", || {
-        kill_again_and_again(&cluster, &mut rng, kills);
         let (numbers, reads) = (writing.end(), reading.end());
         println!("{numbers} numbers written, {reads} read");
         assert!(numbers > 0 && reads > 0);
@@ -306,7 +224,7 @@ fn bytes_taken_over_never_come_back_over_newer_ones() {
     nothing_is_committed(&cluster);
     cluster.timed("writing here, then there", || {
         fs::write(one.join("file"), "oldestfirst").unwrap();
-        kill_again_and_again(&cluster, &mut SeededRng::new(1), 1);
+        kill_process(&cluster);
         let file = File::options().write(true).open(two.join("file")).unwrap();
         file.write_all_at(b"theirs", 0).unwrap();
         file.sync_all().unwrap();
@@ -352,83 +270,6 @@ fn soak_cuts_under_killed_processes() {
 #[ignore = "minutes; `make soak`"]
 fn soak_readers_elsewhere_under_killed_processes() {
     read_elsewhere_under_kills(count("KILLS", 50));
-}
-
-/// Kills the servers and the process that serves mount 0, which nothing survives but what is durable
-/// or remembered, and waits until all is well again.
-fn kill_all(cluster: &mut Cluster, worker_first: bool) {
-    let lives = taken_over(cluster);
-    if worker_first {
-        assert!(cluster.kill_worker(0), "no process serves the mount");
-        cluster.kill_server();
-    } else {
-        cluster.kill_server();
-        assert!(cluster.kill_worker(0), "no process serves the mount");
-    }
-    cluster.restart_server();
-    wait_for_another(cluster, lives);
-}
-
-/// Nothing becomes durable by itself for so long that only what is remembered can bring it back.
-fn nothing_is_committed(cluster: &Cluster) {
-    for target in ["mdt", "ost"] {
-        cluster.set_server_param(&format!("{target}.*.commit_ms"), "60000");
-    }
-}
-
-/// Each kind of change, then the death of everybody who knew of it.
-fn change_and_kill_all(worker_first: bool) {
-    let mut cluster = supervised();
-    let root = cluster.root(0).to_owned();
-    nothing_is_committed(&cluster);
-    run(
-        &root,
-        "mkdir -p d/e; for i in $(seq 50); do echo $i > d/f$i; done; for i in 1 2 3; do rm d/f$i; done
-         mv d/f4 d/e/moved; mv d/f5 d/f6; ln d/f7 d/e/hard; ln -s nowhere d/soft; chmod 640 d/f8
-         touch -d '2001-02-03 UTC' d/f9; chown 7:8 d/f10
-         echo new > d/f11; mkdir d/gone; rmdir d/gone; mkfifo d/fifo
-         truncate -s 1 d/f13; truncate -s 9000 d/f14; fallocate -l 5000 d/f15; fallocate -p -l 1 d/f16",
-    );
-    let look = "find d | LC_ALL=C sort; find d -type f | LC_ALL=C sort | xargs cat
-                stat -c '%n %A %s %h' d/* d/e/*; stat -c %y d/f9; readlink d/soft";
-    let seen = output(&root, look);
-    assert!(seen.contains("2001-02-03"), "{seen}");
-    kill_all(&mut cluster, worker_first);
-    cluster.timed_for(LONG, "looking again", || {
-        assert_eq!(output(&root, look), seen);
-        assert_eq!(output(cluster.root(1), look), seen, "elsewhere");
-    });
-    // What it had done again is durable some time, and known as such: the next death finds the rest.
-    run(&root, "mkdir d/later; echo more >> d/f12");
-    let seen = output(&root, look);
-    kill_all(&mut cluster, !worker_first);
-    cluster.timed_for(LONG, "looking once more", || {
-        assert_eq!(output(&root, look), seen);
-    });
-    cluster.stop_server();
-    assert_eq!(cluster.fsck(), None);
-    cluster.restart_server();
-}
-
-fn output(dir: &Path, script: &str) -> String {
-    let output = Command::new("sh")
-        .args(["-c", script])
-        .current_dir(dir)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{said}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-#[test]
-fn changes_that_nobody_synced_outlive_both_the_process_and_its_servers() {
-    change_and_kill_all(false);
-}
-
-#[test]
-fn they_do_also_where_the_process_dies_first() {
-    change_and_kill_all(true);
 }
 
 #[test]
@@ -567,7 +408,7 @@ fn a_process_that_is_killed_as_it_takes_over_is_taken_over_from() {
 #[test]
 fn calls_that_nobody_served_are_done_once() {
     const CALLERS: u64 = 12;
-    let cluster = supervised();
+    let mut cluster = supervised();
     let mut rng = SeededRng::new(seed());
     let root = cluster.root(0).to_owned();
     let start = |caller: u64| {
@@ -593,8 +434,8 @@ fn calls_that_nobody_served_are_done_once() {
         })
     };
     let callers: Vec<Work<u64>> = (0..CALLERS).map(start).collect();
-    cluster.timed_for(LONG, "dying and going on", || {
-        kill_again_and_again(&cluster, &mut rng, count("KILLS", 8));
+    Victims::Process.die(&mut cluster, &mut rng, count("KILLS", 8));
+    cluster.timed_for(LONG, "the last calls", || {
         for (caller, calls) in callers.into_iter().map(Work::end).enumerate() {
             let log = cluster.root(1).join(format!("caller{caller}/log"));
             let truth = (0..calls).filter(|call| call % 4 == 3);
@@ -624,7 +465,9 @@ fn a_removed_file_stays_open_over_the_end_of_the_process() {
     file.write_all(b"before").unwrap();
     fs::remove_file(&path).unwrap();
     cluster.timed("going on", || {
-        kill_again_and_again(&cluster, &mut SeededRng::new(1), 2);
+        for _ in 0..2 {
+            kill_process(&cluster);
+        }
         file.write_all(b" and after").unwrap();
         let mut bytes = [0; 16];
         file.read_exact_at(&mut bytes, 0).unwrap();

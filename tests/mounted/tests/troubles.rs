@@ -1,6 +1,6 @@
 //! Programs that people use, at work on two mounts while servers die, everybody freezes now and then,
 //! the network fails and the disk is full; what they made is compared with what they make elsewhere.
-// SEMANTICS: crash.server, crash.full
+// SEMANTICS: crash.server, crash.mount, crash.full
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
@@ -8,19 +8,22 @@ use std::fs::{self, File};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle, sleep};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::sleep;
 use std::time::Duration;
 
 use base::{Rng, SeededRng};
-use mounted::{Cluster, SmallDisk, count, in_own_network, run, seed, tool};
+use mounted::{
+    Cluster, Layout, SmallDisk, Work, count, cut_loopback, in_own_network, run, seed, tool,
+};
+use nix::sys::signal::Signal;
 use rustix::fs::{FallocateFlags, fallocate};
 
 /// What the servers have, so that it can be filled.
 const DISK: u64 = 2 << 30;
 /// How long the programs may take to end after the last trouble.
 const LONG: Duration = Duration::from_secs(300);
-
+const MOUNTS: usize = 2;
 /// How long until freed space is given out again.
 const SPACE_IS_SEEN: Duration = Duration::from_secs(2);
 
@@ -68,11 +71,9 @@ FSX -f $LOCAL/fsx.toml -P . -S SEED -N 1500 file
 ";
 
 /// What all programs go by.
-struct Work {
+struct Place {
     local: PathBuf,
-    /// There was trouble enough.
-    enough: AtomicBool,
-    /// How often the disk was full.
+    /// How often the disk was, or is no longer, full.
     full: AtomicU64,
 }
 
@@ -89,9 +90,9 @@ fn expected(local: &Path, name: &str, script: &str) -> Option<String> {
     result(&dir)
 }
 
-impl Work {
+impl Place {
     /// Runs `script` again and again, each time in a new directory of `root`; how often.
-    fn repeat(&self, root: &Path, name: &str, script: &str) -> u64 {
+    fn repeat(&self, root: &Path, name: &str, script: &str, goes_on: &dyn Fn() -> bool) -> u64 {
         let mut rounds = 0;
         let in_place = |number: u64| {
             script
@@ -125,7 +126,7 @@ impl Work {
             if dir.exists() {
                 run(root, &format!("rm -rf {}", dir.display()));
             }
-            if rounds > 0 && self.enough.load(Ordering::SeqCst) {
+            if rounds > 0 && !goes_on() {
                 return rounds;
             }
         }
@@ -150,8 +151,8 @@ tar cf tree.tar tree
 }
 
 /// Takes all space of the servers' disk, for a moment.
-fn fill(disk: &Path, work: &Work, rng: &mut SeededRng) {
-    work.full.fetch_add(1, Ordering::SeqCst);
+fn fill(disk: &Path, place: &Place, rng: &mut SeededRng) {
+    place.full.fetch_add(1, Ordering::SeqCst);
     let path = disk.join("ballast");
     let ballast = File::create(&path).unwrap();
     let mut piece = DISK;
@@ -167,130 +168,254 @@ fn fill(disk: &Path, work: &Work, rng: &mut SeededRng) {
     drop(ballast);
     // The servers look again before long.
     sleep(SPACE_IS_SEEN);
-    work.full.fetch_add(1, Ordering::SeqCst);
+    place.full.fetch_add(1, Ordering::SeqCst);
 }
 
-/// One thing that goes wrong for up to a second or two.
-fn trouble(cluster: &mut Cluster, disk: &Path, work: &Work, rng: &mut SeededRng) -> &'static str {
-    let a_moment = Duration::from_millis(rng.below(1000));
-    match rng.below(10) {
-        0..=3 => {
-            cluster.kill_server();
-            cluster.restart_server();
-            "a killed server"
+/// What goes wrong, for up to a second or two each.
+struct Troubles<'a> {
+    cluster: Cluster,
+    disk: &'a SmallDisk,
+    place: Arc<Place>,
+    rng: SeededRng,
+}
+
+impl Troubles<'_> {
+    /// One of them.
+    fn meet(&mut self) -> String {
+        match self.rng.below(14) {
+            0..=3 => self.kill_servers(),
+            4 => self.freeze_servers(),
+            5 => self.freeze_mount(),
+            6..=8 => self.kill_mount(),
+            9 => self.kill_mount_and_servers(),
+            10..=11 => self.cut(),
+            12 => self.kill_servers_behind_a_cut(),
+            _ => {
+                fill(self.disk.path(), &self.place, &mut self.rng);
+                "a full disk".to_owned()
+            }
         }
-        4 => {
-            cluster.freeze_server();
-            sleep(a_moment);
-            cluster.thaw_server();
-            "a frozen server"
+    }
+
+    fn a_moment(&mut self) {
+        sleep(Duration::from_millis(self.rng.below(1000)));
+    }
+
+    /// One of the servers, or all of them.
+    fn some_servers(&mut self) -> Vec<usize> {
+        let count = self.cluster.server_count();
+        match self.rng.below(count as u64 + 1) as usize {
+            one if one < count => vec![one],
+            _ => (0..count).collect(),
         }
-        5 => {
-            let number = rng.below(2) as usize;
-            cluster.freeze_mount(number);
-            sleep(a_moment);
-            cluster.thaw_mount(number);
-            "a frozen mount"
+    }
+
+    fn a_mount(&mut self) -> usize {
+        self.rng.below(MOUNTS as u64) as usize
+    }
+
+    fn kill_servers(&mut self) -> String {
+        let servers = self.some_servers();
+        self.kill(&servers);
+        self.restart(&servers);
+        format!("killed servers {servers:?}")
+    }
+
+    fn kill(&mut self, servers: &[usize]) {
+        servers
+            .iter()
+            .for_each(|one| self.cluster.server(*one).kill());
+    }
+
+    /// Who is not the MGS waits for it.
+    fn restart(&mut self, servers: &[usize]) {
+        servers
+            .iter()
+            .for_each(|one| self.cluster.server(*one).begin());
+        servers
+            .iter()
+            .for_each(|one| self.cluster.server(*one).wait_until_ready());
+    }
+
+    fn freeze_servers(&mut self) -> String {
+        let servers = self.some_servers();
+        servers
+            .iter()
+            .for_each(|one| self.cluster.server(*one).freeze());
+        self.a_moment();
+        servers
+            .iter()
+            .for_each(|one| self.cluster.server(*one).thaw());
+        format!("frozen servers {servers:?}")
+    }
+
+    fn freeze_mount(&mut self) -> String {
+        let mount = self.a_mount();
+        self.cluster.signal_worker(mount, Signal::SIGSTOP);
+        self.a_moment();
+        self.cluster.signal_worker(mount, Signal::SIGCONT);
+        format!("frozen mount {mount}")
+    }
+
+    /// Where the next process has just begun, it dies as well.
+    fn kill_mount(&mut self) -> String {
+        let mount = self.a_mount();
+        self.cluster.kill_worker(mount);
+        format!("killed mount {mount}")
+    }
+
+    fn kill_mount_and_servers(&mut self) -> String {
+        let (mount, servers) = (self.a_mount(), self.some_servers());
+        let mount_first = self.rng.below(2) == 0;
+        if mount_first {
+            self.cluster.kill_worker(mount);
         }
-        6..=7 => {
-            run(Path::new("/"), "ip link set lo down");
-            sleep(a_moment * 2);
-            run(Path::new("/"), "ip link set lo up");
-            "a cut link"
+        self.kill(&servers);
+        if !mount_first {
+            self.cluster.kill_worker(mount);
         }
-        8 => {
-            // Both at once: who was sent what comes to nobody.
-            run(Path::new("/"), "ip link set lo down");
-            cluster.kill_server();
-            run(Path::new("/"), "ip link set lo up");
-            cluster.restart_server();
-            "a server killed behind a cut link"
-        }
-        _ => {
-            fill(disk, work, rng);
-            "a full disk"
-        }
+        self.restart(&servers);
+        format!("killed mount {mount} and servers {servers:?}")
+    }
+
+    /// Cuts a mount off, or all of them, or servers off from each other, and mends that.
+    fn cut(&mut self) -> String {
+        let is_apart = self.cluster.server_count() > 1;
+        let choices = MOUNTS as u64 + 1 + u64::from(is_apart);
+        let mounts = match self.rng.below(choices) as usize {
+            one if one < MOUNTS => vec![one],
+            MOUNTS => (0..MOUNTS).collect(),
+            _ => Vec::new(),
+        };
+        let servers = is_apart && (mounts.is_empty() || self.rng.below(4) == 0);
+        mounts.iter().for_each(|one| self.cluster.cut_off(*one));
+        cut_loopback(servers);
+        self.a_moment();
+        self.a_moment();
+        cut_loopback(false);
+        mounts.iter().for_each(|one| self.cluster.mend(*one));
+        format!("cut links of mounts {mounts:?}, between servers: {servers}")
+    }
+
+    /// Both at once: who was sent what comes to nobody.
+    fn kill_servers_behind_a_cut(&mut self) -> String {
+        let servers = self.some_servers();
+        (0..MOUNTS).for_each(|one| self.cluster.cut_off(one));
+        cut_loopback(true);
+        self.kill(&servers);
+        cut_loopback(false);
+        (0..MOUNTS).for_each(|one| self.cluster.mend(one));
+        self.restart(&servers);
+        format!("killed servers {servers:?} behind a cut")
     }
 }
 
-fn programs_outlive(troubles: u64) {
+/// Programs by their names.
+type Running = Vec<(&'static str, Work<u64>)>;
+
+/// Starts all of them, on one mount or the other.
+fn start_programs(cluster: &Cluster, place: &Arc<Place>) -> Running {
+    make_tree(&place.local);
+    let fsx = FSX.replace("FSX", &tool("fsx").display().to_string());
+    let programs = [
+        ("tar", TAR),
+        ("git", GIT),
+        ("sqlite", SQLITE),
+        ("fsx", &*fsx),
+    ];
+    let numbered = programs.into_iter().enumerate();
+    let started = numbered.map(|(number, (name, script))| {
+        let root = cluster.root(number % MOUNTS).to_owned();
+        let (place, script) = (place.clone(), script.to_owned());
+        let run = move |goes_on: &dyn Fn() -> bool| place.repeat(&root, name, &script, goes_on);
+        (name, Work::start(run))
+    });
+    started.collect()
+}
+
+fn programs_outlive(count: u64, places: &[&str]) {
     if !nix::unistd::geteuid().is_root() {
         println!("skipped: only root can make a network to be cut");
         return;
     }
     in_own_network(|| {
         let disk = SmallDisk::in_memory(DISK);
-        let mut cluster = Cluster::start_at(&[(Some(disk.path()), "mgs,mdt,ost")]);
-        let roots = [cluster.mount(), cluster.mount()].map(|n| cluster.root(n).to_owned());
-        let mut rng = SeededRng::new(seed());
-        let work = Arc::new(Work {
+        let places: Vec<_> = places
+            .iter()
+            .map(|roles| (Some(disk.path()), *roles))
+            .collect();
+        let mut cluster = Cluster::of(Layout {
+            places: &places,
+            is_apart: true,
+            has_links: true,
+            ..Layout::default()
+        });
+        for _ in 0..MOUNTS {
+            cluster.mount_with(&["--supervisor"]);
+        }
+        let place = Arc::new(Place {
             local: cluster.local(),
-            enough: AtomicBool::new(false),
             full: AtomicU64::new(0),
         });
-        make_tree(&work.local);
-        let fsx = FSX.replace("FSX", &tool("fsx").display().to_string());
-        let programs = [
-            ("tar", TAR),
-            ("git", GIT),
-            ("sqlite", SQLITE),
-            ("fsx", &*fsx),
-        ];
-        let running: Vec<(&str, JoinHandle<u64>)> = programs
-            .into_iter()
-            .enumerate()
-            .map(|(number, (name, script))| {
-                let (work, root, script) =
-                    (work.clone(), roots[number % 2].clone(), script.to_owned());
-                let run = move || work.repeat(&root, name, &script);
-                (name, thread::spawn(run))
-            })
-            .collect();
-        let watch = cluster.watch(
-            LONG + Duration::from_secs(10 * troubles),
-            "all the programs",
-        );
-        for number in 0..troubles {
-            sleep(Duration::from_millis(rng.below(1000)));
-            let dead: Vec<&str> = running
-                .iter()
-                .filter(|(_, run)| run.is_finished())
-                .map(|(name, _)| *name)
-                .collect();
-            if !dead.is_empty() {
+        let running = start_programs(&cluster, &place);
+        let limit = LONG + Duration::from_secs(10 * count);
+        let watch = cluster.watch(limit, "all the programs");
+        let mut troubles = Troubles {
+            cluster,
+            disk: &disk,
+            place,
+            rng: SeededRng::new(seed()),
+        };
+        for number in 0..count {
+            troubles.a_moment();
+            if running.iter().any(|(_, run)| run.has_ended()) {
                 break;
             }
-            let what = trouble(&mut cluster, disk.path(), &work, &mut rng);
-            println!("{number}: {what}");
+            println!("{number}: {}", troubles.meet());
         }
-        work.enough.store(true, Ordering::SeqCst);
+        running.iter().for_each(|(_, run)| run.is_enough());
         for (name, run) in running {
-            match run.join() {
-                Ok(rounds) => println!("{name}: {rounds} rounds"),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+            println!("{name}: {} rounds", run.end());
         }
         drop(watch);
-        for root in &roots {
-            let left: Vec<_> = fs::read_dir(root)
-                .unwrap()
-                .map(|entry| entry.unwrap().path())
-                .collect();
-            assert!(left.is_empty(), "{left:?}");
-        }
-        (0..2).for_each(|mount| cluster.unmount(mount));
-        cluster.stop_server();
-        assert_eq!(cluster.fsck(), None);
+        nothing_is_left(troubles.cluster);
     });
 }
 
+/// All is removed, and what is stored is sound.
+fn nothing_is_left(mut cluster: Cluster) {
+    for mount in 0..MOUNTS {
+        let names = fs::read_dir(cluster.root(mount)).unwrap();
+        let left: Vec<_> = names.map(|entry| entry.unwrap().path()).collect();
+        assert!(left.is_empty(), "{left:?}");
+        cluster.unmount(mount);
+    }
+    cluster.stop_server();
+    assert_eq!(cluster.fsck(), None);
+}
+
+/// One process has all targets, or each has one of its own.
+const TOGETHER: &[&str] = &["mgs,mdt,ost"];
+const APART: &[&str] = &["mgs,mdt", "ost0", "ost1"];
+
 #[test]
 fn programs_outlive_troubles() {
-    programs_outlive(count("GLINT_TROUBLES", 12));
+    programs_outlive(count("GLINT_TROUBLES", 8), TOGETHER);
 }
 
 #[test]
-#[ignore = "soak: half an hour"]
+fn programs_outlive_troubles_of_servers_apart() {
+    programs_outlive(count("GLINT_TROUBLES", 8), APART);
+}
+
+#[test]
+#[ignore = "soak: a quarter of an hour"]
 fn soak_programs_outlive_hundreds_of_troubles() {
-    programs_outlive(600);
+    programs_outlive(300, TOGETHER);
+}
+
+#[test]
+#[ignore = "soak: a quarter of an hour"]
+fn soak_programs_outlive_hundreds_of_troubles_of_servers_apart() {
+    programs_outlive(300, APART);
 }
