@@ -40,7 +40,7 @@ pub struct MountWish {
 /// A mount.
 pub struct Mounting {
     mounted: Arc<std::sync::Mutex<Mounted>>,
-    mount: Mount,
+    mount: Arc<Mount>,
     session: Option<Session>,
     gate: Arc<Gate>,
     _control: ControlServer,
@@ -116,7 +116,7 @@ impl Mounting {
         }
         Ok(Mounting {
             mounted,
-            mount,
+            mount: Arc::new(mount),
             session: Some(session),
             gate,
             _control: control,
@@ -133,10 +133,17 @@ impl Mounting {
         self.session.as_ref().is_none_or(Session::has_ended)
     }
 
+    /// Takes it off, where it still is, and fails all that it is asked.
+    pub fn abort(&self) -> impl FnOnce() + Send + 'static {
+        let mount = self.mount.clone();
+        move || drop(mount.unmount(Unmount::Abort))
+    }
+
     /// Unmounts and leaves the file system; nothing is lost. `Err`: it is in use and stays.
     pub fn stop(&mut self, how: Unmount) -> Result<(), String> {
-        if !self.has_ended() {
-            self.mount.unmount(how).map_err(|error| error.to_string())?;
+        match self.has_ended() {
+            true => self.mount.note_gone(),
+            false => self.mount.unmount(how).map_err(|error| error.to_string())?,
         }
         if let Some(session) = self.session.take() {
             session.join();

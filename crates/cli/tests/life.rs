@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use support::{
-    NOBODY, OPEN_DEVICE, Staying, directory_of_nobody, eventually, finish, glint, needs_root,
+    NOBODY, OPEN_DEVICE, Staying, directory_of_nobody, eventually, finish, glint, needs_root, shell,
 };
 
 const UP: [&str; 5] = ["up", "--dir", "D", "--mount", "mnt"];
@@ -271,6 +271,37 @@ fn a_mount_in_the_background_is_supervised() {
     // A new mount takes the dead one's place.
     glint(dir.path(), &[&daemon[..], &["--log", "log"]].concat()).worked();
     assert_eq!(fs::read(mnt.join("open")).unwrap(), b"before, after");
+    glint(dir.path(), &["umount", "mnt"]).worked();
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.ended(), Some(0), "{}", server.said());
+}
+
+/// The kernel gives the number of a mount again to the next one.
+#[test]
+fn a_mount_that_is_taken_off_leaves_the_next_one_at_its_place_alone() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let _off = TakenOff(dir.path().join("mnt"));
+    glint(dir.path(), &["format", "D"]).worked();
+    let mut server = Staying::start(dir.path(), &["serve", "D", "--listen", "127.0.0.1:0"]);
+    let address = server.address();
+    let mount = || {
+        let words = [
+            "mount", &address, "mnt", "--key", "D/key", "--daemon", "--log", "log",
+        ];
+        glint(dir.path(), &words).worked();
+    };
+    mount();
+    shell(dir.path(), "echo kept > mnt/file && umount mnt").worked();
+    mount();
+    // The first one looks now and then whether it is mounted still.
+    shell(
+        dir.path(),
+        "sleep 1; mountpoint -q mnt && grep kept mnt/file",
+    )
+    .worked();
     glint(dir.path(), &["umount", "mnt"]).worked();
     server.signal(Signal::SIGTERM);
     assert_eq!(server.ended(), Some(0), "{}", server.said());

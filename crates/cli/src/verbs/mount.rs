@@ -228,8 +228,7 @@ impl MountVerb {
         daemon::ready(&format!("mounted at {}", mounting.point().display()));
         loop {
             stop.wait(|| mounting.has_ended());
-            let point = mounting.point().to_owned();
-            let abort = move || drop(unmount(&point, Unmount::Abort));
+            let abort = mounting.abort();
             match stop.fulfil(|| mounting.stop(Unmount::Clean), LEAVING, abort) {
                 Ok(()) => return Ok(()),
                 Err(reason) => eprintln!("glint: {reason}; still mounted"),

@@ -14,6 +14,7 @@ mod users;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tracing::{debug, warn};
@@ -88,6 +89,9 @@ const KIND: &str = "fuse.glint";
 pub struct Mount {
     point: PathBuf,
     number: Option<DeviceNumber>,
+    /// It is off for good. The kernel gives its number again: what has that later, at this place, may be
+    /// another.
+    gone: AtomicBool,
 }
 
 /// Mounts on `point`, an existing directory. The device goes to [`super::Session::start`], and
@@ -105,7 +109,7 @@ pub fn mount(point: &Path, options: &MountOptions) -> Result<(Mount, Device), Mo
     };
     let number = number_of(&point);
     debug!(point = %point.display(), ?number, "mounted");
-    Ok((Mount { point, number }, device))
+    Ok((Mount::new(point, number), device))
 }
 
 /// The same as root, on a `device` that is open already, and stays so with whoever else has it.
@@ -118,7 +122,7 @@ pub fn mount_on(
     direct::mount_on(&point, options, device)?;
     let number = number_of(&point);
     debug!(point = %point.display(), ?number, "mounted");
-    Ok(Mount { point, number })
+    Ok(Mount::new(point, number))
 }
 
 /// Takes off whatever FUSE file system is mounted on `point`, alive or dead.
@@ -133,7 +137,20 @@ impl Mount {
     pub fn adopt(point: &Path) -> Result<Mount, MountError> {
         let point = resolve(point)?;
         let number = number_of(&point);
-        Ok(Mount { point, number })
+        Ok(Mount::new(point, number))
+    }
+
+    fn new(point: PathBuf, number: Option<DeviceNumber>) -> Mount {
+        Mount {
+            point,
+            number,
+            gone: AtomicBool::new(false),
+        }
+    }
+
+    /// Somebody took it off: its session has ended.
+    pub fn note_gone(&self) {
+        self.gone.store(true, Ordering::SeqCst);
     }
 
     /// Where it is, absolute and without symbolic links.
@@ -148,13 +165,18 @@ impl Mount {
 
     /// Whether it is still mounted here.
     pub fn is_mounted(&self) -> bool {
-        self.number.is_some() && number_of(&self.point) == self.number
+        let is_gone = self.gone.load(Ordering::SeqCst);
+        !is_gone && self.number.is_some() && number_of(&self.point) == self.number
     }
 
     /// Takes it off.
     pub fn unmount(&self, how: Unmount) -> Result<(), MountError> {
         match self.number {
-            Some(number) if self.is_mounted() => take_off(&self.point, number, how),
+            Some(number) if self.is_mounted() => {
+                take_off(&self.point, number, how)?;
+                self.note_gone();
+                Ok(())
+            }
             _ => Err(MountError::NotMounted(self.point.clone())),
         }
     }
