@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mounted::{Cluster, Mapping};
+use rustix::fs::{CWD, RenameFlags};
 
 fn open(path: &Path) -> File {
     OpenOptions::new()
@@ -73,6 +74,48 @@ fn a_file_removed_from_a_contested_directory_stays_usable_where_it_is_open() {
         assert!(!here.join("file").exists());
         assert_eq!(text(&file), "before");
     });
+}
+
+/// The lock on its new directory is not this mount's: nothing tells it there that the name goes.
+#[test]
+fn a_file_that_is_moved_and_then_removed_elsewhere_stays_usable_where_it_is_open() {
+    let mut cluster = Cluster::with_mounts(2);
+    let maker = cluster.mount();
+    let modes = [
+        RenameFlags::empty(),
+        RenameFlags::NOREPLACE,
+        RenameFlags::EXCHANGE,
+    ];
+    for (number, mode) in modes.into_iter().enumerate() {
+        let dir = cluster.root(maker).join(format!("dir{number}"));
+        for name in ["from", "to"] {
+            fs::create_dir_all(dir.join(name)).unwrap();
+            fs::write(dir.join(name).join("moved"), name).unwrap();
+        }
+        if mode != RenameFlags::EXCHANGE {
+            fs::remove_file(dir.join("to/moved")).unwrap();
+        }
+    }
+    cluster.unmount(maker);
+    for (number, mode) in modes.into_iter().enumerate() {
+        cluster.timed("a file that goes", || {
+            let [here, there] =
+                [0, 1].map(|mount| cluster.root(mount).join(format!("dir{number}")));
+            assert_eq!(fs::read_dir(here.join("from")).unwrap().count(), 1);
+            let (from, to) = (here.join("from/moved"), here.join("to/moved"));
+            // Nobody has the lock on a directory that many change.
+            for number in 0..60 {
+                fs::write(there.join(format!("to/other{number}")), "").unwrap();
+                let seen = fs::read_dir(here.join("to")).unwrap().count();
+                assert_eq!(seen, number + 1 + usize::from(to.exists()));
+            }
+            let file = File::open(&from).unwrap();
+            rustix::fs::renameat_with(CWD, &from, CWD, &to, mode).unwrap();
+            fs::remove_file(there.join("to/moved")).unwrap();
+            assert_eq!(text(&file), "from", "{mode:?}");
+            assert_eq!(file.metadata().unwrap().nlink(), 0);
+        });
+    }
 }
 
 #[test]

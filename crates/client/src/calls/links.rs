@@ -98,10 +98,20 @@ impl Client {
             name: source,
             caller,
         } = source;
-        let _removing = match mode {
-            RenameMode::Replace => Some(self.begin_removing(target_dir, &target).await),
-            RenameMode::NoReplace | RenameMode::Exchange => None,
+        let goes_elsewhere = source_dir != target_dir;
+        let target_goes = match mode {
+            RenameMode::Replace => true,
+            RenameMode::Exchange => goes_elsewhere,
+            RenameMode::NoReplace => false,
         };
+        // Nothing need tell this client of what becomes of a file in another directory.
+        let mut removing = Vec::new();
+        if goes_elsewhere {
+            removing.push(self.begin_removing(source_dir, &source).await);
+        }
+        if target_goes {
+            removing.push(self.begin_removing(target_dir, &target).await);
+        }
         let marks = {
             let state = self.lock();
             (state.mark(source_dir), state.mark(target_dir))
@@ -148,7 +158,8 @@ impl Client {
         Ok(())
     }
 
-    /// A name may go, and with it a file that is open here without the MDT's knowledge: it is told.
+    /// A name may go, and with it, or later at its new place, a file that is open here without the MDT's
+    /// knowledge: it is told.
     async fn begin_removing(&self, dir: Fid, name: &Name) -> Removing {
         let (fid, readers) = {
             let mut state = self.lock();
