@@ -379,7 +379,7 @@ fn bytes_that_are_missing_are_told_of() {
     for words in [&["fsck", "D"][..], &["fsck", "D", "--repair"]] {
         let ran = glint(dir.path(), words);
         ran.failed_saying(&["one error"]);
-        let told = format!("the bytes of file {file} are missing");
+        let told = format!("object {file}.0 is damaged: bytes 0 to 5");
         assert!(ran.out.contains(&told), "{ran:?}");
     }
 }

@@ -87,6 +87,14 @@ impl Finding {
         matches!(self, Finding::Unclaimed { .. } | Finding::Leftover { .. })
     }
 
+    /// The object of which bytes are not what was written.
+    pub fn damaged(&self) -> Option<ObjectId> {
+        match self {
+            Finding::Rotten { object, .. } => Some(*object),
+            _ => None,
+        }
+    }
+
     /// The object that is removed, and its record, to mend it; `None`: nothing here mends it.
     pub fn to_remove(&self) -> Option<ObjectId> {
         match self {
@@ -220,7 +228,18 @@ pub fn check(
             fid: id.fid,
             stripe: id.stripe,
         };
-        report.findings.push(Finding::Rotten { object, range });
+        // What was removed may have left its sums: the next start takes them.
+        if removed.contains_key(&object) && !objects.contains(&object) {
+            return;
+        }
+        // One finding for blocks that follow each other: of a lost end there are many.
+        match report.findings.last_mut() {
+            Some(Finding::Rotten {
+                object: last,
+                range: before,
+            }) if *last == object && before.end == range.start => before.end = range.end,
+            _ => report.findings.push(Finding::Rotten { object, range }),
+        }
     })?;
     let gone = recorded.difference(&objects);
     let leftovers = gone.filter(|object| whose(**object) == Whose::Nobodys);

@@ -257,8 +257,10 @@ impl Objects {
         self.changed.remove(&id);
         let mut batch = Batch::new();
         condemn(&mut batch, id, epoch, wall);
-        self.kv.commit(batch)?;
+        let condemned = self.kv.commit(batch)?;
         if self.dying.len() >= DYING_MAX {
+            // See `Syncer::remove`.
+            self.kv.wait_durable(condemned)?;
             self.store.remove(stored(id))?;
             self.removed.push(id);
         } else if self.dying.insert(id) {

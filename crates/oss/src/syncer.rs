@@ -192,8 +192,10 @@ impl Syncer {
         self.kv.wait_durable(self.kv.committed())
     }
 
-    /// Removes the bytes of objects that have a tombstone.
+    /// Removes the bytes of objects that have a tombstone: a durable one, for bytes that are gone while
+    /// nothing says why are damage.
     pub fn remove(&self, objects: &[ObjectId]) -> Result<(), StorageError> {
+        self.kv.wait_durable(self.kv.committed())?;
         for object in objects {
             self.store.remove(stored(*object))?;
         }

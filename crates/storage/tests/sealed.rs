@@ -102,6 +102,60 @@ fn a_flipped_bit_at_rest_is_found_and_never_served() {
     assert!(is_damage(&rig.read(9_999, 1), 8_192), "by the next process");
 }
 
+/// The store below lost its end, or all of it.
+#[test]
+fn an_object_that_lost_its_end_is_damaged_and_stays_so() {
+    for (kept, size) in [(0, 20_000), (8_192, 20_000), (SEGMENT, SEGMENT + 9_000)] {
+        let rig = Rig::new();
+        rig.write(0, &vec![1; size as usize]);
+        rig.rest();
+        rig.memory.truncate(ID, kept).expect("memory");
+        let rig = rig.restarted();
+        let expect_damage = |rig: &Rig| {
+            let stat = rig.sealed.stat(ID).expect("sound").expect("it was there");
+            assert_eq!(stat.size, size);
+            assert!(is_damage(
+                &rig.read(size - 1, 1),
+                (size - 1) / 4_096 * 4_096
+            ));
+            assert!(is_damage(&rig.sealed.seek_data(ID, 0), kept));
+            assert!(is_damage(&rig.sealed.seek_hole(ID, 0), kept));
+            assert!(is_damage(&rig.sealed.write(ID, 0, &[2; 4_096]), kept));
+            assert!(is_damage(&rig.sealed.write(ID, size, b"more"), kept));
+            assert!(is_damage(&rig.sealed.truncate(ID, size + 1), kept));
+            let all = ByteRange::new(0, size);
+            assert!(is_damage(&rig.sealed.punch(ID, all), kept));
+            assert!(is_damage(&rig.sealed.zero(ID, all, false), kept));
+            assert!(is_damage(&rig.sealed.allocate(ID, all, false), kept));
+        };
+        expect_damage(&rig);
+        let ahead = [(ID, ByteRange::from(0))];
+        rig.sealed.foresee(&ahead).expect("nothing to be opened");
+        rig.rest();
+        expect_damage(&rig);
+        assert!(!rig.examined().is_empty());
+        // It is sound again when it is written anew.
+        rig.sealed.truncate(ID, 0).expect("sound");
+        rig.write(0, &[3; 10]);
+        rig.rest();
+        assert_eq!(rig.restarted().read(0, 100).expect("sound"), [3; 10]);
+    }
+}
+
+#[test]
+fn an_object_that_is_gone_with_its_sums_there_is_damaged() {
+    let rig = Rig::new();
+    rig.write(0, &[1; 20_000]);
+    rig.rest();
+    assert!(rig.memory.remove(ID).expect("memory"));
+    let rig = rig.restarted();
+    let stat = rig.sealed.stat(ID).expect("sound").expect("it was there");
+    assert_eq!(stat.size, 20_000);
+    assert!(is_damage(&rig.read(0, 1), 0));
+    rig.sealed.remove(ID).expect("nothing is left");
+    assert_eq!(rig.sealed.stat(ID).expect("sound"), None);
+}
+
 #[test]
 fn what_was_just_written_is_checked_before_it_is_at_rest() {
     let rig = Rig::new();

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -138,8 +139,8 @@ fn a_damaged_object_is_found_at_the_start() {
     assert!(said.contains(&expected), "the server says\n{said}");
 }
 
-/// Changes a bit of byte `at` of the only object of so many bytes below `dir`.
-fn flip_in_object(dir: &Path, size: u64, at: u64) {
+/// The only object of so many bytes below `dir`.
+fn object(dir: &Path, size: u64) -> PathBuf {
     let mut found = Vec::new();
     let mut dirs = vec![dir.join("ost0/objects")];
     while let Some(dir) = dirs.pop() {
@@ -153,9 +154,12 @@ fn flip_in_object(dir: &Path, size: u64, at: u64) {
             }
         }
     }
-    let [path] = &found[..] else {
-        panic!("{found:?}")
-    };
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.remove(0)
+}
+
+/// Changes a bit of byte `at` of an object.
+fn flip_in_object(path: &Path, at: u64) {
     let file = File::options().read(true).write(true).open(path).unwrap();
     let mut byte = [0];
     file.read_exact_at(&mut byte, at).unwrap();
@@ -176,7 +180,7 @@ fn bytes_that_rot_on_the_disk_are_never_read() {
     cluster.unmount(0);
     cluster.stop_server();
     let targets = cluster.target_dirs()[0].clone();
-    flip_in_object(&targets, SIZE, 50_000);
+    flip_in_object(&object(&targets, SIZE), 50_000);
     let found = cluster.fsck().unwrap();
     assert!(
         found.contains("is damaged: bytes 49152 to 53248 are not what was written"),
@@ -195,4 +199,80 @@ fn bytes_that_rot_on_the_disk_are_never_read() {
     cluster.unmount(mount);
     cluster.stop_server();
     assert_eq!(cluster.fsck(), None);
+}
+
+/// The disk lost the ends of some objects: their files are not just shorter from then on.
+#[test]
+fn a_file_whose_end_is_lost_is_damaged_until_it_is_written_anew() {
+    const SIZE: u64 = 100_000;
+    let mut cluster = Cluster::with_mounts(1);
+    let root = cluster.root(0).to_owned();
+    let bytes: Vec<u8> = (0..SIZE).map(|at| (at / 3) as u8).collect();
+    let names = ["cut", "emptied", "gone", "stays"];
+    cluster.timed("writing", || {
+        for (number, name) in names.iter().enumerate() {
+            fs::write(root.join(name), &bytes[number..]).unwrap();
+        }
+    });
+    cluster.unmount(0);
+    cluster.stop_server();
+    let targets = cluster.target_dirs()[0].clone();
+    let cut = |size: u64, kept: u64| {
+        let file = File::options().write(true).open(object(&targets, size));
+        file.unwrap().set_len(kept).unwrap();
+    };
+    cut(SIZE, 8_192);
+    cut(SIZE - 1, 0);
+    fs::remove_file(object(&targets, SIZE - 2)).unwrap();
+    let lost = [
+        "is damaged: bytes 8192 to 100000 are not what was written",
+        "is damaged: bytes 0 to 99999 are not what was written",
+        "is damaged: bytes 0 to 99998 are not what was written",
+    ];
+    let tells_of_all = |found: String| {
+        for expected in lost {
+            assert_eq!(found.matches(expected).count(), 1, "fsck says\n{found}");
+        }
+    };
+    tells_of_all(cluster.fsck().unwrap());
+    cluster.restart_server();
+    let mount = cluster.mount();
+    let root = cluster.root(mount).to_owned();
+    let is_refused = |done: std::io::Result<()>| {
+        assert_eq!(done.unwrap_err().raw_os_error(), Some(libc::EIO));
+    };
+    cluster.timed("reading and adding", || {
+        for name in &names[..3] {
+            is_refused(fs::read(root.join(name)).map(|_| ()));
+            is_refused(add(&root.join(name), b"more"));
+        }
+        assert!(fs::read(root.join("stays")).unwrap() == bytes[3..]);
+    });
+    cluster.unmount(mount);
+    cluster.stop_server();
+    tells_of_all(cluster.fsck().unwrap());
+    cluster.restart_server();
+    let mount = cluster.mount();
+    let root = cluster.root(mount).to_owned();
+    cluster.timed("writing anew", || {
+        fs::write(root.join("cut"), &bytes).unwrap();
+        fs::write(root.join("emptied"), "short").unwrap();
+        assert!(fs::read(root.join("cut")).unwrap() == bytes);
+        fs::remove_file(root.join("gone")).unwrap();
+    });
+    cluster.unmount(mount);
+    cluster.stop_server();
+    // The object of the removed one goes a while after the restart.
+    let found = cluster.fsck().unwrap_or_default();
+    assert!(
+        !found.contains(lost[0]) && !found.contains(lost[1]),
+        "fsck says\n{found}"
+    );
+}
+
+/// Writes behind the end of a file, durably.
+fn add(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let file = File::options().append(true).open(path)?;
+    (&file).write_all(bytes)?;
+    file.sync_all()
 }

@@ -2,6 +2,7 @@
 
 mod history;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -206,20 +207,23 @@ impl Checker {
 
     fn check_ost(&self, target: &Target, checked: &mut Checked) -> Result<(), String> {
         let store = target.objects().map_err(|error| error.to_string())?;
-        let records = self.check_objects(target, &store, checked);
+        let examined = self.check_objects(target, &store, checked);
         // Also where records cannot be read: the bytes are beside them.
         if let Some(mdt) = &self.mdt {
-            mdt.check_missing(target.superblock().target.index, &store, checked)?;
+            let told = examined.as_ref().ok();
+            let is_told = |object| told.is_some_and(|damaged| damaged.contains(&object));
+            mdt.check_missing(target.superblock().target.index, &store, is_told, checked)?;
         }
-        records
+        examined.map(drop)
     }
 
+    /// The objects of which bytes are damaged, all told of.
     fn check_objects(
         &self,
         target: &Target,
         store: &dyn storage::ObjectStore,
         checked: &mut Checked,
-    ) -> Result<(), String> {
+    ) -> Result<BTreeSet<oss::fsck::ObjectId>, String> {
         let words = |error: storage::StorageError| error.to_string();
         let kv = target
             .kv(&oss::records::TABLES, options(target))
@@ -248,10 +252,12 @@ impl Checker {
             .iter()
             .map(|finding| format!("mended: {finding}; removed"));
         checked.mended.extend(told);
+        let mut damaged = BTreeSet::new();
         for finding in left.findings {
             checked.tell_left(finding.is_warning(), finding.to_string());
+            damaged.extend(finding.damaged());
         }
-        Ok(())
+        Ok(damaged)
     }
 }
 
@@ -271,10 +277,11 @@ impl Mdt {
         &self,
         ost: TargetIndex,
         store: &dyn storage::ObjectStore,
+        is_told: impl Fn(oss::fsck::ObjectId) -> bool,
         checked: &mut Checked,
     ) -> Result<(), String> {
         let look = |on: TargetIndex, object: oss::fsck::ObjectId, size: u64| {
-            if on != ost {
+            if on != ost || is_told(object) {
                 return;
             }
             let file = object.fid;

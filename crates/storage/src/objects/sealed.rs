@@ -6,7 +6,7 @@
 //! a sealed segment change it is *opened*, durably. An open one is sealed again when its bytes are
 //! durable and have been left alone for a while.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, PoisonError};
 
@@ -30,6 +30,8 @@ const OPEN_MAX: usize = 65_536;
 const SEARCHED_ROWS_MAX: usize = 20_000;
 /// Segments opened ahead of one change. Beyond: the change waits for it itself.
 const FORESEEN_MAX: usize = 64;
+/// Objects that are remembered to be as long as their sums say.
+const WHOLE_MAX: usize = 65_536;
 /// Bytes read at once to seal a segment.
 const READ_BYTES: u64 = 1 << 20;
 
@@ -64,6 +66,8 @@ struct State {
     complete: bool,
     /// It came to the last row so.
     searched: bool,
+    /// Objects of which no sealed byte is missing at their end.
+    whole: HashSet<ObjectId>,
 }
 
 /// A change under way.
@@ -357,6 +361,63 @@ impl SealedObjects {
         }
     }
 
+    /// What is sealed of the object and beyond its end. Looked for once for each object, for whoever
+    /// changes one here opens what is sealed first.
+    fn missing(&self, id: ObjectId) -> Result<Option<ByteRange>> {
+        if self.state().whole.contains(&id) {
+            return Ok(None);
+        }
+        let size = self.stored_size(id)?;
+        let end = self.sealed_end(id, size)?;
+        // Or it has grown, and was sealed, since its size was looked at.
+        if end > size && self.stored_size(id)? < end {
+            return Ok(Some(ByteRange::new(size, end)));
+        }
+        let mut state = self.state();
+        if state.whole.len() >= WHOLE_MAX {
+            state.whole.clear();
+        }
+        state.whole.insert(id);
+        Ok(None)
+    }
+
+    fn check_end(&self, id: ObjectId) -> Result<()> {
+        let damaged = |range| StorageError::DamagedBytes {
+            at: id.to_string(),
+            range,
+        };
+        self.missing(id)?
+            .map_or(Ok(()), |range| Err(damaged(range)))
+    }
+
+    /// Where what is sealed of it ends, if that is beyond `size`.
+    fn sealed_end(&self, id: ObjectId, size: u64) -> Result<u64> {
+        let (mut end, mut damage) = (size, None);
+        let rows = keys(id, size / SEGMENT..u64::MAX);
+        self.kv.scan(self.table, &rows, |key, row| {
+            match place_of_key(key).and_then(|place| Ok((place, Seal::decode(row)?))) {
+                Ok(((_, segment), seal)) if !seal.open => {
+                    end = end.max(segment * SEGMENT + u64::from(seal.len));
+                }
+                Ok(_) => {}
+                Err(wrong) => damage = Some(wrong),
+            }
+            ControlFlow::Continue(())
+        })?;
+        damage.map_or(Ok(end), |damage| Err(damaged(id, damage)))
+    }
+
+    /// In bytes; zero where it is not there.
+    fn stored_size(&self, id: ObjectId) -> Result<u64> {
+        Ok(self.store.stat(id)?.map_or(0, |stat| stat.size))
+    }
+
+    /// The same, and nothing is missing beyond.
+    fn whole_size(&self, id: ObjectId) -> Result<u64> {
+        self.check_end(id)?;
+        self.stored_size(id)
+    }
+
     /// The sums that hold for the blocks of `range`, by bytes of the object, in order.
     fn sums(&self, id: ObjectId, range: ByteRange) -> Result<Vec<Sum>> {
         let mut sums = Vec::new();
@@ -513,8 +574,8 @@ fn damaged(id: ObjectId, damage: base::Damage) -> StorageError {
     StorageError::damaged(format!("object {id}"), damage.record, damage.reason)
 }
 
-/// Calls `visit` with the blocks of sealed segments that are not what was written, of all objects;
-/// and with what of the rows cannot be read. Nobody serves the target.
+/// Calls `visit` with the blocks of sealed segments that are not what was written, of all objects, those
+/// that are not there among them. Nobody serves the target.
 pub fn examine_seals(
     store: &dyn ObjectStore,
     kv: &Kv,
@@ -530,7 +591,7 @@ pub fn examine_seals(
     })?;
     for (id, segment) in places {
         let found = kv.get_with(table, &key(id, segment), Seal::decode)?;
-        let (Some(Ok(seal)), true) = (found, store.stat(id)?.is_some()) else {
+        let Some(Ok(seal)) = found else {
             continue;
         };
         let base = segment * SEGMENT;
@@ -581,6 +642,7 @@ impl ObjectStore for SealedObjects {
         let Some(range) = range.filter(|range| range.end <= FILE_BYTES_MAX) else {
             return self.store.write(id, offset, data);
         };
+        self.check_end(id)?;
         self.check_edges(id, range)?;
         let change = self.begin_write(id, range)?;
         let result = self.store.write(id, offset, data);
@@ -589,30 +651,37 @@ impl ObjectStore for SealedObjects {
     }
 
     fn truncate(&self, id: ObjectId, size: u64) -> Result<()> {
-        let old = self.size(id)?;
-        let range = match size < old {
+        let range = match size < self.stored_size(id)? || size == 0 {
+            // What may be missing at its end goes anyway.
             true => ByteRange::from(size),
-            false => last_block(old),
+            false => last_block(self.whole_size(id)?),
         };
         self.reshape(id, range, || self.store.truncate(id, size))
     }
 
     fn stat(&self, id: ObjectId) -> Result<Option<ObjectStat>> {
-        self.store.stat(id)
+        let stat = self.store.stat(id)?;
+        // It is as long as it was: no shorter file is made of what is left.
+        let whole = |missing: ByteRange| ObjectStat {
+            size: missing.end,
+            ..stat.unwrap_or_default()
+        };
+        Ok(self.missing(id)?.map(whole).or(stat))
     }
 
     fn punch(&self, id: ObjectId, range: ByteRange) -> Result<()> {
+        self.check_end(id)?;
         self.reshape(id, range, || self.store.punch(id, range))
     }
 
     fn allocate(&self, id: ObjectId, range: ByteRange, keep_size: bool) -> Result<()> {
         // Of the bytes that are there none changes.
-        let grown = last_block(self.size(id)?);
+        let grown = last_block(self.whole_size(id)?);
         self.reshape(id, grown, || self.store.allocate(id, range, keep_size))
     }
 
     fn zero(&self, id: ObjectId, range: ByteRange, keep_size: bool) -> Result<()> {
-        let old = self.size(id)?;
+        let old = self.whole_size(id)?;
         let touched = match range.end > old && !keep_size {
             true => ByteRange::new(range.start.min(old), range.end.max(last_block(old).end)),
             // What is behind it stays as it is, and is checked by its sums.
@@ -622,10 +691,12 @@ impl ObjectStore for SealedObjects {
     }
 
     fn seek_data(&self, id: ObjectId, offset: u64) -> Result<Option<u64>> {
+        self.check_end(id)?;
         self.store.seek_data(id, offset)
     }
 
     fn seek_hole(&self, id: ObjectId, offset: u64) -> Result<Option<u64>> {
+        self.check_end(id)?;
         self.store.seek_hole(id, offset)
     }
 
@@ -641,6 +712,7 @@ impl ObjectStore for SealedObjects {
             // Who makes it anew must not meet the sums of the one before.
             state.removals.insert(id, self.kv.commit(batch)?);
         }
+        state.whole.remove(&id);
         drop(state);
         self.store.remove(id)
     }
@@ -665,6 +737,11 @@ impl ObjectStore for SealedObjects {
     fn foresee(&self, changes: &[(ObjectId, ByteRange)]) -> Result<()> {
         let mut opened = Ticket::default();
         for (id, range) in changes {
+            // Of what is damaged nothing is opened ahead: it may stay as it is.
+            match self.check_end(*id) {
+                Err(StorageError::DamagedBytes { .. }) => continue,
+                checked => checked?,
+            }
             opened = opened.max(self.open_early(*id, *range)?);
         }
         self.wait_durable(opened)
@@ -701,12 +778,6 @@ impl ObjectStore for SealedObjects {
 
     fn list(&self, visit: &mut dyn FnMut(ObjectId)) -> Result<()> {
         self.store.list(visit)
-    }
-}
-
-impl SealedObjects {
-    fn size(&self, id: ObjectId) -> Result<u64> {
-        Ok(self.store.stat(id)?.map_or(0, |stat| stat.size))
     }
 }
 
