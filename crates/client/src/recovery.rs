@@ -19,7 +19,7 @@ use crate::calls::open::Use;
 use crate::client::Client;
 use crate::executor::{oneshot, spawn};
 use crate::forgetting::Going;
-use crate::io::file::FileState;
+use crate::io::file::{FileState, Standing};
 use crate::kernel::Forget;
 use crate::locks::Holder;
 use crate::statahead::sizes::Sized;
@@ -331,6 +331,9 @@ impl Client {
         );
         if !(read || write) {
             return None;
+        }
+        if why == Void::Evicted {
+            file.stands(Standing::InDoubt);
         }
         let alone = alone && write && why != Void::Evicted;
         // Before others are served: they may remove its name.

@@ -74,12 +74,31 @@ fn a_target_that_is_not_there_is_refused_by_name() {
     let mut place = Place::new(Over::Tcp);
     let (_server, _) = place.serve(1);
     let (peer, _) = place.peer_with(PeerConfig {
-        target: TargetName::ost(7),
+        target: TargetName::MGS,
         ..place.config()
     });
     let answer = peer.call(Batch::of(ECHO, Vec::new())).wait();
     assert_eq!(answer, Err(Disrupted::WrongTarget));
-    assert_eq!(refusal_of(&peer).1, "OST7 is not served here");
+    assert_eq!(refusal_of(&peer).1, "MGS is not served here");
+}
+
+/// The MGS says where it is: it may be on its way there.
+#[test]
+fn another_target_that_is_not_there_is_waited_for() {
+    let mut place = Place::new(Over::Tcp);
+    let (_server, _) = place.serve(1);
+    let mut elsewhere = Place::new(Over::Tcp);
+    let (_other, _) = elsewhere.serve_as(TargetName::ost(7), 1);
+    let (peer, _) = place.peer_with(PeerConfig {
+        target: TargetName::ost(7),
+        ..place.config()
+    });
+    let call = peer.call(Batch::of(ECHO, b"waits".to_vec()));
+    // Long enough to be refused.
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(matches!(peer.state(), PeerState::WaitingSince(_)));
+    peer.set_addresses(vec![elsewhere.address()]);
+    assert_eq!(call.wait().unwrap().replies[0].body, b"waits");
 }
 
 #[test]

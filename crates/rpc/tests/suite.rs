@@ -50,7 +50,7 @@ over_every_transport! {
     a_later_incarnation_replaces_the_earlier
     what_became_durable_is_told_to_an_idle_client
     a_service_may_refuse
-    a_damaged_target_is_not_spoken_to
+    calls_wait_for_the_target_that_an_older_copy_stands_for
     frames_and_messages_are_counted
     who_is_awake_receives_for_the_reader
 }
@@ -528,7 +528,7 @@ fn a_service_may_refuse(mut place: Place) {
     }
 }
 
-fn a_damaged_target_is_not_spoken_to(mut place: Place) {
+fn calls_wait_for_the_target_that_an_older_copy_stands_for(mut place: Place) {
     let (server, _) = place.serve(1);
     let (peer, _) = place.peer();
     place.disk.committed.set(Transno(100));
@@ -536,15 +536,20 @@ fn a_damaged_target_is_not_spoken_to(mut place: Place) {
     assert_eq!(peer.last_committed(), Transno(100));
     drop(server);
     // Restored from an older copy.
-    place.disk = Arc::default();
-    let (_server, service) = place.serve(2);
-    assert_eq!(
-        peer.call(Batch::of(ECHO, Vec::new())).wait(),
-        Err(Disrupted::Refused)
-    );
-    assert!(matches!(peer.state(), PeerState::Refused(refusal)
-        if refusal.reason == RefusalReason::Damaged));
+    let newer = std::mem::take(&mut place.disk);
+    let (server, service) = place.serve(2);
+    let call = peer.call(Batch::of(ECHO, b"waits".to_vec()));
+    until("it is refused", || {
+        service
+            .log
+            .change(|log| log.lines.iter().any(|line| line == "lost changes"))
+    });
     service.log.change(|log| assert!(log.sessions.is_empty()));
+    assert!(matches!(peer.state(), PeerState::WaitingSince(_)));
+    drop(server);
+    place.disk = newer;
+    let (_server, _) = place.serve(3);
+    assert_eq!(call.wait().unwrap().replies[0].body, b"waits");
 }
 
 fn who_is_awake_receives_for_the_reader(mut place: Place) {

@@ -322,7 +322,6 @@ fn a_file_that_is_lost_with_a_server_is_stale_to_who_has_it_open() {
 
 /// It has no bytes any more, rather than none.
 #[test]
-#[ignore = "fails: a read answers with no bytes"]
 fn bytes_of_a_file_that_is_lost_with_a_server_are_stale() {
     let (_cluster, said) = with_a_lost_file(|file| errno(file.read_at(&mut [0; 4], 0)));
     assert_eq!(said, Some(libc::ESTALE));
@@ -330,7 +329,6 @@ fn bytes_of_a_file_that_is_lost_with_a_server_are_stale() {
 
 /// Nothing that is written to it can go anywhere.
 #[test]
-#[ignore = "fails: the write is taken, and its fsync never returns"]
 fn who_writes_to_a_file_that_is_lost_with_a_server_is_told() {
     let (_cluster, said) = with_a_lost_file(|file| {
         let _ = file.sync_all();

@@ -207,7 +207,10 @@ pub fn needs_root() -> bool {
 pub fn directory_of_nobody() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().expect("a directory");
     let copy = dir.path().join("glint");
-    std::fs::copy(program(), &copy).expect("a copy");
+    // By another process: one that another test starts now would keep a copy that is written here
+    // open, and such a file cannot be executed.
+    let mut cp = Command::new("cp");
+    assert!(cp.arg(program()).arg(&copy).status().expect("cp").success());
     std::fs::create_dir(dir.path().join("mnt")).expect("a mount point");
     for path in [dir.path().to_owned(), dir.path().join("mnt")] {
         chown(path, Some(NOBODY), Some(NOBODY)).expect("root may");

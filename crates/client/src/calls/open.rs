@@ -12,7 +12,7 @@ use crate::client::{Client, StateGuard, unexpected};
 use crate::executor::spawn;
 use crate::handles::{FileHandle, HandleId};
 use crate::io::close::READING;
-use crate::io::file::WriteOpen;
+use crate::io::file::{Standing, WriteOpen};
 use crate::io::readahead::ReadAhead;
 use crate::kernel::Forget;
 use crate::locks::Holder;
@@ -277,7 +277,7 @@ impl Client {
         if access.write {
             let before = file.write_open.replace(WriteOpen { handle, ticket });
             file.size_asked = false;
-            file.waiters.wake_all();
+            file.stands(Standing::Known);
             // Two asked at once: one use is enough, and the MDT counts each.
             let closing = file.closing;
             if let Some(before) = before.filter(|before| Some(before.handle) != closing) {
@@ -289,7 +289,15 @@ impl Client {
 
     /// Files open here for reading without the MDT's knowledge: it must know before the name goes.
     pub(crate) async fn register_reader(&self, fid: Fid) {
-        match self.register(fid, READING, Use::Again).await {
+        let registered = self.register(fid, READING, Use::Again).await;
+        let standing = match &registered {
+            Err(FsError::Stale) => Standing::Gone,
+            _ => Standing::Known,
+        };
+        if let Some(file) = self.lock().file_known(fid) {
+            file.stands(standing);
+        }
+        match registered {
             Ok(handle) => self.readers_known(fid, handle),
             Err(error) => tracing::warn!("{fid} is open here, but the MDT does not know: {error}"),
         }

@@ -8,7 +8,7 @@ use crate::cache::{AskedExtent, State};
 use crate::client::{Client, StateGuard, unexpected};
 use crate::cluster::object_of;
 use crate::executor::{Oneshot, spawn};
-use crate::io::file::Revoking;
+use crate::io::file::{Revoking, Standing};
 use crate::locks::Holder;
 
 /// What covers a range.
@@ -32,7 +32,7 @@ pub(crate) enum By {
     WriteBack,
 }
 
-/// What covers `range` of the file for reading or writing. Those that hold pages of the kernel must
+/// What covers `range` of the file for reading or writing; `Stale` where the file is lost. Those that hold pages of the kernel must
 /// not wait for a lock that is being given back as long as the kernel has not forgotten: that would
 /// wait for those pages (hazard 6).
 pub(crate) fn covering(
@@ -41,20 +41,25 @@ pub(crate) fn covering(
     range: ByteRange,
     mode: Mode,
     by: By,
-) -> Covering {
+) -> Result<Covering, FsError> {
     let (from_kernel, writes) = (by != By::Call, by == By::WriteBack);
     let file = state.file(fid);
+    match file.standing {
+        Standing::Known => {}
+        Standing::InDoubt => return Ok(Covering::Wait(file.waiters.wait())),
+        Standing::Gone => return Err(FsError::Stale),
+    }
     let forgetting = file.revoking == Revoking::Forgetting && from_kernel;
     let leaving = file.leaving;
     if file.exclusive.is_some() && !file.is_closing() {
-        return match file.revoking {
+        return Ok(match file.revoking {
             Revoking::No => Covering::Lock(LockHandle(0)),
             _ if forgetting => Covering::Lock(LockHandle(0)),
             _ => Covering::Wait(file.waiters.wait()),
-        };
+        });
     }
     if file.is_closing() {
-        return Covering::Wait(file.waiters.wait());
+        return Ok(Covering::Wait(file.waiters.wait()));
     }
     // Whatever its mode, a lock that is being given back keeps what is read under it true until the
     // kernel has forgotten, and then it forgets again. Else a read that wants PW needs it: what is
@@ -68,12 +73,12 @@ pub(crate) fn covering(
         && let Some(handle) = state.locks.extent_even_going(fid, held, range)
         && Some(handle) != leaving
     {
-        return Covering::Lock(handle);
+        return Ok(Covering::Lock(handle));
     }
-    match state.locks.extent(fid, mode, range) {
+    Ok(match state.locks.extent(fid, mode, range) {
         Some(handle) => Covering::Lock(handle),
         None => Covering::No,
-    }
+    })
 }
 
 /// The mode that reads need: while the file can be written through a mapping here, pages the
@@ -102,7 +107,7 @@ impl Client {
         let (wait, first) = {
             let mut state = self.lock();
             // Something may have come since the caller looked, and would wake nobody again.
-            match covering(&mut state, fid, ByteRange::ALL, mode, by) {
+            match covering(&mut state, fid, ByteRange::ALL, mode, by)? {
                 Covering::No => state.file(fid).asking.wait(mode),
                 _ => return Ok(()),
             }

@@ -34,6 +34,19 @@ pub(crate) enum Revoking {
     WritingOut,
 }
 
+/// Whether the MDT has the file that is open here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Standing {
+    /// It has.
+    #[default]
+    Known,
+    /// It gave this client up, and is being told: it may have lost the file, and then an OST has no
+    /// bytes of it.
+    InDoubt,
+    /// It has lost it: whoever has it open is told so.
+    Gone,
+}
+
 /// Open counts, locks and bytes of one file.
 #[derive(Default)]
 pub(crate) struct FileState {
@@ -48,6 +61,8 @@ pub(crate) struct FileState {
     /// The MDT's handles of readers that had to be told to it (before an unlink, or after a
     /// restart), and of those that execute the file.
     pub read_opens: Vec<OpenHandle>,
+    /// Whether the MDT has it, as far as that was told.
+    pub standing: Standing,
     /// It is not its maker's alone, nor will it be again: that was seen to for who has it open here.
     pub shared: bool,
     /// The MDT's EX lock on the inode: attributes and data are this client's alone.
@@ -226,6 +241,12 @@ impl FileState {
             self.failures.add(FsError::Io);
         }
         self.write_open = None;
+        self.stands(Standing::Gone);
+    }
+
+    /// Whether the MDT has it is known now.
+    pub fn stands(&mut self, standing: Standing) {
+        self.standing = standing;
         self.waiters.wake_all();
     }
 

@@ -119,7 +119,7 @@ impl Client {
         let mut state = self.lock();
         let mode = read_mode(&mut state, fid);
         let covering = covering(&mut state, fid, range, mode, By::Read);
-        matches!(covering, Covering::Lock(now) if now == under)
+        matches!(covering, Ok(Covering::Lock(now)) if now == under)
     }
 
     fn plan_read(
@@ -130,7 +130,7 @@ impl Client {
     ) -> Result<(Plan, Option<Pin>), FsError> {
         let mut state = self.lock();
         let mode = read_mode(&mut state, fid);
-        let under = match covering(&mut state, fid, range, mode, By::Read) {
+        let under = match covering(&mut state, fid, range, mode, By::Read)? {
             Covering::Lock(under) => under,
             Covering::Wait(wait) => return Ok((Plan::Wait(wait), None)),
             Covering::No if range.start == 0 && self.comes_with_others(&mut state, fid) => {

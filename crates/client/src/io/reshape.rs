@@ -261,7 +261,7 @@ impl Client {
         loop {
             let wait = {
                 let mut state = self.lock();
-                match covering(&mut state, fid, ByteRange::ALL, Mode::PW, By::WriteBack) {
+                match covering(&mut state, fid, ByteRange::ALL, Mode::PW, By::WriteBack)? {
                     Covering::Lock(under) => {
                         state.file(fid).users += 1;
                         return Ok(under);

@@ -56,7 +56,7 @@ impl Client {
                     return Err(FsError::Io);
                 }
                 let (at, range) = place(&mut state, fid, offset, data.len(), append)?;
-                match covering(&mut state, fid, range, Mode::PW, by) {
+                match covering(&mut state, fid, range, Mode::PW, by)? {
                     Covering::Lock(_) => {
                         let remembered = self.put(&mut state, fid, at, data);
                         if append && remembered {

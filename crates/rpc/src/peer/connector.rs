@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use base::{BootEpoch, Disrupted};
+use base::{BootEpoch, Disrupted, TargetKind};
 use wire::frame::FrameKind;
 use wire::handshake::{Hello, Lane, Nonce, Refusal, RefusalReason, Versions, Welcome};
 
@@ -40,6 +40,8 @@ pub(super) struct Connector {
     /// What this round of addresses has met.
     refusal: Option<Refusal>,
     broken: Option<String>,
+    /// What a person was told last of a target that is not what it was.
+    told: Option<Refusal>,
     backoff: Duration,
     /// When each lane may be tried again.
     retry_at: [Option<Instant>; Lane::COUNT],
@@ -54,6 +56,7 @@ impl Connector {
             address: 0,
             refusal: None,
             broken: None,
+            told: None,
             backoff: BACKOFF_FIRST,
             retry_at: [None; Lane::COUNT],
             is_far: false,
@@ -275,17 +278,20 @@ impl Connector {
         }
         self.address = 0;
         let (refusal, broken) = (self.refusal.take(), self.broken.take());
-        // A target that is not at one address may come back at one that does not answer; one that
-        // was there is on its way from one to another.
-        let may_come = broken.is_some() || is_known;
-        let refusal =
-            refusal.filter(|refusal| !may_come || refusal.reason != RefusalReason::NotServed);
+        // One that is not at one address may come back at one that does not answer; one that was
+        // there, or of which the MGS says where it is, is on its way from one to another.
+        let may_come = broken.is_some() || is_known || target.kind != TargetKind::Mgs;
         let pause = match refusal {
-            Some(refusal) => {
+            // A better copy may come.
+            Some(refusal) if refusal.reason == RefusalReason::Damaged => {
+                self.waits_for_another(refusal);
+                BACKOFF_LONGEST
+            }
+            Some(refusal) if !may_come || refusal.reason != RefusalReason::NotServed => {
                 self.refused(refusal);
                 BACKOFF_REFUSED
             }
-            None => {
+            _ => {
                 self.not_refused();
                 let pause = self.backoff;
                 self.backoff = (pause * 2).min(BACKOFF_LONGEST);
@@ -313,6 +319,16 @@ impl Connector {
         fail(tokens, disrupted);
     }
 
+    /// What is there is not the target as it was: nothing is given up, and a person is told once.
+    fn waits_for_another(&mut self, refusal: Refusal) {
+        let target = self.inner.config.target;
+        self.not_refused();
+        if self.told.as_ref() != Some(&refusal) {
+            tracing::error!("{target} refuses us, and calls wait: {refusal}");
+            self.told = Some(refusal);
+        }
+    }
+
     /// Nobody answers: whoever refused us before may be gone.
     fn not_refused(&self) {
         let mut state = lock(&self.inner.state);
@@ -321,8 +337,9 @@ impl Connector {
         }
     }
 
-    fn begin(&self, (transport, welcome): Greeted) {
+    fn begin(&mut self, (transport, welcome): Greeted) {
         let target = self.inner.config.target;
+        self.told = None;
         let mut state = lock(&self.inner.state);
         let (before, life) = (state.session.last_committed(), state.session.epoch());
         let begun = state.session.begin(&welcome);

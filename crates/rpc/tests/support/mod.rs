@@ -274,6 +274,10 @@ impl Service for TestServiceHandle {
     fn expired(&self, client: ClientId, _: Departure) {
         self.0.note(format!("expired {client}"));
     }
+
+    fn lost_changes(&self, _: &str) {
+        self.0.note("lost changes".to_owned());
+    }
 }
 
 /// Lets the test and the server share one service.
@@ -383,12 +387,16 @@ impl Place {
 
     /// A server of boot `epoch`. The first start settles the port.
     pub fn serve(&mut self, epoch: u64) -> (Server, Arc<TestService>) {
+        self.serve_as(target(), epoch)
+    }
+
+    pub fn serve_as(&mut self, name: TargetName, epoch: u64) -> (Server, Arc<TestService>) {
         let service = Arc::new(TestService {
             disk: self.disk.clone(),
             ..TestService::default()
         });
         let served = ServedTarget {
-            name: target(),
+            name,
             key: Some(Key::new(KEY)),
             boot_epoch: BootEpoch(epoch),
             last_committed: self.disk.committed.clone(),
