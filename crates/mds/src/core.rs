@@ -162,7 +162,9 @@ impl Mds {
             crate::strays::Strays::open(&store, &rules.osts).map_err(crate::format::cause)?;
         let witnesses =
             crate::progress::Witnesses::open(&store, &rules.osts).map_err(crate::format::cause)?;
-        let grace = (state.boots > 1).then(|| now.after(GRACE));
+        // Where nobody was there before nobody has anything open.
+        let grace = recovery.window.is_open().then(|| now.after(GRACE));
+        let grace = grace.or((state.boots > 1).then_some(now));
         let limits = dlm::Limits {
             callback_deadline: rules.patience(),
             ..dlm::Limits::default()

@@ -380,6 +380,27 @@ fn waiting_can_be_seen_and_ended() {
     cluster.wait_for_log(0, "evicted this mount");
 }
 
+/// A server that has nobody to wait for keeps nothing for anybody.
+#[test]
+fn space_of_removed_files_comes_back_at_once_where_nobody_was_there_before() {
+    let mut cluster = Cluster::with_mounts(1);
+    fs::write(cluster.root(0).join("file"), [7; 100_000]).unwrap();
+    cluster.unmount(0);
+    cluster.stop_server();
+    cluster.restart_server();
+    let mount = cluster.mount();
+    let objects = cluster.target_dirs()[0].join("ost0/objects");
+    assert_eq!(objects_in(&objects), 1);
+    let file = cluster.root(mount).join("file");
+    cluster.timed("removing", || fs::remove_file(file).unwrap());
+    let began = Instant::now();
+    while objects_in(&objects) > 0 {
+        let waited = began.elapsed();
+        assert!(waited < PATIENCE / 2, "its bytes are still there");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// Both lose a new file, its mount and the MDT, when an OST has what was written to it: nobody is left
 /// to make the file again.
 #[test]
