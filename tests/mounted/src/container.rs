@@ -1,9 +1,10 @@
 //! User namespaces, as containers have them.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
+
+use crate::holder::{HOLD, hold};
 
 /// Ids inside of one.
 const IDS: u32 = 65_536;
@@ -21,18 +22,9 @@ impl Container {
         let device = scratch.path().join("fuse").display().to_string();
         let script = format!(
             "mknod -m 666 {device} c 10 229 && mount --bind {device} /dev/fuse && \
-             exec unshare --user --mount sh -c 'echo ready; read end'"
+             exec unshare --user --mount sh -c '{HOLD}'"
         );
-        let mut holder = Command::new("unshare")
-            .args(["--mount", "sh", "-euc", &script])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("unshare runs");
-        let said = holder.stdout.take().expect("it is piped");
-        let mut line = String::new();
-        let read = BufReader::new(said).read_line(&mut line);
-        assert!(read.is_ok() && line == "ready\n", "no namespaces: {line}");
+        let holder = hold("--mount", &script);
         let container = Container { holder };
         for map in ["uid_map", "gid_map"] {
             let ids = format!("0 {first} {IDS}\n");

@@ -6,6 +6,7 @@ mod cluster;
 mod container;
 pub mod deaths;
 pub mod hint;
+mod holder;
 mod layout;
 mod mapping;
 mod memory_limit;

@@ -1,13 +1,13 @@
 //! Networks of a test's own: one for all its processes, and in it a link for each mount, which can be
 //! cut.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::thread;
 
 use nix::sched::{CloneFlags, unshare};
 
+use crate::holder::{HOLD, hold};
 use crate::program::run;
 
 /// Where servers listen that are reached over links.
@@ -54,7 +54,7 @@ impl Link {
     pub fn new(number: usize) -> Link {
         let link = Link {
             name: format!("link{number}"),
-            holder: hold_a_network(),
+            holder: hold("--net", HOLD),
         };
         let (name, inside) = (&link.name, link.holder.id());
         here(&format!(
@@ -98,19 +98,4 @@ impl Drop for Link {
 
 fn here(script: &str) {
     run(Path::new("/"), script);
-}
-
-/// A process in a network of its own, that does nothing.
-fn hold_a_network() -> Child {
-    let mut holder = Command::new("unshare")
-        .args(["--net", "sh", "-euc", "echo ready; read end"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("unshare runs");
-    let said = holder.stdout.take().expect("it is piped");
-    let mut line = String::new();
-    let read = BufReader::new(said).read_line(&mut line);
-    assert!(read.is_ok() && line == "ready\n", "no network: {line}");
-    holder
 }
