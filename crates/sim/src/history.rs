@@ -45,6 +45,8 @@ pub enum Call {
     Lookup(Slot),
     /// The same, and where that points to, if it is a symbolic link.
     ReadLink(Slot),
+    /// The same, and keeps that open if it is a file: for reading, or for writing too.
+    Open(Slot, bool),
     /// All names of a directory.
     List(u8),
     /// Makes all changes of a directory durable: that shows nothing.
@@ -67,6 +69,10 @@ pub enum Call {
     Get(u8),
     /// How long a file is.
     Size(u8),
+    /// Writes a number all over a block of a file that the program keeps open.
+    WriteOpen(Fid, u8, u64),
+    /// Reads all of it, and closes it.
+    ReadOpen(Fid),
     /// Puts a new file, made with a mode, in place of one.
     Remake(u8, u16),
     /// Gives a file a mode.
@@ -116,6 +122,7 @@ kinds! {
     Link: "link",
     Lookup: "lookup",
     ReadLink: "readlink",
+    Open: "open",
     List: "list",
     SyncDir: "syncdir",
     Prefetch: "prefetch",
@@ -127,6 +134,8 @@ kinds! {
     Zero: "zero",
     Get: "get",
     Size: "size",
+    WriteOpen: "write_open",
+    ReadOpen: "read_open",
     Remake: "remake",
     Chmod: "chmod",
     Mode: "mode",
@@ -143,6 +152,8 @@ kinds! {
 pub enum Subject {
     /// Bytes of a file.
     Bytes(u8),
+    /// Bytes of a file that programs found by a name and keep open.
+    Opened(Fid),
     /// The attributes of another, and the bytes that it was made with.
     Attributes(u8),
 }
@@ -154,11 +165,13 @@ impl Call {
             self,
             Call::Lookup(_)
                 | Call::ReadLink(_)
+                | Call::Open(..)
                 | Call::List(_)
                 | Call::SyncDir(_)
                 | Call::Prefetch
                 | Call::Get(_)
                 | Call::Size(_)
+                | Call::ReadOpen(_)
                 | Call::Mode(_)
                 | Call::Owner(_)
                 | Call::GetXattr(_)
@@ -198,6 +211,7 @@ impl Call {
             | Call::Zero(file, _)
             | Call::Get(file)
             | Call::Size(file) => Subject::Bytes(*file),
+            Call::WriteOpen(fid, ..) | Call::ReadOpen(fid) => Subject::Opened(*fid),
             Call::Remake(file, _)
             | Call::Chmod(file, _)
             | Call::Mode(file)
@@ -286,6 +300,12 @@ impl fmt::Display for Entry {
             Call::Zero(file, block) => write!(f, "zero f{file} {block}"),
             Call::Get(file) => write!(f, "get f{file}"),
             Call::Size(file) => write!(f, "size f{file}"),
+            Call::Open(slot, writes) => {
+                let also = if *writes { " for writing" } else { "" };
+                write!(f, "open {slot}{also}")
+            }
+            Call::WriteOpen(fid, block, value) => write!(f, "write_open {fid} {block} {value:x}"),
+            Call::ReadOpen(fid) => write!(f, "read_open {fid}"),
             Call::Remake(file, mode) => write!(f, "remake m{file} {mode:o}"),
             Call::Chmod(file, mode) => write!(f, "chmod m{file} {mode:o}"),
             Call::Mode(file) => write!(f, "mode m{file}"),

@@ -6,6 +6,7 @@ mod attributes;
 mod bytes;
 mod kernel;
 mod names;
+mod opened;
 mod seat;
 
 use std::collections::BTreeMap;
@@ -18,12 +19,13 @@ use client::Client;
 use wire::mdt::RenameMode;
 use wire::ost::AllocateMode;
 
-use crate::history::{Call, Entry, Seen, Slot};
+use crate::history::{Call, Entry, Seen, Slot, Subject};
 use crate::scheduler::Scheduler;
 pub(crate) use attributes::{FIRST_MODE, number_of, owner_of, xattr_of};
 pub(crate) use bytes::{BLOCK_BYTES, READ_BYTES};
 pub use kernel::InodeLocks;
 pub use names::{make_directories, make_files};
+pub use opened::Opened;
 pub use seat::Seat;
 
 /// Directories that programs work in.
@@ -73,6 +75,16 @@ impl Log {
             .map(|(caller, (start, call))| (*caller, *start, call.clone()))
     }
 
+    /// A call of `caller` is under way.
+    pub(crate) fn begin(&self, caller: u32, begun: (Duration, Call)) {
+        self.calls_under_way().insert(caller, begun);
+    }
+
+    /// It has returned.
+    pub(crate) fn end(&self, caller: u32) {
+        self.calls_under_way().remove(&caller);
+    }
+
     fn calls_under_way(&self) -> MutexGuard<'_, BTreeMap<u32, (Duration, Call)>> {
         let calls = self.under_way.lock();
         calls.unwrap_or_else(PoisonError::into_inner)
@@ -111,6 +123,8 @@ pub struct Program {
     pub bytes: bool,
     /// What it writes is not always durable when the call returns.
     pub lazy: bool,
+    /// What it keeps open.
+    pub opened: Option<Opened>,
     /// Its node's locks.
     pub locks: Arc<InodeLocks>,
     /// Its dice.
@@ -137,6 +151,7 @@ impl Program {
             };
             self.make_call(call);
         }
+        self.close();
     }
 
     fn slot(&mut self) -> Slot {
@@ -144,6 +159,11 @@ impl Program {
             dir: self.numbers.below(u64::from(DIRS)) as u8,
             name: self.numbers.below(u64::from(NAMES)) as u8,
         }
+    }
+
+    /// To write: never zero, and of each write another.
+    fn number(&mut self) -> u64 {
+        self.numbers.next_u64() >> 1 | 1
     }
 
     fn choose(&mut self) -> Call {
@@ -154,7 +174,7 @@ impl Program {
         if self.numbers.below(6) == 0 {
             return self.choose_of_attributes();
         }
-        match self.numbers.below(23) {
+        match self.numbers.below(25) {
             0..3 => Call::Create(slot),
             3 => Call::Mkdir(slot),
             4..6 => Call::Unlink(slot),
@@ -174,15 +194,15 @@ impl Program {
             19 => Call::RenameNew(slot, self.slot()),
             20 => Call::Exchange(slot, self.slot()),
             21 => Call::Symlink(slot, self.numbers.next_u64()),
-            _ => Call::ReadLink(slot),
+            22 => Call::ReadLink(slot),
+            _ => self.keep_open(slot),
         }
     }
 
     fn choose_of_bytes(&mut self) -> Call {
         let file = self.numbers.below(u64::from(FILES)) as u8;
         let block = self.numbers.below(u64::from(BLOCKS)) as u8;
-        // Never zero, and of each write another.
-        let value = self.numbers.next_u64() >> 1 | 1;
+        let value = self.number();
         if self.numbers.below(5) == 0 {
             return match self.numbers.below(3) {
                 0 => Call::Reserve(file, block + 1),
@@ -218,13 +238,18 @@ impl Program {
 
     fn make_call(&mut self, call: Call) -> Seen {
         self.sit_down();
+        if matches!(call.subject(), Some(Subject::Opened(_))) && self.opened.is_none() {
+            // What was open went with the machine.
+            return Seen::Unknown;
+        }
         let start = self.scheduler.time();
         let begun = (start, call.clone());
-        self.log.calls_under_way().insert(self.number, begun);
-        let held = kernel::hold(&self.locks, &call);
+        self.log.begin(self.number, begun);
+        let locks = self.locks.clone();
+        let held = kernel::hold(&locks, &call);
         let mut seen = self.perform(&call);
         drop(held);
-        self.log.calls_under_way().remove(&self.number);
+        self.log.end(self.number);
         if self.seat.life() != self.life {
             // The program went with its mount: nobody was answered.
             seen = Seen::Unknown;
@@ -243,7 +268,7 @@ impl Program {
         seen
     }
 
-    fn perform(&self, call: &Call) -> Seen {
+    fn perform(&mut self, call: &Call) -> Seen {
         let result = match call {
             Call::Create(slot) => self.create(*slot),
             Call::Mkdir(slot) => self.mkdir(*slot),
@@ -256,6 +281,7 @@ impl Program {
             Call::Link(fid, slot) => self.link(*fid, *slot),
             Call::Lookup(slot) => self.lookup(*slot),
             Call::ReadLink(slot) => self.read_link(*slot),
+            Call::Open(slot, writes) => self.open(*slot, *writes),
             Call::List(dir) => self.list(*dir),
             Call::SyncDir(_) => self.sync_names(),
             Call::Prefetch => self.prefetch(),
@@ -269,6 +295,8 @@ impl Program {
             Call::Zero(file, block) => self.allocate(*file, *block..block + 1, AllocateMode::Zero),
             Call::Size(file) => self.size(*file),
             Call::Get(file) => self.get(*file),
+            Call::WriteOpen(_, block, value) => self.write_open(*block, *value),
+            Call::ReadOpen(_) => self.read_open(),
             Call::Remake(file, mode) => self.remake(*file, *mode),
             Call::Chmod(file, mode) => self.chmod(*file, *mode),
             Call::Mode(file) => self.mode(*file),

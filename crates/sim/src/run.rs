@@ -265,6 +265,7 @@ fn start_programs(
             files: files.to_vec(),
             bytes: plan.bytes,
             lazy: plan.lazy,
+            opened: None,
             locks: locks[of as usize].clone(),
             numbers: SeededRng::new(numbers.next_u64()),
             log: log.clone(),
@@ -380,5 +381,48 @@ fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
         gave_up,
         digest: ended.digest,
         switches: ended.switches,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::Call;
+
+    /// What is said of a program whose only call lasts for `time`, where the last fault is over
+    /// after `over`.
+    fn progress_of(time: Duration, over: Duration) -> Result<(), String> {
+        let said = Arc::new(Mutex::new(None));
+        let tell = said.clone();
+        let ended = Scheduler::run(1, LIMIT, move |scheduler| {
+            let log = Arc::new(Log::default());
+            log.begin(7, (scheduler.time(), Call::Prefetch));
+            let of_program = log.clone();
+            let program = threads::spawn(move || {
+                threads::sleep(time);
+                of_program.end(7);
+            });
+            let progress = await_progress(scheduler, &log, &[program], over);
+            *tell.lock().unwrap() = Some(progress);
+        });
+        assert_eq!(ended.trouble, [""; 0]);
+        let progress = said.lock().unwrap().take();
+        progress.expect("the run has ended")
+    }
+
+    #[test]
+    fn a_call_that_does_not_return_after_the_last_fault_is_named() {
+        let (short, at_once) = (Duration::from_secs(100), Duration::ZERO);
+        let long = PROGRESS + short / 2;
+        assert_eq!(progress_of(short, at_once), Ok(()));
+        assert_eq!(progress_of(long, short), Ok(()));
+        for late in [
+            progress_of(long, at_once),
+            progress_of(long + short, short),
+            progress_of(LIMIT / 2, short),
+        ] {
+            let said = late.unwrap_err();
+            assert!(said.contains("p7 has not returned from Prefetch"), "{said}");
+        }
     }
 }

@@ -58,6 +58,15 @@ fn one_by_one() -> Vec<(&'static str, Vec<(Call, Seen)>)> {
     vec![
         ("found, never made", vec![(Lookup(A), file(1))]),
         ("made, not found", vec![made(), (Lookup(A), no(NotFound))]),
+        ("opened, never made", vec![(Call::Open(A, true), file(1))]),
+        (
+            "made, not opened",
+            vec![made(), (Call::Open(A, false), no(NotFound))],
+        ),
+        (
+            "made, opened another",
+            vec![made(), (Call::Open(A, false), file(2))],
+        ),
         ("another file found", vec![made(), (Lookup(A), file(2))]),
         ("made twice", vec![made(), (Create(A), file(2))]),
         ("free, yet said to exist", vec![(Create(A), no(Exists))]),
@@ -534,6 +543,33 @@ fn bytes_that_nobody_could_read_are_refused() {
     let fine = after_each_other(fine);
     assert_eq!(bytes::check(&fine), [Verdict::Possible]);
     assert_eq!(bytes::twice(&fine), [""; 0]);
+}
+
+#[test]
+fn bytes_that_were_never_in_an_open_file_are_refused() {
+    let write = |fid, number| (Call::WriteOpen(f(fid), 0, number), Seen::Done);
+    let read = |fid, blocks: &[u64]| (Call::ReadOpen(f(fid)), Seen::Blocks(blocks.to_vec()));
+    let bad = [
+        vec![read(1, &[7])],
+        vec![write(1, 7), read(1, &[])],
+        vec![write(1, 7), write(1, 8), read(1, &[7])],
+        vec![write(1, 7), read(2, &[7])],
+        vec![(Call::ReadOpen(f(1)), no(FsError::Stale))],
+    ];
+    for calls in bad {
+        let history = after_each_other(calls);
+        let verdicts = bytes::check(&history);
+        let refused = |verdict: &Verdict| matches!(verdict, Verdict::Impossible(_));
+        assert!(verdicts.iter().any(refused), "{history:?}");
+    }
+    let fine = after_each_other(vec![
+        read(2, &[]),
+        write(1, 7),
+        write(2, 8),
+        read(1, &[7]),
+        read(2, &[8]),
+    ]);
+    assert_eq!(bytes::check(&fine), [Verdict::Possible, Verdict::Possible]);
 }
 
 #[test]

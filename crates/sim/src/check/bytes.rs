@@ -11,7 +11,8 @@ use crate::programs::BLOCK_BYTES;
 /// Looks for an order of the calls on each file, which is empty at the start. What was not written
 /// whole, or never, has no place in any.
 pub fn check(history: &[Entry]) -> Vec<Verdict> {
-    let files = of_each(history, |subject| matches!(subject, Subject::Bytes(_)));
+    let has_bytes = |subject| matches!(subject, Subject::Bytes(_) | Subject::Opened(_));
+    let files = of_each(history, has_bytes);
     let verdicts = files.iter().map(|calls| {
         let shown = Shown::by(calls);
         let apply = |held: &Vec<u64>, entry: &Entry, _| {
@@ -97,7 +98,9 @@ pub fn twice(history: &[Entry]) -> Vec<String> {
 fn apply(held: &[u64], entry: &Entry) -> Option<Vec<u64>> {
     let mut after = held.to_vec();
     match (&entry.call, &entry.seen) {
-        (Call::Get(_), Seen::Blocks(blocks)) => return (blocks == &after).then_some(after),
+        (Call::Get(_) | Call::ReadOpen(_), Seen::Blocks(blocks)) => {
+            return (blocks == &after).then_some(after);
+        }
         (Call::Size(_), Seen::Bytes(bytes)) => {
             let is_so = *bytes == (held.len() * BLOCK_BYTES) as u64;
             return is_so.then_some(after);
@@ -107,7 +110,7 @@ fn apply(held: &[u64], entry: &Entry) -> Option<Vec<u64>> {
         _ => return None,
     }
     match &entry.call {
-        Call::Put(_, block, value) => {
+        Call::Put(_, block, value) | Call::WriteOpen(_, block, value) => {
             let block = usize::from(*block);
             after.resize(after.len().max(block + 1), 0);
             after[block] = *value;

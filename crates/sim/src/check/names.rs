@@ -103,8 +103,10 @@ fn apply(map: &Map, entry: &Entry, caller: usize) -> Option<Map> {
         seen => seen,
     };
     match (&entry.call, seen) {
-        (Call::Lookup(slot), Seen::File(fid)) => bound(map, found(map, slot)?, *fid),
-        (Call::Lookup(slot), Seen::Failed(FsError::NotFound)) => {
+        (Call::Lookup(slot) | Call::Open(slot, _), Seen::File(fid)) => {
+            bound(map, found(map, slot)?, *fid)
+        }
+        (Call::Lookup(slot) | Call::Open(slot, _), Seen::Failed(FsError::NotFound)) => {
             same(map, found(map, slot).is_none())
         }
         (Call::ReadLink(slot), Seen::Failed(FsError::NotFound)) => {
@@ -120,7 +122,7 @@ fn apply(map: &Map, entry: &Entry, caller: usize) -> Option<Map> {
         }
         (Call::List(dir), Seen::Names(names)) => listed(map, *dir, names),
         (Call::List(_), Seen::Parts) => Some(map.clone()),
-        (Call::Lookup(_) | Call::List(_), Seen::Unknown) => None,
+        (Call::Lookup(_) | Call::Open(..) | Call::List(_), Seen::Unknown) => None,
         (_, Seen::Failed(error)) => match effect(map, &entry.call, Known::By(caller)) {
             Err(errors) => same(map, errors.contains(error)),
             Ok(_) => None,

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use base::{Fid, FsError, Name};
 use client::executor::block_on;
-use client::{Client, HandleId, OpenWish, Place, WriteWish};
+use client::{Client, HandleId, OpenWish, Place};
 use wire::mdt::{Access, RenameMode, SetAttr, XattrMode};
 use wire::{Attr, FileKind};
 
-use super::bytes::{block_of, read_whole};
+use super::bytes::{read_whole, write_block};
 use super::names::{ROOT_USER, make};
 use super::{ATTRIBUTES, Program};
 use crate::history::Seen;
@@ -200,13 +200,7 @@ impl Program {
     }
 
     fn fill(&self, fid: Fid, handle: HandleId, mode: u16) -> Result<(), FsError> {
-        let wish = WriteWish {
-            append: false,
-            write_back: false,
-            kill_privileges: false,
-        };
-        let (client, bytes) = (self.client.clone(), block_of(number_of(mode)));
-        block_on(async move { client.write(fid, Some(handle), 0, &bytes, wish).await }).map(drop)
+        write_block(self.client.clone(), (fid, handle), Some(0), number_of(mode))
     }
 
     /// Gives a new file the mode and the owner, having closed it: perhaps after others, about when its Close goes.
@@ -252,8 +246,8 @@ impl Program {
     }
 }
 
-/// What only its maker knows by name may go with what a server lost, when that client was given up.
-fn lost(error: FsError) -> FsError {
+/// What only its maker knows by name, or who has it open, may go with what a server lost, when that client was given up.
+pub(super) fn lost(error: FsError) -> FsError {
     match error {
         FsError::NotFound | FsError::Stale => FsError::Io,
         error => error,

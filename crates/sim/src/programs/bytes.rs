@@ -54,11 +54,35 @@ async fn open(client: &Client, fid: Fid, write: bool) -> Result<HandleId, FsErro
 /// Opens a file and reads all of it.
 pub(super) async fn read_whole(client: &Client, fid: Fid) -> Result<Seen, FsError> {
     let handle = open(client, fid, false).await?;
-    let read = client.read(handle, 0, READ_BYTES).await;
-    let bytes = read.map(|data| data.pieces.concat());
+    let read = read_blocks(client, handle).await;
     client.release(handle);
-    let blocks = bytes?.chunks(BLOCK_BYTES).map(value_of).collect();
+    read
+}
+
+/// Reads all of an open file.
+pub(super) async fn read_blocks(client: &Client, handle: HandleId) -> Result<Seen, FsError> {
+    let read = client.read(handle, 0, READ_BYTES).await;
+    let bytes = read.map(|data| data.pieces.concat())?;
+    let blocks = bytes.chunks(BLOCK_BYTES).map(value_of).collect();
     Ok(Seen::Blocks(blocks))
+}
+
+/// Writes a block of an open file, or one more at its end.
+pub(super) fn write_block(
+    client: Client,
+    (fid, handle): (Fid, HandleId),
+    block: Option<u8>,
+    value: u64,
+) -> Result<(), FsError> {
+    let bytes = block_of(value);
+    let wish = WriteWish {
+        append: block.is_none(),
+        write_back: false,
+        kill_privileges: false,
+    };
+    let offset = u64::from(block.unwrap_or(0)) * BLOCK_BYTES as u64;
+    let written = async move { client.write(fid, Some(handle), offset, &bytes, wish).await };
+    block_on(written).map(drop)
 }
 
 /// A block full of the number.
@@ -72,16 +96,7 @@ impl Program {
     pub(super) fn put(&self, file: u8, block: Option<u8>, value: u64) -> Result<Seen, FsError> {
         let is_lazy = self.lazy && value & 2 != 0;
         self.changed(file, is_lazy, |client, fid, handle| {
-            let bytes = block_of(value);
-            let wish = WriteWish {
-                append: block.is_none(),
-                write_back: false,
-                kill_privileges: false,
-            };
-            let offset = u64::from(block.unwrap_or(0)) * BLOCK_BYTES as u64;
-            let written =
-                async move { client.write(fid, Some(handle), offset, &bytes, wish).await };
-            block_on(written).map(drop)
+            write_block(client, (fid, handle), block, value)
         })
     }
 

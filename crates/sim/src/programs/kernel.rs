@@ -13,6 +13,8 @@ pub struct InodeLocks {
     dirs: Vec<RwLock<()>>,
     /// Who writes to a file, changes its size, or makes it durable has it alone.
     files: Vec<Mutex<()>>,
+    /// The same for files that programs keep open; the kernel has one for each.
+    opened: Mutex<()>,
     /// The directory that all of those are in.
     root: RwLock<()>,
     /// Who changes attributes of a file has it alone.
@@ -25,6 +27,7 @@ impl InodeLocks {
         Arc::new(InodeLocks {
             dirs: (0..DIRS).map(|_| RwLock::new(())).collect(),
             files: (0..FILES).map(|_| Mutex::new(())).collect(),
+            opened: Mutex::new(()),
             root: RwLock::new(()),
             attributes: (0..ATTRIBUTES).map(|_| Mutex::new(())).collect(),
         })
@@ -33,6 +36,10 @@ impl InodeLocks {
     pub(super) fn file(&self, file: u8) -> MutexGuard<'_, ()> {
         let lock = self.files[usize::from(file)].lock();
         lock.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn opened(&self) -> MutexGuard<'_, ()> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn attributes(&self, file: u8) -> MutexGuard<'_, ()> {
@@ -80,6 +87,9 @@ pub(super) fn hold<'a>(locks: &'a InodeLocks, call: &Call) -> Held<'a> {
         // A program that says what it will need holds nothing.
         Call::Prefetch
         | Call::ReadLink(_)
+        | Call::Open(..)
+        | Call::WriteOpen(..)
+        | Call::ReadOpen(_)
         | Call::Put(..)
         | Call::Append(..)
         | Call::Truncate(..)

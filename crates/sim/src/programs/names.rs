@@ -2,7 +2,7 @@
 
 use base::{Fid, FsError, Name};
 use client::executor::block_on;
-use client::{Client, HandleId, NewNode, PageEntry, Place};
+use client::{Client, Entry, HandleId, NewNode, PageEntry, Place};
 use wire::FileKind;
 use wire::mdt::{Access, Caller, RenameMode};
 
@@ -152,16 +152,41 @@ impl Program {
         made.map(Seen::File)
     }
 
-    /// What a name leads to, and where that points to. A kernel looks it up again where that was gone,
-    /// once, and that must do.
+    /// What a name leads to, and where that points to.
     pub(super) fn read_link(&self, slot: Slot) -> Result<Seen, FsError> {
-        match self.read_found(slot, false) {
-            Err(FsError::Stale) => self.read_found(slot, true),
-            read => read,
+        self.at_name(slot, |client, entry| {
+            let (fid, asked) = (entry.fid, client.clone());
+            let target = match entry.attr.kind {
+                FileKind::Symlink => block_on(async move { asked.readlink(fid).await }).map(Some),
+                _ => Ok(None),
+            };
+            client.forget(fid, 1);
+            Ok(match target? {
+                Some(target) => Seen::Link(fid, number_in(&target)),
+                None => Seen::File(fid),
+            })
+        })
+    }
+
+    /// Does `work` on what a name leads to, which is to forget that or to keep it in use. A kernel looks
+    /// the name up again where that was gone, once, and that must do.
+    pub(super) fn at_name<T>(
+        &self,
+        slot: Slot,
+        work: impl Fn(&Client, Entry) -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        match self.at_found(slot, false, &work) {
+            Err(FsError::Stale) => self.at_found(slot, true, &work),
+            done => done,
         }
     }
 
-    fn read_found(&self, slot: Slot, again: bool) -> Result<Seen, FsError> {
+    fn at_found<T>(
+        &self,
+        slot: Slot,
+        again: bool,
+        work: impl Fn(&Client, Entry) -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
         let (place, client) = (self.place(slot)?, self.client.clone());
         let entry = {
             let _held = self.locks.names_of(slot.dir);
@@ -172,18 +197,8 @@ impl Program {
                 }
             })?
         };
-        let (fid, client) = (entry.fid, self.client.clone());
-        let pin = again.then(|| self.client.pin(fid));
-        let target = match entry.attr.kind {
-            FileKind::Symlink => block_on(async move { client.readlink(fid).await }).map(Some),
-            _ => Ok(None),
-        };
-        drop(pin);
-        self.client.forget(fid, 1);
-        Ok(match target? {
-            Some(target) => Seen::Link(fid, number_in(&target)),
-            None => Seen::File(fid),
-        })
+        let _pin = again.then(|| self.client.pin(entry.fid));
+        work(&self.client, entry)
     }
 
     pub(super) fn rename(&self, from: Slot, to: Slot, mode: RenameMode) -> Result<Seen, FsError> {

@@ -64,6 +64,7 @@ impl Program {
                 Some(client) => {
                     self.client = client;
                     self.life = self.seat.life();
+                    self.opened = None;
                     self.know_all();
                 }
             }
