@@ -602,13 +602,21 @@ impl State {
         file.waiters.wake_all();
         self.take_node(node, mark);
         let is_held = self.locks.holds(node.fid, own_bits(node.attr.kind));
-        let inode = self.inode(node.fid);
-        match (is_held, inode.file.as_mut()) {
-            (true, _) => inode.covered = Covered::Own,
+        match is_held {
+            true => self.inode(node.fid).covered = Covered::Own,
             // It is called back already.
-            (false, Some(file)) => drop(file.lose_exclusive()),
-            (false, None) => {}
+            false => drop(self.lose_exclusive(node.fid)),
         }
+    }
+
+    /// The EX lock on the inode is gone, if there was one, and what it covered is valid no more. The
+    /// bytes are left to the caller.
+    pub fn lose_exclusive(&mut self, fid: Fid) -> Option<LockHandle> {
+        let handle = self.file_known(fid)?.lose_exclusive()?;
+        let inode = self.inode(fid);
+        inode.covered = Covered::No;
+        inode.set_xattrs(None);
+        Some(handle)
     }
 
     /// Takes the lock that came with a node; true if it covers the attributes.

@@ -40,9 +40,9 @@ impl Client {
         let mut state = self.lock();
         let covered = cover.is_some_and(|grant| state.take_grant(&grant));
         let current = state.is_current(mark) && state.stamp() == epoch;
-        if covered && current && state.locks.holds(fid, Bits::XATTR) {
-            state.inode(fid).set_xattrs(Some(values.clone()));
-        }
+        let kept = covered && current && state.locks.holds(fid, Bits::XATTR);
+        // The lock may be new, and what is there older.
+        state.inode(fid).set_xattrs(kept.then(|| values.clone()));
         Ok(values)
     }
 
@@ -88,5 +88,30 @@ impl Client {
         self.change_at_mdt(fid, |_| request).await?;
         self.lock().inode(fid).set_xattrs(None);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    use base::LockHandle;
+
+    use crate::cache::State;
+    use crate::locks::Locks;
+
+    use super::*;
+
+    #[test]
+    fn what_was_known_under_the_lock_of_who_made_the_file_goes_with_it() {
+        let file = Fid(7);
+        let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
+        state.file(file).exclusive = Some(LockHandle(1));
+        let values = vec![(b"user.a".to_vec(), b"old".to_vec())];
+        state.inode(file).set_xattrs(Some(values));
+        assert_eq!(state.lose_exclusive(file), Some(LockHandle(1)));
+        let known = state.known(file).and_then(|inode| inode.xattrs());
+        assert_eq!(known, None);
     }
 }

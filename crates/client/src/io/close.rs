@@ -229,11 +229,8 @@ impl Client {
         // A use that was asked for before this one ended, and was told of since, goes on.
         file.write_open
             .take_if(|open| open.handle == closing.handle);
-        let exclusive = file.lose_exclusive();
         // An answer may have come that is newer than this one.
-        if exclusive.is_some() {
-            state.inode(fid).covered = Covered::No;
-        }
+        let exclusive = state.lose_exclusive(fid);
         match reply {
             Ok(Reply::Node(node)) => state.take_node(&node, closing.mark),
             Ok(_) => tracing::error!("{fid}: the MDT gave an answer of the wrong kind to a close"),

@@ -6,7 +6,6 @@ use base::{ByteRange, Fid, FsError, LockHandle};
 use dlm::CacheInput;
 
 use crate::cache::State;
-use crate::cache::inode::Covered;
 use crate::client::Client;
 use crate::io::file::{FileState, Revoking};
 use crate::kernel::Forget;
@@ -135,11 +134,9 @@ impl Client {
         }
         {
             let mut state = self.lock();
-            let file = state.file(fid);
             // Where the MDT has restarted meanwhile there may be another.
-            if file.exclusive == Some(handle) {
-                file.lose_exclusive();
-                state.inode(fid).covered = Covered::No;
+            if state.file(fid).exclusive == Some(handle) {
+                state.lose_exclusive(fid);
             }
         }
         self.finish_revoking(fid, ByteRange::ALL, written, (Holder::Mdt, handle));
