@@ -230,7 +230,7 @@ impl MountVerb {
             stop.wait(|| mounting.has_ended());
             let abort = mounting.abort();
             match stop.fulfil(|| mounting.stop(Unmount::Clean), LEAVING, abort) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return mounting.outcome(),
                 Err(reason) => eprintln!("glint: {reason}; still mounted"),
             }
         }

@@ -119,7 +119,7 @@ impl Up {
             stop.clear();
         }
         serving.stop();
-        Ok(())
+        mounting.outcome()
     }
 
     /// What can't work is refused before anything is made.
