@@ -100,11 +100,46 @@ fn two_directories_that_claim_to_be_one_target() {
     one_line(
         &ran,
         &[
-            "OST1 is another directory's already",
+            "OST1 of this file system is another target",
             &listen,
-            "--role ost7",
+            "--erase ost1 --role ost2 --join",
         ],
     );
+}
+
+/// An empty target never passes for the one that was there, and it is said what can be done.
+#[test]
+fn a_target_that_was_erased_comes_back_as_a_new_one_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    glint(at, &["format", "D", "--role", "mgs,mdt"]).worked();
+    glint(at, &["format", "E", "--role", "ost", "--join", "D"]).worked();
+    let address = free_address();
+    let serve = ["serve", "D", "E", "--listen", &address];
+    drop(Staying::start(at, &serve));
+    let erase = ["format", "E", "--erase", "ost0", "--join", "D", "--role"];
+    glint(at, &[&erase[..], &["ost0"]].concat()).worked();
+    let parts = [
+        "OST0 of this",
+        "would read as empty",
+        "--erase ost0 --role ost1 --join",
+    ];
+    one_line(&glint(at, &serve), &parts);
+    glint(at, &[&erase[..], &["ost1"]].concat()).worked();
+    drop(Staying::start(at, &serve));
+    glint(
+        at,
+        &[
+            "format", "D", "--erase", "mdt0", "--role", "mdt", "--join", "E",
+        ],
+    )
+    .worked();
+    let parts = [
+        "MDT0 of this",
+        "all files are lost",
+        "--erase for each of its targets",
+    ];
+    one_line(&glint(at, &serve), &parts);
 }
 
 #[test]
