@@ -27,7 +27,9 @@ use nix::sys::socket::{
 use serde::{Deserialize, Serialize};
 use wire::mdt::WalkLevel;
 
-pub use whereabouts::{Endpoint, directory, mount_of, path_for_dir, path_for_mount};
+pub use whereabouts::{
+    Endpoint, directory, mount_of, path_for_dir, path_for_mount, path_for_process,
+};
 
 /// What is asked of a mount, or of a server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -70,6 +72,8 @@ pub enum Question {
     Sync,
     /// How did the mount end? Answered when it has.
     Ending,
+    /// End at once, although not everything is written. For a mount that is off already.
+    Abandon,
     /// Fetch the next part of a tree's names and attributes.
     PrefetchTree {
         /// Where it goes on: [`WalkLevel`]s.
@@ -174,6 +178,10 @@ pub struct Status {
     pub fsname: String,
     /// The serving process.
     pub pid: u32,
+    /// Where it is mounted, or was.
+    pub mounted_at: PathBuf,
+    /// It is off, and its process has yet to end.
+    pub ending: bool,
     /// The mount's name for itself, as servers list it.
     pub uuid: String,
     /// Targets that the same process serves.
@@ -231,6 +239,7 @@ impl Question {
             | Question::Stats
             | Question::Walks
             | Question::Clear
+            | Question::Abandon
             | Question::ListParams
             | Question::SetParam { .. }
             | Question::SetRule { .. } => Some(ANSWER_AT_ONCE),
@@ -431,9 +440,10 @@ impl Endpoint {
                 "{name} has not answered for {} s: its process stands still ({socket})",
                 ANSWER_AT_ONCE.as_secs(),
             ),
-            ErrorKind::ConnectionRefused => {
-                format!("{name} does not answer: its process has died ({socket})")
-            }
+            ErrorKind::ConnectionRefused | ErrorKind::NotFound => format!(
+                "{name} does not answer: its process has died ({socket}); {}",
+                self.remedy()
+            ),
             _ => format!("{name} does not answer ({socket}): {error}"),
         }
     }

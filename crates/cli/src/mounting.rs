@@ -18,7 +18,7 @@ use handover::Records;
 use crate::control::ending::Ending;
 use crate::control::of_mount::ServedMount;
 use crate::control::of_targets::ServedTargets;
-use crate::control::{ControlServer, path_for_dir, path_for_mount};
+use crate::control::{ControlServer, path_for_dir, path_for_mount, path_for_process};
 use crate::memory;
 use crate::supervisor::Held;
 
@@ -108,8 +108,11 @@ impl Mounting {
         }
         memory::spare_write_back(&mount);
         let (targets, dir) = beside.unzip();
-        let ending = Arc::<Ending>::default();
+        let (mount, ending) = (Arc::new(mount), Arc::<Ending>::default());
+        let records = config.heritage.as_ref().map(|left| left.records().clone());
         let served = ServedMount {
+            mount: mount.clone(),
+            records: records.clone(),
             ending: ending.clone(),
             client,
             fsname,
@@ -119,15 +122,16 @@ impl Mounting {
             by,
         };
         let mut control = ControlServer::start(path_for_mount(&mount)?, served)?;
+        control.also_at(path_for_process()?)?;
         if let Some(dir) = dir {
             control.also_at(path_for_dir(dir)?)?;
         }
         Ok(Mounting {
             mounted,
-            mount: Arc::new(mount),
+            mount,
             session: Some(session),
             gate,
-            records: config.heritage.as_ref().map(|left| left.records().clone()),
+            records,
             ending,
             _control: control,
         })

@@ -16,7 +16,7 @@ use support::{Staying, finish, glint, needs_root, shell};
 /// A mount whose OST is on a disk of 16 MiB, which sends what was written when it is asked to.
 struct Full {
     mount: Staying,
-    _server: Staying,
+    server: Staying,
     disk: PathBuf,
     dir: tempfile::TempDir,
 }
@@ -37,7 +37,7 @@ impl Full {
         glint(at, &["param", "set", late, "--mount", "mnt"]).worked();
         Full {
             mount,
-            _server: server,
+            server,
             disk,
             dir,
         }
@@ -143,4 +143,34 @@ fn a_supervised_mount_that_lost_something_is_not_gone_on_with() {
         "{}",
         full.mount.said()
     );
+}
+
+#[test]
+fn an_unmount_says_whom_it_waits_for_and_is_forced_meanwhile() {
+    if needs_root() {
+        return;
+    }
+    let mut full = Full::new(&[]);
+    fs::write(full.at().join("mnt/file"), "words").unwrap();
+    full.server.signal(Signal::SIGSTOP);
+    let log = full.at().join("waiting");
+    let mut first = std::process::Command::new(support::program())
+        .args(["umount", "mnt"])
+        .current_dir(full.at())
+        .stderr(fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let said = || fs::read_to_string(&log).unwrap();
+    support::eventually("it says that it waits", || said().contains("--force mnt"));
+    assert!(said().contains("still writes what is left"), "{}", said());
+    let forced = glint(full.at(), &["umount", "--force", "mnt"]);
+    assert!(forced.worked().contains("is lost"), "{forced:?}");
+    assert_eq!(first.wait().unwrap().code(), Some(1), "{}", said());
+    assert!(
+        said().contains("mnt is unmounted, but it was forced to end"),
+        "{}",
+        said()
+    );
+    assert_eq!(full.mount.ended(), Some(1), "{}", full.mount.said());
+    full.server.signal(Signal::SIGCONT);
 }

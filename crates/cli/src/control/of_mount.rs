@@ -1,10 +1,13 @@
 //! What a mount answers: for its client, and for the targets that its process serves beside.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::Fid;
 use client::{Client, params};
+use fuse::kernel::Mount;
 use fuse::translate::FileSystem;
+use handover::Records;
 use wire::SizeState;
 use wire::mdt::WalkLevel;
 
@@ -28,6 +31,10 @@ pub struct ServedMount {
     pub targets: Option<ServedTargets>,
     /// Who would let another process go on.
     pub by: Option<Watcher>,
+    /// Where it is mounted, or was.
+    pub mount: Arc<Mount>,
+    /// Where the next process of a supervised mount finds what it needs.
+    pub records: Option<Records>,
     /// How it ends.
     pub ending: Arc<Ending>,
 }
@@ -56,6 +63,8 @@ fn answer(question: Question, served: &ServedMount) -> Answer {
         Question::Status => Answer::Status(Status {
             fsname,
             pid: std::process::id(),
+            mounted_at: served.mount.point().to_owned(),
+            ending: !served.mount.is_mounted(),
             uuid: served.uuid.clone(),
             serves: served.targets.as_ref().map(ServedTargets::status),
             targets: client.targets().into_iter().collect(),
@@ -91,6 +100,7 @@ fn answer(question: Question, served: &ServedMount) -> Answer {
             let synced = client::executor::block_on(synced);
             done(synced.map_err(|unwritten| unwritten.to_string()))
         }
+        Question::Abandon => done(served.abandon()),
         Question::Ending => served.ending(&|| false),
         Question::PrefetchTree { levels } => prefetch_tree(client, levels),
         Question::PrefetchFiles { fids } => {
@@ -109,6 +119,29 @@ fn answer(question: Question, served: &ServedMount) -> Answer {
             client.drop_caches();
             Answer::Done
         }
+    }
+}
+
+/// How long whoever is told of the end has to hear it.
+const FAREWELL: Duration = Duration::from_millis(300);
+
+impl ServedMount {
+    /// Ends the process of a mount that is off, whatever it waits for.
+    fn abandon(&self) -> Result<(), String> {
+        if self.mount.is_mounted() {
+            return Err("it is mounted still; unmount it first".to_owned());
+        }
+        if let Some(records) = &self.records {
+            client::end_serving(records);
+        }
+        let lost = "it was forced to end: what its servers had not taken yet is lost";
+        tracing::error!("{lost}");
+        self.ending.note(Err(lost.to_owned()));
+        std::thread::spawn(|| {
+            std::thread::sleep(FAREWELL);
+            std::process::exit(1);
+        });
+        Ok(())
     }
 }
 
