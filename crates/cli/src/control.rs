@@ -3,6 +3,7 @@
 //!
 //! One line of JSON in, one out, over a Unix socket that only the process's user and root can open.
 
+pub mod ending;
 pub mod of_mount;
 pub mod of_targets;
 mod whereabouts;
@@ -17,14 +18,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use client::{NameRange, WalkReport, stats::Snapshot};
-use nix::sys::socket::{AddressFamily, Shutdown, SockFlag, SockType, UnixAddr, shutdown, socket};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr, recv, shutdown, socket,
+};
 use serde::{Deserialize, Serialize};
 use wire::mdt::WalkLevel;
 
-pub use whereabouts::{Endpoint, directory, mount_of, path_for_dir, path_for_mount};
+pub use whereabouts::{
+    Endpoint, directory, mount_of, path_for_dir, path_for_mount, path_for_process,
+};
 
 /// What is asked of a mount, or of a server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -65,6 +70,10 @@ pub enum Question {
     },
     /// Make everything durable.
     Sync,
+    /// How did the mount end? Answered when it has.
+    Ending,
+    /// End at once, although not everything is written. For a mount that is off already.
+    Abandon,
     /// Fetch the next part of a tree's names and attributes.
     PrefetchTree {
         /// Where it goes on: [`WalkLevel`]s.
@@ -122,6 +131,8 @@ pub enum Answer {
     /// To [`Question::PrefetchFiles`], how many were fetched; to [`Question::PrefetchRange`], how many
     /// there are.
     Files(u64),
+    /// To [`Question::Ending`]: what is lost, if anything is.
+    Ended(Option<String>),
     /// Done.
     Done,
     /// It could not be done.
@@ -167,6 +178,10 @@ pub struct Status {
     pub fsname: String,
     /// The serving process.
     pub pid: u32,
+    /// Where it is mounted, or was.
+    pub mounted_at: PathBuf,
+    /// It is off, and its process has yet to end.
+    pub ending: bool,
     /// The mount's name for itself, as servers list it.
     pub uuid: String,
     /// Targets that the same process serves.
@@ -224,12 +239,14 @@ impl Question {
             | Question::Stats
             | Question::Walks
             | Question::Clear
+            | Question::Abandon
             | Question::ListParams
             | Question::SetParam { .. }
             | Question::SetRule { .. } => Some(ANSWER_AT_ONCE),
             Question::PathOf { .. }
             | Question::SizeOnMdt { .. }
             | Question::Sync
+            | Question::Ending
             | Question::PrefetchTree { .. }
             | Question::PrefetchFiles { .. }
             | Question::PrefetchRange { .. }
@@ -238,6 +255,8 @@ impl Question {
     }
 }
 
+/// How long answers under way may take once there is nobody to ask any more.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// How long what needs no server may take: a process that has not answered by then stands still.
 const ANSWER_AT_ONCE: Duration = Duration::from_secs(2);
 /// Questions that are answered at the same time. Beyond: they wait in the socket's queue.
@@ -247,6 +266,11 @@ const QUESTIONS_MAX: usize = 16;
 pub trait Answering: Send + Sync + 'static {
     /// The answer to one question.
     fn answer(&self, question: Question) -> Answer;
+
+    /// To [`Question::Ending`], which waits as long as the answer `is_wanted`.
+    fn ending(&self, _is_wanted: &dyn Fn() -> bool) -> Answer {
+        Answer::Failed("this is no mount".to_owned())
+    }
 }
 
 /// Answers while it lives.
@@ -257,7 +281,8 @@ pub struct ControlServer {
     links: Vec<PathBuf>,
     listener: UnixListener,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    /// Gives back the threads of answers under way.
+    thread: Option<JoinHandle<Vec<JoinHandle<()>>>>,
 }
 
 impl ControlServer {
@@ -308,7 +333,12 @@ impl Drop for ControlServer {
         let woken = shutdown(self.listener.as_raw_fd(), Shutdown::Both);
         if let (Ok(()), Some(thread)) = (woken, self.thread.take()) {
             // A thread that panicked has said so already.
-            let _ = thread.join();
+            let answers = thread.join().unwrap_or_default();
+            let began = Instant::now();
+            let is_under_way = || answers.iter().any(|answer| !answer.is_finished());
+            while is_under_way() && began.elapsed() < LAST_ANSWERS {
+                std::thread::sleep(Duration::from_millis(5));
+            }
         }
     }
 }
@@ -320,11 +350,15 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 /// Answers each question on a thread of its own: one may wait for servers, while another asks why.
-fn accept(listener: &UnixListener, stopped: &AtomicBool, answering: &Arc<impl Answering>) {
+fn accept(
+    listener: &UnixListener,
+    stopped: &AtomicBool,
+    answering: &Arc<impl Answering>,
+) -> Vec<JoinHandle<()>> {
     let mut answers: Vec<JoinHandle<()>> = Vec::new();
     for stream in listener.incoming() {
         if stopped.load(Ordering::SeqCst) {
-            return;
+            break;
         }
         let Ok(stream) = stream else { continue };
         answers.retain(|thread| !thread.is_finished());
@@ -344,6 +378,7 @@ fn accept(listener: &UnixListener, stopped: &AtomicBool, answering: &Arc<impl An
             Err(error) => tracing::warn!("control: {error}"),
         }
     }
+    answers
 }
 
 fn answer_one(
@@ -357,12 +392,19 @@ fn answer_one(
         return Ok(());
     }
     let answer = match serde_json::from_str(&line) {
+        Ok(Question::Ending) => answering.ending(&|| is_wanted(stream)),
         Ok(question) => answering.answer(question),
         Err(error) => Answer::Failed(format!("not a question: {error}")),
     };
     let mut out = stream;
     writeln!(out, "{}", serde_json::to_string(&answer)?)?;
     Ok(())
+}
+
+/// Whoever asked is still there.
+fn is_wanted(stream: &UnixStream) -> bool {
+    let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+    !matches!(recv(stream.as_raw_fd(), &mut [0], flags), Ok(0))
 }
 
 /// Asks the mount at (or above) `path`.
@@ -373,32 +415,36 @@ pub fn ask(path: &Path, question: &Question) -> Result<Answer, String> {
 impl Endpoint {
     /// Asks it. Fails where the process does not answer in time.
     pub fn ask(&self, question: &Question) -> Result<Answer, String> {
-        let (name, socket, deadline) = (&self.name, &self.socket, question.deadline());
-        let failed = |error: std::io::Error| match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => format!(
-                "{name} has not answered for {} s: its process stands still ({})",
-                ANSWER_AT_ONCE.as_secs(),
-                socket.display()
-            ),
-            ErrorKind::ConnectionRefused => format!(
-                "{name} does not answer: its process has died ({})",
-                socket.display()
-            ),
-            _ => format!("{name} does not answer ({}): {error}", socket.display()),
-        };
-        let stream = connect(socket).map_err(failed)?;
+        match self.begin(question)?.answer()? {
+            Answer::Failed(reason) => Err(reason),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Asks it, and leaves the answer for later.
+    pub fn begin(&self, question: &Question) -> Result<Asked<'_>, String> {
+        let failed = |error: std::io::Error| self.failed(&error);
+        let stream = connect(&self.socket).map_err(failed)?;
+        let deadline = question.deadline();
         stream.set_read_timeout(deadline).map_err(failed)?;
         stream.set_write_timeout(deadline).map_err(failed)?;
         let line = serde_json::to_string(question).map_err(|error| error.to_string())?;
         writeln!(&stream, "{line}").map_err(failed)?;
-        let mut reply = String::new();
-        BufReader::new(&stream)
-            .read_line(&mut reply)
-            .map_err(failed)?;
-        match serde_json::from_str(&reply) {
-            Ok(Answer::Failed(reason)) => Err(reason),
-            Ok(answer) => Ok(answer),
-            Err(error) => Err(format!("{name} gave an answer that can't be read: {error}")),
+        Ok(Asked { of: self, stream })
+    }
+
+    fn failed(&self, error: &std::io::Error) -> String {
+        let (name, socket) = (&self.name, self.socket.display());
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => format!(
+                "{name} has not answered for {} s: its process stands still ({socket})",
+                ANSWER_AT_ONCE.as_secs(),
+            ),
+            ErrorKind::ConnectionRefused | ErrorKind::NotFound => format!(
+                "{name} does not answer: its process has died ({socket}); {}",
+                self.remedy()
+            ),
+            _ => format!("{name} does not answer ({socket}): {error}"),
         }
     }
 
@@ -409,6 +455,24 @@ impl Endpoint {
             // So many wait for an answer that nobody gives: it will be named as silent.
             Err(error) => error.kind() == ErrorKind::WouldBlock,
         }
+    }
+}
+
+/// A question on its way.
+pub struct Asked<'a> {
+    of: &'a Endpoint,
+    stream: UnixStream,
+}
+
+impl Asked<'_> {
+    /// Waits for what it says, be it that it failed.
+    pub fn answer(self) -> Result<Answer, String> {
+        let mut reply = String::new();
+        let read = BufReader::new(&self.stream).read_line(&mut reply);
+        read.map_err(|error| self.of.failed(&error))?;
+        let name = &self.of.name;
+        serde_json::from_str(&reply)
+            .map_err(|error| format!("{name} gave an answer that can't be read: {error}"))
     }
 }
 

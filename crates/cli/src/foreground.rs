@@ -28,6 +28,25 @@ impl Stop {
         Ok(Stop(flag))
     }
 
+    /// Runs what begins the process, which may wait for others. A wish meanwhile ends the process at
+    /// once: a start that breaks off is as one that was killed, which the next one copes with.
+    pub fn or_begin<T>(&self, begin: impl FnOnce() -> T) -> T {
+        let (wished, begun) = (self.0.clone(), Arc::new(AtomicBool::new(false)));
+        let is_begun = begun.clone();
+        std::thread::spawn(move || {
+            while !is_begun.load(Ordering::SeqCst) {
+                if wished.load(Ordering::SeqCst) {
+                    eprintln!("glint: ended before it served");
+                    std::process::exit(0);
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let result = begin();
+        begun.store(true, Ordering::SeqCst);
+        result
+    }
+
     /// Set as well when standard input ends, which a parent holds open while it lives. `last_resort`
     /// is called if the process is still there some seconds later, and then it ends.
     pub fn with_parent(&self, last_resort: impl FnOnce() + Send + 'static) -> Result<(), String> {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use base::{ClientId, Xid};
+use base::{ClientId, TargetKind, Xid};
 use rpc::{
     Address, Batch, Connected, Departure, ReplyBatch, ReplyMessage, Responder, Service, Unwelcome,
 };
@@ -50,11 +50,8 @@ impl Mgs {
                 .find(|known| known.name == target.name)
             {
                 Some(known) if known.uuid != target.uuid => {
-                    let (name, at) = (target.name, known.addresses.join(","));
-                    return Err(format!(
-                        "{name} is another directory's already, last served at {at}: two cannot \
-                         be it; format this one with another number, as in --role ost7"
-                    ));
+                    let known = known.clone();
+                    return Err(is_another(&known, &config.targets));
                 }
                 Some(known) => *known = target,
                 None => config.targets.push(target),
@@ -102,6 +99,35 @@ impl Mgs {
             body: wire::encode(&reply),
         }
     }
+}
+
+/// Why a target with the number of a `known` one is refused that is not that one, and what to do. An
+/// empty one in its place would show its files as empty, so that it never takes it by itself.
+fn is_another(known: &TargetInfo, all: &[TargetInfo]) -> String {
+    let (name, at) = (known.name, known.addresses.join(","));
+    let found = format!(
+        "{name} of this file system is another target than the one in the directory named here, and \
+         was last served at {at}"
+    );
+    if name.kind != TargetKind::Ost {
+        return format!(
+            "{found}; serve that one, or a copy of it; if it was erased, all files are lost with it: \
+             make the file system anew, with glint format --erase for each of its targets, the MGS \
+             and the OSTs too"
+        );
+    }
+    let osts = all
+        .iter()
+        .filter(|target| target.name.kind == TargetKind::Ost);
+    let free = osts.map(|ost| ost.name.index.0 + 1).max().unwrap_or(0);
+    let was = name.index.0;
+    format!(
+        "{found}; if that one is still there, or a copy of it, serve that; an empty one can't take its \
+         place, as its files would read as empty: to add the one here beside it give it a number that \
+         was never used (glint format DIR --erase ost{was} --role ost{free} --join DIR2, DIR2 being a \
+         directory of the file system); what files had on an OST{was} that was erased is lost, and \
+         calls on them wait for it"
+    )
 }
 
 /// The target with addresses that others can use: it listens on all addresses of the machine that it
@@ -157,7 +183,7 @@ impl Service for Mgs {
 
 #[cfg(test)]
 mod tests {
-    use base::{TargetIndex, TargetKind, TargetName};
+    use base::{TargetIndex, TargetName};
 
     use super::*;
 

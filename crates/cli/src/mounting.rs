@@ -13,10 +13,12 @@ use fuse::kernel::{
 };
 use fuse::translate::FileSystem;
 use fuse::translate::gate::Gate;
+use handover::Records;
 
+use crate::control::ending::Ending;
 use crate::control::of_mount::ServedMount;
 use crate::control::of_targets::ServedTargets;
-use crate::control::{ControlServer, path_for_dir, path_for_mount};
+use crate::control::{ControlServer, path_for_dir, path_for_mount, path_for_process};
 use crate::memory;
 use crate::supervisor::Held;
 
@@ -43,6 +45,9 @@ pub struct Mounting {
     mount: Arc<Mount>,
     session: Option<Session>,
     gate: Arc<Gate>,
+    /// Where the next process of a supervised mount finds what it needs.
+    records: Option<Records>,
+    ending: Arc<Ending>,
     _control: ControlServer,
 }
 
@@ -86,7 +91,7 @@ impl Mounting {
         }
         let files = Arc::new(files);
         let options = MountOptions {
-            source: fsname,
+            source: fsname.clone(),
             allow_other: wish.allow_other,
             read_only: wish.read_only,
             setuid: nix::unistd::geteuid().is_root(),
@@ -103,22 +108,31 @@ impl Mounting {
         }
         memory::spare_write_back(&mount);
         let (targets, dir) = beside.unzip();
+        let (mount, ending) = (Arc::new(mount), Arc::<Ending>::default());
+        let records = config.heritage.as_ref().map(|left| left.records().clone());
         let served = ServedMount {
-            mounted: mounted.clone(),
+            mount: mount.clone(),
+            records: records.clone(),
+            ending: ending.clone(),
+            client,
+            fsname,
             files,
             uuid: config.uuid.to_string(),
             targets,
             by,
         };
         let mut control = ControlServer::start(path_for_mount(&mount)?, served)?;
+        control.also_at(path_for_process()?)?;
         if let Some(dir) = dir {
             control.also_at(path_for_dir(dir)?)?;
         }
         Ok(Mounting {
             mounted,
-            mount: Arc::new(mount),
+            mount,
             session: Some(session),
             gate,
+            records,
+            ending,
             _control: control,
         })
     }
@@ -139,7 +153,7 @@ impl Mounting {
         move || drop(mount.unmount(Unmount::Abort))
     }
 
-    /// Unmounts and leaves the file system; nothing is lost. `Err`: it is in use and stays.
+    /// Unmounts and leaves the file system. `Err`: it is in use and stays.
     pub fn stop(&mut self, how: Unmount) -> Result<(), String> {
         match self.has_ended() {
             true => self.mount.note_gone(),
@@ -149,11 +163,23 @@ impl Mounting {
             session.join();
         }
         self.gate.close();
-        self.mounted
+        let left = self
+            .mounted
             .lock()
             .unwrap_or_else(|p| p.into_inner())
             .leave();
+        if let Some(records) = &self.records {
+            // Whatever this process says at its end, another has nothing to go on with.
+            client::end_serving(records);
+        }
+        self.ending
+            .note(left.map_err(|unwritten| unwritten.to_string()));
         Ok(())
+    }
+
+    /// How the end went: what is lost, if anything is.
+    pub fn outcome(&self) -> Result<(), String> {
+        self.ending.outcome().unwrap_or(Ok(()))
     }
 }
 

@@ -100,11 +100,92 @@ fn two_directories_that_claim_to_be_one_target() {
     one_line(
         &ran,
         &[
-            "OST1 is another directory's already",
+            "OST1 of this file system is another target",
             &listen,
-            "--role ost7",
+            "--erase ost1 --role ost2 --join",
         ],
     );
+}
+
+/// An empty target never passes for the one that was there, and it is said what can be done.
+#[test]
+fn a_target_that_was_erased_comes_back_as_a_new_one_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    glint(at, &["format", "D", "--role", "mgs,mdt"]).worked();
+    glint(at, &["format", "E", "--role", "ost", "--join", "D"]).worked();
+    let address = free_address();
+    let serve = ["serve", "D", "E", "--listen", &address];
+    drop(Staying::start(at, &serve));
+    let erase = ["format", "E", "--erase", "ost0", "--join", "D", "--role"];
+    glint(at, &[&erase[..], &["ost0"]].concat()).worked();
+    let parts = [
+        "OST0 of this",
+        "would read as empty",
+        "--erase ost0 --role ost1 --join",
+    ];
+    one_line(&glint(at, &serve), &parts);
+    glint(at, &[&erase[..], &["ost1"]].concat()).worked();
+    drop(Staying::start(at, &serve));
+    glint(
+        at,
+        &[
+            "format", "D", "--erase", "mdt0", "--role", "mdt", "--join", "E",
+        ],
+    )
+    .worked();
+    let parts = [
+        "MDT0 of this",
+        "all files are lost",
+        "--erase for each of its targets",
+    ];
+    one_line(&glint(at, &serve), &parts);
+}
+
+#[test]
+fn the_directory_of_one_target() {
+    let dir = place();
+    let parts = ["D/mdt0 is the directory of one target, MDT0", "it is in: /"];
+    one_line(&serve(dir.path(), &["D/mdt0"]), &parts);
+    one_line(&glint(dir.path(), &["fsck", "D/mdt0"]), &parts);
+}
+
+#[test]
+fn a_directory_of_another_user() {
+    if needs_root() {
+        return;
+    }
+    let (home, program) = support::directory_of_nobody();
+    let at = home.path();
+    glint(at, &["format", "D"]).worked();
+    shell(at, "chmod 755 . D").worked();
+    let mut command = support::as_nobody(&program);
+    let ran = support::finish(command.args(["fsck", "D"]).current_dir(at));
+    one_line(
+        &ran,
+        &["superblock: cannot read it", "uid 65534", "chown -R"],
+    );
+    assert!(!ran.err.contains("damaged"), "{ran:?}");
+}
+
+#[test]
+fn a_mount_whose_process_is_dead() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let mut up = Staying::start(dir.path(), &["up", "--dir", "D", "--mount", "mnt"]);
+    up.signal(Signal::SIGKILL);
+    up.ended();
+    for words in [
+        &["fs", "sync", "mnt"][..],
+        &["status", "mnt"],
+        &["fs", "df", "mnt"],
+    ] {
+        let parts = ["mount at ", "mnt", "glint umount takes it off"];
+        one_line(&glint(dir.path(), words), &parts);
+    }
+    glint(dir.path(), &["umount", "mnt"]).worked();
 }
 
 #[test]
@@ -142,9 +223,18 @@ fn a_file_that_is_missing() {
     for (file, parts) in [
         ("D/mdt0/superblock", &["mdt0/superblock", "missing"][..]),
         ("D/key", &["D/key is missing", "copy it from"]),
-        ("D/mdt0/db", &["MDT0 in ", "/mdt0/db"]),
-        ("D/ost0/db", &["OST0 in ", "/ost0/db"]),
-        ("D/ost0/objects", &["OST0 in ", "/ost0/objects"]),
+        (
+            "D/mdt0/db",
+            &["MDT0 in ", "/mdt0/db", "is missing; put it back"],
+        ),
+        (
+            "D/ost0/db",
+            &["OST0 in ", "/ost0/db", "is missing; put it back"],
+        ),
+        (
+            "D/ost0/objects",
+            &["OST0 in ", "/ost0/objects", "is missing; put it back"],
+        ),
     ] {
         let dir = place();
         let gone = dir.path().join(file);

@@ -122,6 +122,29 @@ fn a_fence_that_is_not_there_is_made_and_a_torn_one_is_watched() {
 }
 
 #[test]
+fn who_waits_for_a_fence_ends_when_asked_to() {
+    let dir = place();
+    let mut first = served(dir.path(), &[]);
+    first.signal(Signal::SIGKILL);
+    first.ended();
+    let (listen, log) = (free_address(), dir.path().join("waiting"));
+    let mut waiting = std::process::Command::new(support::program())
+        .args(["serve", "D", "--machine", "elsewhere", "--listen", &listen])
+        .current_dir(dir.path())
+        .stderr(fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    eventually("it waits", || {
+        fs::read_to_string(&log).unwrap().contains(WAITED)
+    });
+    let pid = nix::unistd::Pid::from_raw(waiting.id() as i32);
+    nix::sys::signal::kill(pid, Signal::SIGTERM).unwrap();
+    let asked = std::time::Instant::now();
+    assert_eq!(waiting.wait().unwrap().code(), Some(0));
+    assert!(asked.elapsed().as_secs() < 3, "{:?}", asked.elapsed());
+}
+
+#[test]
 fn a_mount_of_up_goes_with_its_targets() {
     if needs_root() {
         return;

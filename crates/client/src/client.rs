@@ -311,13 +311,7 @@ impl Client {
     /// Each target, and how things stand with it.
     pub fn targets(&self) -> Vec<(String, String)> {
         let now = self.0.clock.tick();
-        let state = |peer: &rpc::Peer| match peer.state() {
-            rpc::PeerState::Connected => "connected".to_owned(),
-            rpc::PeerState::WaitingSince(since) => {
-                format!("waiting for it, {} s", now.since(since).as_secs())
-            }
-            other => format!("{other:?}"),
-        };
+        let state = |peer: &rpc::Peer| told(&peer.state(), now);
         self.0
             .cluster
             .peers()
@@ -335,6 +329,18 @@ impl Client {
         let state = self.lock();
         let (files, dirs) = state.handles.counts();
         [state.len(), files, dirs, state.locks.len()]
+    }
+}
+
+/// How things stand with a target, for people.
+fn told(state: &rpc::PeerState, now: base::Tick) -> String {
+    match state {
+        rpc::PeerState::Connected => "connected".to_owned(),
+        rpc::PeerState::WaitingSince(since) => {
+            format!("waiting for it, {} s", now.since(*since).as_secs())
+        }
+        rpc::PeerState::Refused(refusal) => format!("refuses this mount: {refusal}"),
+        rpc::PeerState::Closed => "left".to_owned(),
     }
 }
 
@@ -360,4 +366,16 @@ pub struct Place {
     pub name: Name,
     /// Who asks.
     pub caller: Caller,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_things_stand_with_a_target_is_told_in_words() {
+        let refusal = rpc::Refusal::new(rpc::RefusalReason::Key, "another key: copy it");
+        let words = told(&rpc::PeerState::Refused(refusal), base::Tick::default());
+        assert_eq!(words, "refuses this mount: another key: copy it");
+    }
 }

@@ -20,6 +20,7 @@ use crate::cache::State;
 use crate::client::{Client, Shared};
 use crate::cluster::Cluster;
 use crate::executor::{block_on, spawn};
+use crate::io::losses::Unwritten;
 use crate::kernel::KernelCache;
 use crate::locks::{Holder, Locks};
 use crate::params::Params;
@@ -332,16 +333,21 @@ impl Mounted {
         let _ = met.1.wait_timeout_while(is_met, patience, |met| !*met);
     }
 
-    /// Sends everything unsent, closes, and leaves. Nothing is lost.
-    pub fn leave(&mut self) {
+    /// Sends everything unsent, closes, and leaves. Nothing is lost but what the error tells.
+    pub fn leave(&mut self) -> Result<(), Unwritten> {
         if self.ended.swap(true, Ordering::SeqCst) {
-            return;
+            return Ok(());
         }
         let client = self.client.clone();
-        if let Err(error) = block_on(async move { client.sync_and_close().await }) {
-            tracing::error!("not everything could be written at the end: {error}");
+        let left = block_on(async move {
+            let synced = client.sync_and_close().await;
+            client.tell_losses(synced).await
+        });
+        if let Err(unwritten) = &left {
+            tracing::error!("at the end of the mount: {unwritten}");
         }
         self.end();
+        left
     }
 
     /// Leaves at once: what is unsent is lost.

@@ -106,7 +106,7 @@ impl StorageError {
                 at,
                 action,
                 kind,
-                reason: error.to_string(),
+                reason: words(error),
             },
         }
     }
@@ -141,6 +141,18 @@ impl StorageError {
             StorageError::Stopped { cause, .. } => cause.damage(),
             _ => None,
         }
+    }
+}
+
+/// What the system said, with what to do where that is always the same.
+pub(crate) fn words(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => format!(
+            "this user (uid {}) may not ({error}); run glint as the user who owns the targets, or \
+             give them to this one with chown -R, and see that their owner may read and write them",
+            nix::unistd::geteuid()
+        ),
+        _ => error.to_string(),
     }
 }
 

@@ -1,22 +1,28 @@
 //! What a mount answers: for its client, and for the targets that its process serves beside.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
 use base::Fid;
-use client::{Mounted, params};
+use client::{Client, params};
+use fuse::kernel::Mount;
 use fuse::translate::FileSystem;
+use handover::Records;
 use wire::SizeState;
 use wire::mdt::WalkLevel;
 
 use crate::supervisor::Watcher;
 
+use super::ending::Ending;
 use super::of_targets::ServedTargets;
 use super::{Answer, Answering, ParamValue, Question, Setting, Status};
 
 /// What questions to a mount are about.
 pub struct ServedMount {
     /// The file system.
-    pub mounted: Arc<Mutex<Mounted>>,
+    pub client: Client,
+    /// Its name.
+    pub fsname: String,
     /// The calls under way.
     pub files: Arc<FileSystem>,
     /// The mount's name for itself, as servers list it.
@@ -25,22 +31,29 @@ pub struct ServedMount {
     pub targets: Option<ServedTargets>,
     /// Who would let another process go on.
     pub by: Option<Watcher>,
+    /// Where it is mounted, or was.
+    pub mount: Arc<Mount>,
+    /// Where the next process of a supervised mount finds what it needs.
+    pub records: Option<Records>,
+    /// How it ends.
+    pub ending: Arc<Ending>,
 }
 
 impl Answering for ServedMount {
     fn answer(&self, question: Question) -> Answer {
         answer(question, self)
     }
+
+    fn ending(&self, is_wanted: &dyn Fn() -> bool) -> Answer {
+        match self.ending.wait(is_wanted) {
+            Some(outcome) => Answer::Ended(outcome.err()),
+            None => Answer::Failed("nobody waits any more".to_owned()),
+        }
+    }
 }
 
 fn answer(question: Question, served: &ServedMount) -> Answer {
-    let (client, fsname) = {
-        let mounted = served
-            .mounted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        (mounted.client().clone(), mounted.config().fsname.clone())
-    };
+    let (client, fsname) = (served.client.clone(), served.fsname.clone());
     let done = |result: Result<(), String>| match result {
         Ok(()) => Answer::Done,
         Err(reason) => Answer::Failed(reason),
@@ -50,6 +63,8 @@ fn answer(question: Question, served: &ServedMount) -> Answer {
         Question::Status => Answer::Status(Status {
             fsname,
             pid: std::process::id(),
+            mounted_at: served.mount.point().to_owned(),
+            ending: !served.mount.is_mounted(),
             uuid: served.uuid.clone(),
             serves: served.targets.as_ref().map(ServedTargets::status),
             targets: client.targets().into_iter().collect(),
@@ -81,9 +96,12 @@ fn answer(question: Question, served: &ServedMount) -> Answer {
         Question::PathOf { fid } => path_of(client, fid),
         Question::SizeOnMdt { fid } => size_on_mdt(client, Fid(fid)),
         Question::Sync => {
-            let synced = client::executor::block_on(async move { client.sync().await });
-            done(synced.map_err(|error| error.to_string()))
+            let synced = async move { client.sync_or_tell().await };
+            let synced = client::executor::block_on(synced);
+            done(synced.map_err(|unwritten| unwritten.to_string()))
         }
+        Question::Abandon => done(served.abandon()),
+        Question::Ending => served.ending(&|| false),
         Question::PrefetchTree { levels } => prefetch_tree(client, levels),
         Question::PrefetchFiles { fids } => {
             let fids: Vec<Fid> = fids.into_iter().map(Fid).collect();
@@ -104,6 +122,29 @@ fn answer(question: Question, served: &ServedMount) -> Answer {
     }
 }
 
+/// How long whoever is told of the end has to hear it.
+const FAREWELL: Duration = Duration::from_millis(300);
+
+impl ServedMount {
+    /// Ends the process of a mount that is off, whatever it waits for.
+    fn abandon(&self) -> Result<(), String> {
+        if self.mount.is_mounted() {
+            return Err("it is mounted still; unmount it first".to_owned());
+        }
+        if let Some(records) = &self.records {
+            client::end_serving(records);
+        }
+        let lost = "it was forced to end: what its servers had not taken yet is lost";
+        tracing::error!("{lost}");
+        self.ending.note(Err(lost.to_owned()));
+        std::thread::spawn(|| {
+            std::thread::sleep(FAREWELL);
+            std::process::exit(1);
+        });
+        Ok(())
+    }
+}
+
 /// Names of targets' tunables say whose they are.
 fn is_of_mount(name: &str) -> bool {
     !name.contains('.')
@@ -119,7 +160,7 @@ fn list_params(fsname: &str, values: &params::Params) -> Vec<ParamValue> {
     params::ALL.iter().map(value).collect()
 }
 
-fn prefetch_tree(client: client::Client, levels: Vec<WalkLevel>) -> Answer {
+fn prefetch_tree(client: Client, levels: Vec<WalkLevel>) -> Answer {
     let part = client::executor::block_on(async move { client.prefetch_tree(levels).await });
     match part {
         Ok(part) => Answer::Tree {
@@ -131,7 +172,7 @@ fn prefetch_tree(client: client::Client, levels: Vec<WalkLevel>) -> Answer {
     }
 }
 
-fn size_on_mdt(client: client::Client, fid: Fid) -> Answer {
+fn size_on_mdt(client: Client, fid: Fid) -> Answer {
     let known = async move { client.size_on_mdt(fid).await };
     match client::executor::block_on(known) {
         Ok(attr) => Answer::SizeOnMdt {
@@ -143,7 +184,7 @@ fn size_on_mdt(client: client::Client, fid: Fid) -> Answer {
     }
 }
 
-fn path_of(client: client::Client, fid: u64) -> Answer {
+fn path_of(client: Client, fid: u64) -> Answer {
     let found = client::executor::block_on(async move { client.path_of(Fid(fid)).await });
     match found {
         Ok(path) => Answer::Path(String::from_utf8_lossy(&path).into_owned()),

@@ -1,14 +1,18 @@
 //! Where control sockets are, and whose.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use fuse::kernel::Mount;
-use fuse::kernel::mount::{DeviceNumber, mounts, resolve};
+use fuse::kernel::mount::{DeviceNumber, MountError, mounts, resolve};
 use nix::unistd::{Uid, geteuid};
 
-use super::identity;
+use super::{Answer, Question, identity};
 
+/// What to do with a mount whose process has ended.
+const REVIVAL: &str = "glint umount takes it off, and glint mount at its place does too, and mounts \
+                       anew";
 /// What the names of servers' sockets begin with.
 const SERVER: &str = "serve-";
 
@@ -61,6 +65,11 @@ fn socket_in_dir_of(directory: &Path, stored: &std::fs::Metadata) -> PathBuf {
 pub fn path_for_mount(mount: &Mount) -> Result<PathBuf, String> {
     let number = mount.number().ok_or("the mount is gone already")?;
     Ok(socket_in(&directory()?, number.major, number.minor))
+}
+
+/// Where it does once the mount is off too, when another mount may have its device number.
+pub fn path_for_process() -> Result<PathBuf, String> {
+    Ok(directory()?.join(format!("mount-{}.sock", std::process::id())))
 }
 
 /// Where this process answers for the targets of `dir`.
@@ -117,6 +126,30 @@ impl Endpoint {
         }
     }
 
+    /// What to do once its process has ended.
+    pub(super) fn remedy(&self) -> &'static str {
+        let name = self.socket.file_name().unwrap_or_default();
+        match name.to_string_lossy().starts_with(SERVER) {
+            true => "start it again with glint serve",
+            false => REVIVAL,
+        }
+    }
+
+    /// The process of a mount of this user's at `point` that is off, and that has yet to end.
+    pub fn of_ending(point: &Path) -> Option<Endpoint> {
+        let point = std::path::absolute(point).ok()?;
+        let sockets = std::fs::read_dir(directory_of(geteuid())).ok()?.flatten();
+        let mut all = sockets.map(|entry| {
+            let name = format!("the process of the mount at {}", point.display());
+            let (at, socket) = (point.clone(), entry.path());
+            Endpoint { name, at, socket }
+        });
+        all.find(|endpoint| match endpoint.ask(&Question::Status) {
+            Ok(Answer::Status(status)) => status.ending && status.mounted_at == point,
+            _ => false,
+        })
+    }
+
     /// Every mount of this machine, and every server of this user. A process that both serves and
     /// mounts, or serves several directories, is there once.
     pub fn all() -> Result<Vec<Endpoint>, String> {
@@ -154,7 +187,13 @@ pub struct OnMount {
 
 /// Which mount a path is on.
 pub fn mount_of(path: &Path) -> Result<OnMount, String> {
-    let resolved = resolve(path).map_err(|error| error.to_string())?;
+    let resolved = resolve(path).map_err(|error| match error {
+        MountError::Io { error, .. } if error.kind() == ErrorKind::NotConnected => format!(
+            "the mount at {} is dead: its process has ended; {REVIVAL}",
+            path.display()
+        ),
+        other => other.to_string(),
+    })?;
     let all = mounts().map_err(|error| error.to_string())?;
     let ours = all
         .into_iter()

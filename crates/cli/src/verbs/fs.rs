@@ -80,6 +80,7 @@ struct Space {
 
 fn df(of: &OfPath) -> Result<(), String> {
     mount_of(&of.path)?;
+    is_served(&of.path)?;
     let found = nix::sys::statvfs::statvfs(&of.path).map_err(|errno| at(&of.path, errno))?;
     let unit = found.fragment_size();
     let space = Space {
@@ -221,8 +222,14 @@ fn fid2path(of: &Fid2path) -> Result<(), String> {
     Ok(())
 }
 
+/// The mount's process is there: a dead one is told of with what to do about it.
+fn is_served(path: &Path) -> Result<(), String> {
+    ask(path, &Question::Status).map(drop)
+}
+
 /// First what the kernel holds, then what the mount does.
 fn sync(path: &Path) -> Result<(), String> {
+    is_served(path)?;
     let point = mount_of(path)?.point;
     let root = File::open(&point).map_err(|error| format!("{}: {error}", point.display()))?;
     nix::unistd::syncfs(&root).map_err(|errno| at(&point, errno))?;

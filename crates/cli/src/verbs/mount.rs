@@ -1,5 +1,6 @@
 //! `glint mount`
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -106,6 +107,38 @@ impl FromStr for MountOption {
     }
 }
 
+impl MountOption {
+    /// Both are words on the same matter, and differ.
+    fn contradicts(&self, other: &MountOption) -> bool {
+        use MountOption::{Hard, Soft};
+        let is_same_matter = match (self, other) {
+            (Hard, Soft) | (Soft, Hard) => true,
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        };
+        is_same_matter && self != other
+    }
+}
+
+/// As it is written after `-o`.
+impl fmt::Display for MountOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MountOption::Hard => f.write_str("hard"),
+            MountOption::Soft => f.write_str("soft"),
+            MountOption::Timeout(time) => write!(f, "timeout={}", time.as_secs()),
+            MountOption::ReadOnly(true) => f.write_str("ro"),
+            MountOption::ReadOnly(false) => f.write_str("rw"),
+            MountOption::AllowOther => f.write_str("allow_other"),
+            MountOption::LazySize => f.write_str("lazysize"),
+            MountOption::Kernel(KernelLevel::Linux5_14) => f.write_str("kernel=5.14"),
+            MountOption::Kernel(KernelLevel::Linux6_1) => f.write_str("kernel=6.1"),
+            // Only tests ask for others, and not by a word.
+            MountOption::Kernel(other) => write!(f, "kernel={other:?}"),
+            MountOption::Delay(time) => write!(f, "delay={time:?}"),
+        }
+    }
+}
+
 /// What `-o` said.
 #[derive(Debug)]
 pub struct Options {
@@ -118,8 +151,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// The last word on a matter counts.
-    pub fn of(words: &[MountOption]) -> Options {
+    /// Says which words contradict each other.
+    pub fn of(words: &[MountOption]) -> Result<Options, String> {
+        refuse_contradictions(words)?;
         let mut options = Options {
             policy: Policy::Hard,
             delay: None,
@@ -144,7 +178,7 @@ impl Options {
         if soft {
             options.policy = Policy::Soft { timeout };
         }
-        options
+        Ok(options)
     }
 
     /// What to ask of the kernel.
@@ -157,6 +191,19 @@ impl Options {
             kernel: self.kernel,
         }
     }
+}
+
+/// Of a matter on which there are two different words nobody can say which was meant.
+fn refuse_contradictions(words: &[MountOption]) -> Result<(), String> {
+    for (at, word) in words.iter().enumerate() {
+        let other = words[..at].iter().find(|other| other.contradicts(word));
+        if let Some(other) = other {
+            return Err(format!(
+                "-o {other} and -o {word} contradict each other; leave one of them out"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Reads a key file.
@@ -199,7 +246,7 @@ impl MountVerb {
                 let _ = unmount(&point, Unmount::Abort);
             })?;
         }
-        let options = Options::of(&self.options);
+        let options = Options::of(&self.options)?;
         let delayed = |address: Address| match &options.delay {
             Some(link) => address.delayed(link),
             None => address,
@@ -230,7 +277,7 @@ impl MountVerb {
             stop.wait(|| mounting.has_ended());
             let abort = mounting.abort();
             match stop.fulfil(|| mounting.stop(Unmount::Clean), LEAVING, abort) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return mounting.outcome(),
                 Err(reason) => eprintln!("glint: {reason}; still mounted"),
             }
         }
@@ -241,21 +288,32 @@ impl MountVerb {
 mod tests {
     use super::*;
 
-    fn options(words: &[&str]) -> Options {
+    fn options(words: &[&str]) -> Result<Options, String> {
         let words: Vec<MountOption> = words.iter().map(|word| word.parse().unwrap()).collect();
         Options::of(&words)
     }
 
     #[test]
-    fn the_last_word_counts() {
-        assert_eq!(options(&[]).policy, Policy::Hard);
-        assert_eq!(options(&["soft", "hard"]).policy, Policy::Hard);
+    fn words_are_understood_in_any_order() {
+        let policy = |words| options(words).unwrap().policy;
+        assert_eq!(policy(&[]), Policy::Hard);
         let timeout = Duration::from_secs(7);
-        assert_eq!(
-            options(&["timeout=7", "soft"]).policy,
-            Policy::Soft { timeout }
-        );
-        assert!(!options(&["ro", "rw"]).read_only && options(&["ro"]).read_only);
+        assert_eq!(policy(&["timeout=7", "soft"]), Policy::Soft { timeout });
+        assert!(options(&["ro", "ro"]).unwrap().read_only);
+    }
+
+    #[test]
+    fn words_that_contradict_each_other_are_refused() {
+        for words in [
+            ["soft", "hard"],
+            ["ro", "rw"],
+            ["timeout=3", "timeout=4"],
+            ["kernel=6.1", "kernel=5.14"],
+        ] {
+            let said = options(&words).unwrap_err();
+            let both = format!("-o {} and -o {} contradict", words[0], words[1]);
+            assert!(said.starts_with(&both), "{said}");
+        }
     }
 
     #[test]

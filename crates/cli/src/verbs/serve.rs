@@ -90,7 +90,8 @@ impl Serve {
             timeout: Duration::from_secs(self.timeout),
             mount_outlives: false,
         };
-        let mut serving = Serving::start(&config, Arc::new(SystemClock::default()))?;
+        let clock = Arc::new(SystemClock::default());
+        let mut serving = stop.or_begin(|| Serving::start(&config, clock))?;
         let control = answer_questions(&config.dirs, &serving);
         let _control = control.unwrap_or_else(|reason| {
             tracing::warn!("goes on, but `glint param --dir` does not reach it: {reason}");

@@ -104,6 +104,7 @@ fn show_mount(point: &Path, status: &control::Status) {
         parked,
         replaced,
         forsaken,
+        ..
     } = status;
     say(format!(
         "{}: {fsname}, served by pid {pid}, client {uuid}",

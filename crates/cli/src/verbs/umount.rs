@@ -1,12 +1,12 @@
 //! `glint umount` and `glint down`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use fuse::kernel::mount::{Unmount, resolve, unmount, users};
+use fuse::kernel::mount::{MountUser, Unmount, resolve, unmount, users};
 
-use crate::control::{Answer, Question, ask};
+use crate::control::{Answer, Asked, Endpoint, Question};
 use crate::output::say;
 
 /// Unmount. A mount that is in use stays as it is, and its users are listed.
@@ -23,40 +23,79 @@ pub struct Umount {
 /// How long the serving process may take to write everything and end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// How long it may take before it is said what it waits for.
+const SILENCE: Duration = Duration::from_secs(5);
+
 impl Umount {
     /// Does it.
     pub fn run(self) -> Result<(), String> {
-        let pid = match ask(&self.point, &Question::Status) {
-            Ok(Answer::Status(status)) => Some(status.pid),
-            _ => None,
-        };
+        if self.force
+            && let Some(ending) = Endpoint::of_ending(&self.point)
+        {
+            return self.abandon(&ending);
+        }
+        let endpoint = Endpoint::of_mount(&self.point).ok();
+        let pid = endpoint.as_ref().and_then(pid_of);
         let using = match resolve(&self.point) {
             Ok(point) => users(&point),
             Err(_) => Vec::new(),
         };
         if !using.is_empty() && !self.force {
-            let mut lines = format!("{} is in use by:", self.point.display());
-            using
-                .iter()
-                .for_each(|user| lines.push_str(&format!("\n  {user}")));
-            lines.push_str("\nend these, or use --force; nothing was changed");
-            return Err(lines);
+            return Err(self.in_use_by(&using));
         }
-        let how = if self.force {
-            Unmount::Abort
-        } else {
-            Unmount::Clean
+        // Asked before: its process may end as soon as it is unmounted.
+        let ending = endpoint.as_ref().map(|at| at.begin(&Question::Ending));
+        let how = match self.force {
+            true => Unmount::Abort,
+            false => Unmount::Clean,
         };
         unmount(&self.point, how).map_err(|error| error.to_string())?;
         if let Some(pid) = pid {
-            wait_for(pid)?;
+            wait_for(pid, endpoint.as_ref(), &self.point)?;
         }
-        say(format!("{} unmounted", self.point.display()));
         if self.force && !using.is_empty() {
             say("what these had open is lost to them, with what they had not written yet:");
             using.iter().for_each(|user| say(format!("  {user}")));
         }
+        let point = self.point.display();
+        // One that was killed, or is older, tells nothing of its end.
+        if let Some(Ok(Answer::Ended(Some(lost)))) = ending.and_then(Result::ok).map(Asked::answer)
+        {
+            return Err(format!("{point} is unmounted, but {lost}"));
+        }
+        say(format!("{point} unmounted"));
         Ok(())
+    }
+
+    /// Of a mount that is off already.
+    fn abandon(&self, ending: &Endpoint) -> Result<(), String> {
+        let pid = pid_of(ending);
+        ending.ask(&Question::Abandon)?;
+        if let Some(pid) = pid {
+            wait_for(pid, None, &self.point)?;
+        }
+        say(format!(
+            "{} unmounted; what its servers had not taken yet is lost",
+            self.point.display()
+        ));
+        Ok(())
+    }
+
+    fn in_use_by(&self, using: &[MountUser]) -> String {
+        let mut lines = format!("{} is in use by:", self.point.display());
+        using
+            .iter()
+            .for_each(|user| lines.push_str(&format!("\n  {user}")));
+        lines.push_str("\nend these, or use --force; nothing was changed");
+        lines
+    }
+}
+
+/// The process that serves a mount, if it answers.
+fn pid_of(endpoint: &Endpoint) -> Option<u32> {
+    match endpoint.ask(&Question::Status) {
+        Ok(Answer::Status(status)) => Some(status.pid),
+        _ => None,
     }
 }
 
@@ -69,14 +108,38 @@ fn runs(pid: u32) -> bool {
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
-/// The serving process writes what is left before it ends.
-fn wait_for(pid: u32) -> Result<(), String> {
-    let start = Instant::now();
+/// The serving process writes what is left before it ends. What that waits for is said once.
+fn wait_for(pid: u32, endpoint: Option<&Endpoint>, point: &Path) -> Result<(), String> {
+    let (start, mut said) = (Instant::now(), false);
     while runs(pid) {
         if start.elapsed() > PATIENCE {
             return Err(format!("process {pid} still writes; it goes on by itself"));
         }
+        if start.elapsed() > SILENCE && !said {
+            said = true;
+            let awaited = endpoint.map(awaited).unwrap_or_default();
+            eprintln!(
+                "glint: {0} is off, and process {pid} still writes what is left{awaited}; `glint \
+                 umount --force {0}` ends it at once, and what is left is lost",
+                point.display()
+            );
+        }
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
+}
+
+/// The targets that a mount waits for, for people.
+fn awaited(endpoint: &Endpoint) -> String {
+    let Ok(Answer::Status(status)) = endpoint.ask(&Question::Status) else {
+        return String::new();
+    };
+    let away = status.targets.iter().filter(|(_, how)| *how != "connected");
+    let away: Vec<String> = away
+        .map(|(target, how)| format!("{target} ({how})"))
+        .collect();
+    match away.is_empty() {
+        true => String::new(),
+        false => format!(", but these are away: {}", away.join(", ")),
+    }
 }

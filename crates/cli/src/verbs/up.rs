@@ -88,7 +88,7 @@ impl Up {
             mount_outlives: heritage.is_some(),
         };
         let mut serving = Serving::start(&config, clock.clone())?;
-        let options = Options::of(&self.options);
+        let options = Options::of(&self.options)?;
         let config = MountConfig {
             addresses: vec![serving.here()],
             reach: serving.reach(),
@@ -119,7 +119,7 @@ impl Up {
             stop.clear();
         }
         serving.stop();
-        Ok(())
+        mounting.outcome()
     }
 
     /// What can't work is refused before anything is made.

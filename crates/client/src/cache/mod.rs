@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::{BootEpoch, Fid, LockHandle, TargetIndex, Tick, Timestamp, Transno};
+use base::{BootEpoch, Fid, FsError, LockHandle, TargetIndex, Tick, Timestamp, Transno};
 use dlm::{Bits, Mode};
 use handover::{Record, Records};
 use wire::attr::{Cover, DirState, Grant, Node, SizeState};
@@ -28,7 +28,9 @@ use crate::cache::going::GoingNames;
 use crate::cache::inode::{Covered, Inode};
 use crate::executor::WaitList;
 use crate::handles::Handles;
+use crate::io::failures::Failures;
 use crate::io::file::FileState;
+use crate::io::losses::Losses;
 use crate::locks::{Holder, Locks};
 use crate::remembered::{self, CHANGE, ChangeBody, NODE, WrittenBefore};
 use crate::statahead::files::Files;
@@ -80,6 +82,8 @@ pub(crate) struct State {
     pub blind_removals: u32,
     /// What the servers said of space, and when they were asked.
     pub space: Option<(Tick, Space)>,
+    /// Of files that are not in use any more.
+    pub losses: Losses,
     /// Files with bytes their OST has, but not durably.
     pub uncommitted: BTreeSet<Fid>,
     /// Targets that gave up the process before this one, as long as the kernel may write back what was
@@ -150,6 +154,7 @@ impl State {
             pinned: Vec::new(),
             blind_removals: 0,
             space: None,
+            losses: Losses::default(),
             uncommitted: BTreeSet::new(),
             inherited_evictions: Vec::new(),
             durable: BTreeMap::new(),
@@ -321,6 +326,21 @@ impl State {
         known.filter_map(|(fid, inode)| Some((*fid, inode.file.as_deref()?)))
     }
 
+    /// Of files in use of which something could not be written, and nobody was told: what went wrong.
+    /// It counts as reported hereby.
+    pub fn report_failures(&mut self) -> Vec<(Fid, FsError)> {
+        let mut found = Vec::new();
+        for (fid, inode) in &mut self.inodes {
+            let failures = inode.file.as_mut().map(|file| &mut file.failures);
+            found.extend(
+                failures
+                    .and_then(Failures::report)
+                    .map(|error| (*fid, error)),
+            );
+        }
+        found
+    }
+
     /// Every file known.
     pub fn fids(&self) -> Vec<Fid> {
         self.inodes.keys().copied().collect()
@@ -339,6 +359,9 @@ impl State {
         let locked = self.locks.has_extents(fid);
         if let Some(file) = inode.file.take_if(|file| file.is_idle() && !locked) {
             self.cached_bytes -= file.pages.cached_bytes();
+            if let Some(error) = file.failures.unreported() {
+                self.losses.add(fid, error);
+            }
         }
         // Attributes of a file the kernel has dropped are kept while a lease still covers them:
         // they are what the next lookup wants. A directory goes with its own lock.

@@ -412,13 +412,12 @@ impl Client {
         self.sync_names().await
     }
 
-    /// Everything done on this mount is durable when this returns.
+    /// Everything done on this mount is durable when this returns, but for what could not be written
+    /// in the background, before or now: see [`Client::sync_or_tell`]. Of each target it is tried,
+    /// whatever fails at others.
     pub async fn sync(&self) -> Result<(), FsError> {
-        self.write_out_all().await;
-        let fids = self.lock().fids();
-        for fid in fids {
-            self.tell_changes(fid).await?;
-        }
+        let mut result = self.write_out_all().await;
+        result = result.and(self.tell_all_changes().await);
         let targets: Vec<_> = self
             .0
             .cluster
@@ -427,9 +426,17 @@ impl Client {
             .map(|(target, _)| *target)
             .collect();
         for target in targets {
-            self.sync_target(target).await?;
+            result = result.and(self.sync_target(target).await);
         }
-        self.sync_names().await
+        result.and(self.sync_names().await)
+    }
+
+    async fn tell_all_changes(&self) -> Result<(), FsError> {
+        let fids = self.lock().fids();
+        for fid in fids {
+            self.tell_changes(fid).await?;
+        }
+        Ok(())
     }
 
     async fn sync_names(&self) -> Result<(), FsError> {

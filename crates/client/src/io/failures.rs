@@ -13,6 +13,8 @@ pub(crate) struct Failures {
     count: u32,
     /// Some open file was told of the last one.
     told: bool,
+    /// Who asked about the whole mount was.
+    reported: bool,
 }
 
 /// How many failures an open file was told of, or precede it.
@@ -38,6 +40,7 @@ impl Failures {
             last: Some(error),
             count,
             told,
+            reported: false,
         }
     }
 
@@ -50,7 +53,20 @@ impl Failures {
     pub fn add(&mut self, error: FsError) {
         self.last = Some(error);
         self.count += 1;
-        self.told = false;
+        (self.told, self.reported) = (false, false);
+    }
+
+    /// The last one, if neither an open file nor who asked about the whole mount was told of it.
+    pub fn unreported(&self) -> Option<FsError> {
+        self.last.filter(|_| !self.told && !self.reported)
+    }
+
+    /// The same, to one who asks about the whole mount and is told hereby. That takes nothing from
+    /// open files.
+    pub fn report(&mut self) -> Option<FsError> {
+        let last = self.unreported();
+        self.reported |= last.is_some();
+        last
     }
 
     /// Something could not be written since the file was first in use.
@@ -108,6 +124,20 @@ mod tests {
         assert_eq!(failures.peek(told), Err(FsError::NoSpace));
         assert_eq!(failures.tell(&mut told), Err(FsError::NoSpace));
         assert_eq!(failures.peek(told), Ok(()));
+    }
+
+    #[test]
+    fn who_asks_about_the_mount_is_told_once_what_no_open_file_was() {
+        let mut failures = Failures::default();
+        let mut told = failures.at_open();
+        assert_eq!(failures.report(), None);
+        failures.add(FsError::NoSpace);
+        assert_eq!(failures.report(), Some(FsError::NoSpace));
+        assert_eq!(failures.report(), None);
+        assert_eq!(failures.tell(&mut told), Err(FsError::NoSpace));
+        failures.add(FsError::Io);
+        assert_eq!(failures.tell(&mut told), Err(FsError::Io));
+        assert_eq!(failures.report(), None);
     }
 
     #[test]

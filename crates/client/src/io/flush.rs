@@ -157,17 +157,20 @@ impl Client {
         }
     }
 
-    /// Sends everything dirty and waits for it.
-    pub(crate) async fn write_out_all(&self) {
+    /// Sends everything dirty and waits for it. Of what can't be sent at all, the last error.
+    pub(crate) async fn write_out_all(&self) -> Result<(), FsError> {
         let mut fids: Vec<Fid> = self.lock().dirty.iter().copied().collect();
         // What has bytes to send, and what has lost a change of its size.
         let changed = self.lock().uncommitted.clone();
         fids.extend(changed);
+        let mut result = Ok(());
         for fid in fids {
             if let Err(error) = self.write_out(fid, ByteRange::ALL).await {
                 tracing::warn!("data of {fid} could not be written: {error}");
+                result = Err(error);
             }
         }
+        result
     }
 
     /// Sends what is old, or all if there is much of it.

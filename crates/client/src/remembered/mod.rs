@@ -195,6 +195,11 @@ pub fn begin_serving(records: &Records) {
     records.set(SERVING, 1);
 }
 
+/// From now on it is not, however it ends: its mount is off, and there is nothing to go on with.
+pub fn end_serving(records: &Records) {
+    records.set(SERVING, 0);
+}
+
 /// Whether it would be.
 pub(crate) fn is_serving(records: &Records) -> bool {
     records.get(SERVING) != 0

@@ -154,6 +154,8 @@ enum Found {
     Target(Superblock),
     Damaged(String),
     ForeignVersion(u32),
+    /// What it is may not be seen.
+    Denied(std::io::Error),
     Foreign,
 }
 
@@ -183,6 +185,11 @@ fn is_leftover(path: &Path) -> bool {
 }
 
 fn classify_target(path: &Path, target: TargetName) -> Found {
+    if let Err(error) = File::open(path.join(SUPERBLOCK))
+        && error.kind() == ErrorKind::PermissionDenied
+    {
+        return Found::Denied(error);
+    }
     match read_superblock(path) {
         Ok(superblock) if superblock.target == target => Found::Target(superblock),
         Ok(superblock) => Found::Damaged(format!("it is the superblock of {}", superblock.target)),
@@ -254,6 +261,7 @@ impl TargetDir {
                 Found::Ours => {}
                 Found::Foreign => count_files(&entry, &mut foreign),
                 Found::Target(superblock) => superblocks.push(superblock),
+                Found::Denied(error) => return Err(TargetError::io(&path, "read it", &error)),
                 Found::Damaged(why) => broken = Some(State::Damaged { path, why }),
                 Found::ForeignVersion(found) => {
                     broken = Some(State::ForeignVersion { path, found });
@@ -269,6 +277,10 @@ impl TargetDir {
 
     /// The superblocks in `dir`, none where it is empty; an error where it may not be touched.
     fn existing(dir: &Path) -> Result<(Vec<Superblock>, u64)> {
+        if let Ok(superblock) = read_superblock(dir) {
+            let (dir, target) = (dir.to_owned(), superblock.target);
+            return Err(TargetError::IsTarget { dir, target });
+        }
         match TargetDir::inspect(dir)? {
             State::Empty => Ok((Vec::new(), 0)),
             State::Targets {
@@ -557,11 +569,31 @@ impl Target {
 
     fn disk(&self) -> std::result::Result<FileDisk, StorageError> {
         let database = self.path.join(DATABASE);
-        FileDisk::open_fenced(database, self.fence.clone(), self.lock.is_some())
+        FileDisk::open_fenced(database, self.fence.clone(), self.lock.is_some()).map_err(or_missing)
     }
 
     /// The bytes of its objects, for an object storage target.
     pub fn objects(&self) -> std::result::Result<ObjectFiles, StorageError> {
         ObjectFiles::open_fenced(self.path.join(OBJECTS), Some(self.fence.clone()))
+            .map_err(or_missing)
+    }
+}
+
+/// A part of a target that is not there is never made anew: it held all there is.
+fn or_missing(error: StorageError) -> StorageError {
+    match error {
+        StorageError::Io {
+            at,
+            action,
+            kind: kind @ ErrorKind::NotFound,
+            ..
+        } => StorageError::Io {
+            at,
+            action,
+            kind,
+            reason: "it is missing; put it back, or restore the whole target from a copy"
+                .to_owned(),
+        },
+        other => other,
     }
 }

@@ -38,6 +38,13 @@ pub enum TargetError {
         /// The directory.
         dir: PathBuf,
     },
+    /// It is the directory of one target.
+    IsTarget {
+        /// The directory.
+        dir: PathBuf,
+        /// The target.
+        target: TargetName,
+    },
     /// There is no target in it.
     NoTarget {
         /// The directory.
@@ -104,7 +111,7 @@ impl TargetError {
         TargetError::Io {
             path: path.to_owned(),
             action,
-            reason: error.to_string(),
+            reason: crate::error::words(error),
         }
     }
 }
@@ -141,6 +148,16 @@ impl fmt::Display for TargetError {
                 "{} is not there; look at the path, or make a target with glint format",
                 dir.display()
             ),
+            TargetError::IsTarget { dir, target } => {
+                let within = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
+                let within = within.parent().unwrap_or(&within);
+                write!(
+                    f,
+                    "{} is the directory of one target, {target}; name the one that it is in: {}",
+                    dir.display(),
+                    within.display()
+                )
+            }
             TargetError::NoTarget { dir } => write!(
                 f,
                 "{} holds no target; make one with glint format",

@@ -1,0 +1,176 @@
+//! What could not be written in the background is told by who makes everything durable: `glint fs
+//! sync`, and the end of a mount.
+// SEMANTICS: op.sync, crash.full
+#![allow(clippy::unwrap_used, reason = "a failed step of a test says where")]
+
+#[allow(dead_code, reason = "each test uses a part of it")]
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::sys::signal::Signal;
+use support::ports::free_address;
+use support::{Staying, finish, glint, needs_root, shell};
+
+/// A mount whose OST is on a disk of 16 MiB, which sends what was written when it is asked to.
+struct Full {
+    mount: Staying,
+    server: Staying,
+    disk: PathBuf,
+    dir: tempfile::TempDir,
+}
+
+impl Full {
+    fn new(words: &[&str]) -> Full {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path();
+        shell(at, "mkdir mnt E && mount -t tmpfs -o size=16m none E").worked();
+        let disk = at.join("E");
+        glint(at, &["format", "D", "--role", "mgs,mdt"]).worked();
+        glint(at, &["format", "E", "--role", "ost", "--join", "D"]).worked();
+        let address = free_address();
+        let server = Staying::start(at, &["serve", "D", "E", "--listen", &address]);
+        let mount = [&["mount", &address, "mnt", "--key", "D/key"], words].concat();
+        let mount = Staying::start(at, &mount);
+        let late = "llite.*.dirty_age_ms=60000";
+        glint(at, &["param", "set", late, "--mount", "mnt"]).worked();
+        Full {
+            mount,
+            server,
+            disk,
+            dir,
+        }
+    }
+
+    fn at(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Writes and closes these files. When they are sent somebody else has taken the space.
+    fn write_too_much(&self, names: &[&str]) {
+        fs::create_dir_all(self.at().join("mnt/dir")).unwrap();
+        for name in names {
+            fs::write(self.at().join("mnt").join(name), vec![7; 2 << 20]).unwrap();
+        }
+        // The last bytes, too.
+        shell(self.at(), "cat /dev/zero > E/taken; true").worked();
+    }
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        let _ = finish(
+            std::process::Command::new("umount")
+                .arg("-l")
+                .arg(self.at().join("mnt")),
+        );
+        let _ = finish(
+            std::process::Command::new("umount")
+                .arg("-l")
+                .arg(&self.disk),
+        );
+    }
+}
+
+#[test]
+fn a_sync_says_of_which_files_something_is_lost_and_says_it_once() {
+    if needs_root() {
+        return;
+    }
+    let full = Full::new(&[]);
+    full.write_too_much(&["dir/a", "b"]);
+    let ran = glint(full.at(), &["fs", "sync", "mnt"]);
+    ran.failed_saying(&[
+        "written to 2 files is lost",
+        "dir/a (no space left)",
+        "b (no",
+    ]);
+    glint(full.at(), &["fs", "sync", "mnt"]).worked();
+    glint(full.at(), &["umount", "mnt"]).worked();
+}
+
+#[test]
+fn an_unmount_takes_the_mount_off_and_says_what_is_lost() {
+    if needs_root() {
+        return;
+    }
+    for verb in ["umount", "down"] {
+        let mut full = Full::new(&[]);
+        full.write_too_much(&["dir/a"]);
+        let ran = glint(full.at(), &[verb, "mnt"]);
+        let parts = [
+            "mnt is unmounted, but",
+            "written to 1 file is lost",
+            "dir/a (no space",
+        ];
+        ran.failed_saying(&parts);
+        assert!(!full.at().join("mnt/dir").exists(), "it is off");
+        assert_eq!(full.mount.ended(), Some(1), "{}", full.mount.said());
+    }
+}
+
+#[test]
+fn what_is_gone_again_or_was_told_to_its_program_is_not_lost() {
+    if needs_root() {
+        return;
+    }
+    let mut full = Full::new(&[]);
+    full.write_too_much(&["gone", "known"]);
+    let known = fs::File::options()
+        .write(true)
+        .open(full.at().join("mnt/known"))
+        .unwrap();
+    assert!(known.sync_all().is_err());
+    drop(known);
+    fs::remove_file(full.at().join("mnt/gone")).unwrap();
+    full.mount.signal(Signal::SIGTERM);
+    assert_eq!(full.mount.ended(), Some(0), "{}", full.mount.said());
+}
+
+#[test]
+fn a_supervised_mount_that_lost_something_is_not_gone_on_with() {
+    if needs_root() {
+        return;
+    }
+    let mut full = Full::new(&["--supervisor"]);
+    full.write_too_much(&["dir/a"]);
+    let ran = glint(full.at(), &["umount", "mnt"]);
+    ran.failed_saying(&["mnt is unmounted, but", "dir/a"]);
+    assert_eq!(full.mount.ended(), Some(1), "{}", full.mount.said());
+    assert!(
+        !full.mount.said().contains("another goes on"),
+        "{}",
+        full.mount.said()
+    );
+}
+
+#[test]
+fn an_unmount_says_whom_it_waits_for_and_is_forced_meanwhile() {
+    if needs_root() {
+        return;
+    }
+    let mut full = Full::new(&[]);
+    fs::write(full.at().join("mnt/file"), "words").unwrap();
+    full.server.signal(Signal::SIGSTOP);
+    let log = full.at().join("waiting");
+    let mut first = std::process::Command::new(support::program())
+        .args(["umount", "mnt"])
+        .current_dir(full.at())
+        .stderr(fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let said = || fs::read_to_string(&log).unwrap();
+    support::eventually("it says that it waits", || said().contains("--force mnt"));
+    assert!(said().contains("still writes what is left"), "{}", said());
+    let forced = glint(full.at(), &["umount", "--force", "mnt"]);
+    assert!(forced.worked().contains("is lost"), "{forced:?}");
+    assert_eq!(first.wait().unwrap().code(), Some(1), "{}", said());
+    assert!(
+        said().contains("mnt is unmounted, but it was forced to end"),
+        "{}",
+        said()
+    );
+    assert_eq!(full.mount.ended(), Some(1), "{}", full.mount.said());
+    full.server.signal(Signal::SIGCONT);
+}
