@@ -206,6 +206,35 @@ fn another_version() {
     assert_eq!(contents(dir.path()), before);
 }
 
+/// The records of another version are sound: nothing is to be restored.
+#[test]
+fn records_of_another_version() {
+    let dir = place();
+    let path = dir.path().join("D/mdt0/db");
+    let mut bytes = fs::read(&path).unwrap();
+    // The four copies of the head.
+    for head in bytes.chunks_mut(4_096).take(4) {
+        head[8] = 9;
+        let crc = castagnoli(&head[..4_092]);
+        head[4_092..].copy_from_slice(&crc.to_le_bytes());
+    }
+    fs::write(&path, &bytes).unwrap();
+    let parts = [
+        "mdt0/db",
+        "format version 9",
+        "use the program that wrote it",
+    ];
+    one_line(&serve(dir.path(), &["D"]), &parts);
+    let checked = glint(dir.path(), &["fsck", "D"]);
+    let of_mdt: Vec<_> = checked
+        .out
+        .lines()
+        .filter(|line| line.contains("version 9"))
+        .collect();
+    assert_eq!((checked.code, of_mdt.len()), (Some(1), 1), "{checked:?}");
+    assert!(!checked.out.contains("restore"), "{checked:?}");
+}
+
 /// CRC-32C, bit by bit.
 fn castagnoli(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;

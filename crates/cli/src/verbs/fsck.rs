@@ -15,7 +15,7 @@ use mds::records::State;
 use mds::store::{Failure, Store};
 use oss::fsck::Whose;
 use serde::Serialize;
-use storage::{KvOptions, Target, TargetDir};
+use storage::{KvOptions, StorageError, Target, TargetDir};
 
 use crate::directories::refuse_twice;
 use crate::output::{say, say_json};
@@ -304,7 +304,13 @@ impl Mdt {
 /// The target can't be read as a whole, for this `cause`: which of its records are damaged, as far
 /// as that can be found out.
 fn tell_unreadable(target: &Target, cause: String, checked: &mut Checked) {
-    let mut lines = unreadable(target).unwrap_or_default();
+    let mut lines = match unreadable(target) {
+        // Nothing is wrong with it: another program reads it.
+        Err(foreign @ StorageError::ForeignVersion { .. }) => {
+            return checked.errors.push(foreign.to_string());
+        }
+        lines => lines.unwrap_or_default(),
+    };
     if lines.is_empty() {
         lines.push(cause);
     }

@@ -31,7 +31,7 @@ pub struct Hole {
 pub type Visit<'v> = dyn FnMut(TableId, &[u8], &[u8]) + 'v;
 
 /// Visits each row of `tables` that can be read, of the store on the disk that `open` opens again
-/// and again; says what could not be read.
+/// and again; says what could not be read. An error where another version of this program wrote it.
 pub(crate) fn examine<D: Disk + 'static>(
     open: impl Fn() -> Result<D>,
     tables: &[(TableId, &str)],
@@ -43,7 +43,11 @@ pub(crate) fn examine<D: Disk + 'static>(
         let mut read = |end| {
             let (mut last, mut see) = (None, |key: &[u8], value: &[u8]| visit(table, key, value));
             let read = read_from(end, open()?, (table, name), options, &mut last, &mut see);
-            Ok::<_, StorageError>((read.err(), last))
+            match read.err() {
+                // Nothing is known to be wrong with it.
+                Some(foreign @ StorageError::ForeignVersion { .. }) => Err(foreign),
+                cause => Ok((cause, last)),
+            }
         };
         let (Some(cause), after) = read(End::Front)? else {
             continue;
