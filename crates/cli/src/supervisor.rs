@@ -5,7 +5,10 @@
 //! read; it starts a worker, waits, and starts another where that did not end by itself
 //! (docs/adr/0011-supervisor.md).
 
-use std::os::fd::{OwnedFd, RawFd};
+mod remains;
+
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -14,11 +17,15 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use client::{Heritage, Left};
+use fuse::kernel::mount::abandon;
 use fuse::kernel::{Device, SessionConfig};
 use handover::{Region, bequeath, inherited};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
+use self::remains::Remains;
 use crate::daemon::Daemon;
 
 /// Where it was asked for in vain.
@@ -38,6 +45,8 @@ const SOON: Duration = Duration::from_secs(1);
 const SOON_MAX: u32 = 10;
 /// The wait before the next worker after the second such; doubles.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
+/// How often it is looked whether the worker was killed and can't end, of which no signal tells.
+const LOOK_MS: u16 = 250;
 
 /// What a verb that mounts takes.
 #[derive(Args, Clone)]
@@ -107,11 +116,49 @@ impl Part {
 /// Holds on to what a worker leaves.
 pub struct Supervisor {
     memory: OwnedFd,
-    _devices: Vec<Device>,
+    devices: Vec<Device>,
     numbers: String,
-    signals: SigSet,
+    signals: SignalFd,
+    /// Those before that could not end yet.
+    held_up: Vec<Child>,
     /// Paths among the arguments may begin there.
     started_in: PathBuf,
+}
+
+/// How a worker came to serve no more.
+enum Death {
+    /// It is gone.
+    Ended(ExitStatus),
+    /// It was killed, or failed, and waits in the kernel for an answer that the next one will give.
+    HeldUp { failed: bool },
+}
+
+impl Death {
+    /// What the supervisor ends with if no other goes on.
+    fn code(&self) -> i32 {
+        match self {
+            Death::Ended(status) => status.code().unwrap_or(1),
+            Death::HeldUp { .. } => 1,
+        }
+    }
+
+    fn was_killed(&self) -> bool {
+        match self {
+            Death::Ended(status) => status.signal() == Some(Signal::SIGKILL as i32),
+            Death::HeldUp { failed } => !failed,
+        }
+    }
+}
+
+impl fmt::Display for Death {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Death::Ended(status) => write!(f, "{status}"),
+            Death::HeldUp { .. } => f.write_str(
+                "all but a thread that the kernel holds up until another answers what it did not",
+            ),
+        }
+    }
 }
 
 /// What a worker gets.
@@ -212,35 +259,45 @@ impl Supervisor {
         signals
             .thread_block()
             .map_err(|errno| failed(errno.into()))?;
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        let signals = SignalFd::with_flags(&signals, flags);
         Ok(Supervisor {
             memory,
-            _devices: devices,
+            devices,
             numbers,
-            signals,
+            signals: signals.map_err(|errno| failed(errno.into()))?,
+            held_up: Vec::new(),
             started_in: std::env::current_dir().unwrap_or_default(),
         })
     }
 
     /// Sees to it that a worker serves the mount, until that ends.
-    pub fn run(self) -> Result<(), String> {
+    pub fn run(mut self) -> Result<(), String> {
         // Not to hold up the unmounting of where we were started.
         let _ = nix::unistd::chdir("/");
+        let ended = self.serve();
+        self.abandon();
+        match ended? {
+            0 => Ok(()),
+            // The worker has said why.
+            code => std::process::exit(code),
+        }
+    }
+
+    /// The same; with what the last worker ended.
+    fn serve(&mut self) -> Result<i32, String> {
         let (mut first, mut soon) = (true, 0);
         loop {
             let began = Instant::now();
-            let mut worker = self.start_worker(first)?;
+            let worker = self.start_worker(first)?;
             first = false;
-            let (status, asked) = self.wait(&mut worker)?;
+            let (death, asked) = self.wait(worker)?;
             let left = self.left();
-            if status.success() || asked || !left.served {
-                return match status.code() {
-                    Some(0) => Ok(()),
-                    // It has said why.
-                    code => std::process::exit(code.unwrap_or(1)),
-                };
+            if death.code() == 0 || asked || !left.served {
+                return Ok(death.code());
             }
             // Killed from outside, unlike what fails by itself, it says nothing about the next.
-            let failed = status.signal() != Some(Signal::SIGKILL as i32);
+            let failed = !death.was_killed();
             soon = match !left.settled || failed && began.elapsed() < SOON {
                 true => soon + 1,
                 false => 0,
@@ -248,10 +305,10 @@ impl Supervisor {
             if soon >= SOON_MAX {
                 return Err(format!(
                     "the process that serves the mount ended {SOON_MAX} times in a row as soon as \
-                     it began ({status}): giving up; what was not durable is lost"
+                     it began ({death}): giving up; what was not durable is lost"
                 ));
             }
-            tracing::error!("the process that serves the mount ended: {status}; another goes on");
+            tracing::error!("the process that serves the mount ended: {death}; another goes on");
             if soon > 1 {
                 std::thread::sleep(PAUSE_FIRST * (1 << (soon - 2).min(4)));
             }
@@ -275,22 +332,60 @@ impl Supervisor {
         started.map_err(|error| format!("cannot start a process to serve the mount: {error}"))
     }
 
-    /// Waits for its end; true: it was asked to.
-    fn wait(&self, worker: &mut Child) -> Result<(ExitStatus, bool), String> {
+    /// Waits until it serves no more; true: it was asked to end.
+    fn wait(&mut self, mut worker: Child) -> Result<(Death, bool), String> {
         let failed = |error: std::io::Error| format!("cannot wait for the worker: {error}");
-        let mut asked = false;
+        let process = Pid::from_raw(worker.id() as i32);
+        let (mut asked, mut remained) = (false, None);
         loop {
             if let Some(status) = worker.try_wait().map_err(failed)? {
-                return Ok((status, asked));
+                return Ok((Death::Ended(status), asked));
             }
-            let signal = self.signals.wait();
-            match signal.map_err(|errno| failed(errno.into()))? {
-                Signal::SIGCHLD => {}
-                signal => {
+            self.bury();
+            match self.signal().map_err(failed)? {
+                Some(Signal::SIGCHLD) => {}
+                Some(signal) => {
                     asked = true;
-                    let _ = kill(Pid::from_raw(worker.id() as i32), signal);
+                    let _ = kill(process, signal);
+                }
+                None => {
+                    let remains = Remains::of(process);
+                    if let Some(certain) = remains.as_ref().filter(|_| remains == remained) {
+                        take_from(certain);
+                        self.held_up.push(worker);
+                        let failed = certain.failed();
+                        return Ok((Death::HeldUp { failed }, asked));
+                    }
+                    remained = remains;
                 }
             }
+        }
+    }
+
+    /// The next signal; None: for some time there was none.
+    fn signal(&self) -> std::io::Result<Option<Signal>> {
+        let mut awaited = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut awaited, PollTimeout::from(LOOK_MS)) {
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let came = self.signals.read_signal()?;
+        Ok(came.and_then(|came| Signal::try_from(came.ssi_signo as i32).ok()))
+    }
+
+    /// Those that were held up and have ended since are gone for good.
+    fn bury(&mut self) {
+        self.held_up
+            .retain_mut(|worker| matches!(worker.try_wait(), Ok(None)));
+    }
+
+    /// Nobody serves the mount any more. As long as a worker can't end the kernel does not see that,
+    /// and calls would wait for ever.
+    fn abandon(&mut self) {
+        self.bury();
+        let device = self.devices.first().filter(|_| !self.held_up.is_empty());
+        if let Some(Err(error)) = device.map(abandon) {
+            tracing::error!("calls on the mount wait for nobody: {error}; umount -f ends them");
         }
     }
 
@@ -300,5 +395,15 @@ impl Supervisor {
             settled: false,
         };
         Region::map(&self.memory).map_or(nothing, |memory| Left::in_memory(&memory))
+    }
+}
+
+/// What `remains` of a killed worker, and keeps nobody waiting from now on.
+fn take_from(remains: &Remains) {
+    if let Err(error) = remains.let_go() {
+        tracing::warn!(
+            "connections and locks of the process that was killed stay until it has ended, and may \
+             keep the next one from serving: {error}"
+        );
     }
 }

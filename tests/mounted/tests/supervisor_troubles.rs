@@ -294,7 +294,6 @@ fn what_a_read_on_its_way_holds_up_is_forgotten_soon() {
 /// The kernel forgets pages for the process and waits for a read that this very process would answer:
 /// killed, it cannot end. Another goes on all the same, and so the read is answered, and it ends.
 #[test]
-#[ignore = "fails: the supervisor waits for its end, and it for the next process"]
 fn a_process_that_cannot_end_is_taken_over_from() {
     const BLOCK: usize = 4096;
     let mut cluster = Cluster::start();

@@ -55,6 +55,8 @@ const TABLE: &[Knowledge] = &[
             "crates/bench/",
             // Verbs speak to a running mount on its control socket.
             "crates/cli/src/control.rs",
+            // Those of a killed process are shut.
+            "crates/cli/src/supervisor/",
             // fusermount3 hands the device over on a socket.
             "crates/fuse/src/kernel/mount/",
         ],

@@ -55,7 +55,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("clap", &["cli"]),
     ("plotters", &["bench"]),
     ("redb", &["storage"]),
-    ("rustix", &["model", "oss"]),
+    ("rustix", &["cli", "model", "oss"]),
     ("syn", &[GATES]),
     ("tar", &["bench"]),
 ];

@@ -89,6 +89,15 @@ impl Device {
         Ok(())
     }
 
+    /// The connection that it belongs to, which is also the minor number of what is mounted on it.
+    /// None: it belongs to none, or the kernel does not say.
+    pub(super) fn connection(&self) -> Option<u32> {
+        let path = format!("/proc/self/fdinfo/{}", self.file.as_raw_fd());
+        let told = std::fs::read_to_string(path).ok()?;
+        let number = |line: &str| line.strip_prefix("fuse_connection:")?.trim().parse().ok();
+        told.lines().find_map(number)
+    }
+
     /// Waits until [`Device::receive`] would probably find something.
     pub(super) fn wait(&self) {
         let mut asked = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];

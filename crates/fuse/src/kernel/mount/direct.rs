@@ -114,8 +114,7 @@ pub(super) fn unmount(point: &Path, how: Unmount) -> Result<(), MountError> {
 /// The control file belongs to who mounted, where the control file system is mounted; else it
 /// takes a forced unmount, which aborts first whether or not it then succeeds.
 pub(super) fn abort(point: &Path, number: DeviceNumber) -> Result<(), MountError> {
-    let control = format!("/sys/fs/fuse/connections/{}/abort", number.minor);
-    if std::fs::write(control, "1").is_ok() {
+    if abort_connection(number.minor).is_ok() {
         return Ok(());
     }
     match nix::mount::umount2(point, MntFlags::UMOUNT_NOFOLLOW | MntFlags::MNT_FORCE) {
@@ -123,6 +122,11 @@ pub(super) fn abort(point: &Path, number: DeviceNumber) -> Result<(), MountError
         Err(errno @ (Errno::EPERM | Errno::EACCES)) => Err(not_permitted(point, errno)),
         Err(errno) => Err(failed("abort", point, errno)),
     }
+}
+
+/// The same where the control file system is mounted.
+pub(super) fn abort_connection(number: u32) -> io::Result<()> {
+    std::fs::write(format!("/sys/fs/fuse/connections/{number}/abort"), "1")
 }
 
 fn not_permitted(point: &Path, errno: Errno) -> MountError {

@@ -13,6 +13,7 @@ mod table;
 mod users;
 
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -233,6 +234,27 @@ pub fn check_point(point: &Path) -> Result<PathBuf, MountError> {
             error,
         }),
     }
+}
+
+/// Fails all calls on what is mounted on the connection of `device`, which nobody serves any more. It
+/// stays mounted, as it does when the last descriptor is closed: nothing is written below it.
+pub fn abandon(device: &Device) -> Result<(), MountError> {
+    let Some(connection) = device.connection() else {
+        return Ok(());
+    };
+    if direct::abort_connection(connection).is_ok() {
+        return Ok(());
+    }
+    let is_it = |entry: &MountEntry| (entry.number.major, entry.number.minor) == (0, connection);
+    let Some(entry) = mounts().unwrap_or_default().into_iter().find(is_it) else {
+        return Ok(());
+    };
+    // What is in use is not taken off by that.
+    let _in_use = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_PATH)
+        .open(&entry.point);
+    direct::abort(&entry.point, entry.number)
 }
 
 /// The device number of the FUSE file system on top at `point`.

@@ -8,4 +8,4 @@ mod queue;
 
 pub use lanes::{Lane, LateNotice, QueueFull};
 pub use notifier::{Notice, NoticeOutcome, Notifier, NotifyError, Pages};
-pub use queue::{NoticePort, NotifyQueue, NotifyQueueConfig};
+pub use queue::{NoticePort, NotifyQueue, NotifyQueueConfig, SENDER};

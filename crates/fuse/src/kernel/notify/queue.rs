@@ -47,6 +47,10 @@ impl Default for NotifyQueueConfig {
     }
 }
 
+/// How the threads are called, before a number, that wait until the kernel has forgotten. They do
+/// nothing else, which a supervisor relies on: see docs/adr/0011-supervisor.md.
+pub const SENDER: &str = "fuse-notify";
+
 /// How long ready work waits for a sender before another one is started.
 const STALL: Duration = Duration::from_millis(2);
 
@@ -209,7 +213,7 @@ impl Shared {
     }
 
     fn start_sender(self: &Arc<Shared>, state: &mut State) -> io::Result<()> {
-        let name = format!("fuse-notify-{}", state.threads.len());
+        let name = format!("{SENDER}-{}", state.threads.len());
         state
             .threads
             .push(spawn(name, self.clone(), |shared| shared.send_all())?);
