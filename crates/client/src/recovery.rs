@@ -135,6 +135,9 @@ impl Client {
             return;
         };
         if self.lock().unsettled {
+            // What is written of the process before waits for this.
+            let client = self.clone();
+            spawn(async move { client.redo_reshapes(target).await });
             return;
         }
         let (client, begun) = (self.clone(), self.0.clock.tick());

@@ -101,6 +101,8 @@ pub(crate) struct Reshapes {
     list: Vec<Reshape>,
     /// The OST has restarted since: nothing else of the file is sent before these are again.
     lost: bool,
+    /// Somebody is at that.
+    redoing: bool,
     begun: u64,
     /// Up to this one they could not be done again.
     failed: Option<(u64, FsError)>,
@@ -179,6 +181,11 @@ impl Reshapes {
         }
     }
 
+    /// Somebody wants to do them again; false: another does.
+    fn begin_redoing(&mut self) -> bool {
+        !std::mem::replace(&mut self.redoing, true)
+    }
+
     /// The first that is to be done again.
     fn next_lost(&self) -> Option<&Reshape> {
         let mut waiting = self.list.iter().filter(|reshape| reshape.at.is_none());
@@ -243,9 +250,32 @@ impl Client {
         }
     }
 
-    /// The same of one file.
+    /// The same of one file, also in a life that begins meanwhile. What was done again must not be once
+    /// more after what came later: so who finds another at it waits.
     pub(crate) async fn redo_reshapes_of(&self, target: TargetIndex, fid: Fid) {
+        loop {
+            let wait = {
+                let mut state = self.lock();
+                let file = state.file(fid);
+                if !file.reshapes.is_lost() {
+                    return;
+                }
+                match file.reshapes.begin_redoing() {
+                    true => None,
+                    false => Some(file.waiters.wait()),
+                }
+            };
+            match wait {
+                Some(wait) => drop(wait.await),
+                None => break,
+            }
+        }
         while self.redo_next(target, fid).await {}
+        let mut state = self.lock();
+        let file = state.file(fid);
+        file.reshapes.redoing = false;
+        file.waiters.wake_all();
+        answered(&mut state, fid);
     }
 
     /// Returns whether to go on.
@@ -265,7 +295,7 @@ impl Client {
         let mut state = self.lock();
         let file = state.file(fid);
         if file.restarts != begun {
-            return false;
+            return true;
         }
         match done {
             Ok((_, transno)) => {
@@ -278,8 +308,6 @@ impl Client {
                 file.reshapes.give_up(error);
             }
         }
-        file.waiters.wake_all();
-        answered(&mut state, fid);
         true
     }
 }
