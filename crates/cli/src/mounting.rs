@@ -39,6 +39,21 @@ pub struct MountWish {
     pub kernel: KernelLevel,
 }
 
+impl MountWish {
+    /// What the kernel is told of it.
+    fn options(&self, source: &str) -> MountOptions {
+        let is_root = nix::unistd::geteuid().is_root();
+        MountOptions {
+            source: source.to_owned(),
+            allow_other: self.allow_other,
+            read_only: self.read_only,
+            setuid: is_root,
+            devices: is_root,
+            ..MountOptions::default()
+        }
+    }
+}
+
 /// A mount.
 pub struct Mounting {
     mounted: Arc<std::sync::Mutex<Mounted>>,
@@ -71,11 +86,7 @@ impl Mounting {
             // knows for the next.
             std::mem::forget(mounted.clone());
         }
-        let params = client.params();
-        params.set("lazy_size", u64::from(wish.lazy_size))?;
-        if let Some(bytes) = memory::limit() {
-            fit(params, bytes);
-        }
+        tune(client.params(), wish)?;
         let files = FileSystem::new(gate.clone()).map_err(|error| error.to_string())?;
         files.serve(client.clone());
         // Who takes over has calls waiting.
@@ -90,14 +101,7 @@ impl Mounting {
                 .meet_root(ROOT_PATIENCE);
         }
         let files = Arc::new(files);
-        let options = MountOptions {
-            source: fsname.clone(),
-            allow_other: wish.allow_other,
-            read_only: wish.read_only,
-            setuid: nix::unistd::geteuid().is_root(),
-            devices: nix::unistd::geteuid().is_root(),
-            ..MountOptions::default()
-        };
+        let options = wish.options(&fsname);
         let (devices, by) = held.map(|held| (held.devices, held.by)).unzip();
         let (mount, session) = match config.heritage.as_ref().zip(devices) {
             Some((heritage, devices)) => supervised(heritage, devices, wish, &options, &files)?,
@@ -244,6 +248,15 @@ fn supervised(
 
 /// About what a file's name and attributes take in memory.
 const ENTRY_BYTES: u64 = 400;
+
+/// As the person wishes, and as the memory allows.
+fn tune(params: &Params, wish: &MountWish) -> Result<(), String> {
+    params.set("lazy_size", u64::from(wish.lazy_size))?;
+    if let Some(bytes) = memory::limit() {
+        fit(params, bytes);
+    }
+    Ok(())
+}
 
 /// Takes an eighth of `memory` for cached bytes; and no more than that for unwritten ones, and for
 /// names and attributes.
