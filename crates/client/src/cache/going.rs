@@ -30,6 +30,12 @@ impl GoingNames {
         }
     }
 
+    /// The names that it is still to forget of `fid`.
+    pub fn of(&self, fid: Fid) -> Vec<(Fid, Name)> {
+        let going = self.fids.iter().filter(|(_, fids)| fids.contains(&fid));
+        going.map(|(place, _)| place.clone()).collect()
+    }
+
     /// What the kernel may take `name` for, other than `fid`, to which it leads.
     pub fn mistaken(&self, dir: Fid, name: &Name, fid: Fid) -> Vec<Fid> {
         let fids = self.fids.get(&(dir, name.clone()));

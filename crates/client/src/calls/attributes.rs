@@ -4,7 +4,7 @@ use base::{Fid, FsError, LockHandle, Timestamp};
 use wire::mdt::{Caller, Reply, Request, SetAttr};
 use wire::{Attr, FileKind, SizeState};
 
-use crate::cache::inode::{Covered, Reached};
+use crate::cache::inode::{Covered, Inode, Reached};
 use crate::cache::{State, apply_locally, drops_privileges};
 use crate::client::{Client, Stat, unexpected};
 use crate::executor::Oneshot;
@@ -58,9 +58,38 @@ impl Client {
                     Reached::ByPath | Reached::Perhaps | Reached::Stat => inode.wait_for_names(),
                 }
             };
-            let Some(wait) = wait else { return result };
-            wait.await;
+            match wait {
+                Some(wait) => drop(wait.await),
+                None if result.is_err() && self.is_where_it_was(fid).await => return Ok(()),
+                None => return result,
+            }
         }
+    }
+
+    /// All names by which the kernel may have come to the directory lead there. Who stands in it, and
+    /// came by none, would be told that it is gone, and need not be.
+    async fn is_where_it_was(&self, fid: Fid) -> bool {
+        let names = {
+            let state = self.lock();
+            match state.known(fid).is_some_and(Inode::is_directory) {
+                true => state.going.of(fid),
+                false => return false,
+            }
+        };
+        if names.is_empty() {
+            // It may have come by one that is just forgotten.
+            return false;
+        }
+        for (dir, name) in names {
+            let Ok(found) = self.lookup(dir, &name).await else {
+                return false;
+            };
+            self.forget(found.fid, 1);
+            if found.fid != fid {
+                return false;
+            }
+        }
+        true
     }
 
     /// Fetches the attributes from the MDT.
