@@ -52,8 +52,9 @@ pub(crate) enum Use {
 enum Registered {
     /// Its present life knows.
     Now(OpenHandle),
-    /// It has restarted meanwhile: perhaps a life that is over was told.
-    Void(OpenHandle),
+    /// It has restarted meanwhile, or given up on this client: perhaps a life that is over was told,
+    /// and gave this handle.
+    Void(Option<OpenHandle>),
 }
 
 impl Client {
@@ -211,7 +212,8 @@ impl Client {
         }
     }
 
-    /// Tells the MDT of a use. One for writing is kept with the file.
+    /// Tells the MDT of a use. One for writing is kept with the file. A use of before is told until
+    /// the life that the MDT has then has answered.
     pub(crate) async fn register(
         &self,
         fid: Fid,
@@ -221,7 +223,7 @@ impl Client {
         loop {
             match self.register_once(fid, access, how).await? {
                 Registered::Now(handle) => return Ok(handle),
-                Registered::Void(handle) => self.end_uses(fid, vec![handle]),
+                Registered::Void(handle) => self.end_uses(fid, Vec::from_iter(handle)),
             }
         }
     }
@@ -246,9 +248,14 @@ impl Client {
             alone: how == Use::Alone,
         };
         let reply = match again {
-            true => self.0.mdt_urgent(request).await?,
-            false => self.0.mdt(request).await?,
+            true => self.0.mdt_urgent(request).await,
+            false => self.0.mdt(request).await,
         };
+        // What an eviction cut off says nothing of the file.
+        if again && reply.is_err() && !self.lock().is_of_this_life(mark) {
+            return Ok(Registered::Void(None));
+        }
+        let reply = reply?;
         let Reply::Opened {
             node,
             handle,
@@ -262,7 +269,7 @@ impl Client {
             if let Cover::Own(grant) = &node.cover {
                 state.refuse(Holder::Mdt, grant.handle);
             }
-            return Ok(Registered::Void(handle));
+            return Ok(Registered::Void(Some(handle)));
         }
         // Of a file that the process before had open nothing is known yet.
         let is_unknown = state.known(fid).is_none_or(|inode| inode.attr.is_none());
