@@ -43,6 +43,7 @@ impl Client {
         let mut names = Vec::new();
         let mut forget = Going::default();
         let mut reopen = Vec::new();
+        let mut told = None;
         // One that has given this client up waits for nothing.
         let hold = match (holder, why) {
             (Holder::Mdt, Void::Restarted(_)) => Some(self.0.cluster.mdt.hold_ready()),
@@ -63,8 +64,9 @@ impl Client {
             }
             if holder == Holder::Mdt {
                 state.void_answers();
-                if why == Void::Evicted {
-                    state.void_changes();
+                match why {
+                    Void::Restarted(life) => state.mdt_life = life,
+                    Void::Evicted => state.void_changes(),
                 }
             }
             for fid in state.fids() {
@@ -83,10 +85,16 @@ impl Client {
             for (dir, name, fid) in names {
                 self.forget_doubtful_name(&mut state, dir, name, fid, &mut forget);
             }
+            if holder == Holder::Mdt {
+                state.untold.await_all(hold);
+                told = state.all_told();
+            }
         }
         if holder == Holder::Mdt {
             self.0.fids.clear();
-            self.tell_when_all_is_told(hold);
+        }
+        if let Some(told) = told {
+            told.tell(self);
         }
         let client = self.clone();
         spawn(async move { forget.gone(&client).await });
@@ -106,17 +114,6 @@ impl Client {
             // No lock tells others of the unsent bytes now: these do not wait for their age.
             client.start_flushing();
         });
-    }
-
-    fn tell_when_all_is_told(&self, hold: Option<u64>) {
-        let told = {
-            let mut state = self.lock();
-            state.untold.await_all(hold);
-            state.untold.all_told()
-        };
-        if let Some(hold) = told {
-            self.0.cluster.mdt.told(hold);
-        }
     }
 
     /// A connection to a target stands, in that life of it.

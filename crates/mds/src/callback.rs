@@ -221,6 +221,7 @@ impl Mds {
         how: Departure,
         lacks: MayLack,
     ) -> Result<(), Failure> {
+        self.has_nothing_to_tell(&uuid);
         let mut owned = Vec::new();
         let all = storage::KeyRange::all();
         self.store

@@ -26,7 +26,7 @@ use crate::sharing::Sharing;
 use crate::store::{Failure, Store};
 use crate::txn::Txn;
 
-/// How long after a restart clients may tell of the files they have open.
+/// How long after a restart clients may tell of the files they have open, unless all have before.
 pub const GRACE: Duration = Duration::from_secs(60);
 /// How often an operation looks its names up again because they changed while it waited. Beyond:
 /// refused, `TryAgain`.
@@ -317,6 +317,10 @@ impl Mds {
                 self.convert(call.client, *handle, *mode, *bits, out)
             }
             Request::Sync => return self.sync(call, out),
+            Request::Join { life } => {
+                self.join(call.client, *life);
+                Ok(())
+            }
             Request::Walk { .. } => return self.start_walk(call, &request, out),
             _ => return self.start_op(call, request, out),
         };

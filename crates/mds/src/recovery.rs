@@ -33,6 +33,10 @@ pub struct Recovery {
     /// Those who are waited for, and what waits.
     pub window: Window<(Call, Request)>,
     replayed: u64,
+    life: BootEpoch,
+    /// Those who had something open when this life began, as far as is known, and have not told all of
+    /// it.
+    untold: BTreeSet<ClientUuid>,
     /// Clients that were given up in this life, with the change that says so.
     given_up: BTreeMap<ClientUuid, Transno>,
 }
@@ -79,8 +83,10 @@ pub(crate) fn begin(
         },
     )?;
     let recovery = Recovery {
+        untold: awaited.iter().map(|client| client.0).collect(),
         window: Window::new(awaited, now.after(window)),
         replayed: 0,
+        life,
         given_up: BTreeMap::new(),
     };
     recovery.window.announce("mdt.*.recovery_status", window);
@@ -251,7 +257,7 @@ impl Mds {
         match request {
             Request::Open { again, .. } => *again,
             Request::SetAttr { under, .. } => under.0 != 0,
-            Request::Cancel { .. } => true,
+            Request::Cancel { .. } | Request::Join { .. } => true,
             Request::Close {
                 fid,
                 handle,
@@ -386,8 +392,6 @@ impl Mds {
         let Some((missing, waiting)) = self.recovery.window.end() else {
             return;
         };
-        // Who came last has yet to tell what it has open.
-        self.grace_until = Some(self.now.after(crate::core::GRACE));
         for client in missing {
             if let Err(Failure::Broken(cause)) = self.give_up(client.0) {
                 return self.halt(cause, out);
@@ -399,11 +403,35 @@ impl Mds {
                 .find(|(_, known)| known.uuid == client.0);
             out.extend(here.map(|(client, _)| Output::Evict { client: *client }));
         }
+        // Who had more to tell than went before has yet to tell the rest.
+        self.grace_until = Some(self.now.after(crate::core::GRACE));
+        self.end_grace_if_all_is_told();
         let replayed = self.recovery.replayed;
         tracing::info!(replayed, "recovery is over");
         for (call, request) in waiting {
             let (now, wall) = (self.now, self.wall);
             self.handle(now, wall, call, request, out);
+        }
+    }
+
+    /// A client has told all that it had of earlier lives.
+    pub(crate) fn join(&mut self, client: ClientId, life: BootEpoch) {
+        let session = self.clients.get(&client);
+        if let Some(session) = session.filter(|_| life == self.recovery.life) {
+            let uuid = session.uuid;
+            self.has_nothing_to_tell(&uuid);
+        }
+    }
+
+    /// What it had of earlier lives is told, or lost.
+    pub(crate) fn has_nothing_to_tell(&mut self, uuid: &ClientUuid) {
+        self.recovery.untold.remove(uuid);
+        self.end_grace_if_all_is_told();
+    }
+
+    fn end_grace_if_all_is_told(&mut self) {
+        if !self.recovery.is_open() && self.recovery.untold.is_empty() {
+            self.grace_until = self.grace_until.min(Some(self.now));
         }
     }
 

@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use base::{Fid, FsError, TargetIndex, Transno, Xid};
+use base::{BootEpoch, Fid, FsError, TargetIndex, Transno, Xid};
 use support::*;
 use wire::mdt::{OpenHandle, RenameMode, Reply, Request, SetAttr, XattrMode};
 use wire::{Cover, FileKind, SizeState};
@@ -453,6 +453,52 @@ fn orphans_wait_for_their_users_after_a_crash() {
         .expect("closed");
     assert_eq!(world.getattr(a, f), Err(FsError::Stale));
     world.check();
+}
+
+#[test]
+fn orphans_wait_no_longer_than_their_users_have_something_to_tell() {
+    let mut world = World::new();
+    let (a, b) = (world.connect(1), world.connect(2));
+    let f = world.touch(a, Fid::ROOT, "f");
+    world.fid(b);
+    world.open(a, f, READ).expect("opened");
+    world.unlink(a, Fid::ROOT, "f").expect("gone");
+    world.flush();
+    let join = |world: &mut World, client, life| {
+        let joined = world.call(client, Request::Join { life });
+        assert_eq!(joined, Ok(Reply::Done));
+        world.advance(Duration::ZERO);
+        world.check();
+    };
+    world.crash();
+    let (before, life) = (BootEpoch(1), BootEpoch(2));
+    let clients = [1, 2].map(|n| world.clients[&n].id);
+    join(&mut world, clients[0], life);
+    join(&mut world, clients[1], before);
+    let client = clients[0];
+    assert!(world.getattr(client, f).is_ok(), "one may have it open");
+    join(&mut world, clients[1], life);
+    assert_eq!(world.getattr(client, f), Err(FsError::Stale));
+}
+
+#[test]
+fn orphans_do_not_wait_for_who_is_gone() {
+    let mut world = World::new();
+    let (a, b) = (world.connect(1), world.connect(2));
+    let f = world.touch(a, Fid::ROOT, "f");
+    world.fid(b);
+    world.open(b, f, READ).expect("opened");
+    world.unlink(a, Fid::ROOT, "f").expect("gone");
+    world.flush();
+    world.crash();
+    let (life, clients) = (BootEpoch(2), [1, 2].map(|n| world.clients[&n].id));
+    let joined = world.call(clients[0], Request::Join { life });
+    assert_eq!(joined, Ok(Reply::Done));
+    world.advance(Duration::from_secs(1));
+    assert!(world.getattr(clients[0], f).is_ok());
+    world.evict(clients[1]);
+    world.advance(Duration::ZERO);
+    assert_eq!(world.getattr(clients[0], f), Err(FsError::Stale));
 }
 
 #[test]

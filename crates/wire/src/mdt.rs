@@ -1,6 +1,6 @@
 //! Requests to a metadata target, and their replies.
 
-use base::{Fid, LockHandle, Name, SequenceRange, Timestamp};
+use base::{BootEpoch, Fid, LockHandle, Name, SequenceRange, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::attr::{DirState, FileKind, Grant, Node};
@@ -296,6 +296,11 @@ pub enum Request {
     },
     /// Answers when all the target has done so far is durable -> [`Reply::Done`].
     Sync,
+    /// All that was open or changed here in earlier lives of the target is told -> [`Reply::Done`].
+    Join {
+        /// The target's life that this is said to. An older one: nothing is done.
+        life: BootEpoch,
+    },
     /// Space and files -> [`Reply::Space`].
     StatFs,
     /// A path of the file from the root -> [`Reply::Path`].
@@ -553,6 +558,7 @@ impl Request {
                 | Request::Cancel { .. }
                 | Request::Convert { .. }
                 | Request::Sync
+                | Request::Join { .. }
                 | Request::StatFs
                 | Request::PathOf { .. }
         )
@@ -563,7 +569,8 @@ impl Request {
     /// evicted.
     pub fn is_urgent(&self) -> bool {
         match self {
-            Request::Cancel { .. } | Request::Convert { .. } | Request::Close { .. } => true,
+            Request::Cancel { .. } | Request::Convert { .. } => true,
+            Request::Close { .. } | Request::Join { .. } => true,
             Request::SetAttr { under, .. } => *under != LockHandle(0),
             Request::Open { again, .. } => *again,
             _ => false,
@@ -602,6 +609,7 @@ operations! { Request:
     Cancel = "cancel",
     Convert = "convert",
     Sync = "sync",
+    Join = "mdt_join",
     StatFs = "statfs",
     PathOf = "fid2path",
     Walk = "walk",

@@ -153,6 +153,7 @@ fn of_files() -> Vec<mdt::Request> {
             bits: 0,
         },
         Sync,
+        Join { life: BootEpoch(1) },
         StatFs,
         PathOf { fid: FID },
     ]
@@ -259,7 +260,7 @@ fn what_gives_back_is_urgent_and_nothing_else() {
     let urgent: Vec<_> = all.into_iter().filter(mdt::Request::is_urgent).collect();
     assert_eq!(urgent[..2], [setattr(LOCK), open(true)]);
     let rest: Vec<&str> = urgent[2..].iter().map(mdt::Request::name).collect();
-    assert_eq!(rest, ["close", "cancel", "convert"]);
+    assert_eq!(rest, ["close", "cancel", "convert", "mdt_join"]);
 
     assert_eq!(numbered(&of_ost(), ost::Request::name), ost::Request::NAMES);
     let urgent: Vec<_> = of_ost()

@@ -391,16 +391,16 @@ impl Client {
             files,
             mark,
         } = takings;
-        let told = changes.len();
+        let changed = changes.len();
         let client = self.clone();
         block_on(async move { client.put_in_order(files, changes, mark).await });
-        let hold = {
+        let told = {
             let mut state = self.lock();
             state.untold.inheritance_told();
-            state.untold.all_told()
+            state.all_told()
         };
-        if let Some(hold) = hold {
-            self.0.cluster.mdt.told(hold);
+        if let Some(told) = told {
+            told.tell(self);
         }
         self.0.cluster.peers().for_each(rpc::Peer::settled);
         let osts = &self.0.cluster.osts;
@@ -411,7 +411,7 @@ impl Client {
         }
         let took = self.0.clock.tick().since(began);
         tracing::warn!(
-            "took over from a process that ended: {bytes} unwritten bytes, {told} changed files, \
+            "took over from a process that ended: {bytes} unwritten bytes, {changed} changed files, \
              {requests} requests under way, {handles} open files, {nodes} files known to the \
              kernel, in {} ms",
             took.as_millis()

@@ -281,7 +281,11 @@ pub fn with_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option<
         | Request::ReadLink { .. }
         | Request::StatFs
         | Request::PathOf { .. } => with_look(request, with),
-        Request::Walk { .. } | Request::Cancel { .. } | Request::Convert { .. } | Request::Sync => {
+        Request::Walk { .. }
+        | Request::Cancel { .. }
+        | Request::Convert { .. }
+        | Request::Join { .. }
+        | Request::Sync => {
             None
         }
     }
