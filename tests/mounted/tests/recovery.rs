@@ -393,12 +393,42 @@ fn space_of_removed_files_comes_back_at_once_where_nobody_was_there_before() {
     assert_eq!(objects_in(&objects), 1);
     let file = cluster.root(mount).join("file");
     cluster.timed("removing", || fs::remove_file(file).unwrap());
+    wait_for_objects(&objects, 0);
+}
+
+fn wait_for_objects(objects: &Path, count: usize) {
     let began = Instant::now();
-    while objects_in(&objects) > 0 {
+    while objects_in(objects) > count {
         let waited = began.elapsed();
         assert!(waited < PATIENCE / 2, "its bytes are still there");
         thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// One that has keeps it until they have told what they have open, and no longer.
+#[test]
+fn space_of_removed_files_comes_back_when_all_have_told_what_they_have_open() {
+    let mut cluster = Cluster::with_mounts(2);
+    let root = cluster.root(0).to_owned();
+    let reader = cluster.timed("files", || {
+        fs::write(root.join("open"), [7; 100_000]).unwrap();
+        fs::write(root.join("file"), [7; 100_000]).unwrap();
+        let reader = File::open(cluster.root(1).join("open")).unwrap();
+        fs::remove_file(root.join("open")).unwrap();
+        reader
+    });
+    cluster.kill_server();
+    cluster.restart_server();
+    cluster.timed("removing", || fs::remove_file(root.join("file")).unwrap());
+    let objects = cluster.target_dirs()[0].join("ost0/objects");
+    wait_for_objects(&objects, 1);
+    cluster.timed("who has it open", || {
+        let mut bytes = vec![0; 100_000];
+        reader.read_exact_at(&mut bytes, 0).unwrap();
+        assert!(bytes == [7; 100_000]);
+        drop(reader);
+    });
+    wait_for_objects(&objects, 0);
 }
 
 /// Both lose a new file, its mount and the MDT, when an OST has what was written to it: nobody is left
