@@ -56,19 +56,7 @@ impl Client {
             if why == Void::Evicted && state.unsettled {
                 state.inherited_evictions.push(holder);
             }
-            if let Holder::Ost(target) = holder {
-                state.void_extents(target);
-                if let Void::Restarted(life) = why {
-                    state.begin_life(target, life);
-                }
-            }
-            if holder == Holder::Mdt {
-                state.void_answers();
-                match why {
-                    Void::Restarted(life) => state.mdt_life = life,
-                    Void::Evicted => state.void_changes(),
-                }
-            }
+            void_answers(&mut state, holder, why);
             for fid in state.fids() {
                 match holder {
                     Holder::Mdt => {
@@ -246,6 +234,20 @@ impl Client {
     pub(crate) async fn tell_old_changes(&self, fid: Fid, change: SetAttr) -> Result<(), FsError> {
         let (dir, under) = (Fid::NONE, LockHandle::ENDED);
         self.0.tell_mdt(changed_here(fid, dir, change, under)).await
+    }
+}
+
+/// What was asked in the old life.
+fn void_answers(state: &mut State, holder: Holder, why: Void) {
+    match holder {
+        Holder::Mdt => state.void_answers(),
+        Holder::Ost(target) => state.void_extents(target),
+    }
+    match (holder, why) {
+        (Holder::Mdt, Void::Restarted(life)) => state.mdt_life = life,
+        (Holder::Mdt, Void::Evicted) => state.void_changes(),
+        (Holder::Ost(target), Void::Restarted(life)) => state.begin_life(target, life),
+        (Holder::Ost(_), Void::Evicted) => {}
     }
 }
 
