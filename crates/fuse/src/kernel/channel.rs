@@ -16,6 +16,7 @@ use super::device::{Device, Received};
 use super::errno::Errno;
 use super::flusher::become_io_flusher;
 use super::handler::{Handler, Heard};
+use super::intake::{InHand, Intake};
 use super::negotiation::{self, Granted, InitOffer, KernelLevel};
 use super::notify::Notifier;
 use super::replier::{Replier, ReplyPort};
@@ -146,7 +147,8 @@ impl Session {
         inherited: bool,
     ) -> Result<Session, SessionError> {
         let first = devices.first().ok_or(SessionError::Unmounted)?;
-        let notifier = Notifier::new(first.clone(), &granted);
+        let intake = Arc::new(Intake::default());
+        let notifier = Notifier::new(first.clone(), intake.clone(), &granted);
         handler.ready(&granted, &notifier);
         // Before anybody reads: a request that a reader here has taken would be asked again as well.
         if inherited && let Err(error) = notifier.resend() {
@@ -157,6 +159,7 @@ impl Session {
             granted,
             running: AtomicUsize::new(0),
             post: WatchPost::default(),
+            intake,
             devices,
         });
         let threads = (0..shared.devices.len())
@@ -222,7 +225,7 @@ fn shake_hands<H: Handler + ?Sized>(
         device.wait();
         let size = match device.receive(&mut buffer)? {
             Received::Request(size) => size,
-            Received::Nothing => continue,
+            Received::Nothing | Received::Missed => continue,
             Received::Gone => return Err(SessionError::Unmounted),
         };
         let (unique, init) = parse_init(&buffer[..size])?;
@@ -263,6 +266,7 @@ struct Shared<H: ?Sized> {
     devices: Vec<Arc<Device>>,
     running: AtomicUsize,
     post: WatchPost,
+    intake: Arc<Intake>,
     handler: Arc<H>,
 }
 
@@ -319,9 +323,10 @@ impl<H: Handler + ?Sized> Reader<H> {
         let mut watch = self.shared.post.take();
         loop {
             match self.next(&mut watch, &mut buffer) {
-                Ok(Received::Request(size)) => watch = self.take(watch, &buffer[..size]),
-                Ok(Received::Nothing) => {}
-                Ok(Received::Gone) => break,
+                Ok(Some((size, in_hand))) => {
+                    watch = self.take(watch, &buffer[..size], in_hand);
+                }
+                Ok(None) => break,
                 Err(error) => {
                     error!(%error, "reading /dev/fuse failed; this reader ends");
                     break;
@@ -331,18 +336,25 @@ impl<H: Handler + ?Sized> Reader<H> {
         self.leave(watch);
     }
 
-    /// Waits for a request, awake at first where one is expected at once.
-    fn next(&self, watch: &mut Watch, buffer: &mut [u8]) -> io::Result<Received> {
+    /// Waits for a request, awake at first where one is expected at once. `None`: the mount is gone.
+    fn next(
+        &self,
+        watch: &mut Watch,
+        buffer: &mut [u8],
+    ) -> io::Result<Option<(usize, InHand<'_>)>> {
         let (mut began, patience) = (Instant::now(), watch.wakefulness.patience());
         self.attend_from(watch, patience);
         // What came while the last was served is there at the first look.
         let mut waited = false;
         loop {
             let attended = watch.attending && self.shared.handler.attend();
-            let received = self.device.receive(buffer)?;
-            if !matches!(received, Received::Nothing) {
-                watch.came(began.elapsed(), waited);
-                return Ok(received);
+            match self.shared.intake.take(|| self.device.receive(buffer))? {
+                (Received::Request(size), Some(in_hand)) => {
+                    watch.came(began.elapsed(), waited);
+                    return Ok(Some((size, in_hand)));
+                }
+                (Received::Gone, _) => return Ok(None),
+                _ => {}
             }
             if attended {
                 began = Instant::now();
@@ -379,7 +391,7 @@ impl<H: Handler + ?Sized> Reader<H> {
     }
 
     /// Serves a request; another reader goes on watch if there is more to do than one can.
-    fn take(&self, watch: Watch, bytes: &[u8]) -> Watch {
+    fn take(&self, watch: Watch, bytes: &[u8], in_hand: InHand<'_>) -> Watch {
         let request = match Request::parse(bytes, self.shared.granted.dialect()) {
             Ok(request) => request,
             Err(malformed) => {
@@ -399,6 +411,7 @@ impl<H: Handler + ?Sized> Reader<H> {
         }
         self.leave(watch);
         self.guard(request);
+        drop(in_hand);
         self.shared.post.take()
     }
 

@@ -35,8 +35,10 @@ const SMALL_BYTES_MAX: usize = 240;
 pub(super) enum Received {
     /// A request of that many bytes.
     Request(usize),
-    /// Nothing; read again.
+    /// Nothing: the queue is empty.
     Nothing,
+    /// What was there is not wanted any more; read again.
+    Missed,
     /// The mount is gone.
     Gone,
 }
@@ -105,14 +107,21 @@ impl Device {
         let _ = poll(&mut asked, PollTimeout::NONE);
     }
 
+    /// [`Device::receive`] would find nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        let mut asked = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
+        poll(&mut asked, PollTimeout::ZERO) == Ok(0)
+    }
+
     /// Takes a request if there is one: one that was there a moment ago may have been given up.
     pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
         match (&self.file).read(buffer) {
             Ok(0) => Ok(Received::Gone),
             Ok(count) => Ok(Received::Request(count)),
             Err(error) => match error.raw_os_error() {
+                Some(libc::EAGAIN) => Ok(Received::Nothing),
                 // ENOENT: the caller gave up before the request was read.
-                Some(libc::ENOENT | libc::EINTR | libc::EAGAIN) => Ok(Received::Nothing),
+                Some(libc::ENOENT | libc::EINTR) => Ok(Received::Missed),
                 Some(libc::ENODEV | libc::ECONNABORTED) => Ok(Received::Gone),
                 _ => Err(error),
             },

@@ -26,6 +26,7 @@ pub mod directory;
 pub mod errno;
 pub mod flusher;
 pub mod handler;
+mod intake;
 pub mod mount;
 pub mod negotiation;
 pub mod notify;

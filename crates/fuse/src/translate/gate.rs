@@ -44,11 +44,12 @@ pub struct Gate {
     rim: Mutex<Option<Rim>>,
 }
 
+#[derive(Clone)]
 struct Rim {
     queue: Arc<NotifyQueue>,
     notifier: Notifier,
     /// By ticket.
-    waiters: Mutex<HashMap<u64, Waiter>>,
+    waiters: Arc<Mutex<HashMap<u64, Waiter>>>,
 }
 
 /// Held while an answer is checked and written.
@@ -84,7 +85,7 @@ impl Gate {
         *lock(&self.rim) = Some(Rim {
             queue,
             notifier: notifier.clone(),
-            waiters: Mutex::default(),
+            waiters: Arc::default(),
         });
         Ok(())
     }
@@ -106,10 +107,8 @@ impl Gate {
         }
     }
 
-    fn rim(&self) -> Option<(Arc<NotifyQueue>, Notifier)> {
-        lock(&self.rim)
-            .as_ref()
-            .map(|rim| (rim.queue.clone(), rim.notifier.clone()))
+    fn rim(&self) -> Option<Rim> {
+        lock(&self.rim).clone()
     }
 
     fn submit(
@@ -118,13 +117,13 @@ impl Gate {
         notice: Notice,
         then: impl FnOnce(Result<NoticeOutcome, NotifyError>) + Send + 'static,
     ) -> Option<u64> {
-        let (queue, _) = self.rim()?;
+        let Rim { queue, .. } = self.rim()?;
         // Refused only beyond the queue's bound; `then` is dropped, which tells whoever waits.
         queue.submit(lane, notice, then).ok()
     }
 
     fn forget_attributes(&self, fid: Fid, dir: Fid, done: Sender<()>) {
-        let Some((_, notifier)) = self.rim() else {
+        let Some(Rim { notifier, .. }) = self.rim() else {
             return done.send(());
         };
         // Takes no lock in the kernel, so it needs no thread of its own.
@@ -152,7 +151,7 @@ impl Gate {
         waiting: Sender<()>,
         then: impl FnOnce() + Send + 'static,
     ) {
-        let Some((queue, _)) = self.rim() else {
+        let Some(Rim { queue, waiters, .. }) = self.rim() else {
             return;
         };
         let waiter: Waiter = Arc::new(Mutex::new(Some(waiting)));
@@ -162,17 +161,16 @@ impl Gate {
             // Dropped untold, which ends the waiting too.
             drop(lock(&told).take());
         };
+        // Nobody is found to be late before it is known who waits.
+        let mut waiters = lock(&waiters);
         let Ok(ticket) = queue.submit(name_lane(dir), notice, done) else {
             // All senders are dropped, which tells whoever waits.
             return debug!("too many notices: names in {dir} may be asked for once more");
         };
-        if let Some(rim) = lock(&self.rim).as_ref() {
-            let mut waiters = lock(&rim.waiters);
-            if waiters.len() >= WAITERS_KEPT {
-                waiters.retain(|_, waiter| lock(waiter).is_some());
-            }
-            waiters.insert(ticket, waiter);
+        if waiters.len() >= WAITERS_KEPT {
+            waiters.retain(|_, waiter| lock(waiter).is_some());
         }
+        waiters.insert(ticket, waiter);
     }
 
     fn forget_pages(&self, fid: Fid, range: ByteRange, done: Sender<()>) {
@@ -187,8 +185,7 @@ impl Gate {
     /// digests an answer: that is done with a name's attributes at once.
     fn too_late(&self, late: &LateNotice) {
         let waiter = {
-            let rim = lock(&self.rim);
-            let Some(rim) = rim.as_ref() else { return };
+            let Some(rim) = self.rim() else { return };
             lock(&rim.waiters).remove(&late.ticket)
         };
         if let Some(waiting) = waiter.and_then(|waiter| lock(&waiter).take()) {
@@ -217,13 +214,15 @@ impl KernelCache for Gate {
             fid,
             expire,
         } = what;
-        let Some((_, notifier)) = self.rim() else {
+        let Some(Rim { notifier, .. }) = self.rim() else {
             return;
         };
         let (parent, name) = (dir.0, Box::from(name.as_bytes()));
         if !(expire && notifier.granted().expires_entries()) {
             let notice = Notice::InvalEntry { parent, name };
-            return self.submit_waiting(dir, notice, late, || done.send(()));
+            return self.submit_waiting(dir, notice, late, move || {
+                notifier.after_requests(|| done.send(()));
+            });
         }
         let notice = Notice::ExpireEntry { parent, name };
         let told = self.answers.late(dir, fid);
@@ -234,17 +233,20 @@ impl KernelCache for Gate {
                 // The mount may be gone, and its names with it.
                 let _ = notifier.send(&again);
             }
-            done.send(());
+            notifier.after_requests(|| done.send(()));
         });
     }
 
     fn forget_all_names(&self) -> bool {
         self.rim()
-            .is_some_and(|(_, notifier)| notifier.inc_epoch().is_ok())
+            .is_some_and(|rim| rim.notifier.inc_epoch().is_ok())
     }
 
     fn let_go(&self, files: Vec<Fid>) {
-        let Some((queue, notifier)) = self.rim() else {
+        let Some(Rim {
+            queue, notifier, ..
+        }) = self.rim()
+        else {
             return;
         };
         if !notifier.granted().prunes() {

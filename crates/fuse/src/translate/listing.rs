@@ -3,6 +3,7 @@
 use base::Fid;
 use client::{DirPage, HandleId, PageEntry, Reached};
 
+use super::retries::Question;
 use super::shape::{entry_of, kind_bits};
 use super::{Asked, shape};
 use crate::kernel::{Delivery, DirEntry, DirectoryBuffer, Opened, attributes};
@@ -17,7 +18,7 @@ const AFTER_DOT_DOT: u64 = 2;
 
 pub(super) fn opendir(asked: Asked, fid: Fid) {
     let (client, answer) = (asked.client(), asked.clone());
-    asked.run_at(fid, Reached::ByPath, async move {
+    asked.run_at(fid, (Reached::ByPath, Question::Use), async move {
         let (handle, keep_cache) = client.opendir(fid);
         let opened = Opened {
             handle: handle.0,
@@ -55,10 +56,14 @@ pub(super) fn readdir(
 impl Asked {
     fn page(&self, fid: Fid, parent: Fid, page: &DirPage, offset: u64, size: u32, plus: bool) {
         let client = self.client();
+        // Counted first: what nobody refers to goes without a word to the kernel.
+        let known = page.entries.iter().filter_map(|entry| entry.entry.as_ref());
+        let counted: Vec<Fid> = known.filter(|_| plus).map(|known| known.fid).collect();
+        client.remember(counted.iter().copied());
+        let mut told = 0;
         let mut passage = self.context.gate.pass();
         let current = client.stamp() == page.stamp;
         let mut buffer = DirectoryBuffer::new(size);
-        let mut told = Vec::new();
         let dots = push_dots(&mut buffer, fid, parent, offset, plus);
         if dots {
             for entry in &page.entries {
@@ -66,17 +71,17 @@ impl Asked {
                 if !push(&mut buffer, entry, known, plus) {
                     break;
                 }
-                told.extend(known.map(|known| known.fid));
+                told += usize::from(known.is_some());
             }
         }
-        client.remember(told.iter().copied());
         passage.note(self.thread, fid, Fid::NONE);
         let taken = self
             .replier()
             .is_some_and(|replier| replier.directory(&buffer) == Delivery::Taken);
         drop(passage);
-        if !taken {
-            told.iter().for_each(|fid| client.forget(*fid, 1));
+        let told = if taken { told } else { 0 };
+        for fid in &counted[told..] {
+            client.forget(*fid, 1);
         }
         if !current {
             // What the kernel keeps of this page is older than a withdrawal.

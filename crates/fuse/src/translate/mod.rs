@@ -24,7 +24,7 @@ use crate::kernel::{
 };
 use gate::Gate;
 use parked::{Parked, Promise, take};
-use retries::Retries;
+use retries::{Question, Retries};
 
 pub use errno::errno;
 
@@ -122,11 +122,17 @@ impl Asked {
     }
 
     /// Runs `work` on `fid`, if the kernel came there rightly: else it is to look the name up again.
-    fn run_at(self, fid: Fid, reached: Reached, work: impl Future<Output = ()> + Send + 'static) {
+    fn run_at(
+        self,
+        fid: Fid,
+        (reached, question): (Reached, Question),
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
         let answer = self.clone();
         self.run(async move {
             let client = answer.client();
-            let is_found = answer.context.retries.has_found(answer.thread, fid);
+            let retries = &answer.context.retries;
+            let is_found = retries.has_found(answer.thread, fid, question);
             let _pin = is_found.then(|| client.pin(fid));
             if !is_found && let Err(failure) = client.reached_rightly(fid, reached).await {
                 return answer.error(failure);
@@ -162,7 +168,8 @@ impl Asked {
 
     /// Answers with an entry of `dir`; nobody waiting or wanting it, the reference is given back.
     fn entry(&self, dir: Fid, result: Result<Entry, FsError>) {
-        let found = result.as_ref().map(|entry| entry.fid).ok();
+        let found = result.as_ref().ok();
+        let found = found.map(|entry| (entry.fid, entry.attr.kind));
         self.context.retries.looked_up(self.thread, found);
         let entry = match result {
             Ok(entry) => entry,

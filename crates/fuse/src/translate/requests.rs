@@ -6,6 +6,7 @@ use wire::FileKind;
 use wire::mdt::{Caller, RenameMode, SetAttr, XattrMode};
 use wire::ost::AllocateMode;
 
+use super::retries::Question;
 use super::shape::{change_of, kind_of, name, open_wish};
 use super::{Asked, advice, listing};
 use crate::kernel::request::{self, FallocateMode, ReleaseRequest, Whence, WriteRequest};
@@ -181,14 +182,14 @@ fn reached(handle: Option<u64>) -> Reached {
 
 fn getattr(asked: Asked, fid: Fid, reached: Reached) {
     let (client, answer) = (asked.client(), asked.clone());
-    asked.run_at(fid, reached, async move {
+    asked.run_at(fid, (reached, Question::Attributes), async move {
         answer.stat(fid, client.getattr(fid).await);
     });
 }
 
 fn statx(asked: Asked, fid: Fid, reached: Reached) {
     let (client, answer) = (asked.client(), asked.clone());
-    asked.run_at(fid, reached, async move {
+    asked.run_at(fid, (reached, Question::Use), async move {
         match client.getattr(fid).await {
             Ok(stat) => answer.statx(fid, &stat),
             Err(failure) => answer.error(failure),
@@ -203,14 +204,14 @@ fn setattr(asked: Asked, fid: Fid, caller: Caller, set: SetAttributes) {
         None => Reached::Perhaps,
     };
     let change = change_of(&set);
-    asked.run_at(fid, reached, async move {
+    asked.run_at(fid, (reached, Question::Change), async move {
         answer.stat(fid, client.setattr(caller, fid, change, set.size).await);
     });
 }
 
 fn readlink(asked: Asked, fid: Fid) {
     let (client, answer) = (asked.client(), asked.clone());
-    asked.run_at(fid, Reached::ByPath, async move {
+    asked.run_at(fid, (Reached::ByPath, Question::Use), async move {
         match client.readlink(fid).await {
             Ok(target) => answer.data(&target),
             Err(failure) => answer.error(failure),
@@ -268,7 +269,7 @@ fn link(asked: Asked, source: Fid, dir: Fid, bytes: &[u8]) {
     };
     let (client, answer) = (asked.client(), asked.clone());
     // The kernel holds the directory, and asked for the file's attributes before.
-    asked.run_at(source, Reached::Held, async move {
+    asked.run_at(source, (Reached::Held, Question::Use), async move {
         answer.entry(dir, client.link(source, dir, name).await);
     });
 }
@@ -374,7 +375,7 @@ fn gone(failure: FsError) -> FsError {
 fn open(asked: Asked, fid: Fid, flags: OpenFlags) {
     let (client, answer) = (asked.client(), asked.clone());
     let wish = open_wish(flags);
-    asked.run_at(fid, Reached::ByPath, async move {
+    asked.run_at(fid, (Reached::ByPath, Question::Open), async move {
         let open = match client.open(fid, wish).await {
             Ok(open) => open,
             Err(failure) => return answer.error(failure),
@@ -482,7 +483,7 @@ fn getxattr(asked: Asked, fid: Fid, name: &[u8], size: u32) {
         return asked.error(FsError::NotSupported);
     }
     let (client, answer, name) = (asked.client(), asked.clone(), name.to_vec());
-    asked.run_at(fid, Reached::Perhaps, async move {
+    asked.run_at(fid, (Reached::Perhaps, Question::Use), async move {
         match client.getxattr(fid, &name).await {
             Ok(value) => answer.sized_data(&value, size),
             Err(failure) => answer.error(failure),
@@ -492,7 +493,7 @@ fn getxattr(asked: Asked, fid: Fid, name: &[u8], size: u32) {
 
 fn listxattr(asked: Asked, fid: Fid, size: u32) {
     let (client, answer) = (asked.client(), asked.clone());
-    asked.run_at(fid, Reached::Perhaps, async move {
+    asked.run_at(fid, (Reached::Perhaps, Question::Use), async move {
         match client.listxattr(fid).await {
             Ok(names) => {
                 let terminated = names.into_iter().flat_map(|mut name| {
@@ -518,7 +519,7 @@ fn setxattr(asked: Asked, fid: Fid, name: &[u8], value: &[u8], mode: request::Xa
     };
     let (client, answer) = (asked.client(), asked.clone());
     let (name, value) = (name.to_vec(), value.to_vec());
-    asked.run_at(fid, Reached::Perhaps, async move {
+    asked.run_at(fid, (Reached::Perhaps, Question::Use), async move {
         answer.done(client.setxattr(fid, name, value, mode).await);
     });
 }
@@ -528,7 +529,7 @@ fn removexattr(asked: Asked, fid: Fid, name: &[u8]) {
         return asked.error(FsError::NotSupported);
     }
     let (client, answer, name) = (asked.client(), asked.clone(), name.to_vec());
-    asked.run_at(fid, Reached::Perhaps, async move {
+    asked.run_at(fid, (Reached::Perhaps, Question::Use), async move {
         answer.done(client.removexattr(fid, name).await);
     });
 }

@@ -7,19 +7,73 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use base::Fid;
+use wire::FileKind;
 
 /// Threads remembered at most; beyond, some call may have to be made again by its user.
 const THREADS_MAX: usize = 4096;
 /// Names looked up in one attempt, at most.
 const NAMES: u8 = 16;
-/// Questions about a file so found in one call: whether it may be used, the use, and a truncation.
-const QUESTIONS: u8 = 3;
+/// Questions about a directory so found in one call.
+const OF_DIRECTORY: u8 = 3;
+
+/// What one call asks about a file that it has found, each once at most and in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Question {
+    /// Its attributes: whether it may be used, or nothing else.
+    Attributes,
+    /// To have it open, perhaps cut off.
+    Open,
+    /// Anything else, which is the last.
+    Use,
+    /// A change of attributes: of size, what was opened; or that alone.
+    Change,
+}
+
+/// What a name led to, and the questions about that which belong to the call.
+#[derive(Debug)]
+enum Found {
+    /// A directory: so many more.
+    Directory(Fid, u8),
+    /// Anything else: those that may come after this one.
+    File(Fid, Option<Question>),
+}
+
+impl Found {
+    fn fid(&self) -> Fid {
+        match self {
+            Found::Directory(fid, _) | Found::File(fid, _) => *fid,
+        }
+    }
+
+    /// It is asked this about it. False: by another call.
+    fn take(&mut self, question: Question) -> bool {
+        match self {
+            Found::Directory(_, left) => {
+                let belongs = *left > 0;
+                *left -= u8::from(belongs);
+                belongs
+            }
+            Found::File(_, last) => {
+                let belongs = match last {
+                    None => true,
+                    Some(Question::Attributes) => question != Question::Attributes,
+                    Some(Question::Open) => question == Question::Change,
+                    Some(Question::Use | Question::Change) => false,
+                };
+                if belongs {
+                    *last = Some(question);
+                }
+                belongs
+            }
+        }
+    }
+}
 
 /// A thread's second attempt.
 #[derive(Debug)]
 struct Attempt {
-    /// What its names led to, and how many more questions about that belong to it.
-    found: Vec<(Fid, u8)>,
+    /// What its names led to.
+    found: Vec<Found>,
     /// How many more names belong to it.
     names: u8,
 }
@@ -66,8 +120,8 @@ impl Retries {
         !self.none() && self.lock().contains_key(&thread)
     }
 
-    /// A name that `thread` asked for leads to `fid`, or nowhere.
-    pub fn looked_up(&self, thread: u32, fid: Option<Fid>) {
+    /// A name that `thread` asked for leads to this file of that kind, or nowhere.
+    pub fn looked_up(&self, thread: u32, found: Option<(Fid, FileKind)>) {
         if self.none() {
             return;
         }
@@ -75,7 +129,10 @@ impl Retries {
             let Some(attempt) = threads.get_mut(&thread) else {
                 return;
             };
-            attempt.found.extend(fid.map(|fid| (fid, QUESTIONS)));
+            attempt.found.extend(found.map(|(fid, kind)| match kind {
+                FileKind::Directory => Found::Directory(fid, OF_DIRECTORY),
+                _ => Found::File(fid, None),
+            }));
             attempt.names -= 1;
             if attempt.names == 0 {
                 threads.remove(&thread);
@@ -83,8 +140,8 @@ impl Retries {
         });
     }
 
-    /// `thread` asks about `fid`, and has found it by name in its second attempt.
-    pub fn has_found(&self, thread: u32, fid: Fid) -> bool {
+    /// `thread` asks this about `fid`, and has found it by name in its second attempt.
+    pub fn has_found(&self, thread: u32, fid: Fid, question: Question) -> bool {
         if self.none() {
             return false;
         }
@@ -93,11 +150,8 @@ impl Retries {
             let Some(attempt) = threads.get_mut(&thread) else {
                 return;
             };
-            let left = attempt.found.iter_mut().rfind(|(other, _)| *other == fid);
-            if let Some((_, left @ 1..)) = left {
-                *left -= 1;
-                found = true;
-            }
+            let asked = attempt.found.iter_mut().rfind(|found| found.fid() == fid);
+            found = asked.is_some_and(|asked| asked.take(question));
         });
         found
     }
@@ -113,15 +167,38 @@ mod tests {
     #[test]
     fn only_a_second_attempt_is_believed_and_only_for_its_questions() {
         let retries = Retries::default();
-        retries.looked_up(1, Some(A));
-        assert!(!retries.has_found(1, A), "a first attempt");
+        let (attributes, found) = (Question::Attributes, Some((A, FileKind::Directory)));
+        retries.looked_up(1, found);
+        assert!(!retries.has_found(1, A, attributes), "a first attempt");
         retries.told(1);
-        assert!(!retries.has_found(1, A), "not looked up again");
-        retries.looked_up(1, Some(A));
+        assert!(!retries.has_found(1, A, attributes), "not looked up again");
+        retries.looked_up(1, found);
         retries.looked_up(1, None);
-        assert!(!retries.has_found(1, B) && !retries.has_found(2, A));
-        assert!((0..QUESTIONS).all(|_| retries.has_found(1, A)));
-        assert!(!retries.has_found(1, A), "the next call");
+        assert!(!retries.has_found(1, B, attributes) && !retries.has_found(2, A, attributes));
+        assert!((0..OF_DIRECTORY).all(|_| retries.has_found(1, A, attributes)));
+        assert!(!retries.has_found(1, A, attributes), "the next call");
+    }
+
+    /// How many of these questions about a file, one after the other, are those of the call that found
+    /// it.
+    fn of_one_call(questions: &[Question]) -> usize {
+        let retries = Retries::default();
+        retries.told(1);
+        retries.looked_up(1, Some((A, FileKind::Regular)));
+        let belongs = |question: &&Question| retries.has_found(1, A, **question);
+        questions.iter().take_while(belongs).count()
+    }
+
+    #[test]
+    fn the_next_call_about_a_file_is_told_from_the_second_attempt() {
+        use Question::{Attributes, Change, Open, Use};
+        assert_eq!(of_one_call(&[Attributes, Open, Change]), 3, "O_TRUNC");
+        assert_eq!(of_one_call(&[Attributes, Use]), 2, "getxattr");
+        assert_eq!(of_one_call(&[Attributes, Change]), 2, "chmod");
+        assert_eq!(of_one_call(&[Attributes, Attributes]), 1, "stat, twice");
+        assert_eq!(of_one_call(&[Use, Attributes]), 1);
+        assert_eq!(of_one_call(&[Open, Use]), 1);
+        assert_eq!(of_one_call(&[Change, Change]), 1);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use zerocopy::IntoBytes;
 use crate::kernel::abi::notice::{self, Code};
 use crate::kernel::device::Device;
 use crate::kernel::errno::Errno;
+use crate::kernel::intake::Intake;
 use crate::kernel::negotiation::Granted;
 
 /// What a notice did.
@@ -110,14 +111,20 @@ pub enum Notice {
 #[derive(Debug, Clone)]
 pub struct Notifier {
     device: Arc<Device>,
+    intake: Arc<Intake>,
     granted: Granted,
     retrievals: Arc<AtomicU64>,
 }
 
 impl Notifier {
-    pub(in crate::kernel) fn new(device: Arc<Device>, granted: &Granted) -> Notifier {
+    pub(in crate::kernel) fn new(
+        device: Arc<Device>,
+        intake: Arc<Intake>,
+        granted: &Granted,
+    ) -> Notifier {
         Notifier {
             device,
+            intake,
             granted: *granted,
             retrievals: Arc::default(),
         }
@@ -126,6 +133,13 @@ impl Notifier {
     /// What the kernel can do.
     pub fn granted(&self) -> &Granted {
         &self.granted
+    }
+
+    /// Calls `then` when the handler has begun with everything that the kernel had asked by now: at
+    /// once, or on a reader's thread.
+    pub fn after_requests(&self, then: impl FnOnce() + Send + 'static) {
+        let is_empty = || self.device.is_empty();
+        self.intake.after_requests(is_empty, Box::new(then));
     }
 
     /// Sends an owned notice.
