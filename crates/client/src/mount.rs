@@ -431,6 +431,7 @@ fn build(
         let found = left.restore(&mut state).with_requests(requests);
         takings = (left.incarnation() > 1).then_some(found);
         state.unsettled = takings.is_some();
+        state.untold.inherited = takings.is_some();
     }
     if state.inode(Fid::ROOT).lookups == 0 {
         state.inode(Fid::ROOT).lookups = 1;

@@ -87,7 +87,7 @@ pub(crate) struct AllUntold {
     /// Of lives before this one, for which the MDT waits. What is told of this life waits for the MDT.
     old: usize,
     /// What the process before this one left is among it.
-    inherited: bool,
+    pub inherited: bool,
     /// The MDT waits for the last of those: what holds up word to it that this client is ready.
     awaited: Option<u64>,
 }
@@ -103,8 +103,7 @@ impl AllUntold {
 
     /// What the process before left is to be told, to an MDT that lives anew before it hears that this
     /// client is ready: till then nobody else sees what a file was like.
-    pub fn inherit(&mut self, hold: u64) {
-        self.inherited = true;
+    pub fn await_inherited(&mut self, hold: u64) {
         self.awaited = self.awaited.max(Some(hold));
     }
 
@@ -151,9 +150,13 @@ mod tests {
 
     #[test]
     fn a_new_life_waits_for_what_the_process_before_left() {
-        let mut untold = AllUntold::default();
+        let mut untold = AllUntold {
+            inherited: true,
+            ..AllUntold::default()
+        };
         untold.await_all(Some(2));
-        untold.inherit(1);
+        assert_eq!(untold.all_told(), None);
+        untold.await_inherited(1);
         assert_eq!(untold.all_told(), None);
         untold.inheritance_told();
         assert_eq!(untold.all_told(), Some(2));

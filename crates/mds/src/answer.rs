@@ -435,15 +435,19 @@ impl Mds {
         out: &mut Vec<Output>,
     ) {
         let transno = stored.transno;
-        let Ok(mut answer) = wire::decode::<Reply>(&stored.body) else {
+        let Ok(answer) = wire::decode::<Reply>(&stored.body) else {
             let damage = storage::StorageError::damaged("MDT", "reply", "it is not a reply");
             return self.fail(call, Failure::Broken(damage), out);
         };
-        let mut wait_for = Transno(0);
+        // To whoever takes the place of a process that had not heard it yet.
+        let result = Ok(answer);
+        let sights = shown(self.hasher, request, &result);
+        let mut wait_for = self.sharing.wait_for(call.client, &sights);
+        let mut answer = result.unwrap_or(Reply::Done);
         if stored.boot != self.opens.boot() {
             strip_locks(&mut answer);
             match self.open_anew(call, request, transno, &mut answer) {
-                Ok(wait) => wait_for = wait,
+                Ok(wait) => wait_for = wait_for.max(wait),
                 Err(failure) => return self.fail(call, failure, out),
             }
         }

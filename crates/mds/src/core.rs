@@ -305,7 +305,7 @@ impl Mds {
     /// Starts a request that nothing of its frame is ahead of.
     pub(crate) fn start(&mut self, call: Call, request: Request, out: &mut Vec<Output>) {
         if self.halted {
-            return reply(out, call, Err(FsError::Io));
+            return self.reply_halted(call, &request, out);
         }
         let done = match &request {
             Request::Cancel { handles } => {
@@ -514,13 +514,14 @@ impl Mds {
         let parked: BTreeSet<OpId> = self.parked.keys().copied().collect();
         for op in parked {
             if let Some(parked) = self.parked.remove(&op) {
-                reply(out, parked.call, Err(FsError::Io));
+                self.reply_halted(parked.call, &parked.request, out);
             }
         }
-        for session in self.clients.values_mut() {
-            for (call, _) in session.frames.drain().flat_map(|(_, behind)| behind) {
-                reply(out, call, Err(FsError::Io));
-            }
+        let sessions = self.clients.values_mut();
+        let behind = sessions.flat_map(|session| session.frames.drain());
+        let behind: Vec<_> = behind.flat_map(|(_, behind)| behind).collect();
+        for (call, request) in behind {
+            self.reply_halted(call, &request, out);
         }
         let newcomers = self.newcomers.drain(..).map(|(_, call, _)| call);
         for call in self.walks.end_all().chain(newcomers) {
@@ -530,6 +531,14 @@ impl Mds {
             out.push(answer.into_output_as(Err(FsError::Io)));
         }
         out.push(Output::Halt(Halted(cause)));
+    }
+
+    /// A target that stops does nothing. What tells of an earlier life it has not refused: that is told
+    /// to the next one.
+    fn reply_halted(&self, call: Call, request: &Request, out: &mut Vec<Output>) {
+        if !self.is_of_the_past(call, request) {
+            reply(out, call, Err(FsError::Io));
+        }
     }
 }
 

@@ -253,7 +253,7 @@ impl Mds {
     /// It tells of an earlier life: what a client had open, or changed under a lock that it had, or what
     /// it gives back of that. Where it names a lock or a use of that life it is refused, and told
     /// otherwise, all before the client is ready. Whatever a client sends before must not keep the slots.
-    fn is_of_the_past(&self, call: Call, request: &Request) -> bool {
+    pub(crate) fn is_of_the_past(&self, call: Call, request: &Request) -> bool {
         match request {
             Request::Open { again, .. } => *again,
             Request::SetAttr { under, .. } => under.0 != 0,

@@ -121,7 +121,7 @@ fn what_a_crash_took_is_done_again_also_where_there_is_no_space_now() {
 /// Where there really is no space the store stops. It has refused nothing: clients keep what it has not
 /// done again for its next life.
 #[test]
-fn a_target_that_stops_refuses_no_replay() {
+fn a_target_that_stops_refuses_nothing_of_the_past() {
     let mut world = World::new();
     let a = world.connect(1);
     let dir = world.mkdir(a, Fid::ROOT, "dir");
@@ -142,6 +142,15 @@ fn a_target_that_stops_refuses_no_replay() {
             .iter()
             .all(|done| world.try_replay(done).is_none())
     );
+    let open = Request::Open {
+        fid: dir,
+        dir: Fid::NONE,
+        access: READ,
+        again: true,
+        alone: false,
+    };
+    let tag = world.send(a, open);
+    assert!(!world.answers.contains_key(&tag));
     world.crash_awaiting();
     for done in &lost {
         assert!(world.replay(done).0.is_ok(), "{done:?}");

@@ -380,7 +380,7 @@ impl Client {
         let began = self.0.clock.tick();
         self.forget_all();
         let hold = self.0.cluster.mdt.hold_ready();
-        self.lock().untold.inherit(hold);
+        self.lock().untold.await_inherited(hold);
         self.0.cluster.peers().for_each(rpc::Peer::withdrawn);
         let Takings {
             bytes,

@@ -106,9 +106,16 @@ impl Forgotten {
     }
 }
 
-/// Of what is kept for a replay: dropped when that is durable.
+/// Of what is kept for a replay: dropped when that is durable, or lost.
 #[derive(Debug)]
 struct ForReplay(Arc<Marked>);
+
+impl Drop for ForReplay {
+    /// The record may stay for the kernel, and says that no target need be told.
+    fn drop(&mut self) {
+        self.0.change(|mark| mark & TOLD);
+    }
+}
 
 impl Keepsake for ForReplay {
     fn done_again(&self, done: (BootEpoch, Transno)) {
@@ -262,7 +269,7 @@ impl FoundAnswer {
 
     /// What is to be told again to an MDT that has lost it.
     pub fn undurable(&self) -> Option<Undurable> {
-        let first = self.head.first?;
+        let first = self.head.first.filter(|_| self.mark & !TOLD != 0)?;
         let payload = |subs: &[Sub]| {
             Arc::new(Payload {
                 subs: subs.to_vec(),

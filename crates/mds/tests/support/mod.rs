@@ -84,7 +84,7 @@ pub struct World {
     pub clients: BTreeMap<u64, Client>,
     /// Questions not answered yet.
     pub questions: VecDeque<(ClientId, u64, Callback)>,
-    answers: HashMap<u64, Answer>,
+    pub answers: HashMap<u64, Answer>,
     next_tag: u64,
     /// Answers wait for the disk only when the test says so.
     pub auto_flush: bool,
