@@ -630,6 +630,8 @@ fn a_power_cut_takes_only_what_was_not_synced() {
     assert!(rig.reply(removed).is_some());
     rig.wall = second(2_000_000);
     rig.write(A, NO_LOCK, 0, b"lost, all of it").expect("alone");
+    // Bytes go when it is durable that they are to, and all records with that.
+    rig.hold_removals = true;
     let waiting = rig.send(B, destroy(3), &[]);
     assert!(rig.reply(waiting).is_none());
     let mut rig = rig.power_cut();
