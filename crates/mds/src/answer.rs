@@ -435,15 +435,13 @@ impl Mds {
         out: &mut Vec<Output>,
     ) {
         let transno = stored.transno;
-        let Ok(answer) = wire::decode::<Reply>(&stored.body) else {
+        let Ok(mut answer) = wire::decode::<Reply>(&stored.body) else {
             let damage = storage::StorageError::damaged("MDT", "reply", "it is not a reply");
             return self.fail(call, Failure::Broken(damage), out);
         };
-        // To whoever takes the place of a process that had not heard it yet.
-        let result = Ok(answer);
-        let sights = shown(self.hasher, request, &result);
+        // Who takes the place of a process that had not heard it waits as that did.
+        let sights = shown(self.hasher, request, &Ok(answer.clone()));
         let mut wait_for = self.sharing.wait_for(call.client, &sights);
-        let mut answer = result.unwrap_or(Reply::Done);
         if stored.boot != self.opens.boot() {
             strip_locks(&mut answer);
             match self.open_anew(call, request, transno, &mut answer) {

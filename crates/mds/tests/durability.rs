@@ -502,6 +502,34 @@ fn orphans_do_not_wait_for_who_is_gone() {
 }
 
 #[test]
+fn what_was_held_back_is_held_back_when_it_is_answered_again() {
+    let mut world = World::new();
+    let (a, b) = (world.connect(1), world.connect(2));
+    world.touch(b, Fid::ROOT, "f");
+    let create = create_open_request(world.fid(a), Fid::ROOT, "f", WRITE);
+    world.flush();
+    world.auto_flush = false;
+    world.unlink(b, Fid::ROOT, "f").expect("gone");
+    let send = |world: &mut World| {
+        let tag = world.send_in(a, 3, Xid(1000), 0, create.clone());
+        world.answer_questions();
+        tag
+    };
+    let (first, again) = (send(&mut world), send(&mut world));
+    assert!(
+        world.poll(first).is_none(),
+        "it follows what is not durable"
+    );
+    assert!(
+        world.poll(again).is_none(),
+        "nor less for whoever asks again"
+    );
+    world.flush();
+    let answers = [first, again].map(|tag| world.poll(tag).expect("durable").0);
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+}
+
+#[test]
 fn objects_are_removed_once_the_unlink_is_durable() {
     let mut world = World::new();
     let a = world.connect(1);
