@@ -237,6 +237,46 @@ impl MountConfig {
     }
 }
 
+/// A target to be connected to.
+struct Wanted {
+    holder: Holder,
+    target: TargetName,
+    addresses: Vec<Address>,
+}
+
+/// Those of a whole file system.
+fn wanted(config: &MountConfig, found: &mgs::Config) -> Result<Vec<Wanted>, MountError> {
+    let mut wanted = Vec::new();
+    for target in &found.targets {
+        let holder = match target.name.kind {
+            TargetKind::Mgs => continue,
+            TargetKind::Mdt => Holder::Mdt,
+            TargetKind::Ost => Holder::Ost(target.name.index),
+        };
+        wanted.push(Wanted {
+            holder,
+            target: target.name,
+            addresses: reachable(config, target)?,
+        });
+    }
+    let has = |kind| wanted.iter().any(|wanted| wanted.target.kind == kind);
+    match (has(TargetKind::Mdt), has(TargetKind::Ost)) {
+        (false, _) => Err(MountError::Incomplete("MDT")),
+        (_, false) => Err(MountError::Incomplete("OST")),
+        (true, true) => Ok(wanted),
+    }
+}
+
+/// What the process before left is in this one's hands. It says no goodbye, and drops nothing of that:
+/// it ends, and all is left to the next.
+fn cannot_go_on(heritage: Option<&Heritage>, error: MountError) -> MountError {
+    if heritage.is_some_and(|left| left.incarnation() > 1) {
+        tracing::error!("cannot go on with the mount: {error}");
+        std::process::exit(1);
+    }
+    error
+}
+
 impl Mounted {
     /// Joins the file system.
     pub fn join(
@@ -245,6 +285,7 @@ impl Mounted {
         clock: Arc<dyn Clock>,
     ) -> Result<Mounted, MountError> {
         let found = fetch_config(config, clock.clone())?;
+        let wanted = wanted(config, &found)?;
         let slot: Slot = Arc::default();
         let gave_up = Arc::<Mutex<Vec<Holder>>>::default();
         let (heritage, redone) = (config.heritage.as_deref(), Redone::default());
@@ -253,38 +294,38 @@ impl Mounted {
         let requests = asked.unanswered.len();
         let mut mdt = None;
         let mut osts = Vec::new();
-        for target in &found.targets {
-            let (holder, lanes) = match target.name.kind {
-                TargetKind::Mgs => continue,
-                TargetKind::Mdt => (Holder::Mdt, 2),
-                TargetKind::Ost => (Holder::Ost(target.name.index), Lane::COUNT as u8),
+        for Wanted {
+            holder,
+            target,
+            addresses,
+        } in wanted
+        {
+            let lanes = match holder {
+                Holder::Mdt => 2,
+                Holder::Ost(_) => Lane::COUNT as u8,
             };
-            let addresses = reachable(config, target)?;
             let handler = Arc::new(Handler {
                 holder,
-                target: target.name,
+                target,
                 client: slot.clone(),
                 sessions: heritage.map(|left| left.sessions().clone()),
                 gave_up: gave_up.clone(),
             });
-            let mut peer_config = config.peer(target.name, addresses, lanes);
-            let legacy = legacies.iter().find(|(name, _)| *name == target.name);
+            let mut peer_config = config.peer(target, addresses, lanes);
+            let legacy = legacies.iter().find(|(name, _)| *name == target);
             peer_config.legacy = legacy.map(|(_, legacy)| *legacy);
             let left = match holder {
                 Holder::Mdt => std::mem::take(&mut asked),
                 Holder::Ost(_) => rpc::Left::default(),
             };
             let peer = Peer::going_on(peer_config, handler, clock.clone(), left)
-                .map_err(MountError::Threads)?;
+                .map_err(|cause| cannot_go_on(heritage, MountError::Threads(cause)))?;
             match holder {
                 Holder::Mdt => mdt = Some(peer),
                 Holder::Ost(index) => osts.push((index, peer)),
             }
         }
         let mdt = mdt.ok_or(MountError::Incomplete("MDT"))?;
-        if osts.is_empty() {
-            return Err(MountError::Incomplete("OST"));
-        }
         let remembered = (heritage, redone, requests);
         let cluster = Cluster {
             mdt,
@@ -295,7 +336,8 @@ impl Mounted {
         introduce(&client, heritage.map(Heritage::sessions), &slot, &gave_up);
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let timer = start_timer(&client, stop.clone());
-        let following = Following::start(config.clone(), Arc::downgrade(&client.0), clock)?;
+        let following = Following::start(config.clone(), Arc::downgrade(&client.0), clock)
+            .map_err(|error| cannot_go_on(heritage, error))?;
         let ended = AtomicBool::new(false);
         Ok(Mounted {
             client,

@@ -185,7 +185,8 @@ impl Peer {
         Peer::going_on(config, handler, clock, Left::default())
     }
 
-    /// The same for a process that goes on with what one before it left.
+    /// The same for a process that goes on with what one before it left. Where it cannot, nothing of
+    /// that is dropped: another process may.
     pub fn going_on(
         config: PeerConfig,
         handler: Arc<dyn ClientHandler>,
@@ -237,7 +238,8 @@ impl Peer {
             round_trip: AtomicU64::new(0),
         });
         let connector = connector::Connector::new(inner.clone());
-        let connector = threads::spawn(name, move || connector.run())?;
+        let connector = threads::spawn(name, move || connector.run())
+            .inspect_err(|_| std::mem::forget(inner.clone()))?;
         Ok(Peer {
             inner,
             connector: Mutex::new(Some(connector)),
