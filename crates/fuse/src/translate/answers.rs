@@ -25,6 +25,13 @@ struct Open {
     child: Fid,
 }
 
+impl Open {
+    /// It may make an inode of `fid`.
+    fn makes(&self, fid: Fid, dir: Fid) -> bool {
+        self.child == fid || (self.dir == dir && self.child == Fid::NONE)
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     open: HashMap<u32, Open>,
@@ -45,12 +52,21 @@ impl SharedAnswers {
     /// questions about a name that the kernel has already are digested without the directory's lock.
     pub fn late(&self, dir: Fid, child: Fid) -> Vec<Late> {
         let told = Open { dir, child };
+        self.those(|open| *open == told)
+    }
+
+    /// Whose answer may be about to make an inode of `fid`.
+    pub fn making(&self, fid: Fid, dir: Fid) -> Vec<Late> {
+        self.those(|open| open.makes(fid, dir))
+    }
+
+    fn those(&self, told: impl Fn(&Open) -> bool) -> Vec<Late> {
         let answers = self.lock();
-        let late = answers.open.iter().filter(|(_, open)| **open == told);
-        let late = late.map(|(thread, _)| Late {
+        let late = answers.open.iter().filter(|(_, open)| told(open));
+        let late = late.map(|(thread, open)| Late {
             answers: self.clone(),
             thread: *thread,
-            told,
+            told: *open,
             ran: caller::ran(*thread),
         });
         late.collect()
@@ -81,8 +97,7 @@ impl Answers {
 
     /// An answer may be about to make an inode of `fid`.
     pub fn may_appear(&self, fid: Fid, dir: Fid) -> bool {
-        let of_page = |open: &Open| open.dir == dir && open.child == Fid::NONE;
-        self.unwatched || (self.open.values()).any(|open| open.child == fid || of_page(open))
+        self.unwatched || self.open.values().any(|open| open.makes(fid, dir))
     }
 }
 
@@ -97,6 +112,11 @@ pub(super) struct Late {
 }
 
 impl Late {
+    /// It has digested that, or waits for something else first.
+    pub fn is_over(&self) -> bool {
+        self.has_digested(Instant::now())
+    }
+
     /// Waits until it has digested that. It needs nothing for it but a processor.
     pub fn digested(self) {
         let began = Instant::now();
@@ -144,8 +164,10 @@ mod tests {
             !late[0].has_digested(Instant::now()),
             "it has not run since"
         );
+        let making = |fid, dir| answers.making(fid, dir).len();
+        assert_eq!((making(CHILD, Fid(9)), making(Fid(9), DIR)), (1, 0));
         answers.lock().asks(me);
-        assert!(late[0].has_digested(Instant::now()) && answers.late(DIR, CHILD).is_empty());
+        assert!(late[0].is_over() && answers.late(DIR, CHILD).is_empty());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::time::Duration;
 use base::{ByteRange, Fid};
 use client::executor::Sender;
 use client::kernel::{Forget, ForgetName, KernelCache};
-use tracing::{debug, trace};
+use tracing::{debug, error, trace};
 
 use super::answers::{Answers, Late, SharedAnswers};
 use crate::kernel::notify::{LateNotice, NoticePort, NotifyQueueConfig};
@@ -35,7 +35,14 @@ const BARRIER: &[u8] = b"/";
 
 /// Who waits for a notice that waits for a directory's lock in the kernel. Told when it is late;
 /// dropped when it is done.
-type Waiter = Arc<Mutex<Option<Sender<()>>>>;
+type Waiting = Arc<Mutex<Option<Sender<()>>>>;
+
+/// The same, until a notice is late.
+struct Waiter {
+    waiting: Waiting,
+    /// Who may have the lock without waiting for anything but a processor: then late is no reason.
+    digesting: Vec<Late>,
+}
 
 /// The kernel's caches of one mount.
 #[derive(Default)]
@@ -132,6 +139,7 @@ impl Gate {
         if !absent || dir == Fid::NONE || !self.answers.lock().may_appear(fid, dir) {
             return done.send(());
         }
+        let digesting = self.answers.making(fid, dir);
         let barrier = Notice::ExpireEntry {
             parent: dir.0,
             name: BARRIER.into(),
@@ -140,7 +148,7 @@ impl Gate {
         let digested = move || {
             let _ = notifier.inval_inode(fid.0, Pages::Keep);
         };
-        self.submit_waiting(dir, barrier, done, digested);
+        self.submit_waiting(dir, barrier, (done, digesting), digested);
     }
 
     /// A notice that waits for the lock of `dir`. `then` runs when it is done.
@@ -148,14 +156,14 @@ impl Gate {
         &self,
         dir: Fid,
         notice: Notice,
-        waiting: Sender<()>,
+        (waiting, digesting): (Sender<()>, Vec<Late>),
         then: impl FnOnce() + Send + 'static,
     ) {
         let Some(Rim { queue, waiters, .. }) = self.rim() else {
             return;
         };
-        let waiter: Waiter = Arc::new(Mutex::new(Some(waiting)));
-        let told = waiter.clone();
+        let waiting: Waiting = Arc::new(Mutex::new(Some(waiting)));
+        let told = waiting.clone();
         let done = move |_| {
             then();
             // Dropped untold, which ends the waiting too.
@@ -168,8 +176,9 @@ impl Gate {
             return debug!("too many notices: names in {dir} may be asked for once more");
         };
         if waiters.len() >= WAITERS_KEPT {
-            waiters.retain(|_, waiter| lock(waiter).is_some());
+            waiters.retain(|_, waiter| lock(&waiter.waiting).is_some());
         }
+        let waiter = Waiter { waiting, digesting };
         waiters.insert(ticket, waiter);
     }
 
@@ -181,15 +190,35 @@ impl Gate {
         self.submit(page_lane(fid), notice, move |_| done.send(()));
     }
 
-    /// A call of the kernel holds the directory's lock, and may be waiting for us. So it is not who
-    /// digests an answer: that is done with a name's attributes at once.
+    /// A call of the kernel holds the directory's lock, and may be waiting for us. Or it wants a
+    /// processor to digest an answer: that is waited for.
     fn too_late(&self, late: &LateNotice) {
         let waiter = {
             let Some(rim) = self.rim() else { return };
             lock(&rim.waiters).remove(&late.ticket)
         };
-        if let Some(waiting) = waiter.and_then(|waiter| lock(&waiter).take()) {
-            waiting.send(());
+        let Some(Waiter { waiting, digesting }) = waiter else {
+            return;
+        };
+        let tell = move || {
+            let waiting = lock(&waiting).take();
+            if let Some(waiting) = waiting {
+                waiting.send(());
+            }
+        };
+        if digesting.iter().all(Late::is_over) {
+            return tell();
+        }
+        let digest = move || {
+            digesting.into_iter().for_each(Late::digested);
+            tell();
+        };
+        // Without a thread who waits is told when the notice is done.
+        let spawned = std::thread::Builder::new()
+            .name("fuse-late".into())
+            .spawn(digest);
+        if let Err(error) = spawned {
+            error!(%error, "no thread to wait for an answer to be digested");
         }
     }
 }
@@ -220,14 +249,14 @@ impl KernelCache for Gate {
         let (parent, name) = (dir.0, Box::from(name.as_bytes()));
         if !(expire && notifier.granted().expires_entries()) {
             let notice = Notice::InvalEntry { parent, name };
-            return self.submit_waiting(dir, notice, late, move || {
+            return self.submit_waiting(dir, notice, (late, Vec::new()), move || {
                 notifier.after_requests(|| done.send(()));
             });
         }
         let notice = Notice::ExpireEntry { parent, name };
         let told = self.answers.late(dir, fid);
         let again = notice.clone();
-        self.submit_waiting(dir, notice, late, move || {
+        self.submit_waiting(dir, notice, (late, Vec::new()), move || {
             if !told.is_empty() {
                 told.into_iter().for_each(Late::digested);
                 // The mount may be gone, and its names with it.
