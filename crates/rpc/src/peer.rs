@@ -454,8 +454,13 @@ impl Peer {
 }
 
 impl Drop for Peer {
+    /// A process that fails while it takes over leaves the session, and all that was asked, to the
+    /// next one, as one that is killed does.
     fn drop(&mut self) {
-        self.close();
+        match self.inner.config.incarnation > 1 && std::thread::panicking() {
+            true => std::mem::forget(self.inner.clone()),
+            false => self.close(),
+        }
     }
 }
 

@@ -48,6 +48,7 @@ over_every_transport! {
     a_soft_mount_times_out
     close_says_goodbye_and_fails_what_is_under_way
     a_later_incarnation_replaces_the_earlier
+    one_that_fails_while_it_takes_over_says_no_goodbye
     what_became_durable_is_told_to_an_idle_client
     a_service_may_refuse
     calls_wait_for_the_target_that_an_older_copy_stands_for
@@ -491,6 +492,25 @@ fn a_later_incarnation_replaces_the_earlier(mut place: Place) {
     });
     echo(&other, "another mount");
     echo(&new, "next to it");
+}
+
+fn one_that_fails_while_it_takes_over_says_no_goodbye(mut place: Place) {
+    let (_server, service) = place.serve(1);
+    let (fails, _) = place.peer_with(rpc::PeerConfig {
+        incarnation: 2,
+        ..place.config()
+    });
+    let parked = fails.call(Batch::of(PARK, Vec::new()));
+    service.wait_for_line("parked");
+    let failed = std::thread::spawn(move || {
+        let _dropped = fails;
+        panic!("as a bug would");
+    });
+    assert!(failed.join().is_err());
+    service.wait_for_parked().reply(reply_of([Vec::new()]));
+    assert!(parked.wait().is_ok(), "nothing that was asked is dropped");
+    let expired = format!("expired {}", service.session().client());
+    assert!(!service.log.change(|log| log.lines.contains(&expired)));
 }
 
 fn what_became_durable_is_told_to_an_idle_client(mut place: Place) {
