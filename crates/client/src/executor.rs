@@ -303,6 +303,32 @@ pub async fn join_all<T>(futures: Vec<impl Future<Output = T> + Send>) -> Vec<T>
     .await
 }
 
+/// As many questions about files of their own as are on their way at once.
+pub const AT_ONCE: usize = 256;
+
+/// Does `work` with each of `items`, with `at_once` of them at most at a time: one that takes long
+/// holds up no other. What came of each, in any order.
+pub async fn each_of<T: Send, R: Send, F: Future<Output = R> + Send>(
+    items: Vec<T>,
+    at_once: usize,
+    work: impl Fn(T) -> F + Sync,
+) -> Vec<R> {
+    let at_once = at_once.min(items.len());
+    let items = Mutex::new(items.into_iter());
+    let one_by_one = || async {
+        let mut results = Vec::new();
+        loop {
+            let next = lock(&items).next();
+            match next {
+                Some(item) => results.push(work(item).await),
+                None => return results,
+            }
+        }
+    };
+    let results = join_all((0..at_once).map(|_| one_by_one()).collect()).await;
+    results.into_iter().flatten().collect()
+}
+
 /// Parties that wait for a condition to be looked at again.
 #[derive(Default)]
 pub struct WaitList(Vec<Sender<()>>);

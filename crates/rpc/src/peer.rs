@@ -3,7 +3,7 @@
 mod connector;
 
 use ::threads::JoinHandle;
-use ::threads::{Condvar, Mutex};
+use ::threads::{Condvar, Mutex, panicking};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -457,7 +457,7 @@ impl Drop for Peer {
     /// A process that fails while it takes over leaves the session, and all that was asked, to the
     /// next one, as one that is killed does.
     fn drop(&mut self) {
-        match self.inner.config.incarnation > 1 && std::thread::panicking() {
+        match self.inner.config.incarnation > 1 && panicking() {
             true => std::mem::forget(self.inner.clone()),
             false => self.close(),
         }

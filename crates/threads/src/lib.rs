@@ -14,6 +14,9 @@ mod rwlock;
 mod simulation;
 mod thread;
 
+/// A thread is asked about itself: a simulation has no say in it.
+pub use std::thread::panicking;
+
 pub use channel::{Receiver, Sender, channel};
 pub use condvar::{Condvar, WaitTimeoutResult};
 pub use mutex::{Mutex, MutexGuard};

@@ -4,6 +4,7 @@ use std::fs;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,7 @@ pub struct Cluster {
     servers: Vec<Server>,
     mounts: Vec<Mounted>,
     has_links: bool,
+    far: Option<Arc<bench::Link>>,
     watchdog: Watchdog,
 }
 
@@ -86,6 +88,7 @@ impl Cluster {
             servers: Vec::new(),
             mounts: Vec::new(),
             has_links: layout.has_links,
+            far: layout.far.cloned(),
             watchdog: Watchdog::start(),
         };
         match layout.is_apart {
@@ -109,7 +112,7 @@ impl Cluster {
         if let Some(timeout) = layout.timeout {
             options.extend(["--timeout".to_owned(), timeout.as_secs().to_string()]);
         }
-        if layout.has_links {
+        if layout.has_links || layout.far.is_some() {
             options.push("--insecure".to_owned());
         }
         if let Some(first) = self.servers.first() {
@@ -120,9 +123,10 @@ impl Cluster {
             .path()
             .join(format!("server{}", self.servers.len()));
         // It is served there again and again.
-        let address = match layout.has_links {
-            true => free_address_of(HUB),
-            false => free_address(),
+        let address = match (layout.has_links, layout.far) {
+            (_, Some(link)) => free_address_of(&link.server_address().to_string()),
+            (true, None) => free_address_of(HUB),
+            (false, None) => free_address(),
         };
         self.servers.push(Server::new(
             self.targets[targets].to_vec(),
@@ -183,13 +187,14 @@ impl Cluster {
 
     fn start_mount(&self, point: &Path, link: Option<&Link>, options: &[&str]) -> Process {
         let key = self.targets[0].join("key").display().to_string();
-        let mut mount = match link {
-            Some(link) => link.command(glint()),
-            None => Command::new(glint()),
+        let mut mount = match (link, &self.far) {
+            (Some(link), _) => link.command(glint()),
+            (None, Some(far)) => far.client().command(glint()),
+            (None, None) => Command::new(glint()),
         };
         mount.args(["mount", self.address()]).arg(point);
         mount.args(["--key", &key]).args(options);
-        if link.is_some() {
+        if link.is_some() || self.far.is_some() {
             mount.arg("--insecure");
         }
         Process::start(point.with_extension("log"), &mut mount)

@@ -1,6 +1,7 @@
 //! What a cluster is made of, where it is not the usual.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Of one directory that one process serves, beside the mounts, unless it says otherwise.
@@ -16,6 +17,9 @@ pub struct Layout<'a> {
     /// Each mount has a link of its own to the servers, which can be cut. For networks that are the
     /// test's own.
     pub has_links: bool,
+    /// All mounts are at the client's end of this one, which takes its time; the servers are at its
+    /// other end, in the test's own network.
+    pub far: Option<&'a Arc<bench::Link>>,
 }
 
 impl Default for Layout<'_> {
@@ -25,6 +29,7 @@ impl Default for Layout<'_> {
             is_apart: false,
             timeout: None,
             has_links: false,
+            far: None,
         }
     }
 }

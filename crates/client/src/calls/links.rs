@@ -14,7 +14,7 @@ use crate::cache::inode::Covered;
 use crate::calls::lookup::cached_name;
 use crate::calls::open::unregistered_readers;
 use crate::client::{Client, Entry, Place, unexpected};
-use crate::executor::spawn;
+use crate::executor::{AT_ONCE, each_of, spawn};
 use crate::forgetting::Going;
 use crate::kernel::Forget;
 use crate::stats::bump;
@@ -181,9 +181,7 @@ impl Client {
             client: self.clone(),
             fid,
         };
-        for fid in readers {
-            self.register_reader(fid).await;
-        }
+        each_of(readers, AT_ONCE, |fid| self.register_reader(fid)).await;
         removing
     }
 

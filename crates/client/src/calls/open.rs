@@ -9,7 +9,7 @@ use wire::ost;
 
 use crate::cache::State;
 use crate::client::{Client, StateGuard, unexpected};
-use crate::executor::spawn;
+use crate::executor::{AT_ONCE, each_of, spawn};
 use crate::handles::{FileHandle, HandleId};
 use crate::io::close::READING;
 use crate::io::file::{Standing, WriteOpen};
@@ -117,7 +117,7 @@ impl Client {
                 wait.await;
                 continue;
             }
-            self.write_out(fid, ByteRange::ALL).await?;
+            self.write_out(fid, ByteRange::ALL).await;
             self.sync_target(self.target_of(fid)?).await?;
             {
                 let mut state = self.lock();
@@ -423,8 +423,8 @@ impl Client {
     /// in the background, before or now: see [`Client::sync_or_tell`]. Of each target it is tried,
     /// whatever fails at others.
     pub async fn sync(&self) -> Result<(), FsError> {
-        let mut result = self.write_out_all().await;
-        result = result.and(self.tell_all_changes().await);
+        self.write_out_all().await;
+        let mut result = self.tell_all_changes().await;
         let targets: Vec<_> = self
             .0
             .cluster
@@ -440,10 +440,8 @@ impl Client {
 
     async fn tell_all_changes(&self) -> Result<(), FsError> {
         let fids = self.lock().fids();
-        for fid in fids {
-            self.tell_changes(fid).await?;
-        }
-        Ok(())
+        let told = each_of(fids, AT_ONCE, |fid| self.tell_changes(fid)).await;
+        told.into_iter().collect()
     }
 
     async fn sync_names(&self) -> Result<(), FsError> {

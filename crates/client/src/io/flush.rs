@@ -1,6 +1,6 @@
 //! Write-behind: cached bytes on their way to the OSTs, many files in one message.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use base::limits::BULK_BYTES_MAX;
@@ -14,7 +14,7 @@ use wire::ost::{ObjectAttr, Reply, Request, UNDER_MDT};
 use crate::cache::State;
 use crate::client::Client;
 use crate::cluster::{decode_ost, object_of};
-use crate::executor::spawn;
+use crate::executor::{each_of, join_all, spawn};
 use crate::io::file::{FileState, WriteOpen};
 use crate::io::pages::WriteOut;
 use crate::locks::Holder;
@@ -35,14 +35,23 @@ struct Sent {
 }
 
 /// A frame's worth of writes to one OST.
-#[derive(Default)]
 struct WriteFrame {
+    target: TargetIndex,
     sent: Vec<Sent>,
     requests: Vec<Request>,
     bulk: Bulk,
 }
 
 impl WriteFrame {
+    fn new(target: TargetIndex) -> WriteFrame {
+        WriteFrame {
+            target,
+            sent: Vec::new(),
+            requests: Vec::new(),
+            bulk: Bulk::default(),
+        }
+    }
+
     /// Bytes and writes that it takes yet.
     fn room(&self) -> (u64, usize) {
         let bytes = BULK_BYTES_MAX - self.bulk.len();
@@ -87,26 +96,48 @@ impl WriteFrame {
 impl Client {
     /// Sends all dirty bytes of `range` and waits until the OST has them and all that was on its
     /// way before.
-    pub(crate) async fn write_out(&self, fid: Fid, range: ByteRange) -> Result<(), FsError> {
+    pub(crate) async fn write_out(&self, fid: Fid, range: ByteRange) {
+        self.write_out_some(vec![fid], range).await;
+    }
+
+    /// The same of several files, many in one message.
+    async fn write_out_some(&self, mut files: Vec<Fid>, range: ByteRange) {
         loop {
             let (frame, wait) = {
                 let mut state = self.lock();
-                let Some(file) = state.file_known(fid) else {
-                    return Ok(());
+                files.retain(|fid| {
+                    let file = state.file_known(*fid);
+                    file.is_some_and(|file| {
+                        !file.pages.is_flushed(range) || file.reshapes.is_lost()
+                    })
+                });
+                let Some(first) = files.first() else {
+                    return;
                 };
-                if file.pages.is_flushed(range) && !file.reshapes.is_lost() {
-                    return Ok(());
-                }
-                let wait = file.waiters.wait();
-                (take_frame(&mut state, &[fid], range), wait)
+                let wait = state.file(*first).waiters.wait();
+                (take_frame(&mut state, &files, range), wait)
             };
-            match frame.requests.is_empty() {
-                true => {
-                    wait.await;
-                }
-                false => self.send_frame(self.target_of(fid)?, frame).await,
+            match frame {
+                Some(frame) => self.send_frame(frame).await,
+                None => drop(wait.await),
             }
         }
+    }
+
+    /// The same of all bytes of so many files that they take several messages: of each OST some are on
+    /// their way at once, and none waits for another OST.
+    pub(crate) async fn write_out_files(&self, files: &[Fid]) {
+        let mut by_target: BTreeMap<Option<TargetIndex>, Vec<Fid>> = BTreeMap::new();
+        for fid in files {
+            let target = self.lock().ost(*fid);
+            by_target.entry(target).or_default().push(*fid);
+        }
+        let some = |files: Vec<Fid>| self.write_out_some(files, ByteRange::ALL);
+        let of_one = |files: Vec<Fid>| async move {
+            let frames: Vec<_> = files.chunks(WRITES_MAX).map(<[Fid]>::to_vec).collect();
+            each_of(frames, FRAMES_MAX as usize, some).await;
+        };
+        join_all(by_target.into_values().map(of_one).collect()).await;
     }
 
     /// The same; and where `is_needed` says so, what the OST has of the file is durable when this
@@ -119,7 +150,7 @@ impl Client {
     ) -> Result<(), FsError> {
         loop {
             let before = self.restarts(fid);
-            self.write_out(fid, range).await?;
+            self.write_out(fid, range).await;
             let needed = is_needed(&mut self.lock());
             if needed {
                 self.sync_target(self.target_of(fid)?).await?;
@@ -148,29 +179,22 @@ impl Client {
                 let wait = state.file(*first).waiters.wait();
                 (take_frame(&mut state, &fids, ByteRange::ALL), wait)
             };
-            match frame.requests.is_empty() {
-                true => {
-                    wait.await;
-                }
-                false => self.send_frame(target, frame).await,
+            match frame {
+                Some(frame) => self.send_frame(frame).await,
+                None => drop(wait.await),
             }
         }
     }
 
-    /// Sends everything dirty and waits for it. Of what can't be sent at all, the last error.
-    pub(crate) async fn write_out_all(&self) -> Result<(), FsError> {
-        let mut fids: Vec<Fid> = self.lock().dirty.iter().copied().collect();
-        // What has bytes to send, and what has lost a change of its size.
-        let changed = self.lock().uncommitted.clone();
-        fids.extend(changed);
-        let mut result = Ok(());
-        for fid in fids {
-            if let Err(error) = self.write_out(fid, ByteRange::ALL).await {
-                tracing::warn!("data of {fid} could not be written: {error}");
-                result = Err(error);
-            }
-        }
-        result
+    /// Sends everything dirty and waits for it.
+    pub(crate) async fn write_out_all(&self) {
+        let files = {
+            let state = self.lock();
+            // What has bytes to send, and what has lost a change of its size.
+            state.dirty.union(&state.uncommitted).copied().collect()
+        };
+        self.write_out_files(&Vec::from_iter::<BTreeSet<Fid>>(files))
+            .await;
     }
 
     /// Sends what is old, or all if there is much of it.
@@ -186,24 +210,23 @@ impl Client {
     fn flush_some(&self, age: Duration) {
         let now = self.0.clock.tick();
         loop {
-            let (target, frame) = {
+            let frame = {
                 let mut state = self.lock();
                 if state.frames_writing >= FRAMES_MAX {
                     return;
                 }
-                let Some((target, fids)) = due(&mut state, now, age) else {
+                let Some(fids) = due(&mut state, now, age) else {
                     return;
                 };
-                let frame = take_frame(&mut state, &fids, ByteRange::ALL);
-                if frame.requests.is_empty() {
+                let Some(frame) = take_frame(&mut state, &fids, ByteRange::ALL) else {
                     return;
-                }
+                };
                 state.frames_writing += 1;
-                (target, frame)
+                frame
             };
             let client = self.clone();
             spawn(async move {
-                client.send_frame(target, frame).await;
+                client.send_frame(frame).await;
                 client.lock().frames_writing -= 1;
                 let much = client.lock().dirty_bytes > client.0.params.dirty_max() / 8;
                 if much {
@@ -213,8 +236,9 @@ impl Client {
         }
     }
 
-    async fn send_frame(&self, target: TargetIndex, frame: WriteFrame) {
+    async fn send_frame(&self, frame: WriteFrame) {
         let WriteFrame {
+            target,
             sent,
             requests,
             bulk,
@@ -337,27 +361,35 @@ fn note_written(file: &mut FileState, out: WriteOut, attr: ObjectAttr, transno: 
     file.known.blocks = attr.blocks;
 }
 
-/// Dirty bytes of `fids` within `range`, as much as fits one frame. Without a ticket, which a
-/// restart of the MDT takes away for a while, nothing of a file may be sent; and nothing before a
-/// change of its size that an OST has lost.
-fn take_frame(state: &mut State, fids: &[Fid], range: ByteRange) -> WriteFrame {
-    let mut frame = WriteFrame::default();
+/// Dirty bytes of `fids` within `range`, as much as fits one frame: of those on the OST of the first
+/// that has any. Without a ticket, which a restart of the MDT takes away for a while, nothing of a file
+/// may be sent; and nothing before a change of its size that an OST has lost.
+fn take_frame(state: &mut State, fids: &[Fid], range: ByteRange) -> Option<WriteFrame> {
+    let mut begun: Option<WriteFrame> = None;
     for fid in fids {
-        let (bytes, writes) = frame.room();
-        if bytes == 0 || writes == 0 {
-            break;
-        }
+        let Some(target) = state.ost(*fid) else {
+            continue;
+        };
         let file = state.file(*fid);
         let Some(WriteOpen { ticket, .. }) = file.write_open.filter(|_| !file.reshapes.is_lost())
         else {
             continue;
         };
+        if begun.as_ref().is_some_and(|frame| frame.target != target) {
+            continue;
+        }
+        let mut frame = begun.take().unwrap_or_else(|| WriteFrame::new(target));
+        let (bytes, writes) = frame.room();
+        if bytes == 0 || writes == 0 {
+            return Some(frame);
+        }
         let outs = state.with_pages(*fid, |file| file.pages.take_dirty(range, bytes, writes));
         for out in outs {
             frame.add(state, *fid, ticket, out);
         }
+        begun = Some(frame).filter(|frame| !frame.requests.is_empty());
     }
-    frame
+    begun
 }
 
 /// Files of `target` with bytes that were not written at `then`, a frame's worth.
@@ -377,7 +409,7 @@ fn unwritten_since(state: &mut State, target: TargetIndex, then: Tick) -> Vec<Fi
 }
 
 /// Files of one OST with bytes older than `age`, a frame's worth.
-fn due(state: &mut State, now: Tick, age: Duration) -> Option<(TargetIndex, Vec<Fid>)> {
+fn due(state: &mut State, now: Tick, age: Duration) -> Option<Vec<Fid>> {
     let mut by_target: BTreeMap<TargetIndex, Vec<Fid>> = BTreeMap::new();
     let dirty: Vec<Fid> = state.dirty.iter().copied().collect();
     for fid in dirty {
@@ -401,7 +433,7 @@ fn due(state: &mut State, now: Tick, age: Duration) -> Option<(TargetIndex, Vec<
             break;
         }
     }
-    by_target.into_iter().max_by_key(|(_, fids)| fids.len())
+    by_target.into_values().max_by_key(Vec::len)
 }
 
 #[cfg(test)]

@@ -135,7 +135,7 @@ impl Client {
         };
         let (right, life) = ((begun.ticket, begun.mtime), self.lock().life_of(fid));
         // Writes already on their way must not come after it.
-        self.write_out(fid, ByteRange::ALL).await?;
+        self.write_out(fid, ByteRange::ALL).await;
         let request = shape.request(fid, right, (under, life));
         let target = self.target_of(fid)?;
         let done = self.0.change_object(target, request).await;

@@ -9,6 +9,7 @@ use wire::ost::{AllocateMode, Request};
 use crate::cache::State;
 use crate::client::Client;
 use crate::cluster::object_of;
+use crate::executor::{AT_ONCE, each_of};
 use crate::io::flush::answered;
 use crate::remembered::RememberedReshape;
 
@@ -245,9 +246,7 @@ impl Client {
             fids.retain(|fid| is_lost(&mut state, *fid) && state.ost(*fid) == Some(target));
             fids
         };
-        for fid in lost {
-            self.redo_reshapes_of(target, fid).await;
-        }
+        each_of(lost, AT_ONCE, |fid| self.redo_reshapes_of(target, fid)).await;
     }
 
     /// The same of one file, also in a life that begins meanwhile. What was done again must not be once

@@ -30,7 +30,7 @@ use crate::cache::{Mark, State};
 use crate::calls::attributes::changed_here;
 use crate::calls::open::Use;
 use crate::client::Client;
-use crate::executor::{block_on, join_all, oneshot, spawn};
+use crate::executor::{AT_ONCE, block_on, each_of, oneshot, spawn};
 use crate::forgetting::Going;
 use crate::handles::{DirHandle, FileHandle, HandleId};
 use crate::io::failures::Told;
@@ -43,8 +43,6 @@ use crate::statahead::Statahead;
 const XIDS_OF_A_LIFE: u32 = 32;
 /// How long the kernel may take to drop pages that a read on its way holds fast.
 const PAGES_PATIENCE: Duration = Duration::from_millis(500);
-/// Files reopened at once.
-const AT_ONCE: usize = 256;
 
 /// The memory, and what was found in it.
 pub struct Heritage {
@@ -473,17 +471,12 @@ impl Client {
         nodes
     }
 
-    /// Some at once; one that takes long holds up no other.
     async fn forget_pages_of(&self, nodes: Vec<Fid>) {
-        let next = Mutex::new(nodes.into_iter());
-        let next = || next.lock().unwrap_or_else(|p| p.into_inner()).next();
-        let one_by_one = || async {
-            while let Some(fid) = next() {
-                let range = ByteRange::ALL;
-                self.0.forget(Forget::Pages { fid, range }).await;
-            }
-        };
-        join_all((0..AT_ONCE).map(|_| one_by_one()).collect()).await;
+        each_of(nodes, AT_ONCE, |fid| {
+            let range = ByteRange::ALL;
+            self.0.forget(Forget::Pages { fid, range })
+        })
+        .await;
     }
 
     async fn put_in_order(
@@ -492,24 +485,24 @@ impl Client {
         changes: Vec<(ChangeBody, Record)>,
         mark: Mark,
     ) {
-        let files: Vec<Fid> = files.into_iter().collect();
-        for some in files.chunks(AT_ONCE) {
-            join_all(some.iter().map(|fid| self.reopen_inherited(*fid)).collect()).await;
-        }
+        let files = Vec::from_iter(files);
+        each_of(files.clone(), AT_ONCE, |fid| self.reopen_inherited(fid)).await;
+        self.write_out_files(&files).await;
         // The locks they are under go with `Ready`, and as any other not before that is durable.
         for (target, _) in &self.0.cluster.osts {
             if let Err(error) = self.settle_old_bytes(*target).await {
                 tracing::warn!("what was written to {target:?} may be lost with it: {error}");
             }
         }
-        for (body, record) in changes {
+        each_of(changes, AT_ONCE, |(body, record)| async move {
             let fid = body.fid;
             if let Err(error) = self.tell_inherited(body, mark).await {
                 // It was told, and the lock given up with it.
                 tracing::debug!("{fid}: what was changed was told before: {error}");
             }
             drop(record);
-        }
+        })
+        .await;
     }
 
     /// Tells what the process before had changed under the MDT's lock. `mark`: of before this process
@@ -546,14 +539,15 @@ impl Client {
         }
     }
 
-    /// Tells the MDT of an open file again, and the OST of its bytes.
+    /// Tells the MDT of an open file again, and does again what was done to its shape: what was cut
+    /// off goes first, bytes may have come after it.
     async fn reopen_inherited(&self, fid: Fid) {
-        let (read, write, dirty, exec) = {
+        let (read, write, exec) = {
             let mut state = self.lock();
             let exec = state.handles.executing(fid);
             let file = state.file(fid);
             let dirty = file.pages.dirty_bytes() > 0 || file.reshapes.is_lost();
-            (file.readers > 0, file.writers > 0 || dirty, dirty, exec)
+            (file.readers > 0, file.writers > 0 || dirty, exec)
         };
         let opened = Opened {
             fid,
@@ -575,16 +569,9 @@ impl Client {
                 file.exec = Some(open);
             }
         }
-        if dirty && let Err(error) = self.write_inherited(fid).await {
-            tracing::warn!("{fid}: bytes of the process before could not be written: {error}");
+        if let Ok(target) = self.target_of(fid) {
+            self.redo_reshapes_of(target, fid).await;
         }
-    }
-
-    /// What was cut off goes first: bytes may have come after it.
-    async fn write_inherited(&self, fid: Fid) -> Result<(), FsError> {
-        let target = self.target_of(fid)?;
-        self.redo_reshapes_of(target, fid).await;
-        self.write_out(fid, ByteRange::ALL).await
     }
 }
 
