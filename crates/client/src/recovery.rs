@@ -12,12 +12,12 @@ use wire::frame::Bulk;
 use wire::mdt::{Access, SetAttr};
 use wire::ost;
 
-use crate::cache::State;
 use crate::cache::inode::Covered;
+use crate::cache::{Mark, State};
 use crate::calls::attributes::changed_here;
 use crate::calls::open::Use;
 use crate::client::Client;
-use crate::executor::{oneshot, spawn};
+use crate::executor::{AT_ONCE, each_of, spawn};
 use crate::forgetting::Going;
 use crate::io::file::{FileState, Standing};
 use crate::kernel::Forget;
@@ -86,19 +86,9 @@ impl Client {
         }
         let client = self.clone();
         spawn(async move { forget.gone(&client).await });
-        let reopened = reopen.into_iter().map(|opened| {
-            let (client, (done, wait)) = (self.clone(), oneshot());
-            spawn(async move {
-                client.reopen(opened).await;
-                done.send(());
-            });
-            wait
-        });
-        let (client, reopened) = (self.clone(), reopened.collect::<Vec<_>>());
+        let client = self.clone();
         spawn(async move {
-            for wait in reopened {
-                wait.await;
-            }
+            each_of(reopen, AT_ONCE, |opened| client.reopen(opened)).await;
             // No lock tells others of the unsent bytes now: these do not wait for their age.
             client.start_flushing();
         });
@@ -191,6 +181,7 @@ impl Client {
             write,
             alone,
             change,
+            mark,
             told,
             _until_told,
         } = opened;
@@ -219,7 +210,7 @@ impl Client {
             self.register_reader(fid).await;
         }
         if result.is_ok() && change != SetAttr::default() {
-            result = self.tell_old_changes(fid, change).await;
+            result = self.tell_old_changes(fid, change, mark).await;
         }
         if let Err(error) = result {
             tracing::warn!(
@@ -230,8 +221,21 @@ impl Client {
         }
     }
 
-    /// Tells what was changed under a lock that is void, also while the MDT serves nobody.
-    pub(crate) async fn tell_old_changes(&self, fid: Fid, change: SetAttr) -> Result<(), FsError> {
+    /// Tells what was changed by `mark` under a lock that is void, also while the MDT serves nobody.
+    /// After an eviction others may have changed the same: then the file's next `fsync` says so.
+    pub(crate) async fn tell_old_changes(
+        &self,
+        fid: Fid,
+        change: SetAttr,
+        mark: Mark,
+    ) -> Result<(), FsError> {
+        {
+            let mut state = self.lock();
+            if !state.may_tell_of(mark) {
+                state.file(fid).failures.add(FsError::Io);
+                return Ok(());
+            }
+        }
         let (dir, under) = (Fid::NONE, LockHandle::ENDED);
         self.0.tell_mdt(changed_here(fid, dir, change, under)).await
     }
@@ -294,6 +298,8 @@ pub(crate) struct Opened {
     pub alone: bool,
     /// What was changed under the lock that is void.
     pub change: SetAttr,
+    /// When it was found void.
+    pub mark: Mark,
     /// What was lost of it is told already.
     pub told: bool,
     /// Of the change, and of all this.
@@ -346,6 +352,7 @@ impl Client {
             write,
             alone,
             change,
+            mark: state.mark(fid),
             told,
             _until_told: (remembered, Some(untold)),
         })

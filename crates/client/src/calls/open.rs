@@ -220,7 +220,13 @@ impl Client {
         access: Access,
         how: Use,
     ) -> Result<OpenHandle, FsError> {
+        let mark = self.lock().mark(fid);
         loop {
+            // After an eviction others may have had it.
+            let how = match how {
+                Use::Alone if !self.lock().may_tell_of(mark) => Use::Again,
+                how => how,
+            };
             match self.register_once(fid, access, how).await? {
                 Registered::Now(handle) => return Ok(handle),
                 Registered::Void(handle) => self.end_uses(fid, Vec::from_iter(handle)),

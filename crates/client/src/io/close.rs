@@ -269,17 +269,10 @@ impl Client {
         if change == SetAttr::default() {
             return;
         }
-        {
-            let mut state = self.lock();
-            // After an eviction others may have changed the same since.
-            if !state.may_tell_of(closing.mark) {
-                return state.file(fid).failures.add(FsError::Io);
-            }
-        }
-        let client = self.clone();
+        let (client, mark) = (self.clone(), closing.mark);
         let until_told = (closing.remembered, closing.untold);
         spawn(async move {
-            if let Err(error) = client.tell_old_changes(fid, change).await {
+            if let Err(error) = client.tell_old_changes(fid, change, mark).await {
                 tracing::warn!("{fid}: what was changed before it was closed is lost: {error}");
             }
             drop(until_told);
@@ -348,21 +341,26 @@ impl Client {
         }
     }
 
-    /// Tells it; also where the lock has gone meanwhile, with a restart.
+    /// Tells it; also where the lock has gone meanwhile, with a restart. What an eviction cut off or took
+    /// is lost: the file's next `fsync` says so.
     pub(crate) async fn tell(&self, changes: Changed) -> Result<(), FsError> {
-        let (fid, dir, under) = (changes.fid, changes.dir, changes.under);
+        let (fid, dir, under, mark) = (changes.fid, changes.dir, changes.under, changes.mark);
         let change = SetAttr {
             size: changes.size,
             ..changes.change.clone()
         };
         match self.0.tell_mdt(changed_here(fid, dir, change, under)).await {
             Err(FsError::Stale) if changes.is_any() && !self.holds_exclusive(fid, under) => {
-                // After an eviction others may have changed the same since.
-                let may_tell = self.lock().may_tell_of(changes.mark);
-                if !may_tell {
-                    return Err(FsError::Io);
+                self.tell_old_changes(fid, changes.change.clone(), mark)
+                    .await
+            }
+            Err(error) if changes.is_any() => {
+                let mut state = self.lock();
+                if state.may_tell_of(mark) {
+                    return Err(error);
                 }
-                self.tell_old_changes(fid, changes.change.clone()).await
+                state.file(fid).failures.add(FsError::Io);
+                Ok(())
             }
             told => told,
         }

@@ -9,12 +9,14 @@ use wire::ost::{AllocateMode, Request};
 use crate::cache::State;
 use crate::client::Client;
 use crate::cluster::object_of;
-use crate::executor::{AT_ONCE, each_of};
+use crate::executor::each_of;
 use crate::io::flush::answered;
 use crate::remembered::RememberedReshape;
 
 /// With so many, the next one has them made durable first.
 const RESHAPES_MAX: usize = 64;
+/// Files of which they are done again at once.
+const REDONE_AT_ONCE: usize = 64;
 
 /// What a file is to become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -246,7 +248,10 @@ impl Client {
             fids.retain(|fid| is_lost(&mut state, *fid) && state.ost(*fid) == Some(target));
             fids
         };
-        each_of(lost, AT_ONCE, |fid| self.redo_reshapes_of(target, fid)).await;
+        each_of(lost, REDONE_AT_ONCE, |fid| {
+            self.redo_reshapes_of(target, fid)
+        })
+        .await;
     }
 
     /// The same of one file, also in a life that begins meanwhile. What was done again must not be once

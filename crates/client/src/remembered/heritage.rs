@@ -30,7 +30,7 @@ use crate::cache::{Mark, State};
 use crate::calls::attributes::changed_here;
 use crate::calls::open::Use;
 use crate::client::Client;
-use crate::executor::{AT_ONCE, block_on, each_of, oneshot, spawn};
+use crate::executor::{AT_ONCE, block_on, each_of, join_all, oneshot, spawn};
 use crate::forgetting::Going;
 use crate::handles::{DirHandle, FileHandle, HandleId};
 use crate::io::failures::Told;
@@ -43,6 +43,8 @@ use crate::statahead::Statahead;
 const XIDS_OF_A_LIFE: u32 = 32;
 /// How long the kernel may take to drop pages that a read on its way holds fast.
 const PAGES_PATIENCE: Duration = Duration::from_millis(500);
+/// Files that the kernel is to forget at once.
+const FORGOTTEN_AT_ONCE: usize = 256;
 
 /// The memory, and what was found in it.
 pub struct Heritage {
@@ -472,7 +474,7 @@ impl Client {
     }
 
     async fn forget_pages_of(&self, nodes: Vec<Fid>) {
-        each_of(nodes, AT_ONCE, |fid| {
+        each_of(nodes, FORGOTTEN_AT_ONCE, |fid| {
             let range = ByteRange::ALL;
             self.0.forget(Forget::Pages { fid, range })
         })
@@ -487,6 +489,13 @@ impl Client {
     ) {
         let files = Vec::from_iter(files);
         each_of(files.clone(), AT_ONCE, |fid| self.reopen_inherited(fid)).await;
+        // What was cut off goes first: bytes may have come after it.
+        let osts = self.0.cluster.osts.iter();
+        join_all(
+            osts.map(|(target, _)| self.redo_reshapes(*target))
+                .collect(),
+        )
+        .await;
         self.write_out_files(&files).await;
         // The locks they are under go with `Ready`, and as any other not before that is durable.
         for (target, _) in &self.0.cluster.osts {
@@ -532,22 +541,22 @@ impl Client {
             };
             let changed = changed_here(fid, Fid::NONE, change.clone(), under);
             let told = self.0.tell_mdt(changed).await;
-            let lives_on = self.lock().mdt_life == lives;
+            let state = self.lock();
+            let lives_on = state.mdt_life == lives && state.may_tell_of(mark);
             if lives_on || told.is_ok() {
                 return told;
             }
         }
     }
 
-    /// Tells the MDT of an open file again, and does again what was done to its shape: what was cut
-    /// off goes first, bytes may have come after it.
+    /// Tells the MDT of an open file again.
     async fn reopen_inherited(&self, fid: Fid) {
-        let (read, write, exec) = {
+        let (read, write, exec, mark) = {
             let mut state = self.lock();
-            let exec = state.handles.executing(fid);
+            let (exec, mark) = (state.handles.executing(fid), state.mark(fid));
             let file = state.file(fid);
             let dirty = file.pages.dirty_bytes() > 0 || file.reshapes.is_lost();
-            (file.readers > 0, file.writers > 0 || dirty, exec)
+            (file.readers > 0, file.writers > 0 || dirty, exec, mark)
         };
         let opened = Opened {
             fid,
@@ -555,6 +564,7 @@ impl Client {
             write,
             alone: false,
             change: SetAttr::default(),
+            mark,
             told: false,
             _until_told: (None, None),
         };
@@ -568,9 +578,6 @@ impl Client {
             if let (Ok(open), Some(file)) = (registered, self.lock().handles.file(handle)) {
                 file.exec = Some(open);
             }
-        }
-        if let Ok(target) = self.target_of(fid) {
-            self.redo_reshapes_of(target, fid).await;
         }
     }
 }
