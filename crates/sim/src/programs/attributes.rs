@@ -223,10 +223,18 @@ impl Program {
                 false => Err(FsError::Invalid),
             }
         };
-        let first = settle(mode ^ 0o111, false);
+        let tries_others = mode & 7 == 0;
+        let first = settle(mode ^ 0o111, false).and_then(|()| {
+            let client = self.client.clone();
+            match tries_others {
+                // So its Close goes soon.
+                true => block_on(async move { client.fsync(handle).await }),
+                false => Ok(()),
+            }
+        });
         self.client.release(handle);
         first?;
-        if mode & 7 == 0 {
+        if tries_others {
             for step in 0..mode % MODES_TRIED {
                 threads::sleep(STEP);
                 settle(step, false)?;
