@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
+use std::process::Command;
 
 use sim::faults::Kind;
 use sim::history::Call;
@@ -43,6 +44,21 @@ fn a_seed_says_all() {
     digests.sort_unstable();
     digests.dedup();
     assert_eq!(digests.len(), count, "two seeds say the same");
+}
+
+/// Whatever differs from process to process: addresses, environment, who else is on the machine.
+#[test]
+fn a_seed_says_the_same_in_every_process() {
+    let trace = |variable: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_glint-sim"));
+        let run = command.args(["trace", "3"]).env("ANYTHING", variable);
+        let output = run.output().unwrap();
+        assert!(output.status.success(), "{:?}", output.status);
+        output.stdout
+    };
+    let first = trace("short");
+    assert!(first.len() > 10_000, "it tells of all calls");
+    assert!(first == trace(&"long".repeat(1_000)));
 }
 
 #[test]

@@ -8,11 +8,12 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use base::{SeededRng, TargetName, Timestamp};
+use base::{ByteRange, Fid, SeededRng, TargetName, Timestamp};
 use storage::{
-    Batch, FileDisk, FormatRequest, KvOptions, ObjectStore, State, StorageError, Superblock,
-    SystemRandom, TableId, TargetDir, TargetError, TargetKey, Uuid,
+    Batch, Commit, FileDisk, FormatRequest, KvOptions, ObjectId, ObjectStore, State, StorageError,
+    Superblock, SystemRandom, TableId, TargetDir, TargetError, TargetKey, Uuid,
 };
 
 fn request(targets: &[TargetName]) -> FormatRequest {
@@ -334,4 +335,64 @@ fn system_random_ids_differ() {
     assert_ne!(a, b);
     assert_eq!(a.to_string().len(), 36);
     assert_eq!(a.to_string().as_bytes()[14], b'4');
+}
+
+/// Whoever finds that the fence is somebody else's writes nothing more, in whatever way.
+#[test]
+fn nothing_is_written_behind_a_fence_that_was_lost() {
+    const TABLE: TableId = TableId(0);
+    let (here, there) = (tempdir(), tempdir());
+    for dir in [&here, &there] {
+        format(dir.path(), &[TargetName::ost(0)]).unwrap();
+    }
+    let open = TargetDir::open(here.path()).unwrap();
+    let target = &open.targets()[0];
+    let objects = target.objects().unwrap();
+    let options = KvOptions {
+        commit: Commit::Manual,
+        ..KvOptions::new("OST0")
+    };
+    let kv = target.kv(&[(TABLE, "records")], options).unwrap();
+    let object = ObjectId::new(Fid::new(0x400, 1), 0);
+    objects.write(object, 0, b"before").unwrap();
+    let database = here.path().join("ost0/db");
+    let before = fs::read(&database).unwrap();
+    // Another's claim, as a network file system would show it.
+    let other = TargetDir::open(there.path()).unwrap();
+    fs::copy(
+        there.path().join("ost0/fence"),
+        here.path().join("ost0/fence"),
+    )
+    .unwrap();
+    let began = Instant::now();
+    while objects.sync_all().is_ok() {
+        assert!(
+            began.elapsed() < Duration::from_secs(10),
+            "it looks at its fence"
+        );
+    }
+    let (range, mut batch) = (ByteRange::new(0, 3), Batch::new());
+    batch.put(TABLE, *b"key", *b"value");
+    let refused = [
+        objects.write(object, 0, b"after"),
+        objects.truncate(object, 1),
+        objects.punch(object, range),
+        objects.allocate(object, range, false),
+        objects.zero(object, range, false),
+        objects.remove(object).map(drop),
+        objects.sync(object),
+        objects.sync_all(),
+        kv.commit(batch).and_then(|_| kv.flush_once()).map(drop),
+    ];
+    for refused in refused {
+        assert!(
+            matches!(refused, Err(StorageError::FenceLost { .. })),
+            "{refused:?}"
+        );
+    }
+    let mut bytes = [0; 6];
+    objects.read(object, 0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"before");
+    assert!(fs::read(&database).unwrap() == before, "its records stay");
+    drop(other);
 }

@@ -1,10 +1,13 @@
 //! How long a program that never rests is kept waiting.
 
 use std::fs;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
+
+use nix::unistd::truncate;
 
 use crate::cluster::Cluster;
 
@@ -19,7 +22,11 @@ pub struct Pulses([Pulse; 2]);
 impl Pulses {
     /// Begins.
     pub fn begin(cluster: &Cluster) -> Pulses {
-        Pulses([0, 1].map(|mount| Pulse::begin(cluster.root(mount).join(format!("pulse{mount}")))))
+        Pulses([0, 1].map(|mount| {
+            let path = cluster.root(mount).join(format!("pulse{mount}"));
+            fs::write(path.with_extension("file"), "..").expect("a file can be made");
+            Pulse::begin(path)
+        }))
     }
 
     /// Ends them. Panics if one failed, or was kept waiting for too long beyond the moment at which all
@@ -35,7 +42,9 @@ impl Pulses {
     }
 }
 
-/// Makes and removes a directory over and over: each beat is a question to a server.
+/// Makes and removes a directory, and cuts a file, over and over: each beat is a question to an MDT and
+/// to an OST. No file is open: a process that is started meanwhile would close its own copy of it, and
+/// wait for a mount that waits for that process.
 struct Pulse {
     beats: Arc<Mutex<Beats>>,
     thread: Option<JoinHandle<()>>,
@@ -94,10 +103,11 @@ impl Drop for Pulse {
     }
 }
 
-fn beat(beats: &Mutex<Beats>, path: &PathBuf) {
+fn beat(beats: &Mutex<Beats>, path: &Path) {
+    let file = path.with_extension("file");
     loop {
         let begin = Instant::now();
-        let result = fs::create_dir(path).and_then(|()| fs::remove_dir(path));
+        let result = beat_once(path, &file);
         let mut beats = lock(beats);
         let took = begin.elapsed();
         if took >= SLOW {
@@ -112,6 +122,13 @@ fn beat(beats: &Mutex<Beats>, path: &PathBuf) {
         drop(beats);
         sleep(REST);
     }
+}
+
+fn beat_once(path: &Path, file: &Path) -> io::Result<()> {
+    fs::create_dir(path)?;
+    fs::remove_dir(path)?;
+    truncate(file, 1)?;
+    Ok(truncate(file, 2)?)
 }
 
 /// Changed in steps that cannot fail.

@@ -15,12 +15,10 @@ use mounted::{Cluster, SmallDisk};
 const MIB: usize = 1 << 20;
 /// The small disk.
 const DISK: u64 = 64 << 20;
-/// How long freed space may take to come back: other mounts and the OST are told in the background,
-/// and what a mount had not closed yet when it was removed, in the first minute after a start, goes
-/// at the end of that minute.
-const COMES_BACK: Duration = Duration::from_secs(80);
+/// How long freed space may take to come back: other mounts and the OST are told in the background.
+const COMES_BACK: Duration = Duration::from_secs(15);
 /// The same with what is done meanwhile.
-const MAKING_SPACE: Duration = Duration::from_secs(100);
+const MAKING_SPACE: Duration = Duration::from_secs(40);
 
 /// Tests a disk in memory, and a real ext4.
 fn on_small_disks(bytes: u64, test: impl Fn(SmallDisk)) {

@@ -215,6 +215,22 @@ fn files_that_are_cut_outlive_the_process() {
     change_under_kills(Victims::Process, 5, a_write_or_cut);
 }
 
+/// The kernel keeps locks of files, and a process that goes on takes none from who has them.
+#[test]
+fn locks_of_files_outlive_the_process() {
+    let cluster = supervised();
+    let root = cluster.root(0);
+    let file = File::create(root.join("file")).unwrap();
+    file.lock().unwrap();
+    let tries = format!("flock --nonblock {} true", root.join("file").display());
+    cluster.timed("locking", || {
+        kill_process(&cluster);
+        run(root, &format!("! {tries}"));
+        file.unlock().unwrap();
+        run(root, &tries);
+    });
+}
+
 /// What a process has taken over and written is the server's: another mount writes over it, and no
 /// later process brings it back.
 #[test]
