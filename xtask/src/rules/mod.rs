@@ -9,6 +9,7 @@ pub mod licences;
 mod links;
 mod semantics;
 mod sizes;
+mod test_names;
 mod words;
 
 use crate::finding::Finding;
@@ -25,6 +26,7 @@ pub fn tidy(repository: &Repository, workspace: &Workspace) -> Vec<Finding> {
     findings.extend(words::check(repository, workspace));
     findings.extend(semantics::check(repository));
     findings.extend(invariants::check(repository));
+    findings.extend(test_names::check(repository));
     findings.extend(links::check(repository));
     findings.extend(documents::check(repository));
     findings
