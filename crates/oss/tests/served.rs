@@ -162,7 +162,11 @@ fn batch(requests: &[Request], bulk: &[u8]) -> Batch {
 }
 
 fn write(offset: u64, bulk: (u32, u32), under: LockHandle) -> Request {
-    let (ticket, mtime) = (WriteTicket::default(), Timestamp { secs: 5, nanos: 0 });
+    let mtime = Timestamp { secs: 5, nanos: 0 };
+    let ticket = WriteTicket {
+        layout_generation: 1,
+        open_epoch: 1,
+    };
     Request::Write {
         object: object(),
         offset,
