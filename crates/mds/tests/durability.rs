@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::{BootEpoch, Fid, FsError, TargetIndex, Transno, Xid};
 use support::*;
-use wire::mdt::{OpenHandle, RenameMode, Reply, Request, SetAttr, XattrMode};
+use wire::mdt::{NewFile, OpenHandle, RenameMode, Reply, Request, SetAttr, XattrMode};
 use wire::{Cover, FileKind, SizeState};
 
 #[test]
@@ -379,6 +379,180 @@ fn a_frame_is_resumed_where_the_crash_cut_it() {
     assert!(world.poll(tag).is_some());
     let (result, _) = send(&mut world, 4);
     assert_eq!(result, Err(FsError::Exists), "run anew, not remembered");
+}
+
+/// What its user finds below a directory: files by their paths, with modes, counts of names, and
+/// extended attributes.
+fn found_below(world: &mut World, client: base::ClientId, dir: Fid, path: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in world.list(client, dir, 100) {
+        let (fid, path) = (entry.fid, format!("{path}/{}", entry.name));
+        let attr = world.getattr(client, fid).expect("there").attr;
+        let values = match world.call(client, Request::GetXattrs { fid }) {
+            Ok(Reply::Xattrs { values, .. }) => values,
+            other => panic!("{other:?}"),
+        };
+        let (mode, nlink) = (attr.mode, attr.nlink);
+        found.push(format!("{path}: {fid} {mode:o} {nlink} {values:?}"));
+        if entry.kind == FileKind::Directory {
+            found.extend(found_below(world, client, fid, &path));
+        }
+    }
+    found.sort();
+    found
+}
+
+const KINDS: usize = 14;
+
+fn make_request(fid: Fid, dir: Fid, text: &str, kind: FileKind) -> Request {
+    let target = match kind {
+        FileKind::Symlink => b"over/there".to_vec(),
+        _ => Vec::new(),
+    };
+    let file = NewFile {
+        fid,
+        kind,
+        mode: 0o755,
+        rdev: 0,
+        target,
+    };
+    Request::Create {
+        dir,
+        name: name(text),
+        file,
+        caller: ROOT_USER,
+        open: None,
+    }
+}
+
+/// A tree, and a frame with changes of every kind in it, none of which can be done twice.
+fn a_frame_of_all_kinds(world: &mut World, a: base::ClientId) -> [Request; KINDS] {
+    let (root, caller, under) = (Fid::ROOT, ROOT_USER, base::LockHandle(0));
+    let d = world.mkdir(a, root, "d");
+    world.mkdir(a, root, "gone");
+    let [f, ..] = ["f", "g", "h", "i", "j"].map(|text| world.touch(a, root, text));
+    let (x, y, value) = (b"user.x".to_vec(), b"user.y".to_vec(), b"1".to_vec());
+    let set = |name, mode| Request::SetXattr {
+        fid: f,
+        name,
+        value: value.clone(),
+        mode,
+    };
+    world.call(a, set(y.clone(), XattrMode::Set)).expect("set");
+    let change = SetAttr {
+        mode: Some(0o600),
+        ..SetAttr::default()
+    };
+    let remove = |text, directory| Request::Unlink {
+        dir: root,
+        name: name(text),
+        directory,
+        caller,
+    };
+    let made = world.fid(a);
+    let rename = |from, to, mode| rename_request(from, to, mode, caller);
+    [
+        make_request(made, root, "made", FileKind::Directory),
+        make_request(world.fid(a), made, "in it", FileKind::Regular),
+        make_request(world.fid(a), root, "s", FileKind::Symlink),
+        make_request(world.fid(a), root, "p", FileKind::Fifo),
+        create_open_request(world.fid(a), root, "open", WRITE),
+        Request::Link {
+            fid: f,
+            dir: d,
+            name: name("link"),
+        },
+        rename((root, "g"), (d, "g"), RenameMode::NoReplace),
+        rename((root, "h"), (root, "i"), RenameMode::Replace),
+        rename((root, "f"), (root, "j"), RenameMode::Exchange),
+        Request::SetAttr {
+            fid: f,
+            dir: root,
+            change,
+            caller,
+            under,
+        },
+        set(x, XattrMode::Create),
+        Request::RemoveXattr { fid: f, name: y },
+        remove("i", false),
+        remove("gone", true),
+    ]
+}
+
+/// With none of it durable, it is a frame that is sent again and was never done.
+#[test]
+fn a_frame_of_all_kinds_of_changes_is_done_once_wherever_a_crash_cut_it() {
+    let send = |world: &mut World, a, (i, request): (usize, &Request)| {
+        let tag = world.send_in(a, 50, Xid(1000), i as u16, request.clone());
+        let (result, transno) = world.poll(tag).expect("nobody is in the way");
+        let reply = result.unwrap_or_else(|error| panic!("{request:?}: {error}"));
+        (reply, transno)
+    };
+    let mut whole = None;
+    for cut in 0..=KINDS {
+        let mut world = World::new();
+        let a = world.connect(1);
+        let frame = a_frame_of_all_kinds(&mut world, a);
+        world.flush();
+        let mut first = Vec::new();
+        for numbered in frame.iter().enumerate() {
+            first.push(send(&mut world, a, numbered));
+            if first.len() == cut {
+                world.flush();
+            }
+        }
+        let expected = whole.get_or_insert_with(|| found_below(&mut world, a, Fid::ROOT, ""));
+        world.crash();
+        let mut again = Vec::new();
+        for numbered in frame.iter().enumerate() {
+            again.push(send(&mut world, a, numbered));
+        }
+        for ((reply, transno), before) in again.iter().zip(first).take(cut) {
+            assert_eq!((bare(reply.clone()), *transno), (bare(before.0), before.1));
+        }
+        for numbered in frame.iter().enumerate() {
+            assert_eq!(send(&mut world, a, numbered), again[numbered.0]);
+        }
+        assert_eq!(found_below(&mut world, a, Fid::ROOT, ""), *expected);
+        assert_eq!(world.mds.opens().len(), 1, "cut at {cut}");
+        world.check();
+    }
+}
+
+#[test]
+fn a_resent_close_changes_nothing_after_what_was_changed_since() {
+    let mut world = World::new();
+    let a = world.connect(1);
+    let f = world.touch(a, Fid::ROOT, "f");
+    let handle = world.open(a, f, WRITE).expect("opened");
+    let mode = |mode| SetAttr {
+        mode: Some(mode),
+        ..SetAttr::default()
+    };
+    let close = Request::Close {
+        fid: f,
+        handle,
+        change: mode(0o640),
+        under: base::LockHandle(0),
+    };
+    let send = |world: &mut World| {
+        let tag = world.send_in(a, 51, Xid(1000), 0, close.clone());
+        world.poll(tag).expect("answered")
+    };
+    let (first, transno) = send(&mut world);
+    let first = bare(first.expect("closed"));
+    world.setattr(a, f, mode(0o604)).expect("changed since");
+    for _ in 0..2 {
+        let (again, same) = send(&mut world);
+        assert_eq!(
+            (bare(again.expect("closed")), same),
+            (first.clone(), transno)
+        );
+        assert_eq!(world.getattr(a, f).expect("there").attr.mode, 0o604);
+        world.flush();
+        world.crash();
+    }
+    world.check();
 }
 
 #[test]

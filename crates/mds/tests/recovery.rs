@@ -204,6 +204,46 @@ fn who_does_not_come_is_given_up_and_may_begin_anew() {
     world.check();
 }
 
+/// Whose changes came between does not matter, where nothing of theirs builds on what is lost.
+#[test]
+fn what_a_survivor_does_again_stays_though_others_never_come() {
+    let mut world = World::new();
+    let (a, b) = (world.connect(1), world.connect(2));
+    let shared = world.mkdir(a, Fid::ROOT, "shared");
+    for client in [a, b] {
+        world.fid(client);
+    }
+    world.flush();
+    world.auto_flush = false;
+    world.touch(a, shared, "lost");
+    let mine = world.mkdir(b, Fid::ROOT, "mine");
+    world.touch(a, Fid::ROOT, "lost too");
+    world.touch(b, mine, "in it");
+    world.touch(b, shared, "beside");
+    world.crash_awaiting();
+    let lost = world.lost();
+    assert_eq!(lost.len(), 5, "none of it was durable");
+    for done in lost.iter().filter(|done| done.call.client == b) {
+        assert!(world.replay(done).0.is_ok(), "{done:?}");
+    }
+    world.ready(b);
+    world.advance(RECOVERY_WINDOW);
+    assert!(world.mds.gave_up(&[1; 16]).expect("readable"));
+    assert_eq!(world.mds.recovery().replayed(), 3);
+    world.auto_flush = true;
+    let expected = |world: &mut World| {
+        assert_eq!(world.names(b, Fid::ROOT), ["mine", "shared"]);
+        assert_eq!(world.names(b, mine), ["in it"]);
+        assert_eq!(world.names(b, shared), ["beside"]);
+        world.check();
+    };
+    expected(&mut world);
+    world.flush();
+    world.clients.remove(&1);
+    world.crash();
+    expected(&mut world);
+}
+
 #[test]
 fn who_says_goodbye_is_not_waited_for() {
     let mut world = World::new();
@@ -390,6 +430,46 @@ fn what_did_nothing_is_not_done_again() {
     [a, b].into_iter().for_each(|client| world.ready(client));
     world.auto_flush = true;
     assert_eq!(world.names(b, Fid::ROOT), ["x", "z"]);
+}
+
+/// The connection broke before that was answered: it is sent once more, in the same life.
+#[test]
+fn what_is_done_again_twice_is_done_once() {
+    let mut world = World::new();
+    let a = world.connect(1);
+    for text in ["e", "f", "g"] {
+        world.touch(a, Fid::ROOT, text);
+    }
+    let [e, f] = ["e", "f"].map(|text| world.lookup(a, Fid::ROOT, text).expect("there").fid);
+    world.flush();
+    world.auto_flush = false;
+    // A second time it would undo the first, or find nothing to do.
+    world
+        .rename(a, (Fid::ROOT, "e"), (Fid::ROOT, "f"), RenameMode::Exchange)
+        .expect("exchanged");
+    world.mkdir(a, Fid::ROOT, "d");
+    world.unlink(a, Fid::ROOT, "g").expect("gone");
+    world.crash_awaiting();
+    let lost = world.lost();
+    assert_eq!(lost.len(), 3);
+    for (done, number) in lost.iter().zip(1..) {
+        let (first, transno) = world.replay(done);
+        assert!(first.is_ok(), "{done:?}: {first:?}");
+        assert_eq!(world.replay(done), (Ok(done.reply.clone()), transno));
+        assert_eq!(world.mds.recovery().replayed(), number);
+    }
+    // Also where it is durable meanwhile.
+    world.flush();
+    for done in lost {
+        assert!(world.replay(&done).0.is_ok());
+    }
+    assert_eq!(world.mds.recovery().replayed(), 3);
+    world.ready(a);
+    world.auto_flush = true;
+    assert_eq!(world.names(a, Fid::ROOT), ["d", "e", "f"]);
+    let now = ["e", "f"].map(|text| world.lookup(a, Fid::ROOT, text).expect("there").fid);
+    assert_eq!(now, [f, e], "exchanged once");
+    world.check();
 }
 
 /// Its requests, as client `a` sends them in one frame, and what they are answered.

@@ -162,14 +162,15 @@ impl Objects {
         Ok(len >= SLOW_BYTES_MIN || self.store.is_cold(stored(id), offset, len)?)
     }
 
-    /// The ticket gives the right to change the object: it is of the current layout, and of a
-    /// later open than any that the object's removal put an end to.
+    /// The ticket gives the right to change the object: it is of the current layout, and where there
+    /// is no object, of an open, and a later one than any that the object's removal put an end to.
     pub fn admit(&self, id: ObjectId, ticket: WriteTicket) -> Outcome<()> {
         let refused = match self.record(id)? {
             Some(record) => ticket.layout_generation < record.layout_generation,
-            None => self
-                .tombstone(id)?
-                .is_some_and(|stone| ticket.open_epoch <= stone.epoch),
+            None => {
+                let ended = self.tombstone(id)?.map_or(0, |stone| stone.epoch);
+                ticket.open_epoch <= ended
+            }
         };
         match (refused, self.dying.contains(&id)) {
             (true, _) => Err(FsError::Stale.into()),

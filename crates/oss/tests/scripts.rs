@@ -7,9 +7,7 @@ use std::time::Duration;
 use base::{BootEpoch, ByteRange, FsError, LockHandle, Transno};
 use rig::{A, B, PR, PW, Rig, TICKET, attr_of, object, range, second};
 use wire::mdt::WriteTicket;
-use wire::ost::{
-    AllocateMode, Callback, CallbackReply, ObjectAttr, Progress, Reply, Request, UNDER_MDT,
-};
+use wire::ost::{AllocateMode, Callback, CallbackReply, ObjectAttr, Progress, Reply, Request};
 
 const NO_LOCK: LockHandle = LockHandle(0);
 
@@ -436,7 +434,11 @@ fn a_destroyed_object_stays_away_from_late_writes() {
         rig.pass(oss::TOMBSTONE_AGE / 4);
         rig.sync();
     }
-    rig.write_to(A, object(2), NO_LOCK, 0, b"x", WriteTicket::default())
+    let older = WriteTicket {
+        open_epoch: 1,
+        ..TICKET
+    };
+    rig.write_to(A, object(2), NO_LOCK, 0, b"x", older)
         .expect("long over");
 }
 
@@ -488,43 +490,6 @@ fn a_destroyed_object_is_gone_before_its_bytes_are() {
     rig.write_to(A, object(1), NO_LOCK, 0, b"new", newer)
         .expect("a later open");
     assert_eq!(rig.read(A, NO_LOCK, 0, 9), Ok(b"new".to_vec()));
-}
-
-#[test]
-fn a_write_of_an_older_layout_is_refused() {
-    let mut rig = Rig::new();
-    let newer = WriteTicket {
-        layout_generation: 2,
-        ..TICKET
-    };
-    rig.write_to(A, object(1), NO_LOCK, 0, b"new", newer)
-        .expect("alone");
-    assert_eq!(rig.write(A, NO_LOCK, 0, b"old"), Err(FsError::Stale));
-    rig.pass(Duration::from_secs(1));
-    rig.sync();
-    let mut rig = rig.restart();
-    assert_eq!(rig.write(A, NO_LOCK, 0, b"old"), Err(FsError::Stale));
-}
-
-#[test]
-fn the_right_of_a_files_maker_ends_with_a_later_open() {
-    let mut rig = Rig::new();
-    let later = WriteTicket {
-        open_epoch: TICKET.open_epoch + 1,
-        ..TICKET
-    };
-    rig.write(A, UNDER_MDT, 0, b"first").expect("alone");
-    let lock = rig.lock(B, PW, ByteRange::ALL).handle;
-    rig.write_to(B, object(1), lock, 0, b"later", later)
-        .expect("under a lock");
-    assert_eq!(rig.write(A, UNDER_MDT, 0, b"late"), Err(FsError::Stale));
-    rig.cancel(B, lock);
-    assert_eq!(rig.write(A, UNDER_MDT, 0, b"late"), Err(FsError::Stale));
-    rig.pass(Duration::from_secs(1));
-    rig.sync();
-    let mut rig = rig.restart();
-    assert_eq!(rig.write(A, UNDER_MDT, 0, b"late"), Err(FsError::Stale));
-    assert_eq!(rig.read(A, NO_LOCK, 0, 9), Ok(b"later".to_vec()));
 }
 
 #[test]

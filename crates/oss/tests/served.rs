@@ -2,6 +2,8 @@
 
 mod gate;
 
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -18,7 +20,7 @@ use oss::{Oss, Syncer};
 use rpc::window::RECOVERY_WINDOW;
 use rpc::{
     Address, Batch, CallbackResponder, ClientHandler, ClientUuid, LastCommitted, MemPort, Message,
-    Peer, PeerConfig, Policy, ReplyBatch, ServedTarget, Server, ServerConfig,
+    Peer, PeerConfig, Policy, ReplyBatch, ServedTarget, Server, ServerConfig, Way,
 };
 use storage::{Kv, KvOptions, MemDisk, ObjectMemory, ObjectStore, Pace, SealedObjects};
 use wire::mdt::WriteTicket;
@@ -43,6 +45,10 @@ impl Cluster {
     }
 
     fn over(store: Arc<dyn ObjectStore>) -> Cluster {
+        Cluster::reached(MemPort::new("ost0"), store)
+    }
+
+    fn reached(port: Arc<MemPort>, store: Arc<dyn ObjectStore>) -> Cluster {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let disk = MemDisk::new();
         Kv::create(disk.clone()).expect("memory");
@@ -60,7 +66,6 @@ impl Cluster {
         let syncer = Syncer::new(store, kv, Pace::usual());
         let ost = OstServer::start(oss, syncer, last_committed.clone(), clock.clone());
         let ost = ost.expect("threads");
-        let port = MemPort::new("ost0");
         let target = ServedTarget {
             name: OST,
             key: None,
@@ -143,6 +148,21 @@ impl Holder {
     }
 }
 
+/// What the server sends over it stays under way while it is held.
+#[derive(Default)]
+struct SlowBack(AtomicBool);
+
+impl Way for SlowBack {
+    fn connect(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn arrival(&self, to_server: bool, _bytes: usize) -> Instant {
+        let held = !to_server && self.0.load(Ordering::SeqCst);
+        Instant::now() + Duration::from_secs(if held { 3600 } else { 0 })
+    }
+}
+
 fn object() -> ObjectId {
     ObjectId {
         fid: Fid::new(Fid::SEQUENCE_FIRST, 1),
@@ -162,7 +182,11 @@ fn batch(requests: &[Request], bulk: &[u8]) -> Batch {
 }
 
 fn write(offset: u64, bulk: (u32, u32), under: LockHandle) -> Request {
-    let (ticket, mtime) = (WriteTicket::default(), Timestamp { secs: 5, nanos: 0 });
+    let mtime = Timestamp { secs: 5, nanos: 0 };
+    let ticket = WriteTicket {
+        layout_generation: 1,
+        open_epoch: 1,
+    };
     Request::Write {
         object: object(),
         offset,
@@ -295,6 +319,46 @@ fn a_writer_is_called_back_before_a_reader_is_served() {
         .wait()
         .expect("answered");
     assert_eq!(replies.bulk.joined(), b"last"[..]);
+}
+
+#[test]
+fn a_lock_whose_grant_is_lost_on_the_way_is_granted_once() {
+    let way = Arc::<SlowBack>::default();
+    let port = MemPort::over("ost0", way.clone());
+    let cluster = Cluster::reached(port.clone(), Arc::new(ObjectMemory::new(1 << 40)));
+    let holder = Arc::<Holder>::default();
+    let (a, b) = (
+        cluster.peer(1, holder.clone()),
+        cluster.peer(2, Arc::default()),
+    );
+    let stat = a.call(batch(&[Request::StatFs], &[])).wait();
+    stat.expect("connected");
+    way.0.store(true, Ordering::SeqCst);
+    let asked = a.call(enqueue(Mode::PW));
+    let granted = || cluster.ost.look(|ost| ost.all_locks());
+    let start = Instant::now();
+    while granted().is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(20), "nothing granted");
+        std::thread::yield_now();
+    }
+    let first = granted();
+    way.0.store(false, Ordering::SeqCst);
+    port.cut(|_| 0);
+    let lock = locked(asked.wait());
+    assert_eq!(granted(), first, "sent again, and not granted again");
+    assert_eq!((first.len(), first[0].handle), (1, lock.handle));
+    // With it all goes that is in others' way.
+    let waiting = b.call(enqueue(Mode::PW));
+    assert!(matches!(
+        holder.wait_for_callback(),
+        Callback::Blocking { handle, .. } if handle == lock.handle
+    ));
+    let handles = vec![lock.handle];
+    a.call_urgent(batch(&[Request::Cancel { handles }], &[]))
+        .wait()
+        .expect("answered");
+    locked(waiting.wait());
+    assert_eq!(cluster.ost.look(|ost| ost.audit()), Ok(()));
 }
 
 #[test]

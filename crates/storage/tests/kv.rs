@@ -220,6 +220,42 @@ fn the_thread_commits_for_a_waiter_at_once_and_by_itself_after_the_interval() {
 }
 
 #[test]
+fn much_that_waits_is_committed_long_before_the_interval_is_over() {
+    let disk = MemDisk::new();
+    Kv::create(disk.clone()).unwrap();
+    let mut options = KvOptions::new("MDT0");
+    options.pace = Pace::every(Duration::from_secs(3600));
+    options.pace.set_bytes(8192).unwrap();
+    let pace = options.pace.clone();
+    let kv = Kv::open(disk, TABLES, options).unwrap();
+    let (told, news) = mpsc::channel();
+    kv.on_durable(move |ticket| told.send(ticket.clone().unwrap()).unwrap());
+    let becomes_durable = |ticket| {
+        let patience = Duration::from_secs(20);
+        while news.recv_timeout(patience).expect("committed by itself") < ticket {}
+    };
+    let put_one = |n: u8| kv.commit(put(NAMES, &[n], &[7; 1000])).unwrap();
+    for n in 0..7 {
+        put_one(n);
+    }
+    assert_eq!(kv.durable(), Ticket(0), "it is not much yet");
+    becomes_durable(put_one(7));
+    let taken = pace.taken();
+    assert_eq!((taken.commits, kv.stats().flushes), (1, 1));
+    assert!(taken.bytes > 8192, "{taken:?}");
+    assert!(taken.longest > Duration::ZERO && taken.percentile(50) > Duration::ZERO);
+    // What waits already is much by a bound that is set meanwhile.
+    for n in 8..12 {
+        put_one(n);
+    }
+    let last = put_one(12);
+    assert_eq!(kv.durable(), Ticket(8));
+    pace.set_bytes(4096).unwrap();
+    becomes_durable(last);
+    assert_eq!(pace.taken().commits, 2);
+}
+
+#[test]
 fn a_full_overlay_holds_back_and_drains() {
     for manual in [false, true] {
         let disk = MemDisk::new();

@@ -273,10 +273,24 @@ impl Scenario {
         }
     }
 
+    /// The tree at the end, had `client` sent none of its frames.
+    fn tree_without(&self, client: u64) -> Tree {
+        let is_its = |step: &&Step| matches!(step, Step::Frame(whose, _) if *whose == client);
+        let others = self.script.iter().filter(|step| !is_its(step));
+        let scenario = Scenario {
+            before: self.before.clone(),
+            script: others.cloned().collect(),
+            ..*self
+        };
+        let mut trees = scenario.reference().trees;
+        trees.pop_last().expect("a tree").1
+    }
+
     /// Client 2 does not come back after a cut, and that restart is cut at each of its writes too:
-    /// it is given up wholly or not at all.
+    /// it is given up wholly or not at all, and what the other one did again is there.
     pub fn cut_giving_up(&self) -> Count {
         let reference = self.reference();
+        let left = self.tree_without(2);
         let (image, users) = self.cut(&reference, reference.writes, Survivors::Nothing);
         let mut count = Count::default();
         loop {
@@ -286,7 +300,9 @@ impl Scenario {
             for survivors in variants(cut) {
                 let what = format!("{}, {cut}, {survivors:?}", self.name);
                 count.second_cuts += 1;
-                ended &= give_up(&image, users.clone(), (cut, survivors), &what);
+                let given_up = give_up(&image, users.clone(), (cut, survivors), &what);
+                let tree = given_up.inspect(|tree| assert_eq!(*tree, left, "{what}"));
+                ended &= tree.is_some();
             }
             if ended {
                 return count;
@@ -295,8 +311,13 @@ impl Scenario {
     }
 }
 
-/// A restart that client 2 does not see is cut; true if it came to its end before.
-fn give_up(image: &[u8], mut users: Users, (cut, survivors): (u64, Survivors), what: &str) -> bool {
+/// A restart that client 2 does not see is cut; what is there, if it came to its end before.
+fn give_up(
+    image: &[u8],
+    mut users: Users,
+    (cut, survivors): (u64, Survivors),
+    what: &str,
+) -> Option<Tree> {
     let disk = MemDisk::from_bytes(image.to_vec());
     let power = FaultyDisk::new(disk.clone());
     power.cut_after(cut);
@@ -315,7 +336,7 @@ fn give_up(image: &[u8], mut users: Users, (cut, survivors): (u64, Survivors), w
     );
     assert_eq!(searched, given_up, "{what}: objects of what it lost");
     assert!(returned.is_err() || given_up, "{what}");
-    returned.is_ok()
+    returned.is_ok().then(|| picture::tree(machine.mds.store()))
 }
 
 /// Nothing that was promised is missing, and nothing is there that nobody did.

@@ -1,7 +1,9 @@
 //! What a session keeps until it is durable, and what it sends a later life of its target.
 
 use super::*;
+use crate::replier::Stored;
 use crate::requester::{Keepsake, Urgency};
+use crate::server_session::{Event as Heard, ServerSession};
 
 fn welcome(epoch: u64, survived: u64, evicted: bool) -> Welcome {
     Welcome {
@@ -136,6 +138,51 @@ fn what_a_target_lost_goes_first_and_then_what_it_did_not_answer() {
         Some((FrameKind::Request, 5, false, false))
     );
     assert_eq!(session.kept().0, 1, "until it is durable here, too");
+}
+
+/// The connection breaks before the answer is there, and again before it has come.
+#[test]
+fn what_is_sent_to_be_done_again_twice_is_handed_out_once() {
+    let mut session = with_changes();
+    session.begin(&welcome(2, 11, false));
+    session.lane_up(Lane::Control);
+    let mut server = ServerSession::<u64>::new(SessionId(2), BootEpoch(2));
+    let frame = session.poll_send(Lane::Control).unwrap();
+    let Ok(Heard::Request(request, _)) = server.handle(frame, Transno(11)) else {
+        panic!("it is new to this life");
+    };
+    assert!(request.answered.is_some());
+    let send_again = |session: &mut Session<u64>| {
+        session.lane_down(Lane::Control);
+        let resumed = Welcome {
+            resumed: true,
+            ..welcome(2, 11, false)
+        };
+        assert!(matches!(session.begin(&resumed), Begun::Resumed));
+        session.lane_up(Lane::Control);
+        let frame = session.poll_send(Lane::Control).unwrap();
+        assert_eq!((frame.header.xid, frame.header.replay), (request.xid, true));
+        frame
+    };
+    let again = send_again(&mut session);
+    let heard = server.handle(again, Transno(11));
+    assert!(matches!(heard, Ok(Heard::Nothing)), "it runs: {heard:?}");
+    let stored = Stored {
+        payload: Arc::new(Message::default().into()),
+        transno: Transno(12),
+    };
+    server.reply(&request, stored, Transno(11)).unwrap();
+    let again = send_again(&mut session);
+    let Ok(Heard::Send(answer)) = server.handle(again, Transno(11)) else {
+        panic!("it was done");
+    };
+    let event = session.handle(answer).unwrap();
+    assert!(matches!(event, Event::Replayed { refused: false }));
+    assert_eq!(
+        next(&mut session),
+        Some((FrameKind::Request, 4, true, false)),
+        "what was not answered comes after that"
+    );
 }
 
 #[test]
