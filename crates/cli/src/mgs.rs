@@ -68,6 +68,7 @@ impl Mgs {
                 .commit(batch)
                 .and_then(|ticket| self.kv.wait_durable(ticket));
             stored.map_err(|error| error.to_string())?;
+            tell_of_moves(&config.targets, &next.targets);
             *config = next;
         }
         Ok(config.clone())
@@ -100,6 +101,13 @@ impl Mgs {
             status: 0,
             body: wire::encode(&reply),
         }
+    }
+}
+
+fn tell_of_moves(before: &[TargetInfo], now: &[TargetInfo]) {
+    for target in now.iter().filter(|target| !before.contains(target)) {
+        let (name, at) = (target.name, target.addresses.join(","));
+        tracing::info!("MGS: {name} is at {at} now");
     }
 }
 
