@@ -39,34 +39,37 @@ impl Mgs {
         }))
     }
 
-    /// Notes where targets are, durably; a target that comes back elsewhere has moved.
+    /// Notes where targets are, durably: all of them or none; a target that comes back elsewhere has
+    /// moved.
     pub fn register(&self, targets: Vec<TargetInfo>) -> Result<Config, String> {
         let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = config.targets.clone();
+        let mut next = config.clone();
         for target in targets {
-            match config
+            match next
                 .targets
                 .iter_mut()
                 .find(|known| known.name == target.name)
             {
                 Some(known) if known.uuid != target.uuid => {
                     let known = known.clone();
-                    return Err(is_another(&known, &config.targets));
+                    return Err(is_another(&known, &next.targets));
                 }
                 Some(known) => *known = target,
-                None => config.targets.push(target),
+                None => next.targets.push(target),
             }
         }
-        config.targets.sort_by_key(|target| target.name);
-        if config.targets != before {
-            config.generation += 1;
+        next.targets.sort_by_key(|target| target.name);
+        if next.targets != config.targets {
+            next.generation += 1;
             let mut batch = storage::Batch::new();
-            batch.put(TABLE, KEY, wire::encode(&*config));
+            batch.put(TABLE, KEY, wire::encode(&next));
             let stored = self
                 .kv
                 .commit(batch)
                 .and_then(|ticket| self.kv.wait_durable(ticket));
             stored.map_err(|error| error.to_string())?;
+            tell_of_moves(&config.targets, &next.targets);
+            *config = next;
         }
         Ok(config.clone())
     }
@@ -98,6 +101,13 @@ impl Mgs {
             status: 0,
             body: wire::encode(&reply),
         }
+    }
+}
+
+fn tell_of_moves(before: &[TargetInfo], now: &[TargetInfo]) {
+    for target in now.iter().filter(|target| !before.contains(target)) {
+        let (name, at) = (target.name, target.addresses.join(","));
+        tracing::info!("MGS: {name} is at {at} now");
     }
 }
 
@@ -184,6 +194,7 @@ impl Service for Mgs {
 #[cfg(test)]
 mod tests {
     use base::{TargetIndex, TargetName};
+    use storage::{FaultyDisk, KvOptions, MemDisk};
 
     use super::*;
 
@@ -205,5 +216,41 @@ mod tests {
         for here in ["127.0.0.1:40000", "[::1]:40000", "mem:1", "unix:/s (pid 3)"] {
             assert_eq!(seen(here), target.addresses);
         }
+    }
+
+    fn ost(index: u16, uuid: u8, address: &str) -> TargetInfo {
+        TargetInfo {
+            name: TargetName {
+                kind: TargetKind::Ost,
+                index: TargetIndex(index),
+            },
+            uuid: [uuid; 16],
+            addresses: vec![address.to_owned()],
+        }
+    }
+
+    #[test]
+    fn a_registration_that_is_refused_moves_no_target() {
+        let kv = Kv::scratch(&[(TABLE, "config")]).expect("a store");
+        let mgs = Mgs::open(kv, "glint", [0; 16]).expect("an MGS");
+        let known = mgs.register(vec![ost(0, 1, "a"), ost(1, 2, "a")]);
+        let known = known.expect("they are new");
+        let impostor = vec![ost(0, 1, "b"), ost(2, 4, "b"), ost(1, 3, "b")];
+        mgs.register(impostor).expect_err("OST1 is another");
+        assert_eq!(mgs.register(Vec::new()), Ok(known));
+    }
+
+    #[test]
+    fn what_did_not_become_durable_is_not_told() {
+        let disk = FaultyDisk::new(MemDisk::new());
+        Kv::create(disk.clone()).expect("a store");
+        let options = KvOptions::new("MGS").manual();
+        let kv = Kv::open(disk.clone(), &[(TABLE, "config")], options).expect("it opens");
+        let mgs = Mgs::open(kv, "glint", [0; 16]).expect("an MGS");
+        let known = mgs.register(vec![ost(0, 1, "a")]).expect("it is new");
+        disk.cut_after(disk.changes());
+        let moved = vec![ost(0, 1, "b")];
+        mgs.register(moved).expect_err("there is no power");
+        assert_eq!(mgs.register(Vec::new()), Ok(known));
     }
 }

@@ -232,11 +232,13 @@ impl Followed {
         }
     }
 
-    /// What the MGS knows. One that does not know of the targets here, or not where they are, as it
-    /// may after it was restored, is told.
+    /// What the MGS knows when it was told again where the targets here are: it may have forgotten, or
+    /// know another place, as it may after it was restored. It compares, for where a server is that
+    /// listens on all addresses only the MGS sees.
     fn config(&self, peer: &mut Option<Peer>) -> Result<Config, String> {
+        let targets = self.told_now();
         if let Some(mgs) = &self.registration.mgs {
-            return mgs.register(Vec::new());
+            return mgs.register(targets);
         }
         let policy = Policy::Soft { timeout: ANSWER };
         let addresses = self.registration.addresses.clone();
@@ -244,12 +246,24 @@ impl Followed {
             Some(peer) => peer,
             none => none.insert(self.registration.peer(TargetName::MGS, addresses, policy)?),
         };
-        let config = ask(peer, &Request::GetConfig)?;
+        let config = ask(peer, &Request::Register { targets })?;
+        peer.set_addresses(self.mgs_is_at(&config));
+        Ok(config)
+    }
+
+    /// What to register: nothing while it is uncertain whether the targets are still served here.
+    fn told_now(&self) -> Vec<TargetInfo> {
+        match self.fences.iter().all(|fence| fence.is_held()) {
+            true => self.told.clone(),
+            false => Vec::new(),
+        }
+    }
+
+    /// Where the MGS may be: where this process was told, and where the MGS itself says.
+    fn mgs_is_at(&self, config: &Config) -> Vec<Address> {
         let mut mgs_at = self.registration.addresses.clone();
-        let mgs = config
-            .targets
-            .iter()
-            .find(|one| one.name == TargetName::MGS);
+        let mut targets = config.targets.iter();
+        let mgs = targets.find(|one| one.name == TargetName::MGS);
         for address in mgs
             .map(|mgs| self.registration.addresses_of(mgs))
             .unwrap_or_default()
@@ -261,18 +275,6 @@ impl Followed {
                 mgs_at.push(address);
             }
         }
-        peer.set_addresses(mgs_at);
-        let is_told = |ours: &TargetInfo| {
-            let mut known = config.targets.iter();
-            known.any(|known| known.name == ours.name && known.uuid == ours.uuid)
-        };
-        if self.told.iter().all(is_told) {
-            return Ok(config);
-        }
-        for fence in &self.fences {
-            fence.check().map_err(|error| error.to_string())?;
-        }
-        let targets = self.told.clone();
-        ask(peer, &Request::Register { targets })
+        mgs_at
     }
 }

@@ -251,7 +251,12 @@ fn castagnoli(bytes: &[u8]) -> u32 {
 fn a_file_that_is_missing() {
     for (file, parts) in [
         ("D/mdt0/superblock", &["mdt0/superblock", "missing"][..]),
+        ("D/mgs/superblock", &["mgs/superblock", "missing"]),
         ("D/key", &["D/key is missing", "copy it from"]),
+        (
+            "D/mgs/db",
+            &["MGS in ", "/mgs/db", "is missing; put it back"],
+        ),
         (
             "D/mdt0/db",
             &["MDT0 in ", "/mdt0/db", "is missing; put it back"],

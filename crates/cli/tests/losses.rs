@@ -129,6 +129,25 @@ fn what_is_gone_again_or_was_told_to_its_program_is_not_lost() {
 }
 
 #[test]
+fn a_full_ost_says_so_in_the_servers_log_once_until_there_is_room() {
+    if needs_root() {
+        return;
+    }
+    let full = Full::new(&[]);
+    for (before, names) in [["a", "b"], ["c", "d"]].iter().enumerate() {
+        full.write_too_much(names);
+        glint(full.at(), &["fs", "sync", "mnt"]).failed_saying(&["2 files"]);
+        let said = full.server.said();
+        let line = "OST0: no space left for data; free some or add a target";
+        assert_eq!(said.matches(line).count(), before + 1, "{said}");
+        let room = format!(
+            "rm E/taken && dd status=none if=/dev/zero bs=2M count=1 of=mnt/{before} conv=fsync"
+        );
+        shell(full.at(), &room).worked();
+    }
+}
+
+#[test]
 fn a_supervised_mount_that_lost_something_is_not_gone_on_with() {
     if needs_root() {
         return;

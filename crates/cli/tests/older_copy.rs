@@ -6,6 +6,7 @@ mod support;
 
 use std::fs;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use support::ports::free_address;
@@ -171,4 +172,44 @@ fn a_target_restored_from_an_old_copy_stops_as_damaged() {
     shell(dir.path(), "rmdir mnt/early mnt/late mnt/later mnt/waits").worked();
     mount.signal(Signal::SIGTERM);
     assert_eq!(mount.ended(), Some(0), "{}", mount.said());
+}
+
+/// What was restored says where the other targets were, and their server has told it so in a life that
+/// is forgotten.
+#[test]
+fn an_mgs_that_is_older_is_told_where_targets_are() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    shell(at, "mkdir mnt").worked();
+    glint(at, &["format", "D", "--role", "mgs"]).worked();
+    let others = ["format", "E", "--role", "mdt,ost", "--join", "D"];
+    glint(at, &others).worked();
+    let [mgs_at, before, now] = [(); 3].map(|()| free_address());
+    let serve_mgs = || Staying::start(at, &["serve", "D", "--listen", &mgs_at]);
+    let serve = |here: &str| {
+        let serve = ["serve", "E", "--listen", here, "--mgs", &mgs_at];
+        Staying::start(at, &serve)
+    };
+    let mgs = serve_mgs();
+    stop(serve(&before));
+    stop(mgs);
+    shell(at, "cp -a D/mgs older").worked();
+    let mgs = serve_mgs();
+    let _others = serve(&now);
+    stop(mgs);
+    shell(at, "rm -r D/mgs && mv older D/mgs").worked();
+    let _mgs = serve_mgs();
+    let restored = Instant::now();
+    let mount = Staying::start(at, &["mount", &mgs_at, "mnt", "--key", "D/key"]);
+    let used = "echo new > mnt/new && sync -f mnt && cat mnt/new";
+    assert_eq!(shell(at, used).worked(), "new\n", "{}", mount.said());
+    assert!(restored.elapsed() < Duration::from_secs(30));
+}
+
+fn stop(mut server: Staying) {
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.ended(), Some(0), "{}", server.said());
 }

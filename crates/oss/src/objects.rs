@@ -190,6 +190,13 @@ impl Objects {
     pub fn admit_growth(&mut self, id: ObjectId, range: ByteRange) -> Outcome<()> {
         match self.room.take(&*self.store, range.len()) {
             Err(Failure::Refused(FsError::NoSpace)) if self.has_space_for(id, range)? => Ok(()),
+            Err(Failure::Refused(FsError::NoSpace)) => {
+                if self.room.refuse(range.len()) {
+                    let target = self.kv.name();
+                    tracing::warn!("{target}: no space left for data; free some or add a target");
+                }
+                Err(FsError::NoSpace.into())
+            }
             taken => taken,
         }
     }

@@ -10,10 +10,16 @@ use crate::failure::Outcome;
 /// have set aside and give up when it is full, so that data does not take that.
 const ALLOWANCE_BYTES_MAX: u64 = 256 << 10;
 
+/// With so many bytes there is room again, whatever was refused: it may have been more than there
+/// ever is.
+const ROOM_AGAIN_BYTES: u64 = 4 << 20;
+
 /// What may be written before the disk is looked at again.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     allowance: u64,
+    /// The most that was refused since there was room for it.
+    refused: Option<u64>,
 }
 
 impl Room {
@@ -22,11 +28,19 @@ impl Room {
         if bytes > self.allowance {
             let left = above_floor(&store.statfs()?);
             let rest = left.checked_sub(bytes).ok_or(FsError::NoSpace)?;
+            self.refused = self.refused.filter(|refused| *refused > left);
             // Half: what was given out meanwhile to others is as much at most.
             self.allowance = bytes + (rest / 2).min(ALLOWANCE_BYTES_MAX);
         }
         self.allowance -= bytes;
         Ok(())
+    }
+
+    /// `bytes` were refused; true if that is to be told, which it is once until there is room again.
+    pub fn refuse(&mut self, bytes: u64) -> bool {
+        let is_known = self.refused.is_some();
+        self.refused = self.refused.max(Some(bytes.min(ROOM_AGAIN_BYTES)));
+        !is_known
     }
 }
 
@@ -58,5 +72,27 @@ mod tests {
         assert!(is_full(room.take(&store, 1)));
         store.remove(id).expect("it is there");
         room.take(&store, 1).expect("free again");
+    }
+
+    #[test]
+    fn a_refusal_is_told_once_until_there_is_room_again() {
+        let store = ObjectMemory::new(16 << 20);
+        let mut room = Room::default();
+        let id = ObjectId::new(Fid::new(0x400, 1), 0);
+        store.write(id, 0, &vec![1; 14 << 20]).expect("it fits");
+        // What is smaller is not room again.
+        for is_told in [true, false] {
+            room.take(&store, 2 << 20).expect_err("beyond the floor");
+            assert_eq!(room.refuse(2 << 20), is_told);
+            room.take(&store, 512 << 10).expect("it is smaller");
+        }
+        store.remove(id).expect("it is there");
+        room.take(&store, 512 << 10).expect("free again");
+        assert!(room.refuse(1 << 40));
+        room.take(&store, 512 << 10).expect("there is room");
+        assert!(
+            room.refuse(1 << 40),
+            "more than there ever is hides nothing"
+        );
     }
 }

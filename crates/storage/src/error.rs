@@ -63,7 +63,7 @@ pub enum StorageError {
     },
     /// Bytes of an object are not those that were written.
     DamagedBytes {
-        /// Which object.
+        /// Which object of which target.
         at: String,
         /// Which bytes, in one of which it is.
         range: ByteRange,
@@ -188,8 +188,8 @@ impl fmt::Display for StorageError {
             ),
             StorageError::DamagedBytes { at, range } => write!(
                 f,
-                "object {at} is damaged: bytes {} to {} are not what was written; restore the file \
-                 from a copy, or write it anew",
+                "{at} is damaged: bytes {} to {} are not what was written; restore the file from a \
+                 copy, or write it anew",
                 range.start, range.end
             ),
             StorageError::ForeignVersion { at, found, ours } => write!(

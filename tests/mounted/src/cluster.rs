@@ -243,6 +243,11 @@ impl Cluster {
         self.servers[0].gives_up()
     }
 
+    /// What the server has said since it was started; of several, that of the MGS.
+    pub fn server_said(&self) -> String {
+        self.servers[0].said()
+    }
+
     /// How many processes serve targets.
     pub fn server_count(&self) -> usize {
         self.servers.len()

@@ -110,6 +110,11 @@ impl Server {
         process.said()
     }
 
+    /// What it has said in this life.
+    pub fn said(&self) -> String {
+        self.process.as_ref().map(Process::said).unwrap_or_default()
+    }
+
     /// Stops it where it is: it answers nobody.
     pub fn freeze(&mut self) {
         self.signal(Signal::SIGSTOP);

@@ -182,10 +182,13 @@ fn bytes_that_rot_on_the_disk_are_never_read() {
     let targets = cluster.target_dirs()[0].clone();
     flip_in_object(&object(&targets, SIZE), 50_000);
     let found = cluster.fsck().unwrap();
-    assert!(
-        found.contains("is damaged: bytes 49152 to 53248 are not what was written"),
-        "fsck says\n{found}"
-    );
+    let lost = "is damaged: bytes 49152 to 53248 are not what was written";
+    let object = found
+        .lines()
+        .find_map(|line| Some(line.split_once(lost)?.0))
+        .unwrap_or_else(|| panic!("fsck says\n{found}"));
+    assert!(object.starts_with("OST0: object "), "fsck says\n{found}");
+    let expected = format!("{object}{lost}");
     cluster.restart_server();
     let mount = cluster.mount();
     let root = cluster.root(mount).to_owned();
@@ -193,6 +196,8 @@ fn bytes_that_rot_on_the_disk_are_never_read() {
         let read = fs::read(root.join("rots"));
         assert_eq!(read.unwrap_err().raw_os_error(), Some(libc::EIO));
         assert!(fs::read(root.join("stays")).unwrap() == bytes[1..]);
+        let said = cluster.server_said();
+        assert!(said.contains(&expected), "the server says\n{said}");
         fs::write(root.join("rots"), &bytes).unwrap();
         assert!(fs::read(root.join("rots")).unwrap() == bytes);
     });

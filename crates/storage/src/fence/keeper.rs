@@ -345,10 +345,15 @@ impl Fence {
     /// What it guards may be written now. Where that is not certain, because the process stood still
     /// for some seconds or the storage did, it waits until the fence was looked at.
     pub fn check(&self) -> Result<()> {
-        if tick().0 < self.shared.until.load(Ordering::Acquire) {
+        if self.is_held() {
             return Ok(());
         }
         self.shared.wait()
+    }
+
+    /// What it guards may be written now; false also where that is only not certain.
+    pub fn is_held(&self) -> bool {
+        tick().0 < self.shared.until.load(Ordering::Acquire)
     }
 
     /// Calls `act` when the fence is lost, before any write that waits for it fails: it may end the

@@ -125,11 +125,20 @@ impl SealedObjects {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What messages call an object.
+    fn at(&self, id: ObjectId) -> String {
+        format!("{}: object {id}", self.kv.name())
+    }
+
+    fn damaged(&self, id: ObjectId, damage: base::Damage) -> StorageError {
+        StorageError::damaged(self.at(id), damage.record, damage.reason)
+    }
+
     fn row(&self, (id, segment): Place) -> Result<Option<Seal>> {
         let found = self
             .kv
             .get_with(self.table, &key(id, segment), Seal::decode)?;
-        found.transpose().map_err(|damage| damaged(id, damage))
+        found.transpose().map_err(|damage| self.damaged(id, damage))
     }
 
     /// Segments among `segments` of which anything is known.
@@ -150,7 +159,7 @@ impl SealedObjects {
         })?;
         known.sort_unstable();
         known.dedup();
-        damage.map_or(Ok(known), |damage| Err(damaged(id, damage)))
+        damage.map_or(Ok(known), |damage| Err(self.damaged(id, damage)))
     }
 
     /// Bytes of `range` are about to be written: says so of their segments, and returns when it is
@@ -354,7 +363,7 @@ impl SealedObjects {
             sums = self.sums(id, wanted)?;
             if sums.contains(&wrong) {
                 return Err(StorageError::DamagedBytes {
-                    at: id.to_string(),
+                    at: self.at(id),
                     range: ByteRange::new(wrong.bytes.start, wrong.bytes.end),
                 });
             }
@@ -383,7 +392,7 @@ impl SealedObjects {
 
     fn check_end(&self, id: ObjectId) -> Result<()> {
         let damaged = |range| StorageError::DamagedBytes {
-            at: id.to_string(),
+            at: self.at(id),
             range,
         };
         self.missing(id)?
@@ -404,7 +413,7 @@ impl SealedObjects {
             }
             ControlFlow::Continue(())
         })?;
-        damage.map_or(Ok(end), |damage| Err(damaged(id, damage)))
+        damage.map_or(Ok(end), |damage| Err(self.damaged(id, damage)))
     }
 
     /// In bytes; zero where it is not there.
@@ -532,7 +541,11 @@ impl SealedObjects {
             ControlFlow::Continue(())
         })?;
         if let Some(damage) = damage {
-            return Err(StorageError::damaged("OST", damage.record, damage.reason));
+            return Err(StorageError::damaged(
+                self.kv.name(),
+                damage.record,
+                damage.reason,
+            ));
         }
         let mut state = self.state();
         state.search = next;
@@ -568,10 +581,6 @@ fn is_sound(sum: &Sum, start: u64, data: &[u8]) -> bool {
     let bytes = (sum.bytes.start - start) as usize..(sum.bytes.end - start) as usize;
     let bytes = data.get(bytes);
     bytes.is_some_and(|bytes| crc32c::crc32c(bytes) == sum.sum)
-}
-
-fn damaged(id: ObjectId, damage: base::Damage) -> StorageError {
-    StorageError::damaged(format!("object {id}"), damage.record, damage.reason)
 }
 
 /// Calls `visit` with the blocks of sealed segments that are not what was written, of all objects, those
