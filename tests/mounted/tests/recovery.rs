@@ -188,7 +188,7 @@ fn unpacking_an_archive_outlives_the_server() {
     unpack_under_kills(count("GLINT_KILLS", 12));
 }
 
-/// As often as docs/recovery.md promises.
+/// So often, at random moments, for a release.
 #[test]
 #[ignore = "soak: 200 kills"]
 fn soak_unpacking_outlives_the_server_two_hundred_times() {
