@@ -8,9 +8,9 @@ use base::{Fid, LockHandle, Timestamp};
 use power::script::Step;
 use power::{Count, Scenario};
 use storage::{Disk, FaultyDisk, Kv, KvOptions, MemDisk, StorageError};
-use support::{READ, ROOT_USER, WRITE, create_open_request, name, rename_request};
+use support::{READ, ROOT_USER, WRITE, create_open_request, make_request, name, rename_request};
 use wire::FileKind;
-use wire::mdt::{NewFile, RenameMode, Request, SetAttr, SizeUpdate, XattrMode};
+use wire::mdt::{RenameMode, Request, SetAttr, SizeUpdate, XattrMode};
 
 const ROOT: Fid = Fid::ROOT;
 
@@ -19,33 +19,12 @@ fn fid(client: u64, number: u32) -> Fid {
     Fid::new(Fid::SEQUENCE_FIRST + client - 1, number)
 }
 
-fn make(fid: Fid, dir: Fid, text: &str, kind: FileKind) -> Request {
-    let target = match kind {
-        FileKind::Symlink => b"over/there".to_vec(),
-        _ => Vec::new(),
-    };
-    let file = NewFile {
-        fid,
-        kind,
-        mode: 0o755,
-        rdev: 0,
-        target,
-    };
-    Request::Create {
-        dir,
-        name: name(text),
-        file,
-        caller: ROOT_USER,
-        open: None,
-    }
-}
-
 fn touch(fid: Fid, dir: Fid, text: &str) -> Request {
-    make(fid, dir, text, FileKind::Regular)
+    make_request(fid, dir, text, FileKind::Regular)
 }
 
 fn mkdir(fid: Fid, dir: Fid, text: &str) -> Request {
-    make(fid, dir, text, FileKind::Directory)
+    make_request(fid, dir, text, FileKind::Directory)
 }
 
 fn remove(dir: Fid, text: &str, directory: bool) -> Request {
@@ -192,8 +171,8 @@ fn files_and_directories_come_to_be() {
     run(
         "symlink and device",
         vec![
-            one(1, make(new, d, "s", FileKind::Symlink)),
-            one(1, make(fid(1, 21), d, "p", FileKind::Fifo)),
+            one(1, make_request(new, d, "s", FileKind::Symlink)),
+            one(1, make_request(fid(1, 21), d, "p", FileKind::Fifo)),
             Step::Sync(1),
             one(1, remove(d, "s", false)),
             Step::Commit,

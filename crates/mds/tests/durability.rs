@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::{BootEpoch, Fid, FsError, TargetIndex, Transno, Xid};
 use support::*;
-use wire::mdt::{NewFile, OpenHandle, RenameMode, Reply, Request, SetAttr, XattrMode};
+use wire::mdt::{OpenHandle, RenameMode, Reply, Request, SetAttr, XattrMode};
 use wire::{Cover, FileKind, SizeState};
 
 #[test]
@@ -403,27 +403,6 @@ fn found_below(world: &mut World, client: base::ClientId, dir: Fid, path: &str) 
 }
 
 const KINDS: usize = 14;
-
-fn make_request(fid: Fid, dir: Fid, text: &str, kind: FileKind) -> Request {
-    let target = match kind {
-        FileKind::Symlink => b"over/there".to_vec(),
-        _ => Vec::new(),
-    };
-    let file = NewFile {
-        fid,
-        kind,
-        mode: 0o755,
-        rdev: 0,
-        target,
-    };
-    Request::Create {
-        dir,
-        name: name(text),
-        file,
-        caller: ROOT_USER,
-        open: None,
-    }
-}
 
 /// A tree, and a frame with changes of every kind in it, none of which can be done twice.
 fn a_frame_of_all_kinds(world: &mut World, a: base::ClientId) -> [Request; KINDS] {

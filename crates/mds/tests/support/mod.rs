@@ -800,6 +800,27 @@ impl World {
     }
 }
 
+pub fn make_request(fid: Fid, dir: Fid, text: &str, kind: FileKind) -> Request {
+    let target = match kind {
+        FileKind::Symlink => b"over/there".to_vec(),
+        _ => Vec::new(),
+    };
+    let file = NewFile {
+        fid,
+        kind,
+        mode: 0o755,
+        rdev: 0,
+        target,
+    };
+    Request::Create {
+        dir,
+        name: name(text),
+        file,
+        caller: ROOT_USER,
+        open: None,
+    }
+}
+
 pub fn create_open_request(fid: Fid, dir: Fid, text: &str, access: Access) -> Request {
     let (kind, target) = (FileKind::Regular, Vec::new());
     let file = NewFile {
