@@ -43,6 +43,8 @@ const PROGRAM: &str = "/proc/self/exe";
 const SOON: Duration = Duration::from_secs(1);
 /// How many such in a row, before it is given up.
 const SOON_MAX: u32 = 10;
+/// And for how long at least: who kills them quickly may yet let one get on.
+const SOON_FOR: Duration = Duration::from_secs(10);
 /// The wait before the next worker after the second such; doubles.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 /// How often it is looked whether the worker was killed and can't end, of which no signal tells.
@@ -287,8 +289,12 @@ impl Supervisor {
     /// The same; with what the last worker ended.
     fn serve(&mut self) -> Result<i32, String> {
         let (mut first, mut soon) = (true, 0);
+        let mut row_began = Instant::now();
         loop {
             let began = Instant::now();
+            if soon == 0 {
+                row_began = began;
+            }
             let worker = self.start_worker(first)?;
             first = false;
             let (death, asked) = self.wait(worker)?;
@@ -302,10 +308,10 @@ impl Supervisor {
                 true => soon + 1,
                 false => 0,
             };
-            if soon >= SOON_MAX {
+            if soon >= SOON_MAX && row_began.elapsed() >= SOON_FOR {
                 return Err(format!(
-                    "the process that serves the mount ended {SOON_MAX} times in a row as soon as \
-                     it began ({death}): giving up; what was not durable is lost"
+                    "the process that serves the mount ended {soon} times in a row as soon as it \
+                     began ({death}): giving up; what was not durable is lost"
                 ));
             }
             tracing::error!("the process that serves the mount ended: {death}; another goes on");

@@ -21,6 +21,8 @@ pub mod params;
 mod places;
 mod recovery;
 mod remembered;
+#[cfg(test)]
+mod rig;
 mod sequence;
 mod stalls;
 mod statahead;

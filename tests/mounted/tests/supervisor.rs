@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
 use std::fs::{self, File, Permissions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -195,6 +195,48 @@ fn read_elsewhere_under_kills(kills: u64) {
     });
 }
 
+/// Programs that each write a file, close it, move it over another, and look at once at what is there.
+fn replace_under_kills(kills: u64) {
+    let mut cluster = supervised();
+    let mut rng = SeededRng::new(seed());
+    let replacing: Vec<Work<u64>> = (0..3)
+        .map(|program| {
+            let dir = cluster.root(0).join(format!("p{program}"));
+            let rng = SeededRng::new(rng.next_u64());
+            Work::start(move |goes_on| replace_in(&dir, rng, goes_on))
+        })
+        .collect();
+    Victims::Process.die(&mut cluster, &mut rng, kills);
+    cluster.timed_for(LONG, "replacing", || {
+        replacing
+            .into_iter()
+            .for_each(|work| assert!(work.end() > 0));
+    });
+}
+
+/// How often files were replaced in `dir` until it is enough.
+fn replace_in(dir: &Path, mut rng: SeededRng, goes_on: &dyn Fn() -> bool) -> u64 {
+    fs::create_dir(dir).unwrap();
+    let new = dir.join("new");
+    let mut rounds = 0;
+    while goes_on() {
+        let name = dir.join(format!("f{}", rng.below(20)));
+        let bytes = vec![rounds as u8; 1 + rng.below(20_000) as usize];
+        fs::write(&new, &bytes).unwrap();
+        fs::rename(&new, &name).unwrap();
+        let mut open = File::open(&name).unwrap();
+        let len = open.metadata().unwrap().len();
+        let mut read = Vec::new();
+        open.read_to_end(&mut read).unwrap();
+        let seen = (len, read.len(), fs::metadata(&name).unwrap().len());
+        let wanted = bytes.len();
+        assert_eq!(seen, (wanted as u64, wanted, wanted as u64), "{name:?}");
+        assert!(read == bytes, "{name:?} is what was written");
+        rounds += 1;
+    }
+    rounds
+}
+
 #[test]
 fn lists_and_open_files_outlive_the_process() {
     list_under_kills(5);
@@ -208,6 +250,11 @@ fn an_archive_is_unpacked_whole_although_the_process_dies() {
 #[test]
 fn bytes_that_nobody_synced_outlive_the_process() {
     change_under_kills(Victims::Process, 5, a_write);
+}
+
+#[test]
+fn files_that_replace_others_outlive_the_process() {
+    replace_under_kills(12);
 }
 
 #[test]

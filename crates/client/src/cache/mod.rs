@@ -45,7 +45,7 @@ pub(crate) const DIR_ATTR: Bits = Bits::PERM.union(Bits::LIST);
 /// The bits that cover the attributes of another file on its own lock.
 pub(crate) const FILE_ATTR: Bits = Bits::PERM.union(Bits::UPDATE);
 /// The bits of the EX lock under which the maker of a file has it for itself.
-const EXCLUSIVE: Bits = FILE_ATTR
+pub(crate) const EXCLUSIVE: Bits = FILE_ATTR
     .union(Bits::XATTR)
     .union(Bits::DOM)
     .union(Bits::OPEN);

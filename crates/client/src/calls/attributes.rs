@@ -43,7 +43,8 @@ impl Client {
 
     /// `Stale` if the kernel may have come by a name that leads here no more. It looks names up
     /// again just once, so this answers when it has forgotten all of those, or when that takes
-    /// long: `linkat` asks while it holds the directory that the forgetting waits for.
+    /// long: `linkat` asks while it holds the directory that the forgetting waits for. Then the
+    /// names themselves say whether it came rightly, where it may have come by none.
     pub async fn reached_rightly(&self, fid: Fid, reached: Reached) -> Result<(), FsError> {
         let mut result = Ok(());
         loop {
@@ -60,18 +61,24 @@ impl Client {
             };
             match wait {
                 Some(wait) => drop(wait.await),
-                None if result.is_err() && self.is_where_it_was(fid).await => return Ok(()),
+                None if result.is_err() && self.is_where_it_was(fid, reached).await => {
+                    return Ok(());
+                }
                 None => return result,
             }
         }
     }
 
-    /// All names by which the kernel may have come to the directory lead there. Who stands in it, and
-    /// came by none, would be told that it is gone, and need not be.
-    async fn is_where_it_was(&self, fid: Fid) -> bool {
+    /// All names by which the kernel may have come to the file lead there. Who stands in a directory,
+    /// or asks for the attributes of what is open, came by none: it would be told that it is gone, and
+    /// need not be.
+    async fn is_where_it_was(&self, fid: Fid, reached: Reached) -> bool {
         let names = {
             let state = self.lock();
-            match state.known(fid).is_some_and(Inode::is_directory) {
+            let by_none = |inode: &Inode| {
+                inode.is_directory() || (reached == Reached::Stat && inode.is_open())
+            };
+            match state.known(fid).is_some_and(by_none) {
                 true => state.going.of(fid),
                 false => return false,
             }

@@ -7,10 +7,10 @@ use wire::FileKind;
 use wire::attr::Node;
 use wire::mdt::{RenameMode, Reply, Request};
 
-use crate::cache::State;
 use crate::cache::changes::Deed;
 use crate::cache::directory::Listed;
 use crate::cache::inode::Covered;
+use crate::cache::{Mark, State};
 use crate::calls::lookup::cached_name;
 use crate::calls::open::unregistered_readers;
 use crate::client::{Client, Entry, Place, unexpected};
@@ -80,7 +80,7 @@ impl Client {
         let current = state.take_dir(&dir_now, mark);
         state.name_changed(dir, Deed::Removed(name), current);
         state.space = None;
-        lost_name(&mut state, &node);
+        lost_name(&mut state, &node, mark);
         Ok(())
     }
 
@@ -112,7 +112,7 @@ impl Client {
         if target_goes {
             removing.push(self.begin_removing(target_dir, &target).await);
         }
-        let marks = {
+        let (source_mark, target_mark) = {
             let state = self.lock();
             (state.mark(source_dir), state.mark(target_dir))
         };
@@ -139,20 +139,20 @@ impl Client {
             return Err(unexpected(&reply));
         };
         let mut state = self.lock();
-        let source_current = state.take_dir(&source_now, marks.0);
-        let target_current = state.take_dir(&target_now, marks.1);
+        let source_current = state.take_dir(&source_now, source_mark);
+        let target_current = state.take_dir(&target_now, target_mark);
         // Of two names of one file both stay.
         let both_stay = replaced.is_none() && may_have_names(&node);
         let gone = Deed::Removed(source.clone());
         state.name_changed(source_dir, gone, source_current && !both_stay);
-        let (from, to) = ((source_dir, &source), (target_dir, &target));
+        let (from, to) = ((source_mark, &source), (target_mark, &target));
         self.name_moved(&mut state, &node, from, to, cookie, target_current);
         match replaced {
             Some(back) if mode == RenameMode::Exchange => {
                 let cookie = replaced_cookie;
                 self.name_moved(&mut state, &back, to, from, cookie, source_current);
             }
-            Some(gone) => lost_name(&mut state, &gone),
+            Some(gone) => lost_name(&mut state, &gone, target_mark),
             None => {}
         }
         Ok(())
@@ -187,17 +187,19 @@ impl Client {
 
     /// The file has come from one place to another. The kernel keeps believing the name as long as it
     /// would have believed the old one: where no lease covers the new one it must forget it. So it must
-    /// where it was still to forget the old one, and has moved what that led to before.
+    /// where it was still to forget the old one, and has moved what that led to before. The marks are
+    /// those of the directories.
     fn name_moved(
         &self,
         state: &mut State,
         node: &Node,
-        from: (Fid, &Name),
-        (dir, name): (Fid, &Name),
+        (left, old): (Mark, &Name),
+        (mark, name): (Mark, &Name),
         cookie: u64,
         current: bool,
     ) {
-        moved(state, node, dir);
+        let dir = mark.dir;
+        moved(state, node, mark);
         let entry = Listed {
             name: name.clone(),
             fid: node.fid,
@@ -205,7 +207,7 @@ impl Client {
         };
         state.name_changed(dir, Deed::Made { cookie, entry }, current);
         let mut going = Going::default();
-        for mistaken in state.going.mistaken(from.0, from.1, node.fid) {
+        for mistaken in state.going.mistaken(left.dir, old, node.fid) {
             self.forget_name(state, dir, name.clone(), mistaken, &mut going);
         }
         if !current {
@@ -241,22 +243,80 @@ impl Drop for Removing {
     }
 }
 
-/// A file came to `dir`: the old directory's lease covers it no more.
-fn moved(state: &mut State, node: &Node, dir: Fid) {
-    let mark = state.mark(dir);
+/// A file came to the directory of `mark`: the old directory's lease covers it no more.
+fn moved(state: &mut State, node: &Node, mark: Mark) {
     state.take_node(node, mark);
-    state.inode(node.fid).seen_in(dir);
+    state.inode(node.fid).seen_in(mark.dir);
 }
 
-/// A file has one name less.
-fn lost_name(state: &mut State, node: &Node) {
-    let mark = state.mark(Fid::NONE);
-    state.take_node(node, mark);
+/// A file has one name less, by what was asked at `asked`.
+fn lost_name(state: &mut State, node: &Node, asked: Mark) {
+    let nowhere = Mark {
+        dir: Fid::NONE,
+        ..asked
+    };
+    state.take_node(node, nowhere);
     if node.attr.nlink == 0 {
         let inode = state.inode(node.fid);
         if matches!(inode.covered, Covered::Parent { .. }) {
             inode.covered = Covered::No;
         }
         state.drop_if_idle(node.fid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    use base::{LockHandle, TargetIndex};
+    use dlm::Mode;
+    use wire::{Cover, Grant};
+
+    use crate::cache::EXCLUSIVE;
+    use crate::locks::Locks;
+    use crate::rig::attr_at;
+
+    use super::*;
+
+    const DIR: Fid = Fid(6);
+    const FILE: Fid = Fid(7);
+
+    /// The file with a lock for this mount alone, as it comes with the answer to a rename.
+    fn alone() -> Node {
+        let grant = Grant {
+            handle: LockHandle(5),
+            fid: FILE,
+            mode: Mode::EX.index() as u8,
+            bits: EXCLUSIVE.0,
+            version: 1,
+        };
+        Node {
+            fid: FILE,
+            attr: attr_at(TargetIndex(0)),
+            cover: Cover::Own(grant),
+        }
+    }
+
+    /// What is seen of the file when `take` has taken an answer to what was asked before the locks in
+    /// it were void, or after.
+    fn is_alone(voided: bool, take: fn(&mut State, &Node, Mark)) -> bool {
+        let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
+        let asked = state.mark(DIR);
+        if voided {
+            state.void_answers();
+        }
+        state.inode(FILE).lookups = 1;
+        take(&mut state, &alone(), asked);
+        state.file(FILE).exclusive.is_some()
+    }
+
+    #[test]
+    fn a_lock_of_the_process_before_is_not_taken_with_the_answer_to_its_rename_or_removal() {
+        for take in [moved, lost_name] {
+            assert!(is_alone(false, take));
+            assert!(!is_alone(true, take));
+        }
     }
 }

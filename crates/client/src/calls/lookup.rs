@@ -144,15 +144,17 @@ impl Client {
 
     /// The directory in which `dir` is.
     pub async fn lookup_parent(&self, dir: Fid) -> Result<Entry, FsError> {
-        let known = self.lock().known(dir).map_or(Fid::NONE, Inode::dir);
+        let (known, mark) = {
+            let state = self.lock();
+            let known = state.known(dir).map_or(Fid::NONE, Inode::dir);
+            (known, state.mark(Fid::NONE))
+        };
         if dir == Fid::ROOT {
             return self.entry(Fid::ROOT, None).await;
         }
         let fid = match self.0.mdt(Request::LookupParent { dir }).await {
             Ok(Reply::Node(node)) => {
-                let mut state = self.lock();
-                let mark = state.mark(Fid::NONE);
-                state.take_node(&node, mark);
+                self.lock().take_node(&node, mark);
                 node.fid
             }
             Ok(other) => return Err(unexpected(&other)),

@@ -38,7 +38,7 @@ impl Client {
             return Err(unexpected(&reply));
         };
         let mut state = self.lock();
-        let covered = cover.is_some_and(|grant| state.take_grant(&grant));
+        let covered = cover.is_some_and(|grant| state.take_asked(&grant, mark));
         let current = state.is_current(mark) && state.stamp() == epoch;
         let kept = covered && current && state.locks.holds(fid, Bits::XATTR);
         // The lock may be new, and what is there older.

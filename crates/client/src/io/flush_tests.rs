@@ -3,14 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use base::Timestamp;
-use layout::{Layout, Stripes};
 use wire::ost::ExtentGrant;
-use wire::{Attr, FileKind, SizeState};
 
 use super::*;
 use crate::io::failures::Told;
 use crate::locks::Locks;
+use crate::rig::attr_at;
 
 const FILE: Fid = Fid(7);
 const NOW: Tick = Tick(0);
@@ -224,31 +222,4 @@ fn a_file_that_lost_bytes_gives_its_locks_back() {
     assert!(!file.state.locks.holds_to_eof(FILE));
     let start = ByteRange::new(0, 4);
     assert_eq!(file.state.locks.extent(FILE, dlm::Mode::PW, start), None);
-}
-
-/// Attributes of a file whose bytes are at `ost`.
-fn attr_at(ost: TargetIndex) -> Attr {
-    let then = Timestamp::default();
-    Attr {
-        kind: FileKind::Regular,
-        mode: 0o644,
-        uid: 0,
-        gid: 0,
-        nlink: 1,
-        rdev: 0,
-        has_xattrs: false,
-        size_state: SizeState::Ask,
-        layout: Layout {
-            stripes: Stripes::new(&[ost]),
-            ..Layout::none()
-        },
-        atime: then,
-        mtime: then,
-        mtime_set: then,
-        ctime: then,
-        btime: then,
-        size: 0,
-        blocks: 0,
-        version: 1,
-    }
 }
