@@ -1,6 +1,6 @@
 //! What a mount holds, and what it has not finished. For tests and the simulator.
 
-use base::{Fid, TargetKind, TargetName};
+use base::{Fid, TargetKind, TargetName, Tick};
 use dlm::Lock;
 
 use crate::client::Client;
@@ -21,6 +21,11 @@ impl Client {
             _ => Holder::Mdt,
         };
         peer.map_or_else(Vec::new, |client| self.lock().locks.held(holder, client))
+    }
+
+    /// Since when each target has known it without giving it up; none: it does not.
+    pub fn begun(&self) -> Vec<Option<Tick>> {
+        self.0.cluster.peers().map(rpc::Peer::begun).collect()
     }
 
     /// Uses of files that it believes the MDT to have on record.

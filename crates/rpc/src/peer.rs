@@ -157,6 +157,8 @@ struct State {
     moved: bool,
     lanes: [Option<Arc<Connection>>; Lane::COUNT],
     standing: PeerState,
+    /// Since when the target has known this client without giving it up.
+    begun: Option<Tick>,
     waiting: Waiting,
     /// Calls of a session that the server has ended, to fail once the handler knows.
     condemned: Option<Vec<Token>>,
@@ -223,6 +225,7 @@ impl Peer {
                 moved: false,
                 lanes: Default::default(),
                 standing: PeerState::WaitingSince(now),
+                begun: None,
                 waiting: Waiting::new(now),
                 condemned: None,
                 shed: Vec::new(),
@@ -373,6 +376,15 @@ impl Peer {
         let state = lock(&self.inner.state);
         let id = state.session.id();
         (id != SessionId::NONE).then(|| (id, state.session.epoch()))
+    }
+
+    /// Since when the target has known this client without giving it up, as far as that was heard. None:
+    /// it does not.
+    pub fn begun(&self) -> Option<Tick> {
+        let state = lock(&self.inner.state);
+        state
+            .begun
+            .filter(|_| state.session.id() != SessionId::NONE)
     }
 
     /// The newest durable change that the target told of.

@@ -7,6 +7,7 @@ mod rest;
 mod rot;
 mod syncs;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -99,6 +100,7 @@ pub struct Cluster {
     /// Clocks of the clients, by number.
     pub clocks: Vec<Arc<NodeClock>>,
     mgs: Management,
+    begun: BTreeSet<(u32, Duration)>,
 }
 
 impl Cluster {
@@ -133,6 +135,7 @@ impl Cluster {
             seats: Vec::new(),
             clocks: Vec::new(),
             mgs: Management::new(NodeClock::new(start)),
+            begun: BTreeSet::new(),
         };
         cluster.power_on(MGS)?;
         for node in OSTS {
@@ -171,13 +174,15 @@ impl Cluster {
         mounted.map_err(|error| error.to_string())
     }
 
-    /// A client is gone with all that it had not sent. Its threads are ended in order, with no way
-    /// to a server.
-    pub fn crash(&mut self, number: u32) {
-        let node = client_node(number);
-        self.network.power(node, true);
+    /// A client is gone with all that it had not sent: nothing of it reaches a server any more.
+    pub fn fell(&mut self, number: u32) {
+        self.network.power(client_node(number), true);
         self.seats[number as usize].leave();
-        self.scheduler.move_to(node);
+    }
+
+    /// The threads of one that is gone are ended, in order.
+    pub fn clear_away(&mut self, number: u32) {
+        self.scheduler.move_to(client_node(number));
         self.mounts[number as usize].abandon();
         self.scheduler.move_to(Node::default());
     }
@@ -193,6 +198,18 @@ impl Cluster {
         self.seats[at].take(mounted.client().clone());
         self.mounts[at] = mounted;
         Ok(())
+    }
+
+    /// Notes when each client has begun anew with each server for the last time; all that is known of that.
+    pub fn note_begun(&mut self) -> &BTreeSet<(u32, Duration)> {
+        let now = self.scheduler.time();
+        for (number, (mount, clock)) in (0..).zip(self.mounts.iter().zip(&self.clocks)) {
+            let tick = clock.tick();
+            let began = mount.client().begun().into_iter().flatten();
+            let began = began.map(|begun| now.saturating_sub(tick.since(begun)));
+            self.begun.extend(began.map(|at| (number, at)));
+        }
+        &self.begun
     }
 
     /// The machine of a server.

@@ -1,5 +1,6 @@
 //! What faults excuse: calls that fail, old sights, changes that are undone.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::history::{Call, Subject};
@@ -20,7 +21,7 @@ pub struct Excuse {
 /// What faults excuse.
 #[derive(Debug, Clone, Default)]
 pub struct Excuses {
-    /// Calls that end then may fail, and nobody knows what came of them.
+    /// Calls that last or end then may fail, and nobody knows what came of them.
     pub failures: Vec<Excuse>,
     /// What was seen then says nothing: a client that runs again believes what it had, until it hears
     /// that it was given up.
@@ -47,6 +48,10 @@ impl Excuse {
 /// Who comes back needs so long to be heard: a connect that nobody answers, and one more.
 const COMING_BACK: Duration = Duration::from_secs(4);
 
+/// Calls that were under way when a client that was given up works again, or a server is as it was
+/// before, go on with what they were told meanwhile: so long at most.
+pub const AFTERMATH: Duration = Duration::from_secs(1);
+
 /// Short absences in a row are a long one: whoever is away so for about `limit`, and back too
 /// shortly in between, may be given up.
 pub fn long_absences(mut away: Vec<Excuse>, limit: Duration) -> Vec<Excuse> {
@@ -64,9 +69,23 @@ pub fn long_absences(mut away: Vec<Excuse>, limit: Duration) -> Vec<Excuse> {
     }
     joined.retain(|absence| absence.until + COMING_BACK >= absence.from + limit);
     joined
-        .iter_mut()
-        .for_each(|absence| absence.until = Duration::MAX);
-    joined
+}
+
+/// What is excused of a client that was away so long that it may have been given up. It was, if it has
+/// begun anew with a server about then: `begun` has when clients did. Then it is excused until the last
+/// time that it did, for it knows then, and works again; and until what was under way is over. Who is
+/// asked for something while away has time to do it until `limit` later, and is given up then at the
+/// latest.
+pub fn of_given_up(
+    absence: Excuse,
+    begun: &BTreeSet<(u32, Duration)>,
+    limit: Duration,
+) -> Option<Excuse> {
+    let heard = absence.from..absence.until + COMING_BACK + limit;
+    let mut began = begun.iter().rev();
+    let last = began.find(|(who, at)| Some(*who) == absence.client && heard.contains(at));
+    let until = absence.until.max(last?.1) + AFTERMATH;
+    Some(Excuse { until, ..absence })
 }
 
 #[cfg(test)]
@@ -103,5 +122,23 @@ mod tests {
     fn absences_of_different_clients_or_far_apart_are_not() {
         assert_eq!(excused(&[away(1, 5, 10), away(2, 9, 14)]), []);
         assert_eq!(excused(&[away(1, 5, 10), away(1, 15, 20)]), []);
+    }
+
+    #[test]
+    fn who_was_given_up_is_excused_until_it_works_again_and_nobody_else_is() {
+        let excused_until = |begun: &[(u32, u64)]| {
+            let begun = begun
+                .iter()
+                .map(|(who, at)| (*who, Duration::from_secs(*at)));
+            let limit = Duration::from_secs(12);
+            let excuse = of_given_up(away(1, 10, 40), &begun.collect(), limit)?;
+            Some((excuse.until - AFTERMATH).as_secs())
+        };
+        assert_eq!(
+            excused_until(&[(1, 0), (1, 41), (1, 43), (2, 44), (1, 90)]),
+            Some(43)
+        );
+        assert_eq!(excused_until(&[(1, 0), (1, 11)]), Some(40), "it was away");
+        assert_eq!(excused_until(&[(1, 0), (2, 41), (1, 90)]), None);
     }
 }

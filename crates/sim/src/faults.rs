@@ -127,16 +127,15 @@ pub struct Injector<'a> {
     pub share: usize,
     /// What they excuse.
     pub excuses: Excuses,
-    /// When a client heard nothing of a server.
+    /// When a client heard nothing of a server, shorter than anybody is waited for.
     pub cut_off: Vec<Excuse>,
+    /// When a client stood still for longer.
+    pub away: Vec<Excuse>,
     /// When the last of them is over.
     pub over: Duration,
     /// What may not be.
     pub violations: Vec<String>,
 }
-
-/// After a server is as it was before, calls go on, with what they were told meanwhile.
-const AFTERMATH: Duration = Duration::from_secs(1);
 
 impl Injector<'_> {
     fn below(&mut self, bound: u64) -> u64 {

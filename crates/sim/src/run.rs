@@ -11,9 +11,9 @@ use threads::JoinHandle;
 use crate::check::order::Verdict;
 use crate::check::{attributes, bytes, names, without_beliefs, without_doubtful};
 use crate::cluster::{Cluster, TIMEOUT, client_node};
-use crate::excuses::{Excuses, long_absences};
+use crate::excuses::{Excuse, Excuses, long_absences, of_given_up};
 use crate::faults::{Fault, Injector, Kind};
-use crate::history::{Entry, Seen};
+use crate::history::{Call, Entry, Seen, Subject};
 use crate::programs::{InodeLocks, Log, Program, make_directories, make_files};
 use crate::scheduler::{Ended, Node, Scheduler};
 
@@ -214,13 +214,32 @@ fn live(
         share: plan.calls / plan.faults.max(1),
         excuses: Excuses::default(),
         cut_off: Vec::new(),
+        away: Vec::new(),
         over: Duration::ZERO,
         violations: Vec::new(),
     };
     let injected = inject(injector, plan, found);
     log.allow(plan.calls);
-    injected?;
-    if let Err(late) = await_progress(scheduler, log, &programs, found.over) {
+    let absences = injected?;
+    let progress = await_progress(scheduler, log, &programs, found.over);
+    let begun = cluster.note_begun();
+    let given_up = absences.into_iter();
+    let given_up = given_up.filter_map(|absence| of_given_up(absence, begun, TIMEOUT));
+    let given_up: Vec<Excuse> = given_up.collect();
+    found.excuses.stale.extend(&given_up);
+    // Of what nobody made durable the loss is told whenever somebody does.
+    let told = |absence: Excuse| match plan.lazy {
+        true => Excuse {
+            until: Duration::MAX,
+            ..absence
+        },
+        false => absence,
+    };
+    found
+        .excuses
+        .failures
+        .extend(given_up.into_iter().map(told));
+    if let Err(late) = progress {
         // It would wait for that call.
         std::mem::forget(cluster);
         return Err(late);
@@ -307,22 +326,28 @@ fn await_progress(
     Ok(())
 }
 
-fn inject(mut injector: Injector<'_>, plan: &Plan, found: &mut Found) -> Result<(), String> {
+/// Lets all faults happen. Says which clients were away so long that they may have been given up.
+fn inject(
+    mut injector: Injector<'_>,
+    plan: &Plan,
+    found: &mut Found,
+) -> Result<Vec<Excuse>, String> {
     for _ in 0..plan.faults {
         let kind = injector.numbers.below(plan.kinds.len() as u64) as usize;
         let Some(kind) = plan.kinds.get(kind) else {
-            return Ok(());
+            break;
         };
         let fault = injector.inject(*kind)?;
         found.faults.push(fault);
         found.violations.extend(injector.cluster.contradictions());
+        injector.cluster.note_begun();
     }
     found.excuses = injector.excuses;
     found.over = injector.over;
-    let absences = long_absences(injector.cut_off, TIMEOUT);
-    found.excuses.failures.extend(absences);
     found.violations.extend(injector.violations);
-    Ok(())
+    let mut absences = long_absences(injector.cut_off, TIMEOUT);
+    absences.append(&mut injector.away);
+    Ok(absences)
 }
 
 fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
@@ -334,13 +359,14 @@ fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
         ..
     } = found;
     violations.extend(ended.trouble);
-    // A call may fail where a client was given up, or a target is damaged.
+    // A call may fail where a client was given up, or a target is damaged: also one on a file that was
+    // opened before.
     let may_fail = |entry: &Entry| {
         let client = entry.caller / plan.programs;
+        let start = used_since(&history, entry);
         let mut failures = excuses.failures.iter();
-        failures.any(|excuse| {
-            excuse.concerns(&entry.call) && excuse.covers(client, entry.start, entry.end)
-        })
+        failures
+            .any(|excuse| excuse.concerns(&entry.call) && excuse.covers(client, start, entry.end))
     };
     // What went wrong with a file is told by each call that its client makes meanwhile.
     let is_told_along = |entry: &Entry| {
@@ -384,10 +410,22 @@ fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
     }
 }
 
+/// Since when the caller has had open what `entry` is about; where it has not, since it called.
+fn used_since(history: &[Entry], entry: &Entry) -> Duration {
+    let Some(Subject::Opened(_)) = entry.call.subject() else {
+        return entry.start;
+    };
+    let opened = history.iter().filter(|other| {
+        let is_open = matches!(other.call, Call::Open(..));
+        is_open && other.caller == entry.caller && other.start <= entry.start
+    });
+    let last = opened.map(|other| other.start).max();
+    last.unwrap_or(entry.start)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::Call;
 
     /// What is said of a program whose only call lasts for `time`, where the last fault is over
     /// after `over`.

@@ -355,6 +355,7 @@ impl Connector {
         }
         drop(state);
         old.iter().for_each(|bulk| bulk.close());
+        let is_new = matches!(begun, Begun::First | Begun::Evicted(_));
         match begun {
             Begun::Resumed => {}
             Begun::First => self.inner.handler.begun(welcome.boot_epoch, false),
@@ -373,6 +374,9 @@ impl Connector {
             .connected(welcome.session, welcome.boot_epoch);
         if committed > before {
             self.inner.handler.last_committed(committed);
+        }
+        if is_new {
+            lock(&self.inner.state).begun = Some(self.inner.clock.tick());
         }
         tracing::info!(%target, address = transport.peer(), "connected");
         self.install(Lane::Control, transport);

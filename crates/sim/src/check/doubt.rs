@@ -33,7 +33,8 @@ pub fn without_beliefs(history: &[Entry], programs: u32, stale: &[Excuse]) -> Ve
 /// nobody knows the outcome of, as its own programs saw it meanwhile. Where it failed for bytes that
 /// are damaged, as its programs saw it as long as those were, and as others saw it meanwhile: who
 /// changes a size says what it will be. And such a change has its effect as long as those are, or its
-/// call lasts, or never.
+/// call lasts, or never. Who writes says how long the file will be, too, to others who ask: where it is
+/// given up the size goes with it.
 pub fn without_doubtful(history: &[Entry], programs: u32, failures: &[Excuse]) -> Vec<Entry> {
     let lost = history
         .iter()
@@ -47,6 +48,13 @@ pub fn without_doubtful(history: &[Entry], programs: u32, failures: &[Excuse]) -
         })
     };
     let is_damaged = |entry: &Entry| damage(entry).is_some();
+    let went_with_writer = |change: &Entry| {
+        let client = change.caller / programs;
+        let is_write = matches!(change.call, Call::Put(..) | Call::Append(..));
+        let mut given_up = failures.iter().filter(|excuse| excuse.client.is_some());
+        is_write && given_up.any(|excuse| excuse.covers(client, change.start, change.end))
+    };
+    let is_size = |entry: &Entry| matches!(entry.call, Call::Size(_));
     let shows = |entry: &Entry, change: &Entry| {
         let is_own = change.caller / programs == entry.caller / programs;
         let meanwhile = entry.start <= change.end;
@@ -54,6 +62,7 @@ pub fn without_doubtful(history: &[Entry], programs: u32, failures: &[Excuse]) -
             && change.start <= entry.end
             && match is_own {
                 true => meanwhile || (is_damaged(change) && is_damaged(entry)),
+                false if meanwhile && is_size(entry) && went_with_writer(change) => true,
                 false => meanwhile && is_damaged(change),
             }
     };
@@ -80,6 +89,40 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn a_size_that_a_writer_told_may_go_with_it() {
+        let at = Duration::from_secs;
+        let entry = |caller, (start, end), call: Call, seen: Seen| Entry {
+            caller,
+            start: at(start),
+            end: at(end),
+            call,
+            seen,
+        };
+        let size = |start| entry(0, (start, start + 1), Call::Size(0), Seen::Bytes(64));
+        let write = |seen| entry(2, (10, 20), Call::Append(0, 1), seen);
+        let cut = entry(2, (10, 20), Call::Truncate(0, 1), Seen::Unknown);
+        let read = entry(0, (12, 13), Call::Get(0), Seen::Blocks(vec![1]));
+        let given_up = |client| {
+            let excuse = Excuse {
+                client: Some(client),
+                file: None,
+                from: at(15),
+                until: at(30),
+            };
+            vec![excuse]
+        };
+        let kept = |change: Entry, sight: Entry, excuses: &[Excuse]| {
+            without_doubtful(&[change, sight], 2, excuses).len() == 2
+        };
+        assert!(!kept(write(Seen::Unknown), size(12), &given_up(1)));
+        assert!(kept(write(Seen::Done), size(12), &given_up(1)), "durable");
+        assert!(kept(write(Seen::Unknown), size(21), &given_up(1)), "later");
+        assert!(kept(write(Seen::Unknown), size(12), &given_up(2)), "not it");
+        assert!(kept(write(Seen::Unknown), read, &given_up(1)), "its bytes");
+        assert!(kept(cut, size(12), &given_up(1)), "done at the server");
+    }
 
     #[test]
     fn a_mode_that_was_set_by_belief_may_be_of_what_was_there_before() {

@@ -2,8 +2,8 @@
 
 use base::Rng;
 
-use super::{AFTERMATH, Injector};
-use crate::excuses::Excuse;
+use super::Injector;
+use crate::excuses::{AFTERMATH, Excuse};
 
 impl Injector<'_> {
     pub(super) fn flip(&mut self) -> String {

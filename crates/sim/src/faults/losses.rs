@@ -2,41 +2,49 @@
 
 use std::time::Duration;
 
-use super::{AFTERMATH, Injector};
+use super::Injector;
 use crate::cluster::{MDT, SERVERS, TIMEOUT, client_node};
-use crate::excuses::Excuse;
+use crate::excuses::{AFTERMATH, Excuse};
 use crate::scheduler::Node;
 
-/// A change is durable so long after it was made, where its server lives.
+/// A change is durable so long after it was made, where its server lives: a commit is due after a
+/// second, and takes as long at the most where disks are slow.
 const DURABLE: Duration = Duration::from_secs(2);
+/// Disks are slow for so long before a client goes,
+const SLOW_BEFORE: Duration = Duration::from_secs(1);
+/// and take up to so much longer for each sync.
+const SLOWER_MAX: Duration = Duration::from_millis(450);
 
 impl Injector<'_> {
-    /// From now on calls of `client` may fail.
-    pub(super) fn given_up(&mut self, client: u32) {
-        self.excuses.failures.push(Excuse {
-            client: Some(client),
-            file: None,
-            from: self.scheduler.time(),
-            until: Duration::MAX,
-        });
-    }
-
-    /// `client` stands still for so long that it is given up.
-    pub(super) fn stand_still(&mut self, client: u32, time: Duration) {
+    /// `client` stands still for `time`, so long that who wants something of it gives it up. It believes
+    /// what it had until it hears of that.
+    fn stand_still(&mut self, client: u32, time: Duration) {
         self.scheduler.freeze(client_node(client), time);
         let from = self.scheduler.time();
-        self.excuses.stale.push(Excuse {
+        self.away.push(Excuse {
             client: Some(client),
             file: None,
             from,
-            until: from + time + AFTERMATH,
+            until: from + time,
         });
+    }
+
+    /// The machine of `client`, which crashed at `from`, is there again.
+    fn is_back(&mut self, client: u32, from: Duration) -> Result<(), String> {
+        self.cluster.mount_again(client)?;
+        let until = self.scheduler.time() + AFTERMATH;
+        self.excuses.failures.push(Excuse {
+            client: Some(client),
+            file: None,
+            from,
+            until,
+        });
+        Ok(())
     }
 
     pub(super) fn evict(&mut self) -> String {
         let client = self.client();
         let time = TIMEOUT * 2 + self.millis(10_000);
-        self.given_up(client);
         self.stand_still(client, time);
         threads::sleep(time + TIMEOUT);
         format!("client {client} stood still for {time:?}")
@@ -45,10 +53,11 @@ impl Injector<'_> {
     /// What it had made durable, or was told to be done, is safe: no server recovers meanwhile.
     pub(super) fn crash(&mut self) -> Result<String, String> {
         let (client, pause) = (self.client(), self.millis(30_000));
-        self.given_up(client);
-        self.cluster.crash(client);
+        let from = self.scheduler.time();
+        self.cluster.fell(client);
+        self.cluster.clear_away(client);
         threads::sleep(pause);
-        self.cluster.mount_again(client)?;
+        self.is_back(client, from)?;
         threads::sleep(TIMEOUT * 2);
         Ok(format!(
             "client {client} crashes, and is back after {pause:?}"
@@ -58,35 +67,55 @@ impl Injector<'_> {
     /// A client crashes or stands still, and before long the MDT's power fails, and in half of all cases
     /// that of an OST or of all at the same moment: what that client did and was not durable goes, though
     /// it was told that it was done. Nobody else has seen it. Of bytes that is what was under way: a
-    /// program that goes on has made them durable.
+    /// program that goes on has made them durable. In a third of all cases the power fails just when the
+    /// client goes, after the disks of these servers were slow for a while: so more is not durable.
     pub(super) fn absent(&mut self) -> Result<String, String> {
         let (client, is_crash) = (self.client(), self.below(2) == 0);
         let away = TIMEOUT * 3 + self.millis(10_000);
         let servers = self.servers_with_mdt();
-        let begun = self.scheduler.time();
-        self.given_up(client);
+        let cut = match self.below(3) {
+            0 => Duration::ZERO,
+            _ => self.millis(1500),
+        };
+        if cut.is_zero() {
+            self.slow_down(&servers);
+        }
+        let from = self.scheduler.time();
         match is_crash {
-            true => self.cluster.crash(client),
+            true => self.cluster.fell(client),
             false => self.stand_still(client, away),
         }
-        let cut = self.millis(1500);
         threads::sleep(cut);
         self.excuses.undone.push(Excuse {
             client: Some(client),
             file: None,
-            from: begun.saturating_sub(DURABLE),
+            from: from.saturating_sub(DURABLE),
             until: self.scheduler.time(),
         });
-        let back = self.lose_power(&servers)?;
-        threads::sleep(away);
+        self.cluster.power_off(&servers, &mut self.numbers)?;
         if is_crash {
-            self.cluster.mount_again(client)?;
+            self.cluster.clear_away(client);
+        }
+        let back = self.come_back(&servers)?;
+        let gone = self.scheduler.time() - from;
+        threads::sleep(away.saturating_sub(gone));
+        if is_crash {
+            self.is_back(client, from)?;
         }
         threads::sleep(TIMEOUT);
         let how = if is_crash { "crashes" } else { "stands still" };
         Ok(format!(
             "client {client} {how} for {away:?}, {cut:?} later the power of {back}"
         ))
+    }
+
+    /// The disks of `servers` are slow from now on. When this returns they have been for a while.
+    fn slow_down(&mut self, servers: &[Node]) {
+        for node in servers {
+            let machine = self.cluster.machine(*node);
+            machine.slow_down(SLOW_BEFORE * 2, SLOWER_MAX, &mut self.numbers);
+        }
+        threads::sleep(SLOW_BEFORE);
     }
 
     /// The MDT, in half of all cases with an OST or with all.

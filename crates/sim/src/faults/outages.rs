@@ -80,6 +80,11 @@ impl Injector<'_> {
     /// away for how long.
     pub(super) fn lose_power(&mut self, nodes: &[Node]) -> Result<String, String> {
         self.cluster.power_off(nodes, &mut self.numbers)?;
+        self.come_back(nodes)
+    }
+
+    /// Each of `nodes` has power again after a time of its own. Says who was away for how long.
+    pub(super) fn come_back(&mut self, nodes: &[Node]) -> Result<String, String> {
         let mut back = Vec::new();
         for node in nodes {
             back.push((self.millis(AWAY_MAX_MS), *node));
