@@ -74,3 +74,35 @@ fn a_file_that_came_in_place_of_another_is_what_has_moved() {
 fn a_directory_that_came_in_place_of_another_is_what_has_moved() {
     move_what_was_replaced(true);
 }
+
+/// What is open needs no name, and a name that is forgotten late and leads where it did has not moved.
+#[test]
+fn an_open_file_has_attributes_while_its_name_is_forgotten() {
+    let cluster = Cluster::with_mounts(2);
+    let [here, there] = [0, 1].map(|mount| cluster.root(mount).join("dir"));
+    fs::create_dir(&there).unwrap();
+    fs::write(there.join("file"), "bytes").unwrap();
+    let open = File::open(here.join("file")).unwrap();
+    assert_eq!(open.metadata().unwrap().len(), 5);
+    cluster.rule(MDT, "start slow opcode={create} rate=1 burst=1");
+    thread::scope(|scope| {
+        let creating = scope.spawn(|| {
+            for number in 0..4 {
+                File::create(here.join(format!("made{number}"))).unwrap();
+            }
+        });
+        thread::sleep(BEGUN);
+        cluster.timed("the other mount", || {
+            fs::rename(there.join("file"), there.join("away")).unwrap();
+            fs::rename(there.join("away"), there.join("file")).unwrap();
+        });
+        cluster.timed("attributes", || {
+            assert!(!creating.is_finished(), "nothing holds the directory");
+            while !creating.is_finished() {
+                assert_eq!(open.metadata().unwrap().len(), 5);
+            }
+        });
+        creating.join().unwrap();
+    });
+    cluster.rule(MDT, "stop slow");
+}

@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, mpsc};
-use std::thread::{self, sleep};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use base::{Rng, SeededRng};
@@ -342,34 +342,6 @@ fn who_writes_to_a_file_that_is_lost_with_a_server_is_told() {
 }
 
 /// Who knows that a mount is gone for good need not wait for it.
-#[test]
-fn an_open_file_answers_although_a_call_beside_its_name_waits_for_the_server() {
-    let mut cluster = Cluster::that_evicts_after(Duration::from_secs(4), 2);
-    let dir = cluster.root(0).join("dir");
-    let open = cluster.timed("a file that is open", || {
-        fs::create_dir(&dir).unwrap();
-        fs::write(dir.join("file"), b"bytes").unwrap();
-        let open = File::open(dir.join("file")).unwrap();
-        open.sync_all().unwrap();
-        open
-    });
-    // The window stays open for that mount, and the call keeps the directory from forgetting names.
-    cluster.freeze_mount(1);
-    cluster.kill_server();
-    let made = dir.join("made");
-    let making = Work::start(move |_| fs::create_dir(made));
-    sleep(Duration::from_millis(300));
-    cluster.restart_server();
-    cluster.timed("attributes while a call waits", || {
-        while !making.has_ended() {
-            assert_eq!(open.metadata().unwrap().len(), 5);
-            sleep(Duration::from_millis(1));
-        }
-    });
-    making.end().unwrap();
-    cluster.thaw_mount(1);
-}
-
 #[test]
 fn waiting_can_be_seen_and_ended() {
     const STATUS: &str = "mdt.glint-MDT0.recovery_status";

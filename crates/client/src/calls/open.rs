@@ -122,10 +122,7 @@ impl Client {
             {
                 let mut state = self.lock();
                 let file = state.file(fid);
-                if file.written == written {
-                    file.pages.committed(written);
-                    file.committed = true;
-                }
+                file.settle(written);
                 if file.writers == 0 && file.write_open.is_some() {
                     state.closing.insert(fid);
                 }

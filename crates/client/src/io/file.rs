@@ -86,6 +86,8 @@ pub(crate) struct FileState {
     pub restarts: u32,
     /// The OST has all of it durably.
     pub committed: bool,
+    /// Up to where the OST's transnos were durable when that was last looked at for this file.
+    pub settled: Transno,
     /// What was changed of its size and space, which the OST may lose.
     pub reshapes: Reshapes,
     /// The kernel may hold pages of it.
@@ -308,6 +310,20 @@ impl FileState {
         self.unsent = false;
         self.committed = false;
         self.written = self.written.max(transno);
+    }
+
+    /// Whether something of it may be durable that was not before, where everything up to `durable`
+    /// is.
+    pub fn can_settle(&self, durable: Transno) -> bool {
+        durable > self.settled || durable >= self.written
+    }
+
+    /// Everything up to `durable` is durable at its OST.
+    pub fn settle(&mut self, durable: Transno) {
+        self.settled = self.settled.max(durable);
+        self.pages.committed(durable);
+        self.reshapes.committed(durable);
+        self.committed = durable >= self.written;
     }
 
     /// A time that was set before counts no more.

@@ -283,19 +283,21 @@ pub(super) fn answered(state: &mut State, fid: Fid) {
     settle(state, fid);
 }
 
-/// Bytes of the file that its OST has are kept no longer than it says that they are not durable.
+/// Bytes of the file that its OST has are kept no longer than it says that they are not durable, also
+/// where others follow them without an end.
 fn settle(state: &mut State, fid: Fid) {
     let target = state.ost(fid);
     let told = target.and_then(|target| state.durable.get(&target).copied());
     let records = state.records.clone();
     if let Some(file) = state.file_known(fid) {
-        let Some(durable) = told.filter(|durable| file.written <= *durable) else {
+        let Some(durable) = told.filter(|durable| file.can_settle(*durable)) else {
             return;
         };
-        file.pages.committed(durable);
-        file.committed = true;
-        file.reshapes.committed(durable);
+        file.settle(durable);
         file.forget_settled(fid, records.as_ref());
+        if !file.committed {
+            return;
+        }
     }
     state.uncommitted.remove(&fid);
 }

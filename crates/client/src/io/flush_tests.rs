@@ -169,6 +169,34 @@ fn what_is_durable_before_its_answer_is_looked_at_is_durable() {
     assert!(!file.state.file(FILE).committed && file.state.uncommitted.contains(&FILE));
 }
 
+/// A file that is written to for hours is kept as far as it must be, not whole.
+#[test]
+fn of_a_file_written_without_an_end_only_what_is_not_durable_is_kept() {
+    const HERE: TargetIndex = TargetIndex(1);
+    let mut file = Written::new(b"four");
+    file.state.inode(FILE).take(attr_at(HERE));
+    let answer = || {
+        let attr = ObjectAttr::default();
+        Ok(Reply::Written { attr })
+    };
+    for (transno, start) in [(5, 0), (6, 1), (7, 2)] {
+        let sent = file.send(ByteRange::new(start, start + 1));
+        written(&mut file.state, sent, answer(), Transno(transno));
+    }
+    let undurable = |file: &mut Written| file.state.file(FILE).pages.undurable_bytes();
+    committed(&mut file.state, HERE, Transno(6));
+    assert_eq!(undurable(&mut file), 1);
+    assert!(!file.state.file(FILE).committed && file.state.uncommitted.contains(&FILE));
+    let sent = file.send(ByteRange::new(3, 4));
+    written(&mut file.state, sent, answer(), Transno(8));
+    assert_eq!(undurable(&mut file), 2);
+    committed(&mut file.state, HERE, Transno(7));
+    assert_eq!(undurable(&mut file), 1);
+    committed(&mut file.state, HERE, Transno(8));
+    assert_eq!(undurable(&mut file), 0);
+    assert!(file.state.file(FILE).committed && file.state.uncommitted.is_empty());
+}
+
 #[test]
 fn what_is_not_durable_when_an_eviction_comes_may_be_lost() {
     for (durable, lost) in [(4, true), (5, false)] {
