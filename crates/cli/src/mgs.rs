@@ -194,7 +194,7 @@ impl Service for Mgs {
 #[cfg(test)]
 mod tests {
     use base::{TargetIndex, TargetName};
-    use storage::{FaultyDisk, KvOptions, MemDisk};
+    use storage::{FaultyDisk, KvOptions, MemDisk, Survivors};
 
     use super::*;
 
@@ -252,5 +252,68 @@ mod tests {
         let moved = vec![ost(0, 1, "b")];
         mgs.register(moved).expect_err("there is no power");
         assert_eq!(mgs.register(Vec::new()), Ok(known));
+    }
+    /// Where an OST was, one place after another, and a second one that came in between.
+    fn registrations() -> Vec<Vec<TargetInfo>> {
+        vec![
+            vec![ost(0, 1, "a")],
+            vec![ost(0, 1, "b"), ost(1, 2, "b")],
+            vec![ost(0, 1, "a")],
+            vec![ost(1, 2, "c"), ost(2, 3, "c")],
+        ]
+    }
+
+    /// An MGS on `disk`, registering until something fails. What it told last.
+    fn register_all(disk: &FaultyDisk) -> Option<Config> {
+        let options = KvOptions::new("MGS").manual();
+        let kv = Kv::open(disk.clone(), &[(TABLE, "config")], options).ok()?;
+        let mgs = Mgs::open(kv, "glint", [0; 16]).expect("an MGS");
+        let mut told = mgs.register(Vec::new()).ok()?;
+        for targets in registrations() {
+            match mgs.register(targets) {
+                Ok(config) => told = config,
+                Err(_) => return Some(told),
+            }
+        }
+        Some(told)
+    }
+
+    #[test]
+    fn a_power_cut_at_any_write_leaves_what_was_told_or_what_was_being_noted() {
+        let fresh = || {
+            let disk = MemDisk::new();
+            Kv::create(disk.clone()).expect("a store");
+            disk
+        };
+        let whole = FaultyDisk::new(fresh());
+        let last = register_all(&whole).expect("nothing fails");
+        assert_eq!((last.generation, last.targets.len()), (4, 3));
+        for cut in 0..whole.changes() {
+            for survivors in [
+                Survivors::Nothing,
+                Survivors::Last,
+                Survivors::Torn { torn_bytes: 512 },
+                Survivors::Random { seed: cut },
+            ] {
+                let platter = fresh();
+                let disk = FaultyDisk::new(platter.clone());
+                disk.cut_after(cut);
+                let told = register_all(&disk).map_or(0, |config| config.generation);
+                disk.power_cut(survivors).expect("a disk in memory");
+                let again = FaultyDisk::new(platter);
+                let options = KvOptions::new("MGS").manual();
+                let kv = Kv::open(again.clone(), &[(TABLE, "config")], options);
+                let mgs = Mgs::open(kv.expect("it opens"), "glint", [0; 16]).expect("an MGS");
+                let found = mgs.register(Vec::new()).expect("nothing is new");
+                let generation = found.generation;
+                assert!(
+                    generation == told || generation == told + 1,
+                    "{told} was told and {generation} is there: cut after {cut}, {survivors:?}"
+                );
+                drop(mgs);
+                let ends = register_all(&again).expect("nothing fails any more");
+                assert_eq!(ends.targets, last.targets);
+            }
+        }
     }
 }
