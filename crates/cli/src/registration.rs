@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use base::{BootEpoch, Clock, TargetIndex, TargetKind, TargetName, Transno};
 use mds::serve::MdtServer;
 use rpc::{
-    Address, Batch, CallbackResponder, ClientHandler, Key, MemPort, Message, Peer, PeerConfig,
-    Policy,
+    Address, Batch, CallbackResponder, ClientHandler, Clocks, Key, MemPort, Message, Peer,
+    PeerConfig, Policy,
 };
 use storage::Fence;
 use wire::mgs::{Config, Reply, Request, TargetInfo};
@@ -38,6 +38,8 @@ pub struct Registration {
     pub here: (Arc<MemPort>, Vec<TargetName>),
     /// Time.
     pub clock: Arc<dyn Clock>,
+    /// The servers of whose clocks a person was told.
+    pub clocks: Clocks,
 }
 
 /// The target with the addresses it is served at, and those it is served at other times.
@@ -125,6 +127,7 @@ impl Registration {
             lanes: 1,
             keeping: rpc::Keeping::Nothing,
             legacy: None,
+            clocks: self.clocks.clone(),
         };
         let clock = self.clock.clone();
         Peer::new(config, Arc::new(NoCallbacks), clock).map_err(|error| error.to_string())

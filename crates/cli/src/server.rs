@@ -135,6 +135,7 @@ impl Serving {
             insecure: config.insecure,
             here: (port.clone(), infos.iter().map(|info| info.name).collect()),
             clock,
+            clocks: rpc::Clocks::default(),
         };
         let told = infos.into_iter();
         let told = told.map(|info| registration::at(info, &addresses, &config.also));

@@ -1,5 +1,5 @@
 //! Machines whose clocks are an hour and more apart: no time that was set is undone, no change goes
-//! unseen, nobody is evicted or waited for because of it.
+//! unseen, nobody is evicted or waited for because of it; who can mend it is told once.
 // SEMANTICS: op.setattr, op.write
 
 #![allow(clippy::unwrap_used, reason = "a failed step of a test says where")]
@@ -73,6 +73,27 @@ impl Place {
     }
 }
 
+/// What a mount's log says of servers' clocks: how many seconds each is ahead, to ten.
+#[track_caller]
+fn skews(mount: &Staying) -> Vec<i64> {
+    let said = mount.said();
+    let parts = said
+        .lines()
+        .filter_map(|line| line.split_once("the clock of the server at "));
+    let skew = |(_, told): (&str, &str)| {
+        assert!(told.contains("set both clocks"), "{told}");
+        let (_, told) = told.split_once(") is ").unwrap();
+        let (seconds, direction) = told.split_once(" s ").unwrap();
+        let sign = if direction.starts_with("ahead of this") {
+            1
+        } else {
+            -1
+        };
+        sign * (seconds.parse::<i64>().unwrap() + 5) / 10 * 10
+    };
+    parts.map(skew).collect()
+}
+
 fn mtime(path: &Path) -> SystemTime {
     fs::metadata(path).unwrap().modified().unwrap()
 }
@@ -108,8 +129,10 @@ fn times_that_were_set_stay_and_changes_are_seen() {
     }
     let place = Place::new();
     let _server = place.serve(3600);
-    let (_behind, behind) = place.mount(0, "behind");
-    let (_ahead, ahead) = place.mount(7200, "ahead");
+    let (one, behind) = place.mount(0, "behind");
+    let (two, ahead) = place.mount(7200, "ahead");
+    let (three, right) = place.mount(3601, "right");
+    assert_eq!(fs::read_dir(right).unwrap().count(), 0);
     let roots = [&*behind, &*ahead];
     for (writer, other) in [(&behind, &ahead), (&ahead, &behind)] {
         let name = format!("by-{}", writer.file_name().unwrap().display());
@@ -140,6 +163,10 @@ fn times_that_were_set_stay_and_changes_are_seen() {
             last = now;
         }
     }
+    // One line for the server, whatever it serves, to those whose clock is another.
+    assert_eq!(skews(&one), [3600], "{}", one.said());
+    assert_eq!(skews(&two), [-3600], "{}", two.said());
+    assert_eq!(skews(&three), [0; 0], "{}", three.said());
 }
 
 #[test]
@@ -177,6 +204,9 @@ fn nobody_is_waited_for_or_evicted_by_a_wall_clock() {
             assert!(!log.contains("evicted"), "{log}");
         }
     }
+    // Each is told of every clock that the server had, once however many targets came back.
+    assert_eq!(skews(&one), [3600, -3600, 7200], "{}", one.said());
+    assert_eq!(skews(&two), [-3600, -10800, -7200], "{}", two.said());
     for point in ["behind", "ahead"] {
         glint(place.dir.path(), &["umount", point]).worked();
     }

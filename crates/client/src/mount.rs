@@ -9,8 +9,8 @@ use threads::{Condvar, Mutex};
 
 use base::{BootEpoch, Clock, Fid, TargetIndex, TargetKind, TargetName, Transno};
 use rpc::{
-    Address, CallbackResponder, ClientHandler, ClientUuid, Keeping, Key, Message, Peer, PeerConfig,
-    Policy,
+    Address, CallbackResponder, ClientHandler, ClientUuid, Clocks, Keeping, Key, Message, Peer,
+    PeerConfig, Policy,
 };
 use wire::frame::SessionId;
 use wire::handshake::Lane;
@@ -56,6 +56,8 @@ pub struct MountConfig {
     pub patience: Patience,
     /// The memory in which what the next process needs is remembered, and what the one before left.
     pub heritage: Option<Arc<Heritage>>,
+    /// The servers of whose clocks a person was told.
+    pub clocks: Clocks,
 }
 
 /// Whether to wait on.
@@ -233,6 +235,7 @@ impl MountConfig {
                 TargetKind::Mgs | TargetKind::Ost => Keeping::Nothing,
             },
             legacy: None,
+            clocks: self.clocks.clone(),
         }
     }
 }

@@ -98,6 +98,7 @@ impl Cluster {
             lanes: 2,
             keeping: rpc::Keeping::Nothing,
             legacy: None,
+            clocks: rpc::Clocks::default(),
         };
         Peer::new(config, handler, self.clock.clone()).expect("threads")
     }

@@ -101,6 +101,7 @@ fn run(name: &str, listen: Address) {
         lanes: 2,
         keeping: rpc::Keeping::Nothing,
         legacy: None,
+        clocks: rpc::Clocks::default(),
     };
     let clock = Arc::new(SystemClock::default());
     let peer = Peer::new(config, Arc::new(Deaf), clock).expect("starts");

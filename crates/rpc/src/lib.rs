@@ -36,7 +36,7 @@ pub use batch::{Batch, Message, ReplyBatch, ReplyMessage};
 pub use counters::Counters;
 pub use oneshot::{CallFuture, CallResult};
 pub use peer::{
-    CallbackResponder, ClientHandler, Left, Peer, PeerConfig, PeerState, Policy, Unanswered,
+    CallbackResponder, ClientHandler, Clocks, Left, Peer, PeerConfig, PeerState, Policy, Unanswered,
 };
 pub use replay::Undurable;
 pub use requester::{Answered, Keepsake, Memo, Urgency};

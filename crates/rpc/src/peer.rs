@@ -1,6 +1,9 @@
 //! A client's end: one target, reached through a session that survives its connections.
 
+mod clocks;
 mod connector;
+
+pub use clocks::Clocks;
 
 use ::threads::JoinHandle;
 use ::threads::{Condvar, Mutex, panicking};
@@ -63,6 +66,8 @@ pub struct PeerConfig {
     pub keeping: Keeping,
     /// The session of a process whose place this one takes.
     pub legacy: Option<Legacy>,
+    /// The servers of whose clocks a person was told: one for all peers of a process.
+    pub clocks: Clocks,
 }
 
 /// A request that a process before this one had sent: its place, its bytes, and who takes the

@@ -323,6 +323,7 @@ fn a_server_that_asks_for_no_proof_over_tcp_is_not_trusted() {
             last_committed: base::Transno(0),
             survived: base::Transno(0),
             evicted: false,
+            now: base::Timestamp::default(),
         };
         say(&mut stream, &Handshake::Welcome(welcome));
     });

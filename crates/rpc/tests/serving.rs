@@ -227,6 +227,7 @@ fn config_of(server: &Server) -> PeerConfig {
         lanes: 1,
         keeping: rpc::Keeping::Nothing,
         legacy: None,
+        clocks: rpc::Clocks::default(),
     }
 }
 

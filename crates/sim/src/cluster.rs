@@ -169,6 +169,7 @@ impl Cluster {
             policy: Policy::Hard,
             patience: Arc::new(|_| true),
             heritage: None,
+            clocks: rpc::Clocks::default(),
         };
         let mounted = Mounted::join(&config, Arc::new(NoKernel), clock);
         mounted.map_err(|error| error.to_string())

@@ -16,7 +16,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use base::{BootEpoch, ClientId, TargetName, Transno};
+use base::{BootEpoch, ClientId, TargetName, Timestamp, Transno};
 use hmac::{Hmac, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
@@ -183,6 +183,8 @@ pub struct Welcome {
     pub survived: Transno,
     /// The target has given up on this mount since then: whatever is not durable of it is lost.
     pub evicted: bool,
+    /// What the server's clock says, for a word to people where the client's says otherwise.
+    pub now: Timestamp,
 }
 
 /// Why a server says no. Numbers on the wire: only ever appended to.

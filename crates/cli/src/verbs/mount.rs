@@ -268,6 +268,7 @@ impl MountVerb {
             policy: options.policy,
             patience,
             heritage,
+            clocks: rpc::Clocks::default(),
         };
         let wish = options.wish(self.point);
         let clock = Arc::new(SystemClock::default());

@@ -101,6 +101,7 @@ impl Up {
             policy: options.policy,
             patience: Arc::new(|_| true),
             heritage,
+            clocks: rpc::Clocks::default(),
         };
         let (wish, beside) = (options.wish(self.mount), (serving.targets(), &*dir));
         let mut mounting = Mounting::start(&config, &wish, Some(beside), held, clock)?;

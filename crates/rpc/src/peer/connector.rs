@@ -220,13 +220,18 @@ impl Connector {
         }
         state.greeting = Some(transport.clone());
         drop(state);
+        let asked = self.inner.clock.now();
         let greeted = greet::greet(&*transport, &hello, config.key.as_ref());
+        let answered = self.inner.clock.now();
         lock(&self.inner.state).greeting = None;
         if greeted.is_err() {
             transport.shutdown();
             transport.join();
         }
         let (welcome, quickest) = greeted?;
+        let from = (config.target, transport.peer());
+        let skewed = config.clocks.compare(from, (asked, answered), welcome.now);
+        skewed.inspect(|skewed| tracing::warn!("{skewed}"));
         self.measured(
             lane,
             transport.round_trip().unwrap_or(quickest).min(quickest),

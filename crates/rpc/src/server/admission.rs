@@ -93,6 +93,7 @@ impl Shared {
             last_committed: target.last_committed.get(),
             survived: target.service.survived(hello.boot_epoch),
             evicted: admitted.evicted,
+            now: self.clock.now(),
         };
         greet::say(&**transport, &Handshake::Welcome(welcome))?;
         Ok((session, hello.lane))

@@ -16,6 +16,7 @@ fn welcome(epoch: u64, survived: u64, evicted: bool) -> Welcome {
         last_committed: Transno(survived),
         survived: Transno(survived),
         evicted,
+        now: base::Timestamp::default(),
     }
 }
 

@@ -76,6 +76,7 @@ impl World {
             last_committed: Transno(0),
             survived: Transno(0),
             evicted: false,
+            now: base::Timestamp::default(),
         });
         match begun {
             Begun::NewEpoch { old, new } => self.say(format_args!("client: epoch {old} to {new}")),

@@ -431,6 +431,7 @@ impl Place {
             lanes: 2,
             keeping: rpc::Keeping::Nothing,
             legacy: None,
+            clocks: rpc::Clocks::default(),
         }
     }
 

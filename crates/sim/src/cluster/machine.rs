@@ -264,6 +264,7 @@ impl Machine {
                 lanes: 1,
                 keeping: Keeping::Nothing,
                 legacy: None,
+                clocks: rpc::Clocks::default(),
             };
             let peer = Peer::new(config, Arc::new(NoCallbacks), self.clock.clone());
             Ok((target.index, peer.map_err(|error| error.to_string())?))

@@ -37,6 +37,10 @@ fn all() -> [Handshake; 5] {
             last_committed: Transno(201),
             survived: Transno(7),
             evicted: true,
+            now: Timestamp {
+                secs: 300,
+                nanos: 7,
+            },
         }),
         Handshake::Refusal(Refusal::new(RefusalReason::NotServed, "MDT2 is not here")),
     ]
@@ -52,7 +56,7 @@ fn golden_bytes() {
         ),
         format!("01{}{}", "02".repeat(32), "03".repeat(32)),
         "04".repeat(32),
-        "01ac0201ac020440c9010701".to_owned(),
+        "01ac0201ac020440c9010701d80407".to_owned(),
         "03104d445432206973206e6f742068657265".to_owned(),
     ];
     for (index, (message, golden)) in all().iter().zip(golden).enumerate() {
