@@ -377,8 +377,11 @@ fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
         });
         others.any(|other| other.start < entry.start && other.end >= entry.start && may_fail(other))
     };
-    let unexcused =
-        |entry: &&Entry| entry.seen == Seen::Unknown && !may_fail(entry) && !is_told_along(entry);
+    let unexcused = |entry: &&Entry| {
+        let may_fail_so = may_fail(entry) || is_told_along(entry);
+        let tells = || tells_of_loss(&history, plan.programs, may_fail, entry);
+        entry.seen == Seen::Unknown && !may_fail_so && !tells()
+    };
     let failed = history.iter().find(unexcused);
     violations.extend(failed.map(|entry| format!("a call failed for no reason: {entry}")));
     let seen = without_beliefs(&history, plan.programs, &excuses.stale);
@@ -408,6 +411,30 @@ fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
         digest: ended.digest,
         switches: ended.switches,
     }
+}
+
+/// Bytes that went with a call that failed, as it may, are told by the `fsync` of who has the file open
+/// next: the next call that changes the file, and none after that.
+fn tells_of_loss(
+    history: &[Entry],
+    programs: u32,
+    may_fail: impl Fn(&Entry) -> bool,
+    entry: &Entry,
+) -> bool {
+    let subject = entry.call.subject();
+    if !matches!(subject, Some(Subject::Bytes(_) | Subject::Opened(_))) {
+        return false;
+    }
+    let is_before = |other: &&Entry| {
+        let is_own = other.caller / programs == entry.caller / programs;
+        let is_change = other.call.subject() == subject && !other.call.is_read();
+        is_own && is_change && other.end <= entry.start
+    };
+    let before: Vec<&Entry> = history.iter().filter(is_before).collect();
+    let mut lost = before
+        .iter()
+        .filter(|other| other.seen == Seen::Unknown && may_fail(other));
+    lost.any(|lost| !before.iter().any(|other| other.start >= lost.end))
 }
 
 /// Since when the caller has had open what `entry` is about; where it has not, since it called.
@@ -446,6 +473,37 @@ mod tests {
         assert_eq!(ended.trouble, [""; 0]);
         let progress = said.lock().unwrap().take();
         progress.expect("the run has ended")
+    }
+
+    fn change(caller: u32, file: u8, from: u64, until: u64, seen: Seen) -> Entry {
+        Entry {
+            start: Duration::from_secs(from),
+            end: Duration::from_secs(until),
+            caller,
+            call: Call::Append(file, from),
+            seen,
+        }
+    }
+
+    #[test]
+    fn a_loss_is_told_by_the_next_call_that_changes_the_file_on_its_client() {
+        let may_fail = |entry: &Entry| entry.end < Duration::from_secs(10);
+        let lost = change(0, 1, 1, 5, Seen::Unknown);
+        let late = change(1, 1, 20, 21, Seen::Unknown);
+        let tells = |before: &[Entry]| {
+            let history = [before, &[late.clone()]].concat();
+            tells_of_loss(&history, 2, may_fail, &late)
+        };
+        let is_told = change(0, 1, 6, 7, Seen::Done);
+        let elsewhere = change(2, 1, 6, 7, Seen::Done);
+        assert!(tells(&[lost.clone()]) && tells(&[lost.clone(), elsewhere]));
+        assert!(!tells(&[]) && !tells(&[lost.clone(), is_told]));
+        let was_told = change(0, 1, 12, 13, Seen::Unknown);
+        assert!(!tells(&[lost, was_told]), "once");
+        let other_file = change(0, 2, 1, 5, Seen::Unknown);
+        let other_client = change(2, 1, 1, 5, Seen::Unknown);
+        let was_done = change(0, 1, 1, 5, Seen::Done);
+        assert!(!tells(&[other_file, other_client, was_done]));
     }
 
     #[test]
