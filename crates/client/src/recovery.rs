@@ -394,3 +394,7 @@ fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &
         file.waiters.wake_all();
     });
 }
+
+#[cfg(test)]
+#[path = "recovery_tests.rs"]
+mod tests;

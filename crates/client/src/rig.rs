@@ -1,5 +1,7 @@
 //! What tests of the client are made of.
 
+pub(crate) mod servers;
+
 use base::{TargetIndex, Timestamp};
 use layout::{Layout, Stripes};
 use wire::{Attr, FileKind, SizeState};

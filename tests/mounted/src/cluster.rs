@@ -328,6 +328,14 @@ impl Cluster {
         told[0]["sizes"][0].as_u64().expect("a number of files")
     }
 
+    /// Files and directories that are open through mount `number`.
+    pub fn open_count(&self, number: usize) -> u64 {
+        let told = self.told(number, &["status", "--json"]);
+        let sizes = &told[0]["sizes"];
+        let of = |index: usize| sizes[index].as_u64().expect("a number of open files");
+        of(1) + of(2)
+    }
+
     /// What mount `number` has fetched ahead, walk by walk.
     pub fn walks(&self, number: usize) -> Vec<serde_json::Value> {
         let told = self.told(number, &["stats", "--walks", "--json"]);

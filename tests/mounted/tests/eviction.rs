@@ -20,6 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 const GONE_MAX: Duration = Duration::from_secs(15);
 /// What a mount says then.
 const BY_MDT: &str = "Mdt evicted this mount";
+const BY_OST: &str = "Ost(TargetIndex(0)) evicted this mount";
 const EVICTED: &str = "evicted this mount";
 
 fn names(dir: &Path) -> Vec<String> {
@@ -173,6 +174,125 @@ fn cut_off_and_come_back() {
     assert_eq!(cluster.fsck(), None);
 }
 
+/// What a call on an open file says.
+type Told = Result<(), Option<i32>>;
+const LOST: Told = Err(Some(libc::EIO));
+/// Files of which bytes go with an eviction. The first has not been there before.
+const LOSING: [&str; 4] = ["made", "written", "asked", "shared"];
+
+fn closed(file: File) -> Told {
+    nix::unistd::close(file).map_err(|error| Some(error as i32))
+}
+
+fn overwritten(path: &Path, bytes: &str) -> File {
+    let mut options = File::options();
+    let file = options.write(true).create(true).open(path).unwrap();
+    file.write_all_at(bytes.as_bytes(), 0).unwrap();
+    file
+}
+
+/// Writes to files, and closes them when it is told to. What each call said, and what it should.
+fn close_all(
+    dir: &Path,
+    goes_on: &dyn Fn() -> bool,
+    told: &mpsc::Sender<()>,
+) -> Vec<(&'static str, Told, Told)> {
+    let [made, written, asked, shared] = LOSING.map(|name| overwritten(&dir.join(name), "ours"));
+    let synced_before = overwritten(&dir.join("synced"), "ours");
+    synced_before.sync_all().unwrap();
+    let reader = File::open(dir.join("read")).unwrap();
+    told.send(()).unwrap();
+    while goes_on() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let copy = shared.try_clone().unwrap();
+    vec![
+        ("close of a file made here", closed(made), LOST),
+        ("close of a file of before", closed(written), LOST),
+        ("fsync", synced(&asked), LOST),
+        ("close after it", closed(asked), Ok(())),
+        ("close of a copy", closed(copy), LOST),
+        ("fsync after that", synced(&shared), LOST),
+        ("fsync again", synced(&shared), Ok(())),
+        ("close after all that", closed(shared), Ok(())),
+        ("close of what was synced", closed(synced_before), Ok(())),
+        ("close of what was read", closed(reader), Ok(())),
+    ]
+}
+
+/// Who comes later has lost nothing. But bytes of others may be among those that he has synced.
+fn later_is_told_by_fsync_alone(dir: &Path) {
+    for name in LOSING.into_iter().chain(["synced", "read"]) {
+        let path = dir.join(name);
+        assert_eq!(closed(File::open(&path).unwrap()), Ok(()), "{name}");
+        assert_eq!(closed(overwritten(&path, "anew")), Ok(()), "{name}");
+        let file = overwritten(&path, "anew");
+        let expected = match name {
+            "made" | "written" => [LOST, Ok(())],
+            _ => [Ok(()), Ok(())],
+        };
+        assert_eq!([synced(&file), synced(&file)], expected, "{name}");
+        assert_eq!(closed(file), Ok(()), "{name}");
+    }
+}
+
+/// `evict` has mount 0 evicted by both targets.
+fn closes_tell_what_is_lost(evict: impl FnOnce(&mut Cluster)) {
+    let mut cluster = Cluster::that_evicts_after(TIMEOUT, 2);
+    let [one, two] = [0, 1].map(|mount| cluster.root(mount).join("dir"));
+    cluster.set_param(0, "dirty_age_ms", 60_000);
+    cluster.timed("preparing", || {
+        fs::create_dir(&two).unwrap();
+        for name in LOSING[1..].iter().chain(&["synced", "read"]) {
+            fs::write(two.join(name), "old").unwrap();
+        }
+    });
+    let (told, is_written) = mpsc::channel();
+    let dir = one.clone();
+    // The caller starts processes while nobody answers the mount.
+    let closing = Work::start(move |goes_on| close_all(&dir, goes_on, &told));
+    cluster.timed("writing", || is_written.recv().unwrap());
+    evict(&mut cluster);
+    for by in [BY_MDT, BY_OST] {
+        cluster.wait_for_log(0, by);
+    }
+    for (what, told, expected) in cluster.timed("closing", || closing.end()) {
+        assert_eq!(told, expected, "{what}");
+    }
+    cluster.timed("who comes later", || later_is_told_by_fsync_alone(&one));
+    for name in ["made", "synced"] {
+        let read = cluster.timed("reading", || fs::read(two.join(name)).unwrap());
+        assert_eq!(&read[..4], b"anew", "{name}");
+    }
+}
+
+// SEMANTICS: op.close
+#[test]
+fn who_does_not_sync_is_told_by_close_what_an_eviction_took() {
+    closes_tell_what_is_lost(|cluster| {
+        let two = cluster.root(1).join("dir");
+        cluster.freeze_mount(0);
+        cluster.timed("theirs", || {
+            for name in LOSING {
+                fs::write(two.join(name), "theirs").unwrap();
+            }
+        });
+        cluster.thaw_mount(0);
+    });
+}
+
+#[test]
+fn who_is_evicted_by_hand_is_told_by_close_as_well() {
+    closes_tell_what_is_lost(|cluster| {
+        let exports = cluster.server_param("mdt.glint-MDT0.exports");
+        // The first that came.
+        let uuid = exports[0].split(' ').nth(1).unwrap();
+        for target in ["mdt.glint-MDT0", "ost.glint-OST0"] {
+            cluster.set_server_param(&format!("{target}.evict_client"), uuid);
+        }
+    });
+}
+
 #[test]
 fn a_mount_that_hangs_in_nobodys_way_loses_nothing() {
     let mut cluster = Cluster::that_evicts_after(TIMEOUT, 2);
@@ -260,7 +380,7 @@ fn overwrite(mount: &Path) {
 }
 
 /// What `fsync` says.
-fn synced(file: &File) -> Result<(), Option<i32>> {
+fn synced(file: &File) -> Told {
     file.sync_all().map_err(|error| error.raw_os_error())
 }
 

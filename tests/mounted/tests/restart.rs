@@ -7,14 +7,17 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use mounted::Cluster;
+use mounted::{Cluster, Signalled};
 use nix::dir::Dir;
+use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{Mode, fstatat};
 
@@ -169,28 +172,137 @@ fn listing_goes_on_while_a_server_comes_back() {
     });
 }
 
-#[test]
-fn a_call_that_waits_can_be_killed_while_the_server_is_gone() {
-    let mut cluster = Cluster::with_mounts(1);
-    let root = cluster.root(0).to_owned();
-    cluster.kill_server();
-    let mut child = std::process::Command::new("mkdir")
-        .arg(root.join("never"))
-        .spawn()
-        .unwrap();
-    thread::sleep(Duration::from_millis(300));
+/// How long a call may take to end: it goes on for a second where the signal does not kill.
+const ENDING_MAX: Duration = Duration::from_secs(3);
+/// Programs that wait for the server. What each changes is done once or not at all.
+const PROGRAMS: [&str; 3] = ["mkdir", "touch", "stat"];
+
+/// The calls of those programs.
+fn call(program: &str, path: &Path) -> nix::Result<()> {
+    let mode = Mode::from_bits_truncate(0o755);
+    match program {
+        "mkdir" => nix::unistd::mkdir(path, mode),
+        "touch" => {
+            let made = nix::fcntl::open(path, OFlag::O_CREAT | OFlag::O_WRONLY, mode);
+            made.map(drop)
+        }
+        _ => nix::sys::stat::stat(path).map(drop),
+    }
+}
+
+/// For each program a directory, which its call holds fast, and the name in it that it is about. What
+/// is looked at another mount has made.
+fn places(cluster: &Cluster, who: &str) -> Vec<(&'static str, PathBuf)> {
+    let [one, two] = [0, 1].map(|mount| cluster.root(mount));
+    let place = |program| {
+        let dir = format!("{program}.{who}");
+        fs::create_dir(one.join(&dir)).unwrap();
+        if program == "stat" {
+            fs::write(two.join(&dir).join("name"), "").unwrap();
+        }
+        (program, one.join(dir).join("name"))
+    };
+    cluster.timed("making directories", || PROGRAMS.map(place).to_vec())
+}
+
+/// Begins calls that wait, and ends them: some by a signal that kills, others by one that is handled.
+fn end_what_waits(cluster: &Cluster, killed: &[(&str, PathBuf)], handled: &[(&str, PathBuf)]) {
+    let mut programs: Vec<Child> = killed
+        .iter()
+        .map(|(program, path)| Command::new(program).arg(path).spawn().unwrap())
+        .collect();
+    let calls: Vec<_> = handled
+        .iter()
+        .map(|(program, path)| {
+            let (program, path) = (program.to_string(), path.clone());
+            Signalled::start(move || call(&program, &path))
+        })
+        .collect();
+    thread::sleep(Duration::from_millis(500));
+    for child in &mut programs {
+        assert!(child.try_wait().unwrap().is_none(), "answered by nobody");
+    }
     assert!(
-        child.try_wait().unwrap().is_none(),
-        "mkdir answered without a server"
+        !calls.iter().any(Signalled::has_ended),
+        "answered by nobody"
     );
-    child.kill().unwrap();
-    cluster.timed_for(Duration::from_secs(3), "a killed mkdir", || {
-        child.wait().unwrap()
+    let start = Instant::now();
+    cluster.timed_for(ENDING_MAX, "killed programs", || {
+        for child in &mut programs {
+            child.kill().unwrap();
+            assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+        }
     });
-    cluster.restart_server();
-    // Who killed it knows nothing of it; that it is done or not stays so.
-    let made = cluster.timed("list", || fs::read_dir(&root).unwrap().count());
-    assert_eq!(root.join("never").exists(), made == 1);
+    println!("killed programs ended after {:?}", start.elapsed());
+    let start = Instant::now();
+    cluster.timed_for(ENDING_MAX, "interrupted calls", || {
+        calls.iter().for_each(Signalled::interrupt);
+        for call in calls {
+            assert_eq!(call.end(), Err(Errno::EINTR));
+        }
+    });
+    println!("interrupted calls ended after {:?}", start.elapsed());
+}
+
+/// What of a change was done, if it was, can be seen of all, and nothing else.
+fn is_done_once_or_not(cluster: &Cluster, program: &str, path: &Path) {
+    let [one, two] = [0, 1].map(|mount| cluster.root(mount));
+    let theirs = two.join(path.strip_prefix(one).unwrap());
+    let seen = |path: &Path| {
+        let names = fs::read_dir(path.parent().unwrap()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name());
+        let links = fs::metadata(path.parent().unwrap()).unwrap().nlink();
+        (names.collect::<Vec<_>>(), links)
+    };
+    let is_sound = |path: &Path| {
+        let (names, links) = seen(path);
+        let dirs = (program == "mkdir").then_some(names.len() as u64);
+        assert_eq!(links, 2 + dirs.unwrap_or(0), "{names:?}");
+        assert!(names.is_empty() || names == ["name"], "{names:?}");
+        names.len()
+    };
+    let made = is_sound(path);
+    let again = call(program, path);
+    match (program, made) {
+        ("mkdir", 1) => assert_eq!(again, Err(Errno::EEXIST)),
+        _ => assert_eq!(again, Ok(())),
+    }
+    assert_eq!([is_sound(path), is_sound(&theirs)], [1, 1], "{program}");
+}
+
+fn calls_can_be_ended(send_away: impl FnOnce(&mut Cluster), bring_back: impl FnOnce(&mut Cluster)) {
+    let mut cluster = Cluster::with_mounts(2);
+    let [killed, handled] = ["killed", "handled"].map(|who| places(&cluster, who));
+    send_away(&mut cluster);
+    end_what_waits(&cluster, &killed, &handled);
+    bring_back(&mut cluster);
+    // Comes after all that was asked before it.
+    cluster.timed("syncing", || {
+        File::open(cluster.root(0)).unwrap().sync_all().unwrap()
+    });
+    for (program, path) in killed.iter().chain(&handled) {
+        cluster.timed(program, || is_done_once_or_not(&cluster, program, path));
+    }
+    // Of a file that was opened for nobody, nothing is left.
+    let start = Instant::now();
+    while cluster.open_count(0) > 0 {
+        assert!(start.elapsed() < mounted::PATIENCE, "files stay open");
+        thread::sleep(Duration::from_millis(20));
+    }
+    (0..2).for_each(|mount| cluster.unmount(mount));
+    cluster.stop_server();
+    assert_eq!(cluster.fsck(), None);
+}
+
+#[test]
+fn calls_that_wait_for_a_dead_server_can_be_ended() {
+    calls_can_be_ended(Cluster::kill_server, Cluster::restart_server);
+}
+
+/// It has what it was asked, and does it when it goes on.
+#[test]
+fn calls_that_wait_for_a_server_that_stands_still_can_be_ended() {
+    calls_can_be_ended(Cluster::freeze_server, Cluster::thaw_server);
 }
 
 /// After a restart no lock covers the bytes that a mount has yet to send. It sees them all the same.

@@ -16,7 +16,7 @@ use crate::io::file::{Standing, WriteOpen};
 use crate::io::readahead::ReadAhead;
 use crate::kernel::Forget;
 use crate::locks::Holder;
-use crate::remembered::tell_failures;
+use crate::remembered::{close_failures, tell_failures};
 use crate::stats::bump;
 
 /// How a file shall be opened.
@@ -333,7 +333,12 @@ impl Client {
         let mut state = self.lock();
         let open = state.handles.file(handle).ok_or(FsError::BadHandle)?;
         let (fid, told) = (open.fid, open.told);
-        state.file(fid).failures.peek(told)
+        let file = state.file(fid);
+        let result = file.failures.close(told);
+        if result.is_err() {
+            close_failures(file.remembered_failures.as_ref());
+        }
+        result
     }
 
     /// The last descriptor of the handle is gone.

@@ -2,7 +2,8 @@
 //!
 //! As on a local file system: each open file's next `fsync` says it, once. A `close` says it too
 //! and takes nothing away, for a process that forks and executes closes its copies of descriptors
-//! whose owner has yet to ask.
+//! whose owner has yet to ask. But who opens the file later has lost nothing: his own `close` says only
+//! what none has said before, while his `fsync` may be the one that somebody else's bytes wait for.
 
 use base::FsError;
 
@@ -13,33 +14,44 @@ pub(crate) struct Failures {
     count: u32,
     /// Some open file was told of the last one.
     told: bool,
+    /// A close has said the last one.
+    closed: bool,
     /// Who asked about the whole mount was.
     reported: bool,
 }
 
 /// How many failures an open file was told of, or precede it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Told(u32);
+pub(crate) struct Told {
+    /// For its `fsync`.
+    synced: u32,
+    /// For its `close`: never less.
+    closed: u32,
+}
 
 impl Told {
     /// As a number that says it to the next process.
     pub fn mark(self) -> u64 {
-        self.0.into()
+        u64::from(self.closed) << 32 | u64::from(self.synced)
     }
 
     /// The inverse.
     pub fn of_mark(mark: u64) -> Told {
-        Told(mark as u32)
+        Told {
+            synced: mark as u32,
+            closed: (mark >> 32) as u32,
+        }
     }
 }
 
 impl Failures {
-    /// As a process before this one knew them.
-    pub fn restored(error: FsError, count: u32, told: bool) -> Failures {
+    /// As a process before this one knew them: whether an `fsync`, or a close, has said the last one.
+    pub fn restored(error: FsError, count: u32, (told, closed): (bool, bool)) -> Failures {
         Failures {
             last: Some(error),
             count,
             told,
+            closed,
             reported: false,
         }
     }
@@ -53,7 +65,7 @@ impl Failures {
     pub fn add(&mut self, error: FsError) {
         self.last = Some(error);
         self.count += 1;
-        (self.told, self.reported) = (false, false);
+        (self.told, self.closed, self.reported) = (false, false, false);
     }
 
     /// The last one, if neither an open file nor who asked about the whole mount was told of it.
@@ -76,25 +88,39 @@ impl Failures {
 
     /// Where an open file begins: what nobody was told yet is its business too.
     pub fn at_open(&self) -> Told {
-        match self.told {
-            true => Told(self.count),
-            false => Told(self.count.saturating_sub(1)),
+        let begin = |told: bool| match told {
+            true => self.count,
+            false => self.count.saturating_sub(1),
+        };
+        Told {
+            synced: begin(self.told),
+            closed: begin(self.told || self.closed),
         }
     }
 
-    /// The last failure an open file was not told of.
-    pub fn peek(&self, told: Told) -> Result<(), FsError> {
+    fn since(&self, told: u32) -> Result<(), FsError> {
         match self.last {
-            Some(error) if told.0 < self.count => Err(error),
+            Some(error) if told < self.count => Err(error),
             _ => Ok(()),
         }
     }
 
+    /// A close says the last failure that the open file was not told of. Who has it open already is
+    /// told of that all the same.
+    pub fn close(&mut self, told: Told) -> Result<(), FsError> {
+        let failure = self.since(told.closed);
+        self.closed |= failure.is_err();
+        failure
+    }
+
     /// The last failure an open file was not told of, which it is told hereby.
     pub fn tell(&mut self, told: &mut Told) -> Result<(), FsError> {
-        let failure = self.peek(*told);
+        let failure = self.since(told.synced);
         self.told |= failure.is_err();
-        told.0 = self.count;
+        *told = Told {
+            synced: self.count,
+            closed: self.count,
+        };
         failure
     }
 }
@@ -120,10 +146,30 @@ mod tests {
         let mut failures = Failures::default();
         let mut told = failures.at_open();
         failures.add(FsError::NoSpace);
-        assert_eq!(failures.peek(told), Err(FsError::NoSpace));
-        assert_eq!(failures.peek(told), Err(FsError::NoSpace));
+        assert_eq!(failures.close(told), Err(FsError::NoSpace));
+        assert_eq!(failures.close(told), Err(FsError::NoSpace));
         assert_eq!(failures.tell(&mut told), Err(FsError::NoSpace));
-        assert_eq!(failures.peek(told), Ok(()));
+        assert_eq!(failures.close(told), Ok(()));
+    }
+
+    #[test]
+    fn what_a_close_has_said_is_said_by_no_close_of_who_opens_later() {
+        let mut failures = Failures::default();
+        let (mut first, second) = (failures.at_open(), failures.at_open());
+        failures.add(FsError::Io);
+        let opened_before = failures.at_open();
+        assert_eq!(failures.close(first), Err(FsError::Io));
+        let mut later = failures.at_open();
+        assert_eq!(failures.close(later), Ok(()));
+        assert_eq!(failures.close(second), Err(FsError::Io));
+        assert_eq!(failures.close(opened_before), Err(FsError::Io));
+        assert_eq!(failures.report(), Some(FsError::Io), "no fsync has told it");
+        // Its owner may have the bytes of others synced.
+        assert_eq!(failures.tell(&mut later), Err(FsError::Io));
+        assert_eq!(failures.tell(&mut first), Err(FsError::Io));
+        failures.add(FsError::NoSpace);
+        assert_eq!(failures.close(later), Err(FsError::NoSpace));
+        assert_eq!(Told::of_mark(later.mark()), later);
     }
 
     #[test]

@@ -15,6 +15,8 @@ use crate::io::failures::{Failures, Told};
 
 /// In the mark of a [`FAILED`], beside how many there were: somebody was told of the last.
 const TOLD: u64 = 1 << 32;
+/// The same: a close has said it.
+const CLOSED: u64 = 1 << 33;
 
 /// Body of a [`FAILED`].
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -39,23 +41,45 @@ pub(crate) struct FoundFailures {
     pub remembered: RememberedFailures,
 }
 
-/// Who is being told, of how much.
+/// What is to be marked when it is told.
 #[derive(Debug)]
 struct Telling {
-    handle: Option<Arc<Record>>,
-    failures: Option<Arc<Record>>,
-    told: Told,
+    /// Who is being told, of how much.
+    handle: Option<(Arc<Record>, Told)>,
+    /// Of what, and how.
+    failures: Option<(Arc<Record>, u64)>,
 }
 
 impl UntilAnswered for Telling {}
 
 impl Drop for Telling {
     fn drop(&mut self) {
-        if let Some(failures) = &self.failures {
-            failures.set_mark(failures.mark() | TOLD);
+        if let Some((failures, how)) = &self.failures {
+            failures.set_mark(failures.mark() | how);
         }
-        if let Some(handle) = &self.handle {
-            handle.set_mark(self.told.mark());
+        if let Some((handle, told)) = &self.handle {
+            handle.set_mark(told.mark());
+        }
+    }
+}
+
+impl Telling {
+    fn new(
+        handle: Option<(Arc<Record>, Told)>,
+        of: Option<&RememberedFailures>,
+        how: u64,
+    ) -> Telling {
+        Telling {
+            handle,
+            failures: of.map(|failures| (failures.record.clone(), how)),
+        }
+    }
+
+    /// As soon as the present task's origin is answered.
+    fn when_answered(self) {
+        match origin() {
+            Some(origin) => origin.keep(Box::new(self)),
+            None => drop(self),
         }
     }
 }
@@ -83,17 +107,15 @@ pub(crate) fn remember(
     }
 }
 
-/// An open file is told of `told`, as soon as the present task's origin is answered.
+/// An open file is told of `told`.
 pub(crate) fn tell(handle: Option<Arc<Record>>, failures: Option<&RememberedFailures>, told: Told) {
-    let telling = Telling {
-        handle,
-        failures: failures.map(|failures| failures.record.clone()),
-        told,
-    };
-    match origin() {
-        Some(origin) => origin.keep(Box::new(telling)),
-        None => drop(telling),
-    }
+    let handle = handle.map(|handle| (handle, told));
+    Telling::new(handle, failures, TOLD).when_answered();
+}
+
+/// A close says the last failure.
+pub(crate) fn close(failures: Option<&RememberedFailures>) {
+    Telling::new(None, failures, CLOSED).when_answered();
 }
 
 /// Reads a record.
@@ -101,10 +123,11 @@ pub(crate) fn found(found: Found) -> Option<FoundFailures> {
     let FailedBody { fid, status } = decode(&found.bytes)?;
     let error = wire::status_from(status).err().unwrap_or(FsError::Io);
     let count = (found.mark & (TOLD - 1)) as u32;
+    let said = [TOLD, CLOSED].map(|how| found.mark & how != 0);
     Some(FoundFailures {
         fid,
         count,
-        failures: Failures::restored(error, count, found.mark & TOLD != 0),
+        failures: Failures::restored(error, count, said.into()),
         remembered: RememberedFailures {
             count,
             record: Arc::new(found.record),

@@ -28,7 +28,10 @@ use crate::handles::HandleId;
 use crate::io::failures::Told;
 
 pub(crate) use bytes::RememberedBytes;
-pub(crate) use errors::{RememberedFailures, remember as remember_failures, tell as tell_failures};
+pub(crate) use errors::{
+    RememberedFailures, close as close_failures, remember as remember_failures,
+    tell as tell_failures,
+};
 pub use heritage::Heritage;
 pub(crate) use heritage::Takings;
 pub(crate) use memos::{Forgotten, Redone, RequestMemo};

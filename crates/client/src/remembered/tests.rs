@@ -435,6 +435,38 @@ fn errors_that_nobody_was_told_of() {
     );
 }
 
+/// Nobody who opens the file in the next process is told by close what one has said in this.
+#[test]
+fn what_a_close_has_said() {
+    at_every_store(
+        |life| {
+            let one = life.open();
+            let fail = |file: &mut crate::io::file::FileState| file.failures.add(FsError::NoSpace);
+            life.state.with_pages(FILE, fail);
+            life.tell(1);
+            let told = life.state.handles.file(one).unwrap().told;
+            let file = life.state.file(FILE);
+            file.failures.close(told).unwrap_err();
+            close_failures(file.remembered_failures.as_ref());
+            life.tell(2);
+        },
+        |next, step| {
+            let one = next.state.handles.file(HandleId(1)).map(|open| open.told);
+            let failures = &mut next.state.file(FILE).failures;
+            let mut later = failures.at_open();
+            match step {
+                0 => {}
+                1 => assert_eq!(failures.close(one.unwrap()), Err(FsError::NoSpace)),
+                _ => assert_eq!(failures.close(later), Ok(())),
+            }
+            if step > 0 {
+                assert_eq!(failures.close(one.unwrap()), Err(FsError::NoSpace));
+                assert_eq!(failures.tell(&mut later), Err(FsError::NoSpace));
+            }
+        },
+    );
+}
+
 /// What an fsync says.
 fn told(state: &mut State, handle: HandleId) -> Result<(), FsError> {
     let mut told = state.handles.file(handle).unwrap().told;

@@ -1,0 +1,393 @@
+//! Servers of one MDT and one OST that write down what they are asked, answer it as if all went well,
+//! or leave it unanswered where a test says so.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use base::{
+    BootEpoch, ClientId, Fid, LockHandle, SequenceRange, SystemClock, TargetIndex, TargetKind,
+    TargetName, Xid,
+};
+use dlm::Mode;
+use rpc::{
+    Address, Batch, ClientUuid, Connected, Departure, LastCommitted, MemPort, Policy, ReplyBatch,
+    ReplyMessage, Responder, ServedTarget, Server, ServerConfig, Service, Unwelcome,
+};
+use wire::attr::{DirState, Grant};
+use wire::mdt::{OpenHandle, Reply, Request, WriteTicket};
+use wire::{Cover, Node, mgs, ost};
+
+use super::attr_at;
+use crate::cache::EXCLUSIVE;
+use crate::kernel::NoKernel;
+use crate::mount::{MountConfig, Mounted};
+use crate::remembered::Heritage;
+
+/// How long a test waits for something.
+const PATIENCE: Duration = Duration::from_secs(20);
+const OST: TargetIndex = TargetIndex(0);
+pub(crate) const UUID: ClientUuid = ClientUuid([7; 16]);
+
+/// What came from the client, in the order in which it came.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Heard {
+    /// Of the MDT, and whether it had been asked of an earlier life of it.
+    Mdt(Request, bool),
+    Ost(ost::Request),
+    /// The client is ready for this life of the MDT.
+    Ready,
+}
+
+type IsHeld = fn(&Heard) -> bool;
+
+struct State {
+    heard: Vec<Heard>,
+    /// What is left unanswered.
+    is_held: IsHeld,
+    held: Vec<(ReplyBatch, Responder)>,
+    sessions: Vec<(TargetName, Arc<Connected>)>,
+    /// The last file, lock or use that got a number.
+    number: u64,
+}
+
+/// What all of them know.
+struct Known {
+    state: Mutex<State>,
+    changed: Condvar,
+    ports: [Arc<MemPort>; 3],
+}
+
+/// Any of the three.
+struct Target {
+    name: TargetName,
+    known: Arc<Known>,
+}
+
+/// The running servers.
+pub(crate) struct Servers {
+    known: Arc<Known>,
+    life: u64,
+    running: [Option<Server>; 3],
+}
+
+const TARGETS: [TargetName; 3] = [
+    TargetName::MGS,
+    TargetName {
+        kind: TargetKind::Mdt,
+        index: TargetIndex(0),
+    },
+    TargetName {
+        kind: TargetKind::Ost,
+        index: OST,
+    },
+];
+
+impl Known {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+}
+
+impl Servers {
+    pub fn start() -> Servers {
+        let state = State {
+            heard: Vec::new(),
+            is_held: |_| false,
+            held: Vec::new(),
+            sessions: Vec::new(),
+            number: 0x100_0000,
+        };
+        let known = Known {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            ports: TARGETS.map(|name| MemPort::new(name.to_string())),
+        };
+        let mut servers = Servers {
+            known: Arc::new(known),
+            life: 0,
+            running: [None, None, None],
+        };
+        servers.stop();
+        servers.live_anew();
+        servers
+    }
+
+    /// Ends their lives.
+    pub fn stop(&mut self) {
+        self.running = [None, None, None];
+        self.known.change(|state| {
+            state.heard.clear();
+            state.held.clear();
+            state.sessions.clear();
+        });
+    }
+
+    /// All that do not run begin a life.
+    pub fn live_anew(&mut self) {
+        self.life += 1;
+        for (index, running) in self.running.iter_mut().enumerate() {
+            if running.is_none() {
+                *running = Some(serve(&self.known, index, self.life));
+            }
+        }
+    }
+
+    /// The MDT is killed and lives anew. What it heard before is not heard any more.
+    pub fn restart_mdt(&mut self) {
+        self.running[1] = None;
+        self.known.change(|state| {
+            state.heard.clear();
+            state.held.clear();
+            state
+                .sessions
+                .retain(|(name, _)| name.kind != TargetKind::Mdt);
+        });
+        self.live_anew();
+    }
+
+    /// From now on this is left unanswered.
+    pub fn hold(&self, is_held: IsHeld) {
+        self.known.lock().is_held = is_held;
+    }
+
+    /// All that was left unanswered is answered, and what comes.
+    pub fn answer(&self) {
+        let mut state = self.known.lock();
+        state.is_held = |_| false;
+        let held = std::mem::take(&mut state.held);
+        drop(state);
+        held.into_iter()
+            .for_each(|(reply, responder)| responder.reply(reply));
+    }
+
+    /// The target gives the client up, and tells it.
+    pub fn evict(&self, kind: TargetKind) {
+        let mut state = self.known.lock();
+        state.heard.clear();
+        let sessions = state.sessions.extract_if(.., |(name, _)| name.kind == kind);
+        let given_up: Vec<_> = sessions.collect();
+        drop(state);
+        assert_eq!(given_up.len(), 1, "one session with {kind:?}");
+        given_up.iter().for_each(|(_, session)| session.evict());
+    }
+
+    /// All that was heard in this life, or since the eviction.
+    pub fn heard(&self) -> Vec<Heard> {
+        self.known.lock().heard.clone()
+    }
+
+    /// Waits until as much has come of `what`.
+    pub fn wait_for(&self, count: usize, what: impl Fn(&Heard) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        let mut state = self.known.lock();
+        while state.heard.iter().filter(|heard| what(heard)).count() < count {
+            assert!(Instant::now() < end, "waited in vain: {:?}", state.heard);
+            let waited = self.known.changed.wait_timeout(state, PATIENCE / 100);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Joins them.
+    pub fn mount(&self, heritage: Option<Arc<Heritage>>) -> Mounted {
+        let known = self.known.clone();
+        let reach = move |text: &str| {
+            let named = |port: &&Arc<MemPort>| port.name() == text;
+            known.ports.iter().find(named).cloned().map(Address::Mem)
+        };
+        let config = MountConfig {
+            addresses: vec![Address::Mem(self.known.ports[0].clone())],
+            reach: Arc::new(reach),
+            uuid: UUID,
+            key: None,
+            insecure: false,
+            policy: Policy::Hard,
+            patience: Arc::new(|_| true),
+            heritage,
+        };
+        let clock = Arc::new(SystemClock::default());
+        Mounted::join(&config, Arc::new(NoKernel), clock).expect("they are there")
+    }
+}
+
+fn serve(known: &Arc<Known>, index: usize, life: u64) -> Server {
+    let name = TARGETS[index];
+    let target = Target {
+        name,
+        known: known.clone(),
+    };
+    let served = ServedTarget {
+        name,
+        key: None,
+        boot_epoch: BootEpoch(life),
+        last_committed: Arc::<LastCommitted>::default(),
+        service: Arc::new(target),
+    };
+    let listen = vec![Address::Mem(known.ports[index].clone())];
+    Server::start(ServerConfig::new(listen), vec![served]).expect("nobody else listens there")
+}
+
+impl Service for Target {
+    fn connected(&self, session: Arc<Connected>) -> Result<(), Unwelcome> {
+        let begun = (self.name, session);
+        self.known.change(|state| state.sessions.push(begun));
+        Ok(())
+    }
+
+    fn request(
+        &self,
+        _: &Arc<Connected>,
+        _: Xid,
+        resent: bool,
+        batch: Batch,
+        responder: Responder,
+    ) {
+        let mut state = self.known.lock();
+        let (mut replies, mut is_held) = (Vec::new(), false);
+        for message in &batch.messages {
+            let body = match self.name.kind {
+                TargetKind::Mgs => wire::encode(&mgs::Reply::Config(config())),
+                TargetKind::Mdt => {
+                    let request = wire::decode(&message.body).expect("the client's own");
+                    let reply = state.answer_of_mdt(&request);
+                    is_held |= state.hear(Heard::Mdt(request, resent));
+                    wire::encode(&reply)
+                }
+                TargetKind::Ost => {
+                    let request = wire::decode(&message.body).expect("the client's own");
+                    let reply = answer_of_ost(&request);
+                    is_held |= state.hear(Heard::Ost(request));
+                    wire::encode(&reply)
+                }
+            };
+            replies.push(ReplyMessage { status: 0, body });
+        }
+        let reply = ReplyBatch {
+            replies,
+            ..ReplyBatch::default()
+        };
+        let unheld = match is_held {
+            true => {
+                state.held.push((reply, responder));
+                None
+            }
+            false => Some((reply, responder)),
+        };
+        drop(state);
+        self.known.changed.notify_all();
+        if let Some((reply, responder)) = unheld {
+            responder.reply(reply);
+        }
+    }
+
+    fn disconnected(&self, _: ClientId) {}
+
+    fn succeeded(&self, session: Arc<Connected>) {
+        let begun = (self.name, session);
+        self.known.change(|state| state.sessions.push(begun));
+    }
+
+    fn ready(&self, _: &Arc<Connected>) {
+        if self.name.kind == TargetKind::Mdt {
+            self.known.change(|state| state.heard.push(Heard::Ready));
+        }
+    }
+
+    fn expired(&self, _: ClientId, _: Departure) {}
+}
+
+fn config() -> mgs::Config {
+    let info = |name: TargetName| mgs::TargetInfo {
+        name,
+        uuid: [1; 16],
+        addresses: vec![name.to_string()],
+    };
+    mgs::Config {
+        fsname: "test".to_owned(),
+        uuid: [2; 16],
+        generation: 1,
+        targets: TARGETS[1..].iter().copied().map(info).collect(),
+    }
+}
+
+impl State {
+    /// Whether it is left unanswered.
+    fn hear(&mut self, heard: Heard) -> bool {
+        let is_held = (self.is_held)(&heard);
+        self.heard.push(heard);
+        is_held
+    }
+
+    fn next(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    /// Who makes a file has it to himself; nothing else is covered by a lock.
+    fn answer_of_mdt(&mut self, request: &Request) -> Reply {
+        let node = |fid, cover| Node {
+            fid,
+            attr: attr_at(OST),
+            cover,
+        };
+        match request {
+            Request::AllocSequences => Reply::Sequences(SequenceRange {
+                first: self.next(),
+                count: 1,
+            }),
+            Request::Create { dir, file, .. } => {
+                let grant = Grant {
+                    handle: LockHandle(self.next()),
+                    fid: file.fid,
+                    mode: Mode::EX.index() as u8,
+                    bits: EXCLUSIVE.0,
+                    version: 1,
+                };
+                Reply::Created {
+                    node: node(file.fid, Cover::Own(grant)),
+                    cookie: self.next(),
+                    dir: DirState {
+                        fid: *dir,
+                        attr: attr_at(OST),
+                        version: 0,
+                    },
+                    handle: OpenHandle(self.next()),
+                    ticket: WriteTicket::default(),
+                }
+            }
+            Request::Open { fid, .. } => Reply::Opened {
+                node: node(*fid, Cover::None),
+                handle: OpenHandle(self.next()),
+                ticket: WriteTicket::default(),
+            },
+            Request::GetAttr { fid, .. }
+            | Request::SetAttr { fid, .. }
+            | Request::Close { fid, .. } => Reply::Node(node(*fid, Cover::None)),
+            _ => Reply::Done,
+        }
+    }
+}
+
+fn answer_of_ost(request: &ost::Request) -> ost::Reply {
+    match request {
+        ost::Request::Write { .. } => ost::Reply::Written {
+            attr: ost::ObjectAttr::default(),
+        },
+        ost::Request::Glimpse { .. } => ost::Reply::Glimpsed {
+            attr: ost::ObjectAttr::default(),
+        },
+        _ => ost::Reply::Done,
+    }
+}
+
+/// Of which file it makes a use known again.
+pub(crate) fn told_again(heard: &Heard) -> Option<Fid> {
+    match heard {
+        Heard::Mdt(Request::Open { fid, again, .. }, _) => again.then_some(*fid),
+        _ => None,
+    }
+}
