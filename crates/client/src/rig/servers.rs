@@ -208,6 +208,7 @@ impl Servers {
             policy: Policy::Hard,
             patience: Arc::new(|_| true),
             heritage,
+            clocks: rpc::Clocks::default(),
         };
         let clock = Arc::new(SystemClock::default());
         Mounted::join(&config, Arc::new(NoKernel), clock).expect("they are there")
