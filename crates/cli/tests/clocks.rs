@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 use support::ports::free_address;
-use support::{Staying, finish, glint, needs_root, program};
+use support::{Staying, glint, needs_root, preloaded, program};
 
 /// Wall clocks that are `SKEW` seconds ahead; those that only go forward are left alone.
 const SKEWED: &str = r#"
@@ -35,6 +35,7 @@ int clock_gettime(clockid_t clock, struct timespec *time)
 "#;
 
 struct Place {
+    skewed: PathBuf,
     dir: tempfile::TempDir,
     address: String,
 }
@@ -42,12 +43,9 @@ struct Place {
 impl Place {
     fn new() -> Place {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("skewed.c"), SKEWED).unwrap();
-        let mut compile = Command::new("cc");
-        compile.args(["-shared", "-fPIC", "-o", "skewed.so", "skewed.c"]);
-        finish(compile.current_dir(dir.path())).worked();
         glint(dir.path(), &["format", "D"]).worked();
         Place {
+            skewed: preloaded(dir.path(), SKEWED),
             dir,
             address: free_address(),
         }
@@ -57,7 +55,7 @@ impl Place {
     fn start(&self, skew: i64, words: &[&str]) -> Staying {
         let mut command = Command::new(program());
         command.args(words).env("SKEW", skew.to_string());
-        command.env("LD_PRELOAD", self.dir.path().join("skewed.so"));
+        command.env("LD_PRELOAD", &self.skewed);
         Staying::run(&mut command, self.dir.path())
     }
 

@@ -147,7 +147,8 @@ fn a_damaged_superblock_is_reported() {
 fn nothing_is_formatted_twice_unless_it_is_named() {
     let dir = place();
     glint(dir.path(), &["format", "D"]).worked();
-    glint(dir.path(), &["format", "D"]).failed_saying(&["has MGS already", "--erase"]);
+    glint(dir.path(), &["format", "D"])
+        .failed_saying(&["has MGS, MDT0, OST0 already", "--erase mgs,mdt0,ost0"]);
     glint(
         dir.path(),
         &["format", "D", "--role", "ost0", "--erase", "ost0"],

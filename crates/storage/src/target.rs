@@ -7,11 +7,13 @@ mod directory;
 mod error;
 mod key;
 pub(crate) mod lock;
+mod making;
 mod random;
 mod superblock;
 
 pub use directory::{FormatRequest, State, Target, TargetDir};
 pub use error::TargetError;
 pub use key::TargetKey;
+pub use making::FirstRecords;
 pub use random::SystemRandom;
 pub use superblock::{FsName, SUPERBLOCK_BYTES, SUPERBLOCK_VERSION, Superblock, Uuid};

@@ -111,10 +111,17 @@ fn a_target_sets_space_aside_and_takes_it_again() {
     let request = FormatRequest {
         fs_name: "demo".parse().unwrap(),
         fs_uuid: None,
+        key: None,
         targets: vec![TargetName::MGS],
         created: Timestamp::default(),
     };
-    TargetDir::format(dir.path(), &request, &mut SeededRng::new(1)).unwrap();
+    TargetDir::format(
+        dir.path(),
+        &request,
+        &mut |_, _| Ok(()),
+        &mut SeededRng::new(1),
+    )
+    .unwrap();
     let reserve = dir.path().join("mgs/reserve");
     let len = || std::fs::metadata(&reserve).map_or(0, |metadata| metadata.len());
     assert_eq!(len(), MIB);

@@ -20,6 +20,7 @@ fn request(targets: &[TargetName]) -> FormatRequest {
     FormatRequest {
         fs_name: "demo".parse().unwrap(),
         fs_uuid: None,
+        key: None,
         targets: targets.to_vec(),
         created: Timestamp { secs: 7, nanos: 0 },
     }
@@ -30,7 +31,12 @@ fn all() -> [TargetName; 3] {
 }
 
 fn format(dir: &Path, targets: &[TargetName]) -> Result<Vec<Superblock>, TargetError> {
-    TargetDir::format(dir, &request(targets), &mut SeededRng::new(1))
+    TargetDir::format(
+        dir,
+        &request(targets),
+        &mut |_, _| Ok(()),
+        &mut SeededRng::new(1),
+    )
 }
 
 fn names(state: State) -> Vec<TargetName> {
@@ -111,7 +117,16 @@ fn a_directory_with_anything_else_is_refused_untouched() {
 
 #[test]
 fn names_like_ours_are_not_ours() {
-    for name in ["key", "ost0", "mdt0.new", "ost01", "mgs0", "lost+found"] {
+    for name in [
+        "key",
+        "ost0",
+        "mdt0.new",
+        "ost01",
+        "mgs0",
+        "lost+found",
+        "targets.new",
+        "targets.made",
+    ] {
         let dir = tempdir();
         let path = dir.path().join(name);
         if name == "key" || name == "lost+found" {
@@ -131,12 +146,17 @@ fn names_like_ours_are_not_ours() {
 fn a_fresh_file_system_and_what_an_interrupted_format_left_count_as_empty() {
     let dir = tempdir();
     fs::create_dir(dir.path().join("lost+found")).unwrap();
-    fs::create_dir(dir.path().join("ost0.new")).unwrap();
-    fs::write(dir.path().join("ost0.new/db"), b"half").unwrap();
-    fs::write(dir.path().join("key.new"), b"0123abc").unwrap();
+    for left in ["mdt0.new", "targets.new/ost0"].map(|left| dir.path().join(left)) {
+        fs::create_dir_all(&left).unwrap();
+        fs::write(left.join("db"), b"half").unwrap();
+        fs::write(left.join("superblock.new"), b"half").unwrap();
+    }
+    fs::write(dir.path().join("targets.new/key.new"), b"0123abc").unwrap();
     assert_eq!(TargetDir::inspect(dir.path()).unwrap(), State::Empty);
     format(dir.path(), &all()).unwrap();
-    assert!(!dir.path().join("ost0.new").exists() && !dir.path().join("key.new").exists());
+    for left in ["mdt0.new", "targets.new", "targets.made"] {
+        assert!(!dir.path().join(left).exists(), "{left}");
+    }
     TargetDir::open(dir.path()).unwrap();
 }
 
@@ -150,7 +170,7 @@ fn nothing_is_formatted_again_and_targets_join_their_file_system() {
         "{error}"
     );
     let twice = format(dir.path(), &[TargetName::ost(1), TargetName::ost(1)]);
-    assert!(matches!(twice, Err(TargetError::Exists { .. })));
+    assert!(matches!(twice, Err(TargetError::Twice { .. })));
     assert_eq!(
         names(TargetDir::inspect(dir.path()).unwrap()),
         [TargetName::mdt(0)]
@@ -159,14 +179,26 @@ fn nothing_is_formatted_again_and_targets_join_their_file_system() {
     assert_eq!(second[0].fs_uuid, first[0].fs_uuid);
     let mut other = request(&[TargetName::ost(2)]);
     other.fs_name = "other".parse().unwrap();
-    let error = TargetDir::format(dir.path(), &other, &mut SeededRng::new(2)).unwrap_err();
+    let error = TargetDir::format(
+        dir.path(),
+        &other,
+        &mut |_, _| Ok(()),
+        &mut SeededRng::new(2),
+    )
+    .unwrap_err();
     assert!(
         matches!(error, TargetError::OtherFileSystem { .. }),
         "{error}"
     );
     let mut other = request(&[TargetName::ost(2)]);
     other.fs_uuid = Some(Uuid([9; 16]));
-    let error = TargetDir::format(dir.path(), &other, &mut SeededRng::new(2)).unwrap_err();
+    let error = TargetDir::format(
+        dir.path(),
+        &other,
+        &mut |_, _| Ok(()),
+        &mut SeededRng::new(2),
+    )
+    .unwrap_err();
     assert!(
         matches!(error, TargetError::OtherFileSystem { .. }),
         "{error}"
@@ -181,7 +213,7 @@ fn a_target_in_use_is_refused_with_the_process_that_holds_it() {
     let error = TargetDir::open(dir.path()).unwrap_err().to_string();
     let pid = format!("in use by process {}", std::process::id());
     assert!(error.contains(&pid), "{error}");
-    let error = TargetDir::erase(dir.path(), TargetName::mdt(0)).unwrap_err();
+    let error = TargetDir::erase(dir.path(), &[TargetName::mdt(0)]).unwrap_err();
     assert!(
         matches!(error, TargetError::Storage(StorageError::InUse { .. })),
         "{error}"
@@ -249,7 +281,13 @@ fn damaged_missing_foreign_and_mixed_superblocks_are_told_apart() {
     let elsewhere = tempdir();
     let mut other = request(&[TargetName::mdt(0)]);
     other.fs_uuid = Some(Uuid([3; 16]));
-    TargetDir::format(elsewhere.path(), &other, &mut SeededRng::new(8)).unwrap();
+    TargetDir::format(
+        elsewhere.path(),
+        &other,
+        &mut |_, _| Ok(()),
+        &mut SeededRng::new(8),
+    )
+    .unwrap();
     let stray = fs::read(elsewhere.path().join("mdt0/superblock")).unwrap();
     fs::write(&path, stray).unwrap();
     let state = TargetDir::inspect(dir.path()).unwrap();
@@ -260,13 +298,13 @@ fn damaged_missing_foreign_and_mixed_superblocks_are_told_apart() {
 fn erase_removes_the_named_target_and_no_other() {
     let dir = tempdir();
     format(dir.path(), &all()).unwrap();
-    TargetDir::erase(dir.path(), TargetName::ost(0)).unwrap();
+    TargetDir::erase(dir.path(), &[TargetName::ost(0)]).unwrap();
     assert_eq!(names(TargetDir::inspect(dir.path()).unwrap()), all()[..2]);
-    let error = TargetDir::erase(dir.path(), TargetName::ost(0)).unwrap_err();
+    let error = TargetDir::erase(dir.path(), &[TargetName::ost(0)]).unwrap_err();
     assert!(matches!(error, TargetError::Unknown { .. }), "{error}");
     fs::create_dir(dir.path().join("ost7")).unwrap();
     fs::write(dir.path().join("ost7/diary"), b"dear").unwrap();
-    TargetDir::erase(dir.path(), TargetName::ost(7)).unwrap_err();
+    TargetDir::erase(dir.path(), &[TargetName::ost(7)]).unwrap_err();
     assert!(dir.path().join("ost7/diary").exists());
     fs::remove_dir_all(dir.path().join("ost7")).unwrap();
     format(dir.path(), &[TargetName::ost(0)]).unwrap();
@@ -286,12 +324,20 @@ fn the_key_is_random_private_and_checked() {
     assert_ne!(key, TargetKey::load(&TargetKey::path_in(b.path())).unwrap());
     assert_eq!(TargetDir::open(a.path()).unwrap().key(), &key);
     assert!(!format!("{key:?}").contains(&fs::read_to_string(&path).unwrap()[..8]));
-    key.install(b.path()).unwrap();
-    assert_eq!(
-        TargetDir::open(b.path()).unwrap().key(),
-        &key,
-        "b has joined a"
-    );
+    let (c, joining) = (tempdir(), TargetDir::file_system(a.path()).unwrap());
+    let joined = FormatRequest {
+        fs_uuid: Some(joining.0),
+        key: Some(joining.1),
+        ..request(&[TargetName::ost(1)])
+    };
+    TargetDir::format(
+        c.path(),
+        &joined,
+        &mut |_, _| Ok(()),
+        &mut SeededRng::new(3),
+    )
+    .unwrap();
+    assert_eq!(TargetDir::open(c.path()).unwrap().key(), &key);
     for mode in [0o640, 0o604, 0o660] {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         let error = TargetKey::load(&path).unwrap_err().to_string();

@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use base::{Clock, SeededRng, SystemClock, TargetIndex, TargetKind, TargetName};
+use base::{Clock, Rng, SystemClock, TargetIndex, TargetKind, TargetName};
 use clap::Args;
-use storage::{FormatRequest, FsName, KvOptions, SystemRandom, TargetDir, TargetKey, Uuid};
+use storage::{
+    FileDisk, FormatRequest, FsName, Kv, KvOptions, StorageError, SystemRandom, TargetDir,
+};
 
 use crate::output::say;
 
@@ -22,9 +24,9 @@ pub struct Format {
     /// The file system's name.
     #[arg(long, default_value = "glint", value_parser = parse_name)]
     name: String,
-    /// Erase this target first (mgs, mdt0, ost0 …): all it holds is lost.
-    #[arg(long, value_name = "TARGET", value_parser = parse_role)]
-    erase: Option<TargetName>,
+    /// Erase these targets first (mgs, mdt0, ost0 …): all they hold is lost.
+    #[arg(long, value_name = "TARGET", value_delimiter = ',', value_parser = parse_role)]
+    erase: Vec<TargetName>,
     /// The directory whose file system to join, and whose key to use.
     #[arg(long, value_name = "DIR")]
     join: Option<PathBuf>,
@@ -33,8 +35,10 @@ pub struct Format {
 impl Format {
     /// Does it.
     pub fn run(self) -> Result<(), String> {
-        if let Some(target) = self.erase {
-            TargetDir::erase(&self.dir, target).map_err(|error| error.to_string())?;
+        if !self.erase.is_empty() {
+            TargetDir::erase(&self.dir, &self.erase).map_err(|error| error.to_string())?;
+        }
+        for target in &self.erase {
             say(format!("{target} in {} erased", self.dir.display()));
         }
         format(&self.dir, &self.role, &self.name, self.join.as_deref())?;
@@ -79,58 +83,34 @@ pub fn format(
     name: &str,
     join: Option<&Path>,
 ) -> Result<(), String> {
-    let mut random =
-        SystemRandom::open().map_err(|error| format!("no source of randomness: {error}"))?;
-    let fs_uuid = join.map(uuid_of).transpose()?;
+    let no_randomness = |error| format!("no source of randomness: {error}");
+    let mut random = SystemRandom::open().map_err(no_randomness)?;
+    let joined = join.map(TargetDir::file_system).transpose();
+    let (fs_uuid, key) = joined.map_err(|error| error.to_string())?.unzip();
     let request = FormatRequest {
         fs_name: name.parse::<FsName>()?,
         fs_uuid,
+        key,
         targets: targets.to_vec(),
         created: SystemClock::default().now(),
     };
-    TargetDir::format(dir, &request, &mut random).map_err(|error| error.to_string())?;
-    if let Some(join) = join {
-        let key = TargetKey::load(&TargetKey::path_in(join));
-        key.and_then(|key| key.install(dir))
-            .map_err(|error| error.to_string())?;
-    }
-    fill(dir, targets, &mut random)
-}
-
-fn uuid_of(dir: &Path) -> Result<Uuid, String> {
-    match TargetDir::inspect(dir).map_err(|error| error.to_string())? {
-        storage::State::Targets { superblocks, .. } if !superblocks.is_empty() => {
-            Ok(superblocks[0].fs_uuid)
-        }
-        _ => Err(format!("{} holds no Glint target to join", dir.display())),
-    }
+    let mut hash_keys = SystemRandom::open().map_err(no_randomness)?;
+    let first_records = &mut |target: TargetName, disk| match target.kind {
+        TargetKind::Mdt => begin_mdt(target, disk, hash_keys.next_u64()),
+        TargetKind::Mgs | TargetKind::Ost => Ok(()),
+    };
+    let made = TargetDir::format(dir, &request, first_records, &mut random);
+    made.map(drop).map_err(|error| error.to_string())
 }
 
 /// An MDT begins with a root directory.
-fn fill(dir: &Path, targets: &[TargetName], random: &mut SystemRandom) -> Result<(), String> {
-    if !targets.iter().any(|target| target.kind == TargetKind::Mdt) {
-        return Ok(());
-    }
-    let opened = TargetDir::open(dir).map_err(|error| error.to_string())?;
-    for target in opened.into_targets() {
-        let name = target.superblock().target;
-        if name.kind != TargetKind::Mdt || !targets.contains(&name) {
-            continue;
-        }
-        let options = KvOptions::new(name.to_string());
-        let kv = target
-            .kv(&mds::tables(), options)
-            .map_err(|error| error.to_string())?;
-        let seed = u64::from_le_bytes(random.bytes().map_err(|error| error.to_string())?);
-        let key = base::Rng::next_u64(&mut SeededRng::new(seed));
-        // An ordinary user's file system is that user's.
-        let owner = (
-            nix::unistd::geteuid().as_raw(),
-            nix::unistd::getegid().as_raw(),
-        );
-        let now = SystemClock::default().now();
-        mds::format::format_for(&kv, key, now, owner).map_err(|error| error.to_string())?;
-        kv.close().map_err(|error| error.to_string())?;
-    }
-    Ok(())
+fn begin_mdt(target: TargetName, disk: FileDisk, hash_key: u64) -> Result<(), StorageError> {
+    let kv = Kv::open(disk, &mds::tables(), KvOptions::new(target.to_string()))?;
+    // An ordinary user's file system is that user's.
+    let owner = (
+        nix::unistd::geteuid().as_raw(),
+        nix::unistd::getegid().as_raw(),
+    );
+    mds::format::format_for(&kv, hash_key, SystemClock::default().now(), owner)?;
+    kv.close()
 }

@@ -235,6 +235,17 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Compiles C that takes the place of functions of the system's library in programs that preload it;
+/// its file, in a directory of the test's.
+#[track_caller]
+pub fn preloaded(dir: &Path, source: &str) -> PathBuf {
+    std::fs::write(dir.join("preloaded.c"), source).expect("the source");
+    let mut compile = Command::new("cc");
+    compile.args(["-shared", "-fPIC", "-o", "preloaded.so", "preloaded.c"]);
+    finish(compile.current_dir(dir)).worked();
+    dir.join("preloaded.so")
+}
+
 /// Runs a line of shell in a directory.
 #[track_caller]
 pub fn shell(dir: &Path, line: &str) -> Ran {

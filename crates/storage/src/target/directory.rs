@@ -9,27 +9,28 @@ use std::sync::Arc;
 use base::{BootEpoch, Rng, TargetIndex, TargetKind, TargetName, Timestamp};
 
 use super::error::TargetError;
-use super::key::{TargetKey, UNFINISHED_KEY};
+use super::key::{KEY, TargetKey};
 use super::lock::{ExclusiveLock, lock_exclusive};
+use super::making::{self, FirstRecords};
 use super::superblock::{FsName, Superblock, Unreadable, Uuid};
 use crate::disk::FileDisk;
 use crate::error::StorageError;
-use crate::fence::{self, FENCE, Fence, Process};
+use crate::fence::{self, Fence, Process};
 use crate::kv::{Hole, Kv, KvOptions, TableId, Visit, examine};
 use crate::objects::ObjectFiles;
 use crate::room::ReserveFile;
 
-type Result<T> = std::result::Result<T, TargetError>;
+pub(super) type Result<T> = std::result::Result<T, TargetError>;
 
 /// Foreign files are counted up to here.
 pub const FOREIGN_MAX: u64 = 100_000;
 
-const SUPERBLOCK: &str = "superblock";
-const DATABASE: &str = "db";
-const OBJECTS: &str = "objects";
-const RESERVE: &str = "reserve";
+pub(super) const SUPERBLOCK: &str = "superblock";
+pub(super) const DATABASE: &str = "db";
+pub(super) const OBJECTS: &str = "objects";
+pub(super) const RESERVE: &str = "reserve";
 /// What a directory or file is called until it is whole.
-const UNFINISHED: &str = ".new";
+pub(super) const UNFINISHED: &str = ".new";
 
 /// What a directory holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +72,8 @@ pub struct FormatRequest {
     pub fs_name: FsName,
     /// The file system to join; `None`: the one the directory's targets belong to, else a new one.
     pub fs_uuid: Option<Uuid>,
+    /// The key of the file system to join; `None`: the one the directory has, else a new one.
+    pub key: Option<TargetKey>,
     /// The targets to make.
     pub targets: Vec<TargetName>,
     /// The time now.
@@ -100,7 +103,7 @@ pub fn dir_name(target: TargetName) -> String {
 }
 
 /// The target whose directory is called `name`.
-fn target_of(name: &str) -> Option<TargetName> {
+pub(super) fn target_of(name: &str) -> Option<TargetName> {
     let digits = name.find(|c: char| c.is_ascii_digit());
     let (kind, index) = name.split_at(digits.unwrap_or(name.len()));
     let kind = match kind {
@@ -121,12 +124,12 @@ fn target_of(name: &str) -> Option<TargetName> {
     (dir_name(target) == name).then_some(target)
 }
 
-fn sync_dir(path: &Path) -> Result<()> {
+pub(super) fn sync_dir(path: &Path) -> Result<()> {
     let synced = File::open(path).and_then(|dir| dir.sync_all());
     synced.map_err(|e| TargetError::io(path, "sync it", &e))
 }
 
-fn entries(dir: &Path) -> Result<Vec<DirEntry>> {
+pub(super) fn entries(dir: &Path) -> Result<Vec<DirEntry>> {
     let entries = fs::read_dir(dir).and_then(Iterator::collect);
     entries.map_err(|e| TargetError::io(dir, "list it", &e))
 }
@@ -165,23 +168,13 @@ fn classify(entry: &DirEntry) -> Found {
     match name.to_str() {
         Some("lost+found") if is_dir => Found::Ours,
         // Also one whose mode is wrong: loading it says so.
-        Some("key") if !is_dir && TargetKey::is_at(&entry.path()) => Found::Ours,
-        Some(UNFINISHED_KEY) if !is_dir && TargetKey::is_begun_at(&entry.path()) => Found::Ours,
-        Some(name) if is_dir => match name.strip_suffix(UNFINISHED) {
-            Some(name) if target_of(name).is_some() && is_leftover(&entry.path()) => Found::Ours,
-            _ => target_of(name).map_or(Found::Foreign, |t| classify_target(&entry.path(), t)),
-        },
+        Some(KEY) if !is_dir && TargetKey::is_at(&entry.path()) => Found::Ours,
+        Some(_) if making::is_leftover(entry) => Found::Ours,
+        Some(name) if is_dir => {
+            target_of(name).map_or(Found::Foreign, |t| classify_target(&entry.path(), t))
+        }
         _ => Found::Foreign,
     }
-}
-
-/// Holds nothing but what a format puts there.
-fn is_leftover(path: &Path) -> bool {
-    let known = [SUPERBLOCK, DATABASE, OBJECTS, RESERVE, FENCE];
-    entries(path).is_ok_and(|entries| {
-        let mut names = entries.iter().map(DirEntry::file_name);
-        names.all(|name| known.iter().any(|known| name == *known))
-    })
 }
 
 fn classify_target(path: &Path, target: TargetName) -> Found {
@@ -224,7 +217,7 @@ fn rewrite_superblock(path: &Path, superblock: &Superblock) -> Result<()> {
 }
 
 /// Replaces the superblock of the target at `path`, durably, in one step.
-fn replace_superblock(path: &Path, superblock: &Superblock) -> Result<()> {
+pub(super) fn replace_superblock(path: &Path, superblock: &Superblock) -> Result<()> {
     let file = path.join(SUPERBLOCK);
     let unfinished = path.join(format!("{SUPERBLOCK}{UNFINISHED}"));
     let io = |error| StorageError::from_io(file.display(), "write it", &error);
@@ -235,7 +228,7 @@ fn replace_superblock(path: &Path, superblock: &Superblock) -> Result<()> {
     sync_dir(path)
 }
 
-fn lock_dir(path: &Path) -> Result<ExclusiveLock> {
+pub(super) fn lock_dir(path: &Path) -> Result<ExclusiveLock> {
     let dir = File::open(path).map_err(|e| TargetError::io(path, "open it", &e))?;
     Ok(lock_exclusive(&dir, path)?)
 }
@@ -255,7 +248,7 @@ impl TargetDir {
         let mut superblocks: Vec<Superblock> = Vec::new();
         let mut foreign = 0;
         let mut broken = None;
-        for entry in entries(dir)? {
+        for entry in making::contents(dir)? {
             let path = entry.path().join(SUPERBLOCK);
             match classify(&entry) {
                 Found::Ours => {}
@@ -299,11 +292,12 @@ impl TargetDir {
     }
 
     /// Makes the targets that `request` names in `dir`, which is created where it is missing.
-    /// Refuses a directory that holds anything else, and a target that is there. Each target
-    /// appears whole or not at all.
+    /// Refuses a directory that holds anything else, and a target that is there. All of them appear,
+    /// whole, or none.
     pub fn format(
         dir: &Path,
         request: &FormatRequest,
+        first_records: FirstRecords<'_>,
         rng: &mut dyn Rng,
     ) -> Result<Vec<Superblock>> {
         TargetDir::check_format(dir, request)?;
@@ -315,28 +309,39 @@ impl TargetDir {
             .create(dir)
             .map_err(io)?;
         let _lock = lock_dir(dir)?;
+        making::settle(dir)?;
         // Again, now that nobody else formats it.
         let existing = TargetDir::check_format(dir, request)?;
-        if !TargetKey::path_in(dir).exists() {
-            TargetKey::generate(dir)?;
-        }
+        let key = match &request.key {
+            Some(key) => Some(key.clone()),
+            None if TargetKey::path_in(dir).exists() => None,
+            None => Some(TargetKey::random(dir)?),
+        };
         let known = existing.first().map(|superblock| superblock.fs_uuid);
         let fs_uuid = request.fs_uuid.or(known);
         let fs_uuid = fs_uuid.unwrap_or_else(|| Uuid::random(rng));
-        let mut made = Vec::new();
-        for &target in &request.targets {
-            let superblock = Superblock {
-                fs_name: request.fs_name.clone(),
-                fs_uuid,
-                target,
-                target_uuid: Uuid::random(rng),
-                created: request.created,
-                boot_epoch: BootEpoch(0),
-            };
-            make_target(dir, &superblock)?;
-            made.push(superblock);
-        }
+        let superblock = |&target: &TargetName| Superblock {
+            fs_name: request.fs_name.clone(),
+            fs_uuid,
+            target,
+            target_uuid: Uuid::random(rng),
+            created: request.created,
+            boot_epoch: BootEpoch(0),
+        };
+        let made: Vec<_> = request.targets.iter().map(superblock).collect();
+        making::make(dir, &made, key.as_ref(), first_records)?;
         Ok(made)
+    }
+
+    /// The file system that the targets in `dir` belong to, and its key: what a target needs to join
+    /// it.
+    pub fn file_system(dir: &Path) -> Result<(Uuid, TargetKey)> {
+        let (superblocks, _) = TargetDir::existing(dir)?;
+        let Some(first) = superblocks.first() else {
+            let dir = dir.to_owned();
+            return Err(TargetError::NoTarget { dir });
+        };
+        Ok((first.fs_uuid, TargetKey::load(&making::key_path(dir))?))
     }
 
     /// What is in `dir`, if `request` may be carried out there.
@@ -346,13 +351,13 @@ impl TargetDir {
             let (dir, files) = (dir.to_owned(), foreign);
             return Err(TargetError::NotOurs { dir, files });
         }
-        let mut seen: Vec<TargetName> = existing.iter().map(|known| known.target).collect();
-        for &target in &request.targets {
-            if seen.contains(&target) {
-                let dir = dir.to_owned();
-                return Err(TargetError::Exists { dir, target });
-            }
-            seen.push(target);
+        refuse_twice(&request.targets)?;
+        let is_there = |target: &TargetName| existing.iter().any(|known| known.target == *target);
+        let mut targets = request.targets.clone();
+        targets.retain(is_there);
+        if !targets.is_empty() {
+            let dir = dir.to_owned();
+            return Err(TargetError::Exists { dir, targets });
         }
         let other = existing.iter().find(|known| {
             known.fs_name != request.fs_name
@@ -380,6 +385,7 @@ impl TargetDir {
             },
             _ => TargetError::io(dir, "open it", &error),
         })?;
+        making::finish(dir)?;
         let (superblocks, _) = TargetDir::existing(dir)?;
         if superblocks.is_empty() {
             return Err(TargetError::NoTarget {
@@ -419,25 +425,35 @@ impl TargetDir {
         self.targets
     }
 
-    /// Removes `target` and all it holds. Only where its superblock says that it is `target`, and
-    /// nobody serves it.
-    pub fn erase(dir: &Path, target: TargetName) -> Result<()> {
-        let path = dir.join(dir_name(target));
-        let names_it = read_superblock(&path).is_ok_and(|found| found.target == target);
-        if !names_it {
+    /// Removes these targets and all they hold. Only where all are there, their superblocks say that
+    /// they are those, and nobody serves one.
+    pub fn erase(dir: &Path, targets: &[TargetName]) -> Result<()> {
+        refuse_twice(targets)?;
+        making::finish(dir)?;
+        let path = |target: TargetName| dir.join(dir_name(target));
+        let is_there = |target| read_superblock(&path(target)).is_ok_and(|s| s.target == target);
+        if let Some(&target) = targets.iter().find(|target| !is_there(**target)) {
             let dir = dir.to_owned();
             return Err(TargetError::Unknown { dir, target });
         }
         let process = this_process(dir)?;
         let _dir_lock = lock_dir(dir)?;
-        let _lock = lock_dir(&path)?;
-        drop(fence::take_all(&[&path], &process)?);
-        // Out of sight in one step: what an interruption leaves is removed by the next format.
-        let doomed = unfinished(dir, target);
-        remove_leftover(&doomed)?;
-        fs::rename(&path, &doomed).map_err(|e| TargetError::io(&path, "remove it", &e))?;
-        sync_dir(dir)?;
-        remove_leftover(&doomed)
+        let paths: Vec<PathBuf> = targets.iter().copied().map(path).collect();
+        let locks = paths.iter().map(|path| lock_dir(path));
+        let _locks: Vec<ExclusiveLock> = locks.collect::<Result<_>>()?;
+        let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+        drop(fence::take_all(&paths, &process)?);
+        targets
+            .iter()
+            .try_for_each(|target| making::unmake(dir, *target))
+    }
+}
+
+fn refuse_twice(targets: &[TargetName]) -> Result<()> {
+    let mut rest = targets.iter().enumerate();
+    match rest.find(|(index, target)| targets[..*index].contains(target)) {
+        Some((_, &target)) => Err(TargetError::Twice { target }),
+        None => Ok(()),
     }
 }
 
@@ -461,40 +477,8 @@ fn summarise(dir: &Path, superblocks: Vec<Superblock>, foreign: u64) -> State {
     }
 }
 
-fn unfinished(dir: &Path, target: TargetName) -> PathBuf {
-    dir.join(format!("{}{UNFINISHED}", dir_name(target)))
-}
-
-fn remove_leftover(path: &Path) -> Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(TargetError::io(path, "remove it", &error))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Makes a target aside and moves it into place whole.
-fn make_target(dir: &Path, superblock: &Superblock) -> Result<()> {
-    let aside = unfinished(dir, superblock.target);
-    let io = |error| TargetError::io(&aside, "make it", &error);
-    remove_leftover(&aside)?;
-    let mut builder = DirBuilder::new();
-    builder.mode(0o700);
-    builder.create(&aside).map_err(io)?;
-    if superblock.target.kind == TargetKind::Ost {
-        builder.create(aside.join(OBJECTS)).map_err(io)?;
-    }
-    Kv::create(FileDisk::create(aside.join(DATABASE))?)?;
-    replace_superblock(&aside, superblock)?;
-    fence::make(&aside)?;
-    reserve(&aside, superblock.target.kind);
-    fs::rename(&aside, dir.join(dir_name(superblock.target))).map_err(io)?;
-    sync_dir(dir)
-}
-
 /// The space set aside in the directory of a target at `path`, made where it is missing.
-fn reserve(path: &Path, kind: TargetKind) -> ReserveFile {
+pub(super) fn reserve(path: &Path, kind: TargetKind) -> ReserveFile {
     let bytes_max = match kind {
         TargetKind::Mgs => 1 << 20,
         TargetKind::Mdt | TargetKind::Ost => 32 << 20,

@@ -50,10 +50,15 @@ pub enum TargetError {
         /// The directory.
         dir: PathBuf,
     },
-    /// It has that target already.
+    /// It has those targets already.
     Exists {
         /// The directory.
         dir: PathBuf,
+        /// The targets.
+        targets: Vec<TargetName>,
+    },
+    /// A list names a target twice.
+    Twice {
         /// The target.
         target: TargetName,
     },
@@ -163,16 +168,26 @@ impl fmt::Display for TargetError {
                 "{} holds no target; make one with glint format",
                 dir.display()
             ),
-            TargetError::Exists { dir, target } => write!(
-                f,
-                "{} has {target} already; to lose it and all it holds, add --erase {}",
-                dir.display(),
-                super::directory::dir_name(*target)
-            ),
+            TargetError::Exists { dir, targets } => {
+                let names = listed(targets, ", ", |target| target.to_string());
+                let erased = listed(targets, ",", super::directory::dir_name);
+                let (it, holds) = match targets.len() {
+                    1 => ("it", "it holds"),
+                    _ => ("them", "they hold"),
+                };
+                let dir = dir.display();
+                write!(
+                    f,
+                    "{dir} has {names} already; to lose {it} and all {holds}, add --erase {erased}"
+                )
+            }
+            TargetError::Twice { target } => {
+                write!(f, "{target} is named twice; name each target once")
+            }
             TargetError::Unknown { dir, target } => {
                 write!(
                     f,
-                    "{} has no {target}; glint status lists what it has",
+                    "{} has no {target} to erase; leave it out of --erase",
                     dir.display()
                 )
             }
@@ -209,6 +224,11 @@ impl fmt::Display for TargetError {
             TargetError::Storage(error) => error.fmt(f),
         }
     }
+}
+
+fn listed(targets: &[TargetName], comma: &str, spelt: fn(TargetName) -> String) -> String {
+    let spelt: Vec<String> = targets.iter().copied().map(spelt).collect();
+    spelt.join(comma)
 }
 
 impl std::error::Error for TargetError {}

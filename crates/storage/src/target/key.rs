@@ -14,6 +14,7 @@ pub const KEY_BYTES: usize = 32;
 /// Bytes of its file: hexadecimal digits and a line end.
 const FILE_BYTES: usize = 2 * KEY_BYTES + 1;
 
+pub(super) const KEY: &str = "key";
 /// What the key's file is called until it is whole.
 pub(super) const UNFINISHED_KEY: &str = "key.new";
 
@@ -59,17 +60,15 @@ impl TargetKey {
         read(path).is_ok_and(|(_, key)| key.is_some())
     }
 
-    /// Gives `dir` a new random key, durably.
-    pub(super) fn generate(dir: &Path) -> Result<TargetKey, TargetError> {
+    /// A new one, for `dir`.
+    pub(super) fn random(dir: &Path) -> Result<TargetKey, TargetError> {
         let random = SystemRandom::open().and_then(|mut random| random.bytes());
-        let key = TargetKey(random.map_err(|e| TargetError::io(dir, "make a key for it", &e))?);
-        key.install(dir)?;
-        Ok(key)
+        let bytes = random.map_err(|e| TargetError::io(dir, "make a key for it", &e))?;
+        Ok(TargetKey(bytes))
     }
 
-    /// Makes this the key of the targets in `dir`, in one durable step: for a directory that joins
-    /// a file system.
-    pub fn install(&self, dir: &Path) -> Result<(), TargetError> {
+    /// Makes this the key of the targets in `dir`, in one durable step.
+    pub(super) fn install(&self, dir: &Path) -> Result<(), TargetError> {
         let unfinished = dir.join(UNFINISHED_KEY);
         let io = |error| TargetError::io(&unfinished, "write the key", &error);
         let mut options = OpenOptions::new();
@@ -99,7 +98,7 @@ impl TargetKey {
 
     /// Where the key of the targets in `dir` is.
     pub fn path_in(dir: &Path) -> PathBuf {
-        dir.join("key")
+        dir.join(KEY)
     }
 }
 
