@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::signal::Signal;
 use support::ports::free_address;
-use support::{Staying, finish, glint, needs_root, shell};
+use support::{Staying, eventually, finish, glint, needs_root, shell};
 
 /// A mount whose OST is on a disk of 16 MiB, which sends what was written when it is asked to.
 struct Full {
@@ -23,12 +23,17 @@ struct Full {
 
 impl Full {
     fn new(words: &[&str]) -> Full {
+        Full::of("mgs,mdt", "ost", words)
+    }
+
+    /// The second of these targets are on the small disk.
+    fn of(large: &str, small: &str, words: &[&str]) -> Full {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path();
         shell(at, "mkdir mnt E && mount -t tmpfs -o size=16m none E").worked();
         let disk = at.join("E");
-        glint(at, &["format", "D", "--role", "mgs,mdt"]).worked();
-        glint(at, &["format", "E", "--role", "ost", "--join", "D"]).worked();
+        glint(at, &["format", "D", "--role", large]).worked();
+        glint(at, &["format", "E", "--role", small, "--join", "D"]).worked();
         let address = free_address();
         let server = Staying::start(at, &["serve", "D", "E", "--listen", &address]);
         let mount = [&["mount", &address, "mnt", "--key", "D/key"], words].concat();
@@ -144,6 +149,31 @@ fn a_full_ost_says_so_in_the_servers_log_once_until_there_is_room() {
             "rm E/taken && dd status=none if=/dev/zero bs=2M count=1 of=mnt/{before} conv=fsync"
         );
         shell(full.at(), &room).worked();
+    }
+}
+
+#[test]
+fn a_full_mdt_is_named_once_until_there_is_room() {
+    if needs_root() {
+        return;
+    }
+    let full = Full::of("ost", "mgs,mdt", &[]);
+    let mut names = 0;
+    let mut is_made = || {
+        names += 1;
+        fs::create_dir(full.at().join(format!("mnt/{names}"))).is_ok()
+    };
+    for before in 0..2 {
+        eventually("there is room", &mut is_made);
+        // The last bytes, too.
+        shell(full.at(), "cat /dev/zero > E/taken; true").worked();
+        eventually("a name is refused", || !is_made());
+        assert!(!(0..50).any(|_| is_made()));
+        let said = full.server.said();
+        let line = "MDT0: no space left for names and attributes, new ones are refused with ENOSPC; \
+                    remove files, or free some of the disk that it is on";
+        assert_eq!(said.matches(line).count(), before + 1, "{said}");
+        fs::remove_file(full.disk.join("taken")).unwrap();
     }
 }
 

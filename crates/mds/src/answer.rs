@@ -383,6 +383,13 @@ impl Mds {
 
     /// Answers, at once or when `wait_for` is durable.
     pub(crate) fn answer(&mut self, answer: Answer, wait_for: Transno, out: &mut Vec<Output>) {
+        if matches!(answer.result, Err(FsError::NoSpace)) && self.room.refuse() {
+            tracing::warn!(
+                "{}: no space left for names and attributes, new ones are refused with ENOSPC; \
+                 remove files, or free some of the disk that it is on",
+                self.store.kv().name()
+            );
+        }
         if wait_for <= self.committed {
             return out.push(answer.into_output());
         }

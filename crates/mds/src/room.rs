@@ -15,12 +15,19 @@ use crate::store::Failure;
 /// Between two looks at the disk. What comes meanwhile is far less than is kept free.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
+/// With so many bytes there is room again, or with an eighth fewer files than when the disk was full, if
+/// that is so many: what was told of a full disk is told again.
+const ROOM_AGAIN_BYTES: u64 = 1 << 20;
+const ROOM_AGAIN_FILES_MIN: u64 = 64;
+
 /// What is known of the disk below a target's records.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     next_look: Option<Tick>,
     /// Files there were when the disk was found full; `None`: it is not.
     files_max: Option<u64>,
+    /// That it is full was told, and there was no room since.
+    is_told: bool,
 }
 
 impl Room {
@@ -28,12 +35,24 @@ impl Room {
     pub fn is_full(&mut self, now: Tick, kv: &Kv, files: u64) -> Result<bool, Failure> {
         if self.next_look.is_none_or(|due| due <= now) {
             self.next_look = Some(now.after(LOOK_INTERVAL));
-            self.files_max = match kv.space_left()? {
+            let left = kv.space_left()?;
+            self.is_told &= left.is_some_and(|left| left < ROOM_AGAIN_BYTES);
+            self.files_max = match left {
                 Some(0) => Some(self.files_max.unwrap_or(files)),
                 _ => None,
             };
         }
+        self.is_told &= self.files_max.is_none_or(|max| {
+            let fewer = (max / 8).max(ROOM_AGAIN_FILES_MIN);
+            files + fewer > max
+        });
         Ok(self.files_max.is_some_and(|max| files >= max))
+    }
+
+    /// A request was refused for want of space; true if that is to be told, which it is once until
+    /// there is room again. Not where the disk is not full: then the request itself is too large.
+    pub fn refuse(&mut self) -> bool {
+        self.files_max.is_some() && !std::mem::replace(&mut self.is_told, true)
     }
 }
 
@@ -67,26 +86,73 @@ mod tests {
         fn restock(&self) {}
     }
 
+    /// As available bytes: names are refused.
+    const HALF_THE_FLOOR: u64 = 2 << 20;
+
+    struct World {
+        kv: Kv,
+        available: Arc<Available>,
+        room: Room,
+        now: Tick,
+    }
+
+    impl World {
+        fn new() -> World {
+            let (disk, available) = (MemDisk::new(), Arc::new(Available(AtomicU64::new(8 << 20))));
+            Kv::create(disk.clone()).expect("a fresh disk");
+            let options = KvOptions {
+                room: Some(available.clone()),
+                ..KvOptions::new("MDT0").manual()
+            };
+            World {
+                kv: Kv::open(disk, &tables(), options).expect("a fresh store"),
+                available,
+                room: Room::default(),
+                now: Tick(0),
+            }
+        }
+
+        fn available(&self, bytes: u64) {
+            self.available.0.store(bytes, Ordering::Relaxed);
+        }
+
+        fn is_full(&mut self, files: u64) -> bool {
+            self.now = self.now.after(LOOK_INTERVAL);
+            let looked = self.room.is_full(self.now, &self.kv, files);
+            looked.expect("the store runs")
+        }
+    }
+
     #[test]
     fn removals_make_room_although_the_disk_stays_full() {
-        let (disk, available) = (MemDisk::new(), Arc::new(Available(AtomicU64::new(8 << 20))));
-        Kv::create(disk.clone()).expect("a fresh disk");
-        let options = KvOptions {
-            room: Some(available.clone()),
-            ..KvOptions::new("MDT0").manual()
-        };
-        let kv = Kv::open(disk, &tables(), options).expect("a fresh store");
-        let (mut room, mut now) = (Room::default(), Tick(0));
-        let mut is_full = |files| {
-            now = now.after(LOOK_INTERVAL);
-            room.is_full(now, &kv, files).expect("the store runs")
-        };
-        assert!(!is_full(1000));
-        // Half of the floor.
-        available.0.store(2 << 20, Ordering::Relaxed);
-        assert!(is_full(1100) && is_full(1101));
-        assert!(!is_full(1099) && is_full(1100));
-        available.0.store(3 << 20, Ordering::Relaxed);
-        assert!(!is_full(1100));
+        let mut world = World::new();
+        assert!(!world.is_full(1000));
+        world.available(HALF_THE_FLOOR);
+        assert!(world.is_full(1100) && world.is_full(1101));
+        assert!(!world.is_full(1099) && world.is_full(1100));
+        world.available(3 << 20);
+        assert!(!world.is_full(1100));
+    }
+
+    #[test]
+    fn a_refusal_is_told_once_until_there_is_room_again() {
+        let mut world = World::new();
+        assert!(!world.is_full(1000) && !world.room.refuse(), "too large");
+        for _ in 0..2 {
+            world.available(HALF_THE_FLOOR);
+            assert!(world.is_full(1100) && world.room.refuse());
+            assert!(world.is_full(1100) && !world.room.refuse());
+            // A little less full is not room again.
+            world.available(HALF_THE_FLOOR + 4096);
+            assert!(!world.is_full(1099));
+            world.available(HALF_THE_FLOOR);
+            assert!(world.is_full(1100) && !world.room.refuse());
+            world.available(8 << 20);
+            assert!(!world.is_full(1100));
+        }
+        world.available(HALF_THE_FLOOR);
+        assert!(world.is_full(1100) && world.room.refuse());
+        assert!(!world.is_full(900) && world.is_full(1100));
+        assert!(world.room.refuse(), "many were removed meanwhile");
     }
 }

@@ -10,6 +10,8 @@ use base::Transno;
 use oss::fsck::{self, Finding, Whose};
 use storage::{Kv, MemDisk, ObjectMemory, Survivors};
 
+use wire::ost::AllocateMode;
+
 use power::Power;
 use power::target::{self, Disks, Done, Off, Step, Target};
 
@@ -57,6 +59,14 @@ fn write_later(object: u32, offset: u64, byte: u8) -> Step {
     }
 }
 
+fn allocate(object: u32, range: (u64, u64), mode: AllocateMode) -> Step {
+    Step::Allocate {
+        object,
+        range,
+        mode,
+    }
+}
+
 /// What a step does to the contents; a torn one wrote so many bytes only.
 fn apply(contents: &mut Contents, step: &Step, torn: usize) {
     match step {
@@ -82,14 +92,20 @@ fn apply(contents: &mut Contents, step: &Step, torn: usize) {
                 .or_default()
                 .resize(*size as usize, 0);
         }
-        Step::Punch {
+        Step::Allocate {
             object,
             range: (start, end),
+            mode,
         } => {
             let bytes = contents.entry(*object).or_default();
-            let end = (*end as usize).min(bytes.len());
-            let start = (*start as usize).min(end);
-            bytes[start..end].fill(0);
+            let (start, end) = (*start as usize, *end as usize);
+            if matches!(mode, AllocateMode::Extend | AllocateMode::Zero) {
+                bytes.resize(bytes.len().max(end), 0);
+            }
+            if !matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize) {
+                let end = end.min(bytes.len());
+                bytes[start.min(end)..end].fill(0);
+            }
         }
         Step::Destroy { object, .. } => {
             contents.remove(object);
@@ -384,10 +400,7 @@ fn sizes_and_holes() {
             Step::Sync,
         ],
     );
-    let punch = |start, end| Step::Punch {
-        object: 1,
-        range: (start, end),
-    };
+    let punch = |start, end| allocate(1, (start, end), AllocateMode::PunchHole);
     run(
         "punch",
         vec![write(1, 0, 1), write(1, 4096, 2), write(1, 8192, 3)],
@@ -396,6 +409,45 @@ fn sizes_and_holes() {
             Step::Sync,
             punch(8192, 12_288),
             write(1, 4096, 4),
+            Step::Second,
+        ],
+    );
+}
+
+#[test]
+fn space_and_zeros() {
+    run(
+        "allocate",
+        vec![write(1, 0, 1)],
+        vec![
+            allocate(1, (0, 9000), AllocateMode::Extend),
+            allocate(2, (4096, 8192), AllocateMode::Extend),
+            Step::Sync,
+            allocate(1, (8192, 20_000), AllocateMode::KeepSize),
+            write(1, 6000, 2),
+            allocate(1, (5000, 30_000), AllocateMode::Extend),
+            allocate(3, (0, 4096), AllocateMode::KeepSize),
+            Step::Second,
+        ],
+    );
+    run(
+        "zero",
+        vec![
+            write(1, 0, 1),
+            write(1, 4096, 2),
+            write(2, 0, 3),
+            Step::Settle,
+        ],
+        vec![
+            allocate(1, (1000, 5000), AllocateMode::ZeroKeepSize),
+            Step::Settle,
+            allocate(2, (2048, 6000), AllocateMode::Zero),
+            write(1, 3000, 4),
+            Step::Sync,
+            allocate(1, (6000, 20_000), AllocateMode::ZeroKeepSize),
+            allocate(3, (0, 5000), AllocateMode::Zero),
+            Step::Settle,
+            write(2, 4096, 5),
             Step::Second,
         ],
     );
@@ -428,10 +480,7 @@ fn sealed_bytes() {
                 size: 5000,
             },
             Step::Settle,
-            Step::Punch {
-                object: 1,
-                range: (1000, 3000),
-            },
+            allocate(1, (1000, 3000), AllocateMode::PunchHole),
             Step::Settle,
             write(1, 8192, 3),
             Step::Settle,

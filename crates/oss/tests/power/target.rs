@@ -39,9 +39,10 @@ pub enum Step {
         object: u32,
         size: u64,
     },
-    Punch {
+    Allocate {
         object: u32,
         range: (u64, u64),
+        mode: AllocateMode,
     },
     /// Answered when it is durable.
     Destroy {
@@ -61,7 +62,7 @@ impl Step {
         match self {
             Step::Write { object, .. }
             | Step::Truncate { object, .. }
-            | Step::Punch { object, .. }
+            | Step::Allocate { object, .. }
             | Step::Destroy { object, .. } => Some(*object),
             Step::Sync | Step::Second | Step::Settle => None,
         }
@@ -99,10 +100,14 @@ impl Step {
                 under,
                 life: BootEpoch(0),
             },
-            Step::Punch { object, range } => Request::Allocate {
+            Step::Allocate {
+                object,
+                range,
+                mode,
+            } => Request::Allocate {
                 object: id(*object),
                 range: ByteRange::new(range.0, range.1),
-                mode: AllocateMode::PunchHole,
+                mode: *mode,
                 ticket: plain,
                 mtime,
                 under,
