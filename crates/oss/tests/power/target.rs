@@ -8,9 +8,12 @@ use base::{BootEpoch, ByteRange, ClientId, Fid, FsError, LockHandle, Tick, Times
 use layout::ObjectId;
 use oss::records::{SEALS, TABLES};
 use oss::{Call, Life, Oss, Output, SyncTicket, SyncWork, Syncer};
+use rpc::Departure;
+use rpc::window::RECOVERY_WINDOW;
 use storage::{
     Kv, KvOptions, MemDisk, ObjectMemory, ObjectStore, Pace, Result, SealedObjects, Survivors,
 };
+use wire::handshake::ClientUuid;
 use wire::mdt::WriteTicket;
 use wire::ost::{AllocateMode, Progress, Request};
 
@@ -19,6 +22,12 @@ use super::{Objects, Power, Records};
 /// Numbers of the objects that scripts use.
 pub const OBJECTS: [u32; 3] = [1, 2, 3];
 const CLIENT: ClientId = ClientId(1);
+const WALL: Timestamp = Timestamp {
+    secs: 1000,
+    nanos: 0,
+};
+/// A life in which nobody is waited for.
+const ALONE: (BootEpoch, Duration) = (BootEpoch(1), Duration::ZERO);
 /// No object of a script is longer.
 const LONGEST: usize = 1 << 18;
 
@@ -214,12 +223,17 @@ impl Disks {
     }
 }
 
+pub fn uuid_of(client: ClientId) -> ClientUuid {
+    ClientUuid([client.0 as u8; 16])
+}
+
 fn stored(number: u32) -> storage::ObjectId {
     storage::ObjectId::new(id(number).fid, 0)
 }
 
 /// One life of a target.
 pub struct Target {
+    life: BootEpoch,
     pub oss: Oss,
     pub kv: Arc<Kv>,
     pub store: Arc<Objects>,
@@ -241,11 +255,18 @@ impl Target {
         Target::open_on(&records, disks, power)
     }
 
+    /// The life of this number: clients of the one before are waited for.
+    pub fn begin(disks: &Disks, power: &Power, life: u64) -> Result<Target> {
+        let records = Records::new(disks.records.clone(), power);
+        let objects = Objects::new(disks.objects.clone(), power);
+        Target::open_with(&records, objects, (BootEpoch(life), RECOVERY_WINDOW))
+    }
+
     /// The same; cuts the power where that fails.
     pub fn open_or_cut(disks: &Disks, power: &Power, survivors: Survivors) -> Option<Target> {
         let records = Records::new(disks.records.clone(), power);
         let store = Objects::new(disks.objects.clone(), power);
-        let opened = Target::open_with(&records, store.clone());
+        let opened = Target::open_with(&records, store.clone(), ALONE);
         if opened.is_err() {
             records.power_cut(survivors);
             store.power_cut(survivors);
@@ -254,21 +275,26 @@ impl Target {
     }
 
     pub fn open_on(records: &Records, disks: &Disks, power: &Power) -> Result<Target> {
-        Target::open_with(records, Objects::new(disks.objects.clone(), power))
+        Target::open_with(records, Objects::new(disks.objects.clone(), power), ALONE)
     }
 
-    fn open_with(records: &Records, store: Objects) -> Result<Target> {
+    fn open_with(
+        records: &Records,
+        store: Objects,
+        (epoch, window): (BootEpoch, Duration),
+    ) -> Result<Target> {
         let options = KvOptions::new("OST0").manual();
         let kv = Arc::new(Kv::open(records.clone(), &TABLES, options)?);
         let store = Arc::new(store);
         let sealed = Arc::new(SealedObjects::new(store.clone(), kv.clone(), SEALS));
         let life = Life {
-            epoch: BootEpoch(1),
+            epoch,
             now: Tick(1_000_000_000),
             wall: Timestamp::default(),
-            window: Duration::ZERO,
+            window,
         };
         Ok(Target {
+            life: epoch,
             oss: Oss::open(
                 sealed.clone(),
                 kv.clone(),
@@ -354,27 +380,11 @@ impl Target {
             self.settle().map_err(|_| Off)?;
             return Ok((Ok(()), Transno(0)));
         };
-        self.syncer
-            .foresee(std::slice::from_ref(&request))
-            .map_err(|_| Off)?;
-        self.tags += 1;
-        let (mut out, tag) = (Vec::new(), self.tags);
         let bulk: &[u8] = match step {
             Step::Write { data, .. } => data,
             _ => &[],
         };
-        let call = Call {
-            client: CLIENT,
-            tag,
-            request,
-            bulk,
-        };
-        let wall = Timestamp {
-            secs: 1000,
-            nanos: 0,
-        };
-        self.oss.handle(self.now, wall, call, &mut out);
-        self.take(out)?;
+        let tag = self.send(CLIENT, request, bulk)?;
         self.work()?;
         match self.replies.remove(&tag) {
             // A later open waits for the old bytes to go.
@@ -383,21 +393,83 @@ impl Target {
         }
     }
 
+    /// Asks for something; the number under which the answer comes.
+    fn send(
+        &mut self,
+        client: ClientId,
+        request: Request,
+        bulk: &[u8],
+    ) -> std::result::Result<u64, Off> {
+        let foreseen = self.syncer.foresee(std::slice::from_ref(&request));
+        foreseen.map_err(|_| Off)?;
+        self.tags += 1;
+        let (mut out, tag) = (Vec::new(), self.tags);
+        let call = Call {
+            client,
+            tag,
+            request,
+            bulk,
+        };
+        self.oss.handle(self.now, WALL, call, &mut out);
+        self.take(out)?;
+        Ok(tag)
+    }
+
+    /// A session of `client` begins.
+    pub fn connect(&mut self, client: ClientId) {
+        self.oss.connected(client, uuid_of(client), false);
+    }
+
+    /// `client` says that it has written all it had. It is answered when that is durable.
+    pub fn join(&mut self, client: ClientId) -> std::result::Result<(), Off> {
+        let request = Request::Join { life: self.life };
+        let tag = self.send(client, request, &[])?;
+        self.work()?;
+        match self.replies.remove(&tag) {
+            Some((Ok(()), _)) => Ok(()),
+            _ => Err(Off),
+        }
+    }
+
+    /// The session of `client` ends.
+    pub fn leave(&mut self, client: ClientId, how: Departure) -> std::result::Result<(), Off> {
+        let mut out = Vec::new();
+        self.oss
+            .end_session(self.now, WALL, (client, how), &mut out);
+        self.take(out)
+    }
+
+    /// Whom it waits for.
+    pub fn awaited(&self) -> Vec<ClientUuid> {
+        self.oss.recovery(self.now).awaited
+    }
+
+    /// `client` wants all of an object to read; the number under which the answer comes.
+    pub fn enqueue(&mut self, client: ClientId) -> u64 {
+        let request = Request::Enqueue {
+            object: id(1),
+            mode: dlm::Mode::PR as u8,
+            range: ByteRange::ALL,
+        };
+        self.send(client, request, &[]).expect("the power stays on")
+    }
+
+    /// That was answered.
+    pub fn is_answered(&self, tag: u64) -> bool {
+        self.replies.contains_key(&tag)
+    }
+
     /// What was left alone since the look before is sealed.
-    fn settle(&self) -> Result<()> {
+    pub fn settle(&self) -> Result<()> {
         self.syncer.settle()?;
         self.syncer.settle()?;
         self.kv.wait_durable(self.kv.committed())
     }
 
-    fn pass(&mut self, time: Duration) {
+    pub fn pass(&mut self, time: Duration) {
         self.now = self.now.after(time);
         let mut out = Vec::new();
-        let wall = Timestamp {
-            secs: 1000,
-            nanos: 0,
-        };
-        self.oss.tick(self.now, wall, &mut out);
+        self.oss.tick(self.now, WALL, &mut out);
         // A target that stops answers nothing, which is seen then.
         let _ = self.take(out);
     }
@@ -413,6 +485,8 @@ impl Target {
                 } => {
                     self.replies.insert(tag, (result.map(drop), transno));
                 }
+                // One who is here and did not say in time that it has written all.
+                Output::Evict { .. } => {}
                 Output::SyncWanted { ticket, work } => self.syncs.push((ticket, work)),
                 Output::RemoveWanted { objects } => self.removals.push(objects),
                 Output::Stop { .. } => return Err(Off),
@@ -423,7 +497,7 @@ impl Target {
     }
 
     /// What is done beside the core, in one of the orders it may be done in.
-    fn work(&mut self) -> std::result::Result<(), Off> {
+    pub fn work(&mut self) -> std::result::Result<(), Off> {
         while !(self.syncs.is_empty() && self.removals.is_empty()) {
             if self.removes_late {
                 self.sync()?;
