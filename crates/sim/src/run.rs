@@ -491,12 +491,12 @@ mod tests {
         let lost = change(0, 1, 1, 5, Seen::Unknown);
         let late = change(1, 1, 20, 21, Seen::Unknown);
         let tells = |before: &[Entry]| {
-            let history = [before, &[late.clone()]].concat();
+            let history = [before, std::slice::from_ref(&late)].concat();
             tells_of_loss(&history, 2, may_fail, &late)
         };
         let is_told = change(0, 1, 6, 7, Seen::Done);
         let elsewhere = change(2, 1, 6, 7, Seen::Done);
-        assert!(tells(&[lost.clone()]) && tells(&[lost.clone(), elsewhere]));
+        assert!(tells(std::slice::from_ref(&lost)) && tells(&[lost.clone(), elsewhere]));
         assert!(!tells(&[]) && !tells(&[lost.clone(), is_told]));
         let was_told = change(0, 1, 12, 13, Seen::Unknown);
         assert!(!tells(&[lost, was_told]), "once");
