@@ -49,6 +49,9 @@ pub enum Kind {
     /// The MDT's power fails while a client is away, perhaps with that of others, and nobody waits for
     /// that client.
     Absence,
+    /// The power of all servers and of a client fails at one moment, in which one of its programs was told
+    /// that what it did is durable.
+    Outage,
     /// A bit of a frame arrives flipped.
     FrameFlip,
     /// A bit of a server's records is flipped, until the disk is cured.
@@ -59,7 +62,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 18] = [
+    pub const ALL: [Kind; 19] = [
         Kind::Cut,
         Kind::OneWay,
         Kind::Partition,
@@ -75,6 +78,7 @@ impl Kind {
         Kind::SlowDisk,
         Kind::NoManagement,
         Kind::Absence,
+        Kind::Outage,
         Kind::FrameFlip,
         Kind::DiskFlip,
         Kind::ByteFlip,
@@ -88,7 +92,10 @@ impl Kind {
 
     /// After it a client has lost what it had not made durable.
     pub fn loses_client(self) -> bool {
-        matches!(self, Kind::Eviction | Kind::Crash | Kind::Absence)
+        matches!(
+            self,
+            Kind::Eviction | Kind::Crash | Kind::Absence | Kind::Outage
+        )
     }
 }
 
@@ -117,8 +124,10 @@ pub struct Injector<'a> {
     pub scheduler: &'a Scheduler,
     /// By which dice.
     pub numbers: SeededRng,
-    /// How many clients there are.
+    /// How many clients there are,
     pub clients: u32,
+    /// and programs on each.
+    pub programs: u32,
     /// The files whose bytes programs read and write.
     pub files: Vec<Fid>,
     /// What lets programs go on,
@@ -205,6 +214,7 @@ impl Injector<'_> {
             Kind::SlowDisk => self.slow_disk(),
             Kind::NoManagement => self.no_management()?,
             Kind::Absence => self.absent()?,
+            Kind::Outage => self.outage()?,
             Kind::FrameFlip => self.flip(),
             Kind::DiskFlip => self.rot()?,
             Kind::ByteFlip => self.flip_byte()?,

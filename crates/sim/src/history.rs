@@ -184,19 +184,44 @@ impl Call {
         matches!(self, Call::Prefetch | Call::SyncDir(_))
     }
 
-    /// The directories of which it changes names.
-    pub fn dirs(&self) -> Vec<u8> {
+    /// Where clients are lost it makes durable what it did, and so all that its mount did before.
+    pub fn is_sync(&self) -> bool {
+        matches!(
+            self,
+            Call::SyncDir(_)
+                | Call::Put(..)
+                | Call::Append(..)
+                | Call::Truncate(..)
+                | Call::Reserve(..)
+                | Call::Punch(..)
+                | Call::Zero(..)
+                | Call::WriteOpen(..)
+                | Call::Remake(..)
+        )
+    }
+
+    /// The names that it changes.
+    pub fn changes(&self) -> Vec<Slot> {
         match self {
             Call::Create(slot)
             | Call::Mkdir(slot)
             | Call::Symlink(slot, _)
             | Call::Unlink(slot)
             | Call::Rmdir(slot)
-            | Call::Link(_, slot) => vec![slot.dir],
+            | Call::Link(_, slot) => vec![*slot],
             Call::Rename(from, to) | Call::RenameNew(from, to) | Call::Exchange(from, to) => {
-                vec![from.dir, to.dir]
+                vec![*from, *to]
             }
             _ => Vec::new(),
+        }
+    }
+
+    /// Its answer says what is at that name, or builds on it.
+    fn shows(&self, name: Slot) -> bool {
+        match self {
+            Call::Lookup(slot) | Call::ReadLink(slot) | Call::Open(slot, _) => *slot == name,
+            Call::List(dir) => *dir == name.dir,
+            call => call.changes().contains(&name),
         }
     }
 
@@ -344,6 +369,19 @@ impl fmt::Display for Entry {
 }
 
 impl Entry {
+    /// All that its mount did before is durable, and the caller was told so.
+    pub fn has_synced(&self) -> bool {
+        self.call.is_sync() && self.seen == Seen::Done
+    }
+
+    /// It shows names as `change` left them, or as they were made since.
+    pub fn shows(&self, change: &Entry) -> bool {
+        let mut changed = change.call.changes().into_iter();
+        self.start >= change.end
+            && !change.only_shows()
+            && changed.any(|name| self.call.shows(name))
+    }
+
     /// Whenever it was done, it changed nothing.
     pub fn only_shows(&self) -> bool {
         self.call.is_read() || matches!(self.seen, Seen::Failed(_))
@@ -362,5 +400,39 @@ impl Seen {
     /// Where the call counts as done or as never made, as one likes.
     pub fn is_open(&self) -> bool {
         matches!(self, Seen::Unknown | Seen::Fleeting(..))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_looks_at_a_name_after_its_change_is_shown_that() {
+        let slot = |name| Slot { dir: 1, name };
+        let entry = |start, call, seen| Entry {
+            caller: 0,
+            start: Duration::from_secs(start),
+            end: Duration::from_secs(start + 2),
+            call,
+            seen,
+        };
+        let moved = entry(0, Call::Rename(slot(0), slot(1)), Seen::Done);
+        let looked = |start, call| entry(start, call, Seen::Parts);
+        for call in [
+            Call::Lookup(slot(0)),
+            Call::Open(slot(1), false),
+            Call::List(1),
+            Call::Unlink(slot(1)),
+        ] {
+            assert!(looked(2, call.clone()).shows(&moved), "{call:?}");
+            assert!(!looked(1, call.clone()).shows(&moved), "{call:?} before");
+        }
+        for call in [Call::Lookup(slot(2)), Call::List(0), Call::Prefetch] {
+            assert!(!looked(2, call.clone()).shows(&moved), "{call:?}");
+        }
+        let refused = Seen::Failed(FsError::NotFound);
+        let refused = entry(0, Call::Unlink(slot(0)), refused);
+        assert!(!looked(2, Call::Lookup(slot(0))).shows(&refused));
     }
 }

@@ -10,6 +10,7 @@ mod opened;
 mod seat;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -32,10 +33,13 @@ pub use seat::Seat;
 pub const DIRS: u8 = 3;
 /// Names in each: digits, so that they can be told to be needed as a range.
 pub const NAMES: u8 = 4;
-/// Each so many calls one that would change names makes what was changed durable instead.
+/// Each so many calls one that changes names makes what it changed durable.
 const SYNC_EVERY: usize = 5;
 /// The longest pause between two calls.
 const PAUSE_MAX: Duration = Duration::from_millis(40);
+
+/// A change is new for so long: it need not be durable.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// What all programs write down.
 #[derive(Default)]
@@ -67,6 +71,21 @@ impl Log {
         self.len() == 0
     }
 
+    /// One of `callers` was told since `then` that what it did is durable.
+    pub fn has_synced(&self, callers: &Range<u32>, then: Duration) -> bool {
+        let entries = self.lock();
+        let (own, _) = since(&entries, callers, then);
+        own.iter().any(|entry| entry.has_synced())
+    }
+
+    /// Others have seen since `then` what one of `callers` had just changed.
+    pub fn has_shown(&self, callers: &Range<u32>, then: Duration) -> bool {
+        let entries = self.lock();
+        let (own, others) = since(&entries, callers, then.saturating_sub(FRESH));
+        let mut others = others.iter().filter(|entry| entry.end >= then);
+        others.any(|entry| own.iter().any(|change| entry.shows(change)))
+    }
+
     /// A call that has not returned since `then`, and who made it when.
     pub fn under_way_since(&self, then: Duration) -> Option<(u32, Duration, Call)> {
         let under_way = self.calls_under_way();
@@ -94,6 +113,16 @@ impl Log {
     pub fn take(&self) -> Vec<Entry> {
         std::mem::take(&mut *self.lock())
     }
+}
+
+/// Calls that have returned since `then`: those of `callers`, and those of others.
+fn since<'a>(
+    entries: &'a [Entry],
+    callers: &Range<u32>,
+    then: Duration,
+) -> (Vec<&'a Entry>, Vec<&'a Entry>) {
+    let since = entries.iter().rev().take_while(|entry| entry.end >= then);
+    since.partition(|entry| callers.contains(&entry.caller))
 }
 
 /// Files whose bytes programs read and write; their names nobody touches.
@@ -145,11 +174,12 @@ impl Program {
             }
             let pause = self.numbers.below(PAUSE_MAX.as_nanos() as u64);
             threads::sleep(Duration::from_nanos(pause));
-            let call = match (self.choose(), made % SYNC_EVERY) {
-                (call, 0) => call.dirs().first().map_or(call, |dir| Call::SyncDir(*dir)),
-                (call, _) => call,
-            };
+            let call = self.choose();
+            let changed = call.changes();
             self.make_call(call);
+            if let Some(name) = changed.first().filter(|_| made % SYNC_EVERY == 0) {
+                self.make_call(Call::SyncDir(name.dir));
+            }
         }
         self.close();
     }

@@ -209,6 +209,7 @@ fn live(
         scheduler,
         numbers: SeededRng::new(numbers.next_u64()),
         clients: plan.clients,
+        programs: plan.programs,
         files,
         log,
         share: plan.calls / plan.faults.max(1),

@@ -434,19 +434,24 @@ fn what_a_client_synced_is_not_undone() {
         let history = vec![made(10, A, 1), sync, lost.clone()];
         check(&without_undone(&history, 1, &[undone]))
     };
-    assert!(matches!(
-        verdict(synced(20, Seen::Done)),
-        Verdict::Impossible(_)
-    ));
-    // It was on its way when the sync began; the sync failed, or came after the loss; another directory
-    // was synced.
-    let other = at(0, 20, 25, Call::SyncDir(A.dir + 1), Seen::Done);
-    let late = synced(110, Seen::Done);
+    // Of another directory, or of a file: that makes all durable that the mount did before.
+    let other = |caller, call| at(caller, 20, 25, call, Seen::Done);
+    for sync in [
+        synced(20, Seen::Done),
+        other(0, Call::SyncDir(A.dir + 1)),
+        other(0, Call::Append(0, 7)),
+    ] {
+        let verdict = verdict(sync.clone());
+        assert!(matches!(verdict, Verdict::Impossible(_)), "{sync}");
+    }
+    // It was on its way when the sync began; the sync failed, or came after the loss; it was of another
+    // client, or none.
     for sync in [
         synced(12, Seen::Done),
         synced(20, Seen::Unknown),
-        late,
-        other,
+        synced(110, Seen::Done),
+        other(2, Call::SyncDir(A.dir)),
+        other(0, Call::Lookup(A)),
     ] {
         assert_eq!(verdict(sync.clone()), Verdict::Possible, "{sync}");
     }

@@ -52,8 +52,8 @@ pub fn check(history: &[Entry]) -> Verdict {
 }
 
 /// What is left to check where changes of a client may have been undone. Such a change counts as
-/// done or not, but as done before it returned; what its own programs saw meanwhile does not count. One
-/// that the client made durable by a sync of its directories is there.
+/// done or not, but as done before it returned; what its own programs saw meanwhile does not count. All
+/// that came before a call of the same client that made it durable counts as ever.
 pub fn without_undone(history: &[Entry], programs: u32, undone: &[Excuse]) -> Vec<Entry> {
     let loss_of = |entry: &Entry| {
         let client = entry.caller / programs;
@@ -80,19 +80,13 @@ pub fn without_undone(history: &[Entry], programs: u32, undone: &[Excuse]) -> Ve
     entries.collect()
 }
 
-/// Its client changed names, and synced each of their directories after that and before `loss`.
+/// Its client made all durable after that, and was told so before `loss`.
 fn is_synced(history: &[Entry], programs: u32, entry: &Entry, loss: Duration) -> bool {
-    let syncs = |other: &Entry, dir: u8| {
+    let mut later = history.iter().filter(|other| {
         let is_own = other.caller / programs == entry.caller / programs;
-        let in_time = other.start >= entry.end && other.end <= loss;
-        is_own && in_time && other.seen == Seen::Done && other.call == Call::SyncDir(dir)
-    };
-    let dirs = entry.call.dirs();
-    let is_change = !dirs.is_empty() && !entry.seen.is_unknown();
-    is_change
-        && dirs
-            .into_iter()
-            .all(|dir| history.iter().any(|other| syncs(other, dir)))
+        is_own && other.start >= entry.end && other.end <= loss
+    });
+    later.any(Entry::has_synced)
 }
 
 /// The map after `entry`, if it can have been done on `map` with what it saw.
