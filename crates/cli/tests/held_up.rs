@@ -84,6 +84,7 @@ impl Place {
         };
         let first = place.server();
         kill(first, Signal::SIGSTOP).unwrap();
+        eventually("it stands still", || stands_still(first));
         go.send(()).unwrap();
         eventually("the read waits", || {
             waits_in(thread, nix::libc::SYS_pread64)
@@ -135,20 +136,35 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if std::thread::panicking() {
+            for server in self.servers() {
+                let _ = kill(server, Signal::SIGCONT);
+            }
             self.thaw();
             let _ = glint(self.dir.path(), &["umount", "--force", "mnt"]);
         }
     }
 }
 
+/// What the kernel says of each of its threads.
+fn threads(process: Pid) -> Vec<String> {
+    let threads = fs::read_dir(format!("/proc/{process}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let status = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("status")).ok();
+    threads.filter_map(status).collect()
+}
+
 /// A thread of it is where the kernel forgets.
 fn is_held_up(process: Pid) -> bool {
-    let threads = fs::read_dir(format!("/proc/{process}/task"));
-    let mut threads = threads.into_iter().flatten().flatten();
-    threads.any(|thread| {
-        let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
-        status.contains("fuse-notify") && status.contains("State:\tD")
-    })
+    threads(process)
+        .iter()
+        .any(|status| status.contains("fuse-notify") && status.contains("State:\tD"))
+}
+
+/// A signal has stopped all of it, which takes a moment: until then a read may be answered.
+fn stands_still(process: Pid) -> bool {
+    threads(process)
+        .iter()
+        .all(|status| status.contains("State:\tT"))
 }
 
 /// The next one serves although the one that `signal` ends cannot end.
