@@ -184,6 +184,18 @@ impl Call {
         matches!(self, Call::Prefetch | Call::SyncDir(_))
     }
 
+    /// A file may be of another length after it.
+    pub fn changes_size(&self) -> bool {
+        matches!(
+            self,
+            Call::Put(..)
+                | Call::Append(..)
+                | Call::Truncate(..)
+                | Call::Reserve(..)
+                | Call::Zero(..)
+        )
+    }
+
     /// Where clients are lost it makes durable what it did, and so all that its mount did before.
     pub fn is_sync(&self) -> bool {
         matches!(

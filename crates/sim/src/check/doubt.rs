@@ -33,8 +33,8 @@ pub fn without_beliefs(history: &[Entry], programs: u32, stale: &[Excuse]) -> Ve
 /// nobody knows the outcome of, as its own programs saw it meanwhile. Where it failed for bytes that
 /// are damaged, as its programs saw it as long as those were, and as others saw it meanwhile: who
 /// changes a size says what it will be. And such a change has its effect as long as those are, or its
-/// call lasts, or never. Who writes says how long the file will be, too, to others who ask: where it is
-/// given up the size goes with it.
+/// call lasts, or never. Others who ask how long a file is are told by who changes that, and by the OST,
+/// before it is durable: where the one who does is given up the size may go with it.
 pub fn without_doubtful(history: &[Entry], programs: u32, failures: &[Excuse]) -> Vec<Entry> {
     let lost = history
         .iter()
@@ -50,9 +50,9 @@ pub fn without_doubtful(history: &[Entry], programs: u32, failures: &[Excuse]) -
     let is_damaged = |entry: &Entry| damage(entry).is_some();
     let went_with_writer = |change: &Entry| {
         let client = change.caller / programs;
-        let is_write = matches!(change.call, Call::Put(..) | Call::Append(..));
         let mut given_up = failures.iter().filter(|excuse| excuse.client.is_some());
-        is_write && given_up.any(|excuse| excuse.covers(client, change.start, change.end))
+        change.call.changes_size()
+            && given_up.any(|excuse| excuse.covers(client, change.start, change.end))
     };
     let is_size = |entry: &Entry| matches!(entry.call, Call::Size(_));
     let shows = |entry: &Entry, change: &Entry| {
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_size_that_a_writer_told_may_go_with_it() {
+    fn a_size_that_is_not_durable_may_go_with_who_made_it() {
         let at = Duration::from_secs;
         let entry = |caller, (start, end), call: Call, seen: Seen| Entry {
             caller,
@@ -103,6 +103,7 @@ mod tests {
         let size = |start| entry(0, (start, start + 1), Call::Size(0), Seen::Bytes(64));
         let write = |seen| entry(2, (10, 20), Call::Append(0, 1), seen);
         let cut = entry(2, (10, 20), Call::Truncate(0, 1), Seen::Unknown);
+        let hole = entry(2, (10, 20), Call::Punch(0, 1), Seen::Unknown);
         let read = entry(0, (12, 13), Call::Get(0), Seen::Blocks(vec![1]));
         let given_up = |client| {
             let excuse = Excuse {
@@ -121,7 +122,8 @@ mod tests {
         assert!(kept(write(Seen::Unknown), size(21), &given_up(1)), "later");
         assert!(kept(write(Seen::Unknown), size(12), &given_up(2)), "not it");
         assert!(kept(write(Seen::Unknown), read, &given_up(1)), "its bytes");
-        assert!(kept(cut, size(12), &given_up(1)), "done at the server");
+        assert!(!kept(cut, size(12), &given_up(1)));
+        assert!(kept(hole, size(12), &given_up(1)), "changes no size");
     }
 
     #[test]
