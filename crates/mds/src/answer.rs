@@ -17,7 +17,7 @@ use crate::namespace::covering_dir;
 use crate::ops::{Ctx, Needs, reopen, resource, with_op};
 use crate::records::{State, StoredReply};
 use crate::recovery::time_of;
-use crate::sharing::{changed, shown};
+use crate::sharing::{changed, is_for_more_than_named, shown};
 use crate::store::Failure;
 use crate::txn::Txn;
 
@@ -122,10 +122,14 @@ impl Mds {
     /// Up to where the target must be durable before this may be answered; zero: it need not be.
     fn shows_undurable(&self, parked: &Parked, result: &Result<Reply, FsError>) -> Transno {
         let client = parked.call.client;
-        match self.sharing.is_all_of(client) || parked.replay.is_some() {
-            true => Transno(0),
-            false => {
-                let sights = shown(self.hasher, &parked.request, result);
+        let request = &parked.request;
+        match result {
+            _ if self.sharing.is_all_of(client) || parked.replay.is_some() => Transno(0),
+            Err(refused) if is_for_more_than_named(request, *refused) => {
+                self.sharing.wait_for_all(client)
+            }
+            _ => {
+                let sights = shown(self.hasher, request, result);
                 self.sharing.wait_for(client, &sights)
             }
         }

@@ -1,6 +1,8 @@
 //! Whether what the target has in memory holds together, and what in it is not finished. For tests
 //! and the simulator.
 
+use std::collections::BTreeSet;
+
 use base::{ClientId, Fid};
 use dlm::Lock;
 
@@ -23,6 +25,12 @@ impl Mds {
     /// What contradicts itself in the lock table.
     pub fn audit(&self) -> Result<(), String> {
         self.locks.table().audit()
+    }
+
+    /// Sequences whose clients were given up, as long as objects of files that went with them may come
+    /// and are searched for.
+    pub fn searched(&self) -> BTreeSet<u64> {
+        self.strays.sequences().clone()
     }
 
     /// What is under way or has yet to be: nothing, where no client asks for anything and time

@@ -98,6 +98,12 @@ impl Sharing {
         waits.max().unwrap_or_default()
     }
 
+    /// What must be durable before `client` may see anything.
+    pub fn wait_for_all(&self, client: ClientId) -> Transno {
+        let others = self.authors.iter().filter(|(author, _)| *author != client);
+        others.map(|(_, last)| *last).max().unwrap_or_default()
+    }
+
     /// Everything up to `committed` is durable.
     pub fn durable(&mut self, committed: Transno) {
         self.authors.retain(|(_, last)| *last > committed);
@@ -197,6 +203,17 @@ pub fn shown(hasher: NameHasher, request: &Request, result: &Result<Reply, FsErr
         shown_by_reply(reply, &mut sights);
     }
     sights
+}
+
+/// A refusal for something that the request does not name: there are names in what is to go, it is
+/// somebody else's, or what is moved holds where it is moved to.
+pub fn is_for_more_than_named(request: &Request, refused: FsError) -> bool {
+    let takes_name = matches!(request, Request::Unlink { .. } | Request::Rename { .. });
+    let why = matches!(
+        refused,
+        FsError::NotEmpty | FsError::NotPermitted | FsError::Invalid | FsError::TooManyLinks
+    );
+    takes_name && why
 }
 
 fn shown_by_reply(reply: &Reply, sights: &mut Vec<Sight>) {

@@ -143,6 +143,11 @@ impl Strays {
         }
     }
 
+    /// Those that are searched.
+    pub fn sequences(&self) -> &BTreeSet<u64> {
+        &self.sequences
+    }
+
     /// Searches of which none has come to the end even once.
     pub fn len(&self) -> usize {
         self.searches

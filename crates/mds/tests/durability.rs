@@ -120,6 +120,64 @@ fn others_see_a_change_when_it_is_durable() {
 }
 
 #[test]
+fn a_refusal_for_what_is_not_named_waits_until_that_is_durable() {
+    let mut world = World::new();
+    let (a, b) = (world.connect(1), world.connect(2));
+    let dir = world.mkdir(a, Fid::ROOT, "d");
+    let full = world.mkdir(a, dir, "full");
+    let (outer, inner) = (world.mkdir(a, dir, "outer"), world.mkdir(a, dir, "inner"));
+    let owned = world.touch(a, dir, "owned");
+    let set = |fid, change| Request::SetAttr {
+        fid,
+        dir,
+        change,
+        caller: ROOT_USER,
+        under: base::LockHandle(0),
+    };
+    let give = |uid| SetAttr {
+        uid: Some(uid),
+        ..SetAttr::default()
+    };
+    let sticky = SetAttr {
+        mode: Some(0o1777),
+        ..SetAttr::default()
+    };
+    world.call(a, set(dir, sticky)).expect("set");
+    world.call(a, set(dir, give(1))).expect("given");
+    world.call(a, set(owned, give(7))).expect("given");
+    world.flush();
+    world.auto_flush = false;
+    // The first client's changes, none of them durable.
+    world.touch(a, full, "f");
+    world.call(a, set(owned, give(8))).expect("given");
+    let moved = world.rename(a, (dir, "inner"), (outer, "inner"), RenameMode::Replace);
+    moved.expect("moved");
+    let remove = |text, directory, uid| Request::Unlink {
+        dir,
+        name: name(text),
+        directory,
+        caller: wire::mdt::Caller { uid, gid: uid },
+    };
+    let replace = |from, to| rename_request(from, to, RenameMode::Replace, ROOT_USER);
+    let refused = [
+        (remove("full", true, 0), FsError::NotEmpty),
+        (replace((dir, "outer"), (dir, "full")), FsError::NotEmpty),
+        (replace((dir, "outer"), (inner, "o")), FsError::Invalid),
+        (remove("owned", false, 7), FsError::NotPermitted),
+    ];
+    let refused = refused.map(|(request, why)| (world.send(b, request), why));
+    world.answer_questions();
+    for (tag, why) in &refused {
+        assert!(world.poll(*tag).is_none(), "{why:?} shows what may go");
+    }
+    world.flush();
+    for (tag, why) in refused {
+        let (answer, _) = world.poll(tag).expect("durable");
+        assert_eq!(answer.err(), Some(why));
+    }
+}
+
+#[test]
 fn the_first_writer_of_an_exact_size_waits_for_the_disk() {
     let mut world = World::new();
     let a = world.connect(1);

@@ -204,6 +204,30 @@ fn who_does_not_come_is_given_up_and_may_begin_anew() {
     world.check();
 }
 
+/// A client that forgets what it builds on loses what it built, and nothing else.
+#[test]
+fn what_cannot_be_done_again_is_refused_and_harms_nothing() {
+    let mut world = World::new();
+    let a = world.connect(1);
+    world.fid(a);
+    world.flush();
+    world.auto_flush = false;
+    let d = world.mkdir(a, Fid::ROOT, "d");
+    world.touch(a, d, "f");
+    world.mkdir(a, Fid::ROOT, "e");
+    world.crash_awaiting();
+    let lost = world.lost();
+    assert_eq!(lost.len(), 3);
+    let (refused, _) = world.replay(&lost[1]);
+    assert!(refused.is_err(), "{refused:?}");
+    assert!(world.replay(&lost[2]).0.is_ok());
+    world.ready(a);
+    world.auto_flush = true;
+    world.flush();
+    assert_eq!(world.names(a, Fid::ROOT), ["e"]);
+    world.check();
+}
+
 /// Whose changes came between does not matter, where nothing of theirs builds on what is lost.
 #[test]
 fn what_a_survivor_does_again_stays_though_others_never_come() {

@@ -52,6 +52,7 @@ over_every_transport! {
     what_became_durable_is_told_to_an_idle_client
     a_service_may_refuse
     calls_wait_for_the_target_that_an_older_copy_stands_for
+    a_target_of_an_earlier_start_is_an_older_copy
     frames_and_messages_are_counted
     who_is_awake_receives_for_the_reader
 }
@@ -570,6 +571,25 @@ fn calls_wait_for_the_target_that_an_older_copy_stands_for(mut place: Place) {
     place.disk = newer;
     let (_server, _) = place.serve(3);
     assert_eq!(call.wait().unwrap().replies[0].body, b"waits");
+}
+
+/// Others may have changed so much since that the numbers say nothing any more.
+fn a_target_of_an_earlier_start_is_an_older_copy(mut place: Place) {
+    let (server, _) = place.serve(3);
+    let (peer, _) = place.peer();
+    place.disk.committed.set(Transno(100));
+    echo(&peer, "hears of 100");
+    drop(server);
+    place.disk.committed.set(Transno(200));
+    let (_server, service) = place.serve(2);
+    let _call = peer.call(Batch::of(ECHO, b"waits".to_vec()));
+    until("it is refused", || {
+        service
+            .log
+            .change(|log| log.lines.iter().any(|line| line == "lost changes"))
+    });
+    service.log.change(|log| assert!(log.sessions.is_empty()));
+    assert!(matches!(peer.state(), PeerState::WaitingSince(_)));
 }
 
 fn who_is_awake_receives_for_the_reader(mut place: Place) {

@@ -131,11 +131,12 @@ impl Report {
         text
     }
 
-    /// How many calls of each kind met faults of each kind within the ten seconds after them.
+    /// How many calls of each kind met faults of each kind: they were under way when one came, or began
+    /// in the second after it.
     pub fn meetings(&self) -> BTreeMap<(&'static str, Kind), usize> {
         let mut met = BTreeMap::new();
         for fault in &self.faults {
-            let end = fault.at + Duration::from_secs(10);
+            let end = fault.at + Duration::from_secs(1);
             let near = self
                 .history
                 .iter()

@@ -24,6 +24,8 @@ const DISK: u64 = 2 << 30;
 /// How long the programs may take to end after the last trouble.
 const LONG: Duration = Duration::from_secs(300);
 const MOUNTS: usize = 2;
+/// Kinds of troubles.
+const KINDS: u64 = 8;
 /// How long until freed space is given out again.
 const SPACE_IS_SEEN: Duration = Duration::from_secs(2);
 
@@ -177,24 +179,35 @@ struct Troubles<'a> {
     disk: &'a SmallDisk,
     place: Arc<Place>,
     rng: SeededRng,
+    /// Kinds that have not come yet, by their numbers.
+    to_come: Vec<u64>,
 }
 
 impl Troubles<'_> {
-    /// One of them.
+    /// One of them: first each kind once, in any order.
     fn meet(&mut self) -> String {
-        match self.rng.below(14) {
-            0..=3 => self.kill_servers(),
-            4 => self.freeze_servers(),
-            5 => self.freeze_mount(),
-            6..=8 => self.kill_mount(),
-            9 => self.kill_mount_and_servers(),
-            10..=11 => self.cut(),
-            12 => self.kill_servers_behind_a_cut(),
-            _ => {
-                fill(self.disk.path(), &self.place, &mut self.rng);
-                "a full disk".to_owned()
+        let kind = match self.to_come.len() {
+            0 => self.rng.below(KINDS),
+            left => {
+                let one = self.rng.below(left as u64) as usize;
+                self.to_come.swap_remove(one)
             }
+        };
+        match kind {
+            0 => self.kill_servers(),
+            1 => self.freeze_servers(),
+            2 => self.freeze_mount(),
+            3 => self.kill_mount(),
+            4 => self.kill_mount_and_servers(),
+            5 => self.cut(),
+            6 => self.kill_servers_behind_a_cut(),
+            _ => self.fill(),
         }
+    }
+
+    fn fill(&mut self) -> String {
+        fill(self.disk.path(), &self.place, &mut self.rng);
+        "a full disk".to_owned()
     }
 
     fn a_moment(&mut self) {
@@ -365,6 +378,7 @@ fn programs_outlive(count: u64, places: &[&str]) {
             disk: &disk,
             place,
             rng: SeededRng::new(seed()),
+            to_come: (0..KINDS).collect(),
         };
         for number in 0..count {
             troubles.a_moment();
@@ -400,12 +414,12 @@ const APART: &[&str] = &["mgs,mdt", "ost0", "ost1"];
 
 #[test]
 fn programs_outlive_troubles() {
-    programs_outlive(count("GLINT_TROUBLES", 8), TOGETHER);
+    programs_outlive(count("GLINT_TROUBLES", KINDS), TOGETHER);
 }
 
 #[test]
 fn programs_outlive_troubles_of_servers_apart() {
-    programs_outlive(count("GLINT_TROUBLES", 8), APART);
+    programs_outlive(count("GLINT_TROUBLES", KINDS), APART);
 }
 
 #[test]

@@ -268,15 +268,19 @@ fn enter(session: &Arc<Connected>) -> Result<(), Unwelcome> {
 }
 
 impl Target {
-    /// A client that was told of more than is here has seen a better copy of this target.
+    /// A client that was told of more than is here, or knows a later life, has seen a better copy of
+    /// this target.
     fn check_history(&self, hello: &Hello) -> Result<(), Refusal> {
-        let ours = self.last_committed.get();
-        if hello.last_committed <= ours {
-            return Ok(());
-        }
-        let (name, told) = (self.name, hello.last_committed);
+        let (ours, life) = (self.last_committed.get(), self.boot_epoch);
+        let (told, known) = (hello.last_committed, hello.boot_epoch);
+        let found = match (told > ours, known > life) {
+            (true, _) => format!("it holds {ours}, a client was told of {told}"),
+            (false, true) => format!("this is its start {life}, a client knows its start {known}"),
+            (false, false) => return Ok(()),
+        };
+        let name = self.name;
         let text = format!(
-            "{name} has lost changes: it holds {ours}, a client was told of {told}; \
+            "{name} has lost changes: {found}; \
              it is damaged or was restored from an older copy; restore a newer one, or end the mounts \
              that saw more before it is served again"
         );

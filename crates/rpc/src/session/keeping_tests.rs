@@ -1,5 +1,7 @@
 //! What a session keeps until it is durable, and what it sends a later life of its target.
 
+use base::FsError;
+
 use super::*;
 use crate::replier::Stored;
 use crate::requester::{Keepsake, Urgency};
@@ -46,7 +48,16 @@ fn next(session: &mut Session<u64>) -> Option<(FrameKind, u64, bool, bool)> {
     Some((header.kind, header.xid.0, header.resent, header.replay))
 }
 
-fn answer(session: &mut Session<u64>, (slot, xid): (u16, u64), transno: u64) -> Event<u64> {
+fn answer(session: &mut Session<u64>, of: (u16, u64), transno: u64) -> Event<u64> {
+    answer_with(session, of, transno, Payload::from(Message::default()))
+}
+
+fn answer_with(
+    session: &mut Session<u64>,
+    (slot, xid): (u16, u64),
+    transno: u64,
+    payload: Payload,
+) -> Event<u64> {
     let header = Header {
         slot,
         xid: Xid(xid),
@@ -55,7 +66,6 @@ fn answer(session: &mut Session<u64>, (slot, xid): (u16, u64), transno: u64) -> 
         epoch: session.epoch().0 as u32,
         ..Header::new(FrameKind::Reply)
     };
-    let payload = Payload::from(Message::default());
     let frame = Frame {
         header,
         payload: Arc::new(payload),
@@ -139,6 +149,26 @@ fn what_a_target_lost_goes_first_and_then_what_it_did_not_answer() {
         Some((FrameKind::Request, 5, false, false))
     );
     assert_eq!(session.kept().0, 1, "until it is durable here, too");
+}
+
+#[test]
+fn a_refusal_of_what_is_done_again_is_told_and_it_goes_on() {
+    let mut session = with_changes();
+    session.begin(&welcome(2, 11, false));
+    session.lane_up(Lane::Control);
+    assert!(matches!(
+        next(&mut session),
+        Some((FrameKind::Request, 2, _, true))
+    ));
+    let mut payload = Payload::from(Message::default());
+    payload.subs[0].status = wire::status_of(Err(FsError::NotFound));
+    let event = answer_with(&mut session, (1, 2), 0, payload);
+    assert!(matches!(event, Event::Replayed { refused: true }));
+    assert!(matches!(
+        next(&mut session),
+        Some((FrameKind::Request, 4, ..))
+    ));
+    assert_eq!(session.kept().0, 0);
 }
 
 /// The connection breaks before the answer is there, and again before it has come.

@@ -13,8 +13,8 @@ use rpc::{
     PeerConfig, Policy, ServedTarget, Server, ServerConfig, Service,
 };
 use storage::{
-    FaultyDisk, KeyRange, Kv, KvOptions, MemDisk, ObjectMemory, ObjectStore, Pace, SealedObjects,
-    StorageError, Survivors, TableId,
+    FaultyDisk, KeyRange, Kv, KvOptions, MemDisk, ObjectId, ObjectMemory, ObjectStore, Pace,
+    SealedObjects, StorageError, Survivors, TableId,
 };
 
 use super::objects::{Powered, WrongBit};
@@ -360,11 +360,12 @@ impl Machine {
         files: &[Fid],
         numbers: &mut SeededRng,
     ) -> Result<Option<Fid>, String> {
-        let mut found = Vec::new();
-        let listed = self.memory.list(&mut |id| found.push(id));
-        listed.map_err(|error| words(&error))?;
         let mut bytes = Vec::new();
-        for id in found.into_iter().filter(|id| files.contains(&id.fid)) {
+        for id in self
+            .stored()?
+            .into_iter()
+            .filter(|id| files.contains(&id.fid))
+        {
             let read = self.memory.read_shared(id, 0, READ_BYTES as usize);
             let written = read.map_err(|error| words(&error))?;
             let written = (0..).zip(written).filter(|(_, byte)| *byte != 0);
@@ -376,6 +377,14 @@ impl Machine {
         let (id, at) = bytes[numbers.below(bytes.len() as u64) as usize];
         self.wrong.begin(id, at, numbers);
         Ok(Some(id.fid))
+    }
+
+    /// All objects that it has.
+    pub fn stored(&self) -> Result<Vec<ObjectId>, String> {
+        let mut found = Vec::new();
+        let listed = self.memory.list(&mut |id| found.push(id));
+        listed.map_err(|error| words(&error))?;
+        Ok(found)
     }
 
     /// Whether a check of the target at rest names the object of which a bit is flipped, if there is

@@ -15,6 +15,10 @@ use super::{Cluster, Machine};
 const REST_MAX: Duration = Duration::from_secs(120);
 /// How often it is looked at meanwhile.
 const LOOK: Duration = Duration::from_secs(2);
+/// How long objects of lost files are searched for (`mds`, strays), and some more.
+const SEARCHES_MAX: Duration = Duration::from_secs(2000);
+/// How often it is looked meanwhile whether that goes on.
+const SEARCH_LOOK: Duration = Duration::from_secs(60);
 
 impl Cluster {
     fn machines(&self) -> impl Iterator<Item = &Machine> {
@@ -54,8 +58,30 @@ impl Cluster {
         self.osts.iter().flat_map(of).collect()
     }
 
+    /// There may be objects of nobody that a search has yet to find: it comes again and again, for a
+    /// while, since a client may write before it hears from the MDT that it was given up.
+    fn may_have_strays(&self) -> bool {
+        let searched = self.mdt.searched();
+        let objects = self.osts.iter().flat_map(Machine::stored);
+        let mut sequences = objects.flatten().map(|object| object.fid.sequence());
+        sequences.any(|sequence| searched.contains(&sequence))
+    }
+
     /// Waits until nothing is under way. What is left after all says so.
     pub fn come_to_rest(&self) -> Vec<String> {
+        let left = self.left_soon();
+        if !left.is_empty() || !self.may_have_strays() {
+            return left;
+        }
+        let mut waited = Duration::ZERO;
+        while self.may_have_strays() && waited < SEARCHES_MAX {
+            threads::sleep(SEARCH_LOOK);
+            waited += SEARCH_LOOK;
+        }
+        self.left_soon()
+    }
+
+    fn left_soon(&self) -> Vec<String> {
         let mut waited = Duration::ZERO;
         loop {
             threads::sleep(LOOK);
@@ -173,6 +199,12 @@ impl Machine {
     fn uses(&self) -> Vec<(ClientId, Fid)> {
         self.look(mds::Mds::uses, |_| Vec::new())
             .unwrap_or_default()
+    }
+
+    /// Sequences of which an MDT searches for objects of lost files.
+    fn searched(&self) -> BTreeSet<u64> {
+        let searched = self.look(mds::Mds::searched, |_| BTreeSet::new());
+        searched.unwrap_or_default()
     }
 
     fn sessions(&self) -> BTreeMap<ClientUuid, ClientId> {

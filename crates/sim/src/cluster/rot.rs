@@ -3,7 +3,8 @@
 //! The bit is wrong in what is read, until somebody writes that byte or the disk is cured: what is
 //! below stays as it was, so that curing harms nothing that was written since. Who writes what was read
 //! there along with other things (a checksum, with those beside it) writes what is below: else the
-//! damage would be there for good, as it would be on a disk, and nothing could be cured.
+//! damage would be there for good, as it would be on a disk, and nothing could be cured. As long as
+//! nobody has read it, who writes the same means it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,6 +29,7 @@ pub(super) struct Rot(Arc<Mutex<Option<Flip>>>);
 struct Flip {
     at: u64,
     mask: u8,
+    is_read: bool,
 }
 
 impl Rot {
@@ -49,7 +51,11 @@ impl Rot {
         }
         let at = start + numbers.below(BLOCK);
         let mask = 1 << numbers.below(8);
-        *self.bit() = Some(Flip { at, mask });
+        *self.bit() = Some(Flip {
+            at,
+            mask,
+            is_read: false,
+        });
         Ok(at)
     }
 
@@ -101,11 +107,12 @@ impl<D: Disk> Disk for Rotten<D> {
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.disk.read(offset, buffer)?;
-        if let Some(Flip { at, mask }) = *self.rot.bit()
-            && let Some(byte) = at.checked_sub(offset)
+        if let Some(flip) = &mut *self.rot.bit()
+            && let Some(byte) = flip.at.checked_sub(offset)
             && let Some(byte) = buffer.get_mut(byte as usize)
         {
-            *byte ^= mask;
+            *byte ^= flip.mask;
+            flip.is_read = true;
         }
         Ok(())
     }
@@ -113,6 +120,7 @@ impl<D: Disk> Disk for Rotten<D> {
     fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         let mut bit = self.rot.bit();
         if let Some(flip) = *bit
+            && flip.is_read
             && let Some(sound) = self.written_along(flip, offset, data)?
         {
             return self.disk.write(offset, &sound);
@@ -172,6 +180,15 @@ mod tests {
         let at = flip();
         rotten.write(at, &[9]).expect("it can be written");
         assert_eq!((bytes()[at as usize], bytes()), (9, disk.to_bytes()));
+        let at = flip();
+        let mut meant = disk.to_bytes();
+        let mask = rot.bit().expect("it is flipped").mask;
+        meant[at as usize] ^= mask;
+        rotten.write(0, &meant).expect("it can be written");
+        rot.cure();
+        assert_eq!(disk.to_bytes(), meant, "nobody had read it");
+        meant[at as usize] ^= mask;
+        rotten.write(0, &meant).expect("it can be written");
         let at = flip() as usize;
         let read = bytes();
         let mut along = read.clone();
