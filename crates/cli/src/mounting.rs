@@ -37,6 +37,8 @@ pub struct MountWish {
     pub lazy_size: bool,
     /// The kernel to act as if under.
     pub kernel: KernelLevel,
+    /// How long its servers may take to answer at the beginning, if not as long as it takes.
+    pub timeout: Option<Duration>,
 }
 
 impl MountWish {
@@ -95,10 +97,8 @@ impl Mounting {
             .as_ref()
             .is_none_or(|left| left.incarnation() == 1)
         {
-            mounted
-                .lock()
-                .unwrap_or_else(|p| p.into_inner())
-                .meet_root(ROOT_PATIENCE);
+            let mounted = mounted.lock().unwrap_or_else(|p| p.into_inner());
+            wait_for_root(&mounted, wish.timeout)?;
         }
         let files = Arc::new(files);
         let options = wish.options(&fsname);
@@ -200,6 +200,23 @@ fn alone(
     };
     let session = Session::start(device, files.clone(), config);
     Ok((mount, session.map_err(|error| error.to_string())?))
+}
+
+/// Who uses the mount finds its metadata server met, or has been told that it is away. With a `timeout`
+/// nobody mounts in vain.
+fn wait_for_root(mounted: &Mounted, timeout: Option<Duration>) -> Result<(), String> {
+    let patience = timeout.unwrap_or(ROOT_PATIENCE);
+    if mounted.meet_root(patience) {
+        return Ok(());
+    }
+    let away = format!("nobody has served mdt0 for {} s", patience.as_secs());
+    if timeout.is_some() {
+        return Err(format!(
+            "{away}; start glint serve where it is, and mount again"
+        ));
+    }
+    eprintln!("glint: {away}; mounted, and whoever asks for something waits for it");
+    Ok(())
 }
 
 /// Serves what another process may go on serving. Mounts, if this is the first.

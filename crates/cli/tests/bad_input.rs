@@ -313,6 +313,44 @@ fn a_mount_says_once_what_it_waits_for() {
 }
 
 #[test]
+fn a_mount_whose_metadata_server_is_away_says_so() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("mnt")).unwrap();
+    glint(dir.path(), &["format", "A", "--role", "mgs"]).worked();
+    let join = ["format", "B", "--role", "mdt,ost", "--join", "A"];
+    glint(dir.path(), &join).worked();
+    let address = free_address();
+    let _mgs = Staying::start(dir.path(), &["serve", "A", "--listen", &address]);
+    let other = free_address();
+    let serve = ["serve", "B", "--mgs", &address, "--listen", &other];
+    let mut server = Staying::start(dir.path(), &serve);
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.ended(), Some(0), "{}", server.said());
+    let words = ["mount", &address, "mnt", "--key", "A/key"];
+    let impatient: Vec<&str> = words.into_iter().chain(["--timeout", "1"]).collect();
+    let ran = glint(dir.path(), &impatient);
+    one_line(
+        &ran,
+        &["nobody has served mdt0 for 1 s", "start glint serve"],
+    );
+    // Without an end it is mounted, and waits.
+    let mut mount = Staying::start(dir.path(), &words);
+    let said = mount.said();
+    assert!(
+        said.contains("nobody has served mdt0 for 5 s; mounted"),
+        "{said}"
+    );
+    let _server = Staying::start(dir.path(), &serve);
+    let made = shell(dir.path(), "echo words > mnt/f && cat mnt/f");
+    assert_eq!(made.worked(), "words\n");
+    mount.signal(Signal::SIGTERM);
+    assert_eq!(mount.ended(), Some(0), "{}", mount.said());
+}
+
+#[test]
 fn a_key_that_is_another_or_not_given_and_a_directory_that_is_not_there() {
     let dir = place();
     glint(dir.path(), &["format", "E"]).worked();

@@ -395,6 +395,32 @@ fn how_a_server_commits_is_set_and_seen_while_it_runs() {
 }
 
 #[test]
+fn what_an_fsync_makes_durable_is_counted_by_both_its_targets() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let words = [&UP[..], &["--listen", "127.0.0.1:0"]].concat();
+    let mut up = Staying::start(dir.path(), &words);
+    let commits = |target: &str| {
+        let name = format!("{target}.*.commit_stats");
+        let ran = glint(dir.path(), &["param", "--dir", "D", "get", &name]);
+        let (_, said) = ran.worked().split_once("commits=").expect("they are told");
+        let count = said.split_whitespace().next().unwrap_or_default();
+        count.parse::<u64>().expect("a number")
+    };
+    let before = ["mdt", "ost"].map(commits);
+    shell(dir.path(), "echo words > mnt/f && sync mnt/f").worked();
+    let after = ["mdt", "ost"].map(commits);
+    assert!(
+        before < after && before[1] < after[1],
+        "{before:?}, {after:?}"
+    );
+    up.signal(Signal::SIGTERM);
+    assert_eq!(up.ended(), Some(0), "{}", up.said());
+}
+
+#[test]
 fn rules_of_a_server_are_set_and_seen_while_it_runs() {
     if needs_root() {
         return;

@@ -364,7 +364,8 @@ impl Mounted {
 
     /// Fetches the root's attributes, which whoever comes asks for first: what a server far away needs
     /// until it is reached belongs to mounting. One that is away is waited for no longer than that.
-    pub fn meet_root(&self, patience: Duration) {
+    /// False: it has not answered yet.
+    pub fn meet_root(&self, patience: Duration) -> bool {
         let met = Arc::new((Mutex::new(false), Condvar::new()));
         let (client, told) = (self.client.clone(), met.clone());
         spawn(async move {
@@ -375,7 +376,8 @@ impl Mounted {
         });
         let is_met = met.0.lock().unwrap_or_else(PoisonError::into_inner);
         // One that is away is met later.
-        let _ = met.1.wait_timeout_while(is_met, patience, |met| !*met);
+        let waited = met.1.wait_timeout_while(is_met, patience, |met| !*met);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Sends everything unsent, closes, and leaves. Nothing is lost but what the error tells.

@@ -44,8 +44,8 @@ pub struct MountVerb {
     /// kernel=5.14|6.1 (use no more of the kernel than these have).
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<MountOption>,
-    /// End with a failure if the MGS does not answer within so many seconds. Without this the mount
-    /// waits for it.
+    /// End with a failure if the MGS, or then the MDT, does not answer within so many seconds. Without
+    /// this the mount waits for it.
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
     /// Speak to servers beyond this machine although connections are not encrypted.
@@ -182,13 +182,14 @@ impl Options {
     }
 
     /// What to ask of the kernel.
-    pub fn wish(&self, point: PathBuf) -> MountWish {
+    pub fn wish(&self, point: PathBuf, timeout: Option<Duration>) -> MountWish {
         MountWish {
             point,
             allow_other: self.allow_other,
             read_only: self.read_only,
             lazy_size: self.lazy_size,
             kernel: self.kernel,
+            timeout,
         }
     }
 }
@@ -213,7 +214,7 @@ fn load_key(path: &Path) -> Result<Key, String> {
 }
 
 /// Says once what is waited for. Waits no longer than `timeout` and than nobody wants an end.
-fn patience(servers: &[Address], timeout: Option<u64>, stop: Stop) -> Patience {
+fn patience(servers: &[Address], timeout: Option<Duration>, stop: Stop) -> Patience {
     let servers: Vec<String> = servers.iter().map(Address::to_string).collect();
     let servers = servers.join(",");
     let said = AtomicBool::new(false);
@@ -223,7 +224,7 @@ fn patience(servers: &[Address], timeout: Option<u64>, stop: Stop) -> Patience {
                 "glint: waiting for the management service, which nobody serves at {servers} yet"
             );
         }
-        let is_over = timeout.is_some_and(|seconds| waited >= Duration::from_secs(seconds));
+        let is_over = timeout.is_some_and(|timeout| waited >= timeout);
         !is_over && !stop.is_wished()
     })
 }
@@ -252,7 +253,8 @@ impl MountVerb {
             None => address,
         };
         let link = options.delay.clone();
-        let patience = patience(&self.servers, self.timeout, stop.clone());
+        let timeout = self.timeout.map(Duration::from_secs);
+        let patience = patience(&self.servers, timeout, stop.clone());
         let config = MountConfig {
             addresses: self.servers.into_iter().map(delayed).collect(),
             reach: Arc::new(move |text| {
@@ -270,7 +272,7 @@ impl MountVerb {
             heritage,
             clocks: rpc::Clocks::default(),
         };
-        let wish = options.wish(self.point);
+        let wish = options.wish(self.point, timeout);
         let clock = Arc::new(SystemClock::default());
         let mut mounting = Mounting::start(&config, &wish, None, held, clock)?;
         daemon::ready(&format!("mounted at {}", mounting.point().display()));

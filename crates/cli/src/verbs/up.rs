@@ -103,7 +103,7 @@ impl Up {
             heritage,
             clocks: rpc::Clocks::default(),
         };
-        let (wish, beside) = (options.wish(self.mount), (serving.targets(), &*dir));
+        let (wish, beside) = (options.wish(self.mount, None), (serving.targets(), &*dir));
         let mut mounting = Mounting::start(&config, &wish, Some(beside), held, clock)?;
         let _ = point.set(mounting.point().to_owned());
         let (dir, point) = (self.dir.display(), mounting.point().display().to_string());
