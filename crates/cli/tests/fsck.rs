@@ -15,8 +15,9 @@ use mds::keys::{STATE, Table, dirent, fid};
 use mds::mutation::{Mutation, apply};
 use mds::records::{Bytes, Dirent, Inode, Place, Record, SequenceOwner, State};
 use mds::store::{Store, table_id, tables};
+use nix::sys::signal::Signal;
 use storage::{Batch, KeyRange, KvOptions, ObjectId, ObjectStore, Target, TargetDir};
-use support::{Staying, glint, needs_root};
+use support::{Staying, glint, needs_root, shell};
 
 /// Of a client that is gone.
 const BURNT: u64 = Fid::SEQUENCE_FIRST;
@@ -250,6 +251,41 @@ fn all_damage_that_can_be_found_is_named() {
     }
     let ran = glint(dir.path(), &["fsck", "D"]);
     ran.failed_saying(&["2 errors"]);
+}
+
+#[test]
+fn bytes_that_are_not_looked_at_are_told_of() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    glint(dir.path(), &["format", "D"]).worked();
+    glint(
+        dir.path(),
+        &["format", "E", "--role", "ost1", "--join", "D"],
+    )
+    .worked();
+    let mut serve = Staying::start(dir.path(), &["serve", "D", "E", "--listen", "127.0.0.1:0"]);
+    let address = serve.address();
+    let mount = ["mount", &address, "mnt", "--key", "D/key"];
+    let mut mount = Staying::start(dir.path(), &mount);
+    // Enough for both OSTs to have some.
+    shell(dir.path(), "for i in $(seq 32); do echo $i > mnt/$i; done").worked();
+    for one in [&mut mount, &mut serve] {
+        one.signal(Signal::SIGTERM);
+        assert_eq!(one.ended(), Some(0), "{}", one.said());
+    }
+    let of_one = glint(dir.path(), &["fsck", "D"]);
+    let said = of_one.worked();
+    let told = [
+        "MDT0: OST1 has bytes of ",
+        " files and was not given",
+        "0 errors, 1 warnings",
+    ];
+    assert!(told.iter().all(|part| said.contains(part)), "{said}");
+    let of_all = glint(dir.path(), &["fsck", "D", "E"]);
+    let said = of_all.worked();
+    assert!(said.contains("MDT0: 0 errors, 0 warnings"), "{said}");
 }
 
 /// Takes back what [`flip`] did.

@@ -2,7 +2,7 @@
 
 mod history;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -133,6 +133,8 @@ struct Mdt {
 
 struct Checker {
     repair: bool,
+    /// Those that are looked at.
+    osts: BTreeSet<TargetIndex>,
     now: Timestamp,
     /// Once it was checked, and could be read.
     mdt: Option<Mdt>,
@@ -142,6 +144,7 @@ impl Checker {
     fn new(repair: bool) -> Checker {
         Checker {
             repair,
+            osts: BTreeSet::new(),
             now: SystemClock::default().now(),
             mdt: None,
         }
@@ -151,6 +154,8 @@ impl Checker {
     fn check_all(&mut self, targets: &[Target]) -> Vec<Checked> {
         let is_ost = |target: &&Target| target.superblock().target.kind == TargetKind::Ost;
         let (osts, others): (Vec<_>, Vec<_>) = targets.iter().partition(is_ost);
+        let indexes = osts.iter().map(|ost| ost.superblock().target.index);
+        self.osts = indexes.collect();
         let in_order = others.into_iter().chain(osts);
         in_order.map(|target| self.check(target)).collect()
     }
@@ -196,12 +201,13 @@ impl Checker {
         for issue in left {
             checked.tell_left(issue.severity == Severity::Warning, issue.to_string());
         }
-        let last = state.transno;
-        self.mdt = Some(Mdt {
+        let mdt = Mdt {
             store,
             was_sound,
-            last,
-        });
+            last: state.transno,
+        };
+        mdt.tell_unchecked(&self.osts, checked)?;
+        self.mdt = Some(mdt);
         Ok(())
     }
 
@@ -270,6 +276,30 @@ impl Mdt {
             Ok(_) => Whose::InDoubt,
             Err(_) => Whose::Unasked,
         }
+    }
+
+    /// OSTs that have bytes of files, and are not looked at.
+    fn tell_unchecked(
+        &self,
+        osts: &BTreeSet<TargetIndex>,
+        checked: &mut Checked,
+    ) -> Result<(), String> {
+        let mut unchecked = BTreeMap::<TargetIndex, u64>::new();
+        let look = |on: TargetIndex, _: oss::fsck::ObjectId, _: u64| {
+            if !osts.contains(&on) {
+                *unchecked.entry(on).or_default() += 1;
+            }
+        };
+        objects::expected(&self.store, look).map_err(words)?;
+        let told = unchecked.iter().map(|(ost, files)| {
+            format!(
+                "OST{} has bytes of {files} files and was not given: they are not checked; give its \
+                 directory, too",
+                ost.0
+            )
+        });
+        checked.warnings.extend(told);
+        Ok(())
     }
 
     /// Files of which bytes are known, and not there.
