@@ -7,6 +7,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -154,6 +155,7 @@ fn a_mount_without_its_supervisor_says_so() {
         "{}",
         cluster.status(0)
     );
+    let workers = cluster.worker_pids(0);
     cluster.kill_supervisor(0);
     cluster.timed("going on", || {
         fs::write(root.join("file"), "written").unwrap();
@@ -163,6 +165,13 @@ fn a_mount_without_its_supervisor_says_so() {
     assert!(status.contains("no longer supervised"), "{status}");
     cluster.timed("unmounting", || {
         nix::mount::umount(&root).unwrap();
+    });
+    // It has yet to write, for which it would wait for its server.
+    let is_there = |pid: &u32| Path::new(&format!("/proc/{pid}")).exists();
+    cluster.timed("ending", || {
+        while workers.iter().any(is_there) {
+            thread::sleep(Duration::from_millis(5));
+        }
     });
 }
 
