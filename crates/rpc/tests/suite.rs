@@ -549,6 +549,17 @@ fn a_service_may_refuse(mut place: Place) {
     }
 }
 
+/// The target has no session, and the client waits for another.
+fn is_refused_as_an_older_copy(peer: &rpc::Peer, service: &TestService) {
+    until("it is refused", || {
+        service
+            .log
+            .change(|log| log.lines.iter().any(|line| line == "lost changes"))
+    });
+    service.log.change(|log| assert!(log.sessions.is_empty()));
+    assert!(matches!(peer.state(), PeerState::WaitingSince(_)));
+}
+
 fn calls_wait_for_the_target_that_an_older_copy_stands_for(mut place: Place) {
     let (server, _) = place.serve(1);
     let (peer, _) = place.peer();
@@ -560,13 +571,7 @@ fn calls_wait_for_the_target_that_an_older_copy_stands_for(mut place: Place) {
     let newer = std::mem::take(&mut place.disk);
     let (server, service) = place.serve(2);
     let call = peer.call(Batch::of(ECHO, b"waits".to_vec()));
-    until("it is refused", || {
-        service
-            .log
-            .change(|log| log.lines.iter().any(|line| line == "lost changes"))
-    });
-    service.log.change(|log| assert!(log.sessions.is_empty()));
-    assert!(matches!(peer.state(), PeerState::WaitingSince(_)));
+    is_refused_as_an_older_copy(&peer, &service);
     drop(server);
     place.disk = newer;
     let (_server, _) = place.serve(3);
@@ -583,13 +588,7 @@ fn a_target_of_an_earlier_start_is_an_older_copy(mut place: Place) {
     place.disk.committed.set(Transno(200));
     let (_server, service) = place.serve(2);
     let _call = peer.call(Batch::of(ECHO, b"waits".to_vec()));
-    until("it is refused", || {
-        service
-            .log
-            .change(|log| log.lines.iter().any(|line| line == "lost changes"))
-    });
-    service.log.change(|log| assert!(log.sessions.is_empty()));
-    assert!(matches!(peer.state(), PeerState::WaitingSince(_)));
+    is_refused_as_an_older_copy(&peer, &service);
 }
 
 fn who_is_awake_receives_for_the_reader(mut place: Place) {
