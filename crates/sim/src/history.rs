@@ -289,7 +289,8 @@ pub enum Seen {
     Number(Option<u64>),
     /// It was refused.
     Failed(FsError),
-    /// As the first said, but it may have been undone after that, by the loss of that number.
+    /// As the first said, but it may have been undone after that: not without what the same caller did
+    /// later under the same number.
     Fleeting(Box<Seen>, usize),
     /// Nobody knows whether it was done, or will be: the caller was told so, or is gone.
     Unknown,

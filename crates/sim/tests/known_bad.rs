@@ -458,6 +458,30 @@ fn what_a_client_synced_is_not_undone() {
 }
 
 #[test]
+fn what_outlasted_a_loss_may_be_there_without_what_was_lost() {
+    let made = |start, end, slot, number| at(0, start, end, Call::Create(slot), file(number));
+    let looked = |start, slot, seen| at(1, start, start + 5, Call::Lookup(slot), seen);
+    let undone = Excuse {
+        client: Some(0),
+        file: None,
+        from: Duration::ZERO,
+        until: Duration::from_micros(100),
+    };
+    let verdict = |end| {
+        let missing = Seen::Failed(FsError::NotFound);
+        let history = [
+            made(10, 15, A, 1),
+            made(45, end, B, 2),
+            looked(110, A, missing),
+            looked(130, B, file(2)),
+        ];
+        check(&without_undone(&history, 1, &[undone]))
+    };
+    assert_eq!(verdict(120), Verdict::Possible, "sent again");
+    assert!(matches!(verdict(90), Verdict::Impossible(_)));
+}
+
+#[test]
 fn what_one_loss_took_says_nothing_of_the_next() {
     let made = |start, slot, number| at(0, start, start + 5, Call::Create(slot), file(number));
     let looked = |start, slot, seen| at(1, start, start + 5, Call::Lookup(slot), seen);

@@ -53,7 +53,8 @@ pub fn check(history: &[Entry]) -> Verdict {
 
 /// What is left to check where changes of a client may have been undone. Such a change counts as
 /// done or not, but as done before it returned; what its own programs saw meanwhile does not count. All
-/// that came before a call of the same client that made it durable counts as ever.
+/// that came before a call of the same client that made it durable counts as ever. A call that returned
+/// after the loss may have been sent again after it, so that it is there without what came before it.
 pub fn without_undone(history: &[Entry], programs: u32, undone: &[Excuse]) -> Vec<Entry> {
     let loss_of = |entry: &Entry| {
         let client = entry.caller / programs;
@@ -62,16 +63,24 @@ pub fn without_undone(history: &[Entry], programs: u32, undone: &[Excuse]) -> Ve
         let is_safe = || is_synced(history, programs, entry, undone[loss].until);
         (entry.call.subject().is_none() && !is_safe()).then_some(loss)
     };
-    let kept = |entry: &Entry| match (loss_of(entry), &entry.seen) {
+    let kept = |number: usize, entry: &Entry| match (loss_of(entry), &entry.seen) {
         (None, seen) => Some(seen.clone()),
         (_, Seen::Unknown) => Some(Seen::Unknown),
         (_, Seen::Failed(_)) => None,
         _ if entry.call.is_read() => None,
-        (Some(loss), seen) => Some(Seen::Fleeting(Box::new(seen.clone()), loss)),
+        (Some(loss), seen) => {
+            let outlasts = entry.end > undone[loss].until;
+            let group = if outlasts {
+                undone.len() + number
+            } else {
+                loss
+            };
+            Some(Seen::Fleeting(Box::new(seen.clone()), group))
+        }
     };
-    let entries = history.iter();
-    let entries = entries.filter_map(|entry| {
-        let seen = kept(entry)?;
+    let entries = history.iter().enumerate();
+    let entries = entries.filter_map(|(number, entry)| {
+        let seen = kept(number, entry)?;
         Some(Entry {
             seen,
             ..entry.clone()
