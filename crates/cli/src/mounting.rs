@@ -209,10 +209,10 @@ fn wait_for_root(mounted: &Mounted, timeout: Option<Duration>) -> Result<(), Str
     if mounted.meet_root(patience) {
         return Ok(());
     }
-    let away = format!("nobody has served mdt0 for {} s", patience.as_secs());
+    let away = format!("mdt0 has not answered for {} s", patience.as_secs());
     if timeout.is_some() {
         return Err(format!(
-            "{away}; start glint serve where it is, and mount again"
+            "{away}; start glint serve where it is, or look at glint status there, and mount again"
         ));
     }
     eprintln!("glint: {away}; mounted, and whoever asks for something waits for it");

@@ -334,13 +334,13 @@ fn a_mount_whose_metadata_server_is_away_says_so() {
     let ran = glint(dir.path(), &impatient);
     one_line(
         &ran,
-        &["nobody has served mdt0 for 1 s", "start glint serve"],
+        &["mdt0 has not answered for 1 s", "start glint serve"],
     );
     // Without an end it is mounted, and waits.
     let mut mount = Staying::start(dir.path(), &words);
     let said = mount.said();
     assert!(
-        said.contains("nobody has served mdt0 for 5 s; mounted"),
+        said.contains("mdt0 has not answered for 5 s; mounted"),
         "{said}"
     );
     let _server = Staying::start(dir.path(), &serve);
