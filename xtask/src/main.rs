@@ -1,5 +1,5 @@
 //! The gates that the compiler and clippy do not check: `cargo xtask tidy`, `cargo xtask licences`; and
-//! one for the simulator, `cargo xtask planted`.
+//! one for the simulator, `cargo xtask planted`. `cargo xtask test` runs all tests.
 //!
 //! A finding is one line, `file:line: what; how to mend it`, and any finding fails the gate.
 
@@ -10,6 +10,7 @@ mod planted;
 mod repository;
 mod rules;
 mod source;
+mod testing;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,7 +25,9 @@ usage: cargo xtask GATE
             names of tests, links
   licences  every dependency's licence is on the list
   planted   bugs put into a copy of the tree, one at a time, are found by simulated clusters;
-            [--only NAME]... [--runs 3] [--limit 120 (seconds)]";
+            [--only NAME]... [--runs 3] [--limit 120 (seconds)]
+  test      all tests, several programs at a time, and what each took;
+            [PART-OF-A-PROGRAM'S-NAME]... [--jobs 6]";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -35,6 +38,9 @@ fn main() -> ExitCode {
         ("licences", []) => licences(&root()),
         ("planted", arguments) => {
             planted::run(&root(), arguments).map(|summary| (summary, Vec::new()))
+        }
+        ("test", arguments) => {
+            testing::run(&root(), arguments).map(|summary| (summary, Vec::new()))
         }
         ("help" | "--help" | "-h", []) => {
             println!("{USAGE}");

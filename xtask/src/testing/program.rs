@@ -1,0 +1,129 @@
+//! Test programs: cargo builds them and says where they are.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
+
+/// A program of tests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// Crate and target, as `mounted::pairs`; a crate's unit tests have the crate's name.
+    pub name: String,
+    /// Where it was built.
+    pub path: PathBuf,
+    /// The crate's folder, in which tests run.
+    pub folder: PathBuf,
+}
+
+/// What cargo says of each thing that it has built.
+#[derive(Deserialize)]
+struct Message {
+    reason: String,
+    manifest_path: Option<PathBuf>,
+    target: Option<Target>,
+    profile: Option<Profile>,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+impl Message {
+    fn into_program(self) -> Option<Program> {
+        let is_test = self.reason == "compiler-artifact" && self.profile?.test;
+        let (path, target) = (self.executable.filter(|_| is_test)?, self.target?);
+        let folder = self.manifest_path?.parent()?.to_owned();
+        let package = folder.file_name()?.to_string_lossy().into_owned();
+        let is_own = target.kind.iter().any(|kind| kind == "test");
+        let name = match is_own {
+            true => format!("{package}::{}", target.name),
+            false => package,
+        };
+        Some(Program { name, path, folder })
+    }
+}
+
+/// The cargo that runs this, which names itself to what it runs.
+pub fn cargo() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// Builds all test programs. Those on mounts come first: they wait most, and others fill their pauses.
+pub fn build_all(root: &Path) -> Result<VecDeque<Program>, String> {
+    let output = Command::new(cargo())
+        .args(["test", "--workspace", "--no-run"])
+        .arg("--message-format=json-render-diagnostics")
+        .current_dir(root)
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("cannot run cargo test: {error}"))?;
+    if !output.status.success() {
+        return Err("the tests do not build; cargo says above why".to_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stdout);
+    let mut programs = read_messages(&said)?;
+    programs.sort_by_key(|program| (!program.name.starts_with("mounted"), program.name.clone()));
+    Ok(programs.into())
+}
+
+fn read_messages(said: &str) -> Result<Vec<Program>, String> {
+    let messages = said.lines().filter(|line| line.starts_with('{'));
+    let programs = messages.map(|line| {
+        serde_json::from_str::<Message>(line)
+            .map(Message::into_program)
+            .map_err(|error| format!("cargo said something unexpected: {error}: {line:?}"))
+    });
+    let programs: Vec<Option<Program>> = programs.collect::<Result<_, _>>()?;
+    Ok(programs.into_iter().flatten().collect())
+}
+
+/// Names of programs that run while nothing else does: lines `name: reason` of `.ci/alone`.
+pub fn names_alone(root: &Path) -> Result<BTreeSet<String>, String> {
+    let path = root.join(".ci/alone");
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let lines = text
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let name = |line: &str| {
+        let name = line.split_once(": ").map(|(name, _)| name.to_owned());
+        name.ok_or_else(|| format!("{}: {line:?} is not `name: reason`", path.display()))
+    };
+    lines.map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_names_test_programs_and_others() {
+        let said = concat!(
+            r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/rpc/Cargo.toml","target":{"name":"rpc","kind":["lib"]},"profile":{"test":true},"executable":"/t/rpc-1"}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","manifest_path":"/w/tests/mounted/Cargo.toml","target":{"name":"pairs","kind":["test"]},"profile":{"test":true},"executable":"/t/pairs-1"}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/rpc/Cargo.toml","target":{"name":"rpc","kind":["lib"]},"profile":{"test":false},"executable":null}"#,
+            "\n",
+            r#"{"reason":"build-finished","success":true}"#,
+            "\n",
+        );
+        let names: Vec<String> = read_messages(said)
+            .unwrap()
+            .into_iter()
+            .map(|program| program.name)
+            .collect();
+        assert_eq!(names, ["rpc", "mounted::pairs"]);
+    }
+}

@@ -1,0 +1,160 @@
+//! What came of the test programs: a line for each as it ends, and a table of all, longest first.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+/// What came of one program.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The program.
+    pub name: String,
+    /// All its tests passed.
+    pub is_success: bool,
+    /// From start to end.
+    pub wall: Duration,
+    /// Its processor time and that of the processes it waited for; nothing if it had to be ended.
+    pub processor: Option<Duration>,
+    /// All it wrote.
+    pub output: String,
+}
+
+impl Outcome {
+    /// Of the examples in the documentation, which have written for themselves.
+    pub fn of_examples(is_success: bool, wall: Duration) -> Outcome {
+        Outcome {
+            name: "examples in the documentation".to_owned(),
+            is_success,
+            wall,
+            processor: None,
+            output: String::new(),
+        }
+    }
+
+    /// Tests that passed, were ignored, and failed, as their program counts them.
+    fn counts(&self) -> [usize; 3] {
+        let is_result = |line: &&str| {
+            let mut words = line.split_whitespace();
+            words.next() == Some("test") && line.contains(" ... ") && words.count() > 1
+        };
+        let mut counts = [0; 3];
+        for line in self.output.lines().filter(is_result) {
+            match line.rsplit(" ... ").next() {
+                Some("ok") => counts[0] += 1,
+                Some(end) if end.starts_with("ignored") => counts[1] += 1,
+                Some("FAILED") => counts[2] += 1,
+                _ => {}
+            }
+        }
+        counts
+    }
+
+    /// Says in a line what came of it; all that it wrote, where it failed.
+    pub fn told(self) -> Outcome {
+        if !self.is_success {
+            println!("{}", self.output);
+        }
+        println!("{}", self.line());
+        self
+    }
+
+    fn line(&self) -> String {
+        let verdict = if self.is_success { "ok" } else { "FAILED" };
+        let [passed, ignored, failed] = self.counts();
+        let processor = match self.processor {
+            Some(time) => format!("{:6.1}", time.as_secs_f64()),
+            None => "     -".to_owned(),
+        };
+        format!(
+            "{verdict:6} {wall:6.1} s, {processor} s of processor, {passed:3} passed, {ignored:2} ignored, \
+             {failed} failed: {name}",
+            wall = self.wall.as_secs_f64(),
+            name = self.name,
+        )
+    }
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Summary {
+    outcomes: Vec<Outcome>,
+}
+
+impl Summary {
+    /// One more.
+    pub fn add(&mut self, mut outcome: Outcome) {
+        if outcome.is_success {
+            // Only the verdicts of its tests matter from here on.
+            outcome.output.shrink_to_fit();
+        }
+        self.outcomes.push(outcome);
+    }
+
+    /// The programs, those that took longest first.
+    pub fn table(&self) -> String {
+        let mut sorted: Vec<&Outcome> = self.outcomes.iter().collect();
+        sorted.sort_by_key(|outcome| std::cmp::Reverse(outcome.wall));
+        let mut table = String::from("Programs, longest first:\n");
+        for outcome in sorted {
+            // Writing to a string cannot fail.
+            let _ = writeln!(table, "{}", outcome.line());
+        }
+        table
+    }
+
+    /// A line about all, or which have failed.
+    pub fn verdict(&self, wall: Duration) -> Result<String, String> {
+        let failed: Vec<&str> = self
+            .outcomes
+            .iter()
+            .filter(|outcome| !outcome.is_success)
+            .map(|outcome| outcome.name.as_str())
+            .collect();
+        let processor: Duration = self.outcomes.iter().filter_map(|o| o.processor).sum();
+        let counts = self.outcomes.iter().map(Outcome::counts);
+        let [passed, ignored, _] = counts.fold([0; 3], |sum, one| {
+            [sum[0] + one[0], sum[1] + one[1], sum[2] + one[2]]
+        });
+        let all = format!(
+            "{} programs, {passed} tests passed, {ignored} ignored, {:.0} s, {:.0} s of processor",
+            self.outcomes.len(),
+            wall.as_secs_f64(),
+            processor.as_secs_f64(),
+        );
+        match failed.is_empty() {
+            true => Ok(all),
+            false => Err(format!("{all}; failed: {}", failed.join(", "))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(name: &str, is_success: bool, output: &str) -> Outcome {
+        Outcome {
+            name: name.to_owned(),
+            is_success,
+            wall: Duration::from_secs(2),
+            processor: None,
+            output: output.to_owned(),
+        }
+    }
+
+    #[test]
+    fn verdicts_of_tests_are_counted() {
+        let said = "running 4 tests\ntest a ... ok\ntest b::c ... ignored, long\ntest d ... FAILED\n\
+                    test result: FAILED. 1 passed\ntest of something else\ntest e has been running for over 60 seconds\n";
+        assert_eq!(outcome("x", false, said).counts(), [1, 1, 1]);
+    }
+
+    #[test]
+    fn one_failure_fails_all_and_is_named() {
+        let mut summary = Summary::default();
+        summary.add(outcome("a", true, "test t ... ok\n"));
+        assert!(summary.verdict(Duration::ZERO).is_ok());
+        summary.add(outcome("b", false, ""));
+        let said = summary.verdict(Duration::ZERO).unwrap_err();
+        assert!(said.ends_with("failed: b"), "{said}");
+    }
+}
