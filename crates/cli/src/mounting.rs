@@ -154,15 +154,7 @@ impl Mounting {
             targets,
             by,
         };
-        let audience = match wish.allow_other {
-            true => Audience::Everybody,
-            false => Audience::Own,
-        };
-        let mut control = ControlServer::start(path_for_mount(&mount)?, audience, served)?;
-        control.also_at(path_for_process()?)?;
-        if let Some(dir) = dir {
-            control.also_at(path_for_dir(dir)?)?;
-        }
+        let control = answer_questions(served, wish, dir)?;
         Ok(Mounting {
             mounted,
             mount,
@@ -225,6 +217,24 @@ impl Mounting {
     pub fn outcome(&self) -> Result<(), String> {
         self.ending.outcome().unwrap_or(Ok(()))
     }
+}
+
+/// As long as the answer lives; also for the targets of `dir`, if this process serves such.
+fn answer_questions(
+    served: ServedMount,
+    wish: &MountWish,
+    dir: Option<&Path>,
+) -> Result<ControlServer, String> {
+    let audience = match wish.allow_other {
+        true => Audience::Everybody,
+        false => Audience::Own,
+    };
+    let mut control = ControlServer::start(path_for_mount(&served.mount)?, audience, served)?;
+    control.also_at(path_for_process()?)?;
+    if let Some(dir) = dir {
+        control.also_at(path_for_dir(dir)?)?;
+    }
+    Ok(control)
 }
 
 /// Mounts, and serves the mount as long as this process lives.

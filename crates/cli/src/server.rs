@@ -62,6 +62,24 @@ fn port_of_this_process(mount_outlives: bool) -> Arc<MemPort> {
     }
 }
 
+/// Where others come to, and how many.
+fn server_config(
+    config: &ServeConfig,
+    port: &Arc<MemPort>,
+    shares: Shares,
+    clock: Arc<dyn Clock>,
+) -> ServerConfig {
+    let mut listen = config.listen.clone();
+    listen.push(Address::Mem(port.clone()));
+    ServerConfig {
+        insecure: config.insecure,
+        grace: config.timeout * 3 / 2,
+        connections_max: shares.connections,
+        clock,
+        ..ServerConfig::new(listen)
+    }
+}
+
 /// Targets being served.
 pub struct Serving {
     following: Option<Following>,
@@ -112,15 +130,7 @@ impl Serving {
         }
         let key = key.ok_or("no directory to serve")?;
         let port = port_of_this_process(config.mount_outlives);
-        let mut listen = config.listen.clone();
-        listen.push(Address::Mem(port.clone()));
-        let server_config = ServerConfig {
-            insecure: config.insecure,
-            grace: config.timeout * 3 / 2,
-            connections_max: shares.connections,
-            clock: clock.clone(),
-            ..ServerConfig::new(listen)
-        };
+        let server_config = server_config(config, &port, shares, clock.clone());
         let Opening {
             targets,
             mgs,

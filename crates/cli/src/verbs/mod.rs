@@ -14,7 +14,7 @@ mod status;
 mod umount;
 mod up;
 
-pub use mount::helper::Helper;
+pub use mount::system_mount::Helper;
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
 //! `glint mount`
 
-pub mod helper;
 mod options;
 mod source;
+pub mod system_mount;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
