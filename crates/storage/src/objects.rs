@@ -16,7 +16,8 @@ use std::fmt;
 use base::{ByteRange, Fid};
 use bytes::Bytes;
 
-pub use files::ObjectFiles;
+pub(crate) use descriptors::is_out_of_descriptors;
+pub use files::{OPEN_FILES_MAX, ObjectFiles};
 pub use memory::ObjectMemory;
 pub use sealed::{SealedObjects, check_seal, examine_seals};
 
