@@ -22,6 +22,7 @@ endef
 # To test, besides:
 define PACKAGES_TEST
 attr: getfattr and setfattr on a mount
+cpio: copies files that were just written
 git: a clone, status and gc on a mount
 iperf3: checks the emulated link's bandwidth
 iproute2: networks and links of the tests' own, which are cut

@@ -19,6 +19,7 @@ use super::descriptors::{Descriptors, is_out_of_descriptors};
 use super::direct::Direct;
 use super::direct_io::DirectIo;
 use super::page_cache;
+use super::size_limit;
 use super::stream::Stream;
 use super::{ObjectId, ObjectStat, ObjectStore, SpaceStat};
 use crate::error::{Result, StorageError};
@@ -37,6 +38,8 @@ pub struct ObjectFiles {
     open: Descriptors,
     direct: Direct,
     stream: Stream,
+    /// One past the last byte that a file can have here.
+    bytes_max: u64,
     /// Names in this directory came or went since it was synced.
     changed: [AtomicBool; FAN_OUT],
     /// The first sync that failed: the system reports a lost write once, so no later sync may
@@ -72,6 +75,7 @@ impl ObjectFiles {
         dir_file
             .sync_all()
             .map_err(|e| StorageError::from_io(dir.display(), "sync it", &e))?;
+        let bytes_max = size_limit::file_bytes_max(&dir_file, &dir);
         let direct_io = Arc::<DirectIo>::default();
         Ok(ObjectFiles {
             dir,
@@ -79,6 +83,7 @@ impl ObjectFiles {
             open: Descriptors::new(files),
             direct: Direct::new(direct_io.clone()),
             stream: Stream::new(direct_io),
+            bytes_max,
             changed: [const { AtomicBool::new(false) }; FAN_OUT],
             sync_failed: OnceLock::new(),
             fence,
@@ -173,7 +178,7 @@ impl ObjectFiles {
 
     /// The file in which `range` shall be allocated, made if need be.
     fn with_room_for(&self, id: ObjectId, range: ByteRange) -> Result<Arc<File>> {
-        match range.end > FILE_BYTES_MAX {
+        match range.end > self.bytes_max {
             true => Err(self.too_big(id)),
             false => self.made(id),
         }
@@ -311,7 +316,7 @@ impl ObjectStore for ObjectFiles {
 
     fn write(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
         let end = offset.checked_add(data.len() as u64);
-        if end.is_none_or(|end| end > FILE_BYTES_MAX) {
+        if end.is_none_or(|end| end > self.bytes_max) {
             return Err(self.too_big(id));
         }
         let file = self.made(id)?;
@@ -321,7 +326,7 @@ impl ObjectStore for ObjectFiles {
     }
 
     fn truncate(&self, id: ObjectId, size: u64) -> Result<()> {
-        if size > FILE_BYTES_MAX {
+        if size > self.bytes_max {
             return Err(self.too_big(id));
         }
         let file = self.made(id)?;
@@ -426,7 +431,10 @@ impl ObjectStore for ObjectFiles {
         let found = nix::sys::statvfs::fstatvfs(&self.dir_file);
         let at = self.dir.display();
         let found = found.map_err(|e| StorageError::from_io(at, "stat it", &e.into()))?;
-        Ok(SpaceStat::of(&found))
+        Ok(SpaceStat {
+            object_bytes_max: self.bytes_max,
+            ..SpaceStat::of(&found)
+        })
     }
 
     fn list(&self, visit: &mut dyn FnMut(ObjectId)) -> Result<()> {
