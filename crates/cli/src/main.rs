@@ -2,6 +2,7 @@
 
 mod control;
 mod daemon;
+mod descriptors;
 mod directories;
 mod foreground;
 mod memory;
@@ -45,6 +46,10 @@ struct Glint {
 }
 
 fn main() -> ExitCode {
+    let called = std::env::args_os().next().unwrap_or_default();
+    if let Some(helper) = verbs::Helper::called(called.as_ref()) {
+        return helper.run();
+    }
     let verb = Glint::parse().verb;
     let usual = verb.log_level();
     let filter = EnvFilter::try_from_env("GLINT_LOG").unwrap_or_else(|_| EnvFilter::new(usual));
@@ -56,7 +61,7 @@ fn main() -> ExitCode {
     match verb.run() {
         Ok(code) => code,
         Err(reason) => {
-            eprintln!("glint: {reason}");
+            output::complain(reason);
             ExitCode::from(1)
         }
     }

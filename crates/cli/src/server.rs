@@ -13,6 +13,7 @@ use storage::{
 use wire::mgs::{Config, TargetInfo};
 
 use crate::control::of_targets::{Controls, ServedTargets};
+use crate::descriptors::{Descriptors, Shares};
 use crate::directories;
 use crate::mgs::{self, Mgs};
 use crate::port_holder::why_not_started;
@@ -47,6 +48,10 @@ pub struct ServeConfig {
     pub timeout: Duration,
     /// A mount in this process is gone on with by the next, with what these targets lose.
     pub mount_outlives: bool,
+    /// This process mounts as well.
+    pub mounts: bool,
+    /// Open files that it may have.
+    pub descriptors: Descriptors,
 }
 
 /// The way from this process to its targets.
@@ -54,6 +59,24 @@ fn port_of_this_process(mount_outlives: bool) -> Arc<MemPort> {
     match mount_outlives {
         true => MemPort::for_supervised("here"),
         false => MemPort::new("here"),
+    }
+}
+
+/// Where others come to, and how many.
+fn server_config(
+    config: &ServeConfig,
+    port: &Arc<MemPort>,
+    shares: Shares,
+    clock: Arc<dyn Clock>,
+) -> ServerConfig {
+    let mut listen = config.listen.clone();
+    listen.push(Address::Mem(port.clone()));
+    ServerConfig {
+        insecure: config.insecure,
+        grace: config.timeout * 3 / 2,
+        connections_max: shares.connections,
+        clock,
+        ..ServerConfig::new(listen)
     }
 }
 
@@ -79,6 +102,7 @@ struct Opened {
 struct Opening {
     timeout: Duration,
     undurable: bool,
+    shares: Shares,
     targets: Vec<Opened>,
     mgs: Option<Arc<Mgs>>,
     fences: Vec<Arc<Fence>>,
@@ -90,9 +114,11 @@ struct Opening {
 impl Serving {
     /// Opens every target and serves it.
     pub fn start(config: &ServeConfig, clock: Arc<dyn Clock>) -> Result<Serving, String> {
-        let mut opening = Opening::new(config);
+        let opened = open_all(config)?;
+        let shares = shares(config, &opened)?;
+        let mut opening = Opening::new(config, shares);
         let mut key = None;
-        for (dir, found) in open_all(config)? {
+        for (dir, found) in opened {
             let dir_key = Key::new(*found.key().as_bytes());
             key.get_or_insert_with(|| dir_key.clone());
             for target in found.into_targets() {
@@ -104,14 +130,7 @@ impl Serving {
         }
         let key = key.ok_or("no directory to serve")?;
         let port = port_of_this_process(config.mount_outlives);
-        let mut listen = config.listen.clone();
-        listen.push(Address::Mem(port.clone()));
-        let server_config = ServerConfig {
-            insecure: config.insecure,
-            grace: config.timeout * 3 / 2,
-            clock: clock.clone(),
-            ..ServerConfig::new(listen)
-        };
+        let server_config = server_config(config, &port, shares, clock.clone());
         let Opening {
             targets,
             mgs,
@@ -224,10 +243,11 @@ impl Drop for Serving {
 }
 
 impl Opening {
-    fn new(config: &ServeConfig) -> Opening {
+    fn new(config: &ServeConfig, shares: Shares) -> Opening {
         Opening {
             timeout: config.timeout,
             undurable: config.undurable,
+            shares,
             targets: Vec::new(),
             mgs: None,
             fences: Vec::new(),
@@ -267,7 +287,8 @@ impl Opening {
         let at = |error: storage::StorageError| format!("{name} in {}: {error}", dir.display());
         let tables = oss::records::TABLES;
         let kv = Arc::new(target.kv(&tables, options(name)).map_err(at)?);
-        let files = Arc::new(target.objects().map_err(at)?);
+        let files = target.objects_keeping(self.shares.objects);
+        let files = Arc::new(files.map_err(at)?);
         let store = Arc::new(SealedObjects::new(files, kv.clone(), oss::records::SEALS));
         let life = oss::Life {
             epoch: superblock.boot_epoch,
@@ -382,6 +403,24 @@ fn open_all(config: &ServeConfig) -> Result<Vec<(&Path, TargetDir)>, String> {
         });
         opened.collect()
     })
+}
+
+/// Who of this process may have how many files open.
+fn shares(config: &ServeConfig, opened: &[(&Path, TargetDir)]) -> Result<Shares, String> {
+    let targets = opened.iter().flat_map(|(_, found)| found.targets());
+    let kinds: Vec<TargetKind> = targets
+        .map(|target| target.superblock().target.kind)
+        .collect();
+    let osts = kinds.iter().filter(|kind| **kind == TargetKind::Ost);
+    let shares = config
+        .descriptors
+        .shares(kinds.len(), osts.count(), config.mounts)?;
+    let Shares {
+        objects,
+        connections,
+    } = shares;
+    tracing::info!(connections, objects, "what the limit of open files allows");
+    Ok(shares)
 }
 
 /// Addresses that mean something outside this process; if there are none, the one inside, so that a

@@ -5,17 +5,20 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use base::{Clock, TargetName};
+use base::{Clock, TargetKind, TargetName};
 use rpc::{Address, Batch, Peer, PeerState, Policy};
 use threads::{Builder, Condvar, JoinHandle, Mutex};
 use wire::{mgs, opcode};
 
 use crate::client::Shared;
-use crate::mount::{MountConfig, MountError, NoCallbacks};
+use crate::mount::{Acquaintance, MountConfig, MountError, NoCallbacks};
 
 /// How often it is looked whether all targets answer.
 const LOOK: Duration = Duration::from_secs(1);
-/// Looks without any answer of a target that was asked something, until it counts as silent.
+/// Looks without any frame of a target that was asked something, until it is asked whether it lives: an
+/// answer may wait for another client.
+const QUIET_LOOKS: u32 = 3;
+/// Looks until it counts as silent.
 const SILENT_LOOKS: u32 = 5;
 /// How long the MGS may take to answer before it is asked again.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -122,17 +125,16 @@ struct State {
 impl Following {
     /// Begins, for the mount of `client`.
     pub fn start(
-        config: MountConfig,
+        acquaintance: Acquaintance,
         client: Weak<Shared>,
-        clock: Arc<dyn Clock>,
     ) -> Result<Following, MountError> {
         let shared = Arc::<Stopping>::default();
         let mut follower = Follower {
             shared: shared.clone(),
-            config,
+            acquaintance,
             client,
-            clock,
             looks: Vec::new(),
+            waited: 0,
         };
         let thread = Builder::new().name("client-places".to_owned());
         let thread = thread.spawn(move || follower.run());
@@ -183,12 +185,38 @@ struct Look {
     silent: u32,
 }
 
+/// How a target seems.
+#[derive(Debug, PartialEq, Eq)]
+enum Seems {
+    /// There.
+    Fine,
+    /// Perhaps gone: it may be asked.
+    Quiet,
+    /// Gone.
+    Silent,
+}
+
+impl Look {
+    /// Once more, at a target that owes an answer or not, and of which so many frames came.
+    fn again(&mut self, owes: bool, frames: u64) -> Seems {
+        let is_silent = owes && frames == self.frames;
+        self.silent = if is_silent { self.silent + 1 } else { 0 };
+        self.frames = frames;
+        match self.silent {
+            0..QUIET_LOOKS => Seems::Fine,
+            QUIET_LOOKS..SILENT_LOOKS => Seems::Quiet,
+            _ => Seems::Silent,
+        }
+    }
+}
+
 struct Follower {
     shared: Arc<Stopping>,
-    config: MountConfig,
+    acquaintance: Acquaintance,
     client: Weak<Shared>,
-    clock: Arc<dyn Clock>,
     looks: Vec<Look>,
+    /// Looks for which an OST has been wanted that was not met.
+    waited: u32,
 }
 
 impl Follower {
@@ -202,26 +230,65 @@ impl Follower {
                 continue;
             }
             match self.ask() {
-                Some(ControlFlow::Break(Ok(found))) => self.follow(&client, &found),
+                Some(ControlFlow::Break(Ok(found))) => {
+                    self.follow(&client, &found);
+                    self.meet(&client, &found);
+                }
                 Some(ControlFlow::Break(Err(error))) => {
                     tracing::debug!("where targets are is not known anew: {error}");
                 }
                 _ => {}
+            }
+            self.wait_no_longer(&client);
+        }
+    }
+
+    /// Meets the OSTs that calls wait for. Who wants one that there is not is told so.
+    fn meet(&self, client: &Shared, found: &mgs::Config) {
+        for index in client.cluster.wanted() {
+            let is_it = |target: &&mgs::TargetInfo| {
+                target.name.kind == TargetKind::Ost && target.name.index == index
+            };
+            let target = found.targets.iter().find(is_it);
+            if target.is_none_or(|target| !self.acquaintance.meet(client, target)) {
+                tracing::error!("OST{} is not among the targets of the file system", index.0);
+                client.cluster.give_up_meeting(index);
+            }
+        }
+    }
+
+    /// A soft mount waits only so long for the MGS to say where an OST is.
+    fn wait_no_longer(&mut self, client: &Shared) {
+        let wanted = client.cluster.wanted();
+        self.waited = if wanted.is_empty() {
+            0
+        } else {
+            self.waited + 1
+        };
+        if let Policy::Soft { timeout } = self.acquaintance.config.policy
+            && LOOK * self.waited > timeout
+        {
+            for index in wanted {
+                client.cluster.give_up_meeting(index);
             }
         }
     }
 
     /// A target cannot be reached, or was asked something and is silent.
     fn misses_any(&mut self, client: &Shared) -> bool {
+        if !client.cluster.wanted().is_empty() {
+            return true;
+        }
         let peers: Vec<&Peer> = client.cluster.peers().collect();
         self.looks.resize(peers.len(), Look::default());
         let looks = self.looks.iter_mut().zip(peers);
         looks.fold(false, |misses, (look, peer)| {
             let frames = peer.counters().frames_received();
-            let is_silent = peer.outstanding() > 0 && frames == look.frames;
-            look.silent = if is_silent { look.silent + 1 } else { 0 };
-            look.frames = frames;
-            misses || peer.state() != PeerState::Connected || look.silent >= SILENT_LOOKS
+            let seems = look.again(peer.outstanding() > 0, frames);
+            if seems == Seems::Quiet {
+                peer.ask_for_life();
+            }
+            misses || peer.state() != PeerState::Connected || seems == Seems::Silent
         })
     }
 
@@ -231,7 +298,7 @@ impl Follower {
             return None;
         }
         if state.mgs.is_none() {
-            state.mgs = mgs_peer(&self.config, self.clock.clone())
+            state.mgs = mgs_peer(&self.acquaintance.config, self.acquaintance.clock.clone())
                 .ok()
                 .map(Arc::new);
         }
@@ -251,7 +318,7 @@ impl Follower {
     fn follow(&mut self, client: &Shared, found: &mgs::Config) {
         let at = |name: TargetName| {
             let target = found.targets.iter().find(|target| target.name == name)?;
-            reachable(&self.config, target).ok()
+            reachable(&self.acquaintance.config, target).ok()
         };
         for peer in client.cluster.peers() {
             let Some(addresses) = at(peer.target()) else {
@@ -266,7 +333,7 @@ impl Follower {
         }
         // The MGS may move as well, to where it said that it might; where it is now it is asked first.
         let mut mgs = at(TargetName::MGS).unwrap_or_default();
-        for address in &self.config.addresses {
+        for address in &self.acquaintance.config.addresses {
             if !mgs
                 .iter()
                 .any(|known| known.to_string() == address.to_string())
@@ -275,9 +342,28 @@ impl Follower {
             }
         }
         mgs.truncate(ADDRESSES_MAX);
-        self.config.addresses = mgs;
+        self.acquaintance.config.addresses = mgs;
     }
 }
 
 /// Addresses at which the MGS is looked for. Beyond: those it was not at last are forgotten.
 const ADDRESSES_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_that_lives_is_not_silent_however_long_an_answer_waits() {
+        let (mut look, mut frames) = (Look::default(), 7);
+        for number in 0..100 {
+            let seems = look.again(true, frames);
+            assert_ne!(seems, Seems::Silent, "look {number}");
+            // It says that it lives.
+            frames += u64::from(seems == Seems::Quiet);
+        }
+        let seen: Vec<Seems> = (0..8).map(|_| look.again(true, frames)).collect();
+        assert_eq!(seen[6..], [Seems::Silent, Seems::Silent]);
+        assert_eq!(look.again(false, frames), Seems::Fine);
+    }
+}

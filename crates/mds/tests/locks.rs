@@ -511,6 +511,53 @@ fn executing_and_writing_exclude_each_other() {
     assert!(world.open(a, f, EXEC).is_ok());
 }
 
+fn open_request(fid: Fid, access: wire::mdt::Access) -> Request {
+    Request::Open {
+        fid,
+        dir: Fid::NONE,
+        access,
+        again: false,
+        alone: false,
+    }
+}
+
+#[test]
+fn whose_use_excludes_an_open_is_asked_to_end_it() {
+    for (first, second) in [(WRITE, EXEC), (EXEC, WRITE)] {
+        let (mut world, a, b) = two();
+        let f = world.touch(a, Fid::ROOT, "f");
+        let idle = world.open(a, f, first).expect("opened");
+        world.client(a).manners = Manners::Silent;
+        let tag = world.send(b, open_request(f, second));
+        assert!(world.poll(tag).is_none(), "it waits for an answer");
+        let asks = |(whom, _, callback): &(ClientId, u64, Callback)| {
+            *whom == a && matches!(callback, Callback::EndIdleUse { fid } if *fid == f)
+        };
+        assert!(world.questions.iter().any(asks));
+        // The use is over, and that is told before the question is answered.
+        world.close(a, f, idle, SetAttr::default()).expect("closed");
+        world.client(a).manners = Manners::Prompt;
+        world.answer_questions();
+        world.flush();
+        let answer = world.poll(tag).expect("answered");
+        assert!(answer.0.is_ok(), "{answer:?}");
+        world.check();
+    }
+}
+
+#[test]
+fn an_open_does_not_wait_for_one_who_is_gone() {
+    let (mut world, a, b) = two();
+    let f = world.touch(a, Fid::ROOT, "f");
+    world.open(a, f, WRITE).expect("opened");
+    world.client(a).manners = Manners::Silent;
+    let tag = world.send(b, open_request(f, EXEC));
+    assert!(world.poll(tag).is_none(), "it waits for an answer");
+    world.evict(a);
+    world.flush();
+    assert!(world.poll(tag).expect("answered").0.is_ok());
+}
+
 #[test]
 fn sizes_are_told_by_writers_only() {
     let (mut world, a, b) = two();
@@ -654,4 +701,36 @@ fn a_directorys_own_attributes_have_a_lock_of_their_own() {
     };
     let set = world.setattr(a, dir, change).expect("set").attr;
     assert_eq!({ set.mtime.secs }, 1);
+}
+
+/// Each of several writers must know what a write takes from the mode, without a question a write.
+#[test]
+fn writers_of_one_file_know_its_mode_until_it_changes() {
+    let (mut world, a, b) = two();
+    let file = world.touch(a, Fid::ROOT, "f");
+    for client in [a, b] {
+        world.open(client, file, WRITE).expect("opened");
+    }
+    world.flush();
+    let mode_alone = |world: &mut World, client| match world.getattr(client, file) {
+        Ok(wire::Node {
+            cover: Cover::Own(grant),
+            ..
+        }) => Bits(grant.bits).contains(Bits::PERM) && !Bits(grant.bits).overlaps(Bits::UPDATE),
+        _ => false,
+    };
+    assert!(mode_alone(&mut world, a) && mode_alone(&mut world, b));
+    let reader = world.connect(3);
+    assert!(!mode_alone(&mut world, reader), "one who writes nothing");
+    world.client(a).asked.clear();
+    let change = SetAttr {
+        mode: Some(0o4755),
+        ..SetAttr::default()
+    };
+    world.setattr(b, file, change).expect("changed");
+    let asked = &world.client(a).asked;
+    let is_it =
+        |callback: &Callback| matches!(callback, Callback::Blocking { fid, .. } if *fid == file);
+    assert!(asked.iter().any(is_it), "{asked:?}");
+    world.check();
 }

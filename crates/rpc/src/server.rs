@@ -180,6 +180,8 @@ pub struct ServerConfig {
     pub insecure: bool,
     /// How long a client may be gone before its session ends.
     pub grace: Duration,
+    /// Connections at one time. Beyond: closed at once, and whoever came comes again.
+    pub connections_max: usize,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
 }
@@ -191,6 +193,7 @@ impl ServerConfig {
             listen,
             insecure: false,
             grace: SESSION_GRACE,
+            connections_max: usize::MAX,
             clock: Arc::new(SystemClock::default()),
         }
     }
@@ -233,6 +236,7 @@ struct Target {
 struct Shared {
     targets: HashMap<TargetName, Arc<Target>>,
     grace: Duration,
+    connections_max: usize,
     clock: Arc<dyn Clock>,
     stopping: AtomicBool,
     handshakes: AtomicUsize,
@@ -285,6 +289,7 @@ impl Server {
         let shared = Arc::new(Shared {
             targets: targets.collect(),
             grace: config.grace,
+            connections_max: config.connections_max,
             clock: config.clock,
             stopping: AtomicBool::new(false),
             handshakes: AtomicUsize::new(0),
@@ -422,6 +427,11 @@ impl Shared {
             return transport.shutdown();
         }
         let mut connections = lock(&self.connections);
+        if connections.transports.len() >= self.connections_max {
+            drop(connections);
+            self.handshakes.fetch_sub(1, Ordering::AcqRel);
+            return self.is_busy(&transport);
+        }
         let id = connections.next;
         connections.next += 1;
         connections.transports.insert(id, transport.clone());
@@ -442,6 +452,16 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// More would take the descriptors that objects are opened with.
+    fn is_busy(&self, transport: &Arc<dyn Transport>) {
+        let (peer, most) = (transport.peer(), self.connections_max);
+        tracing::warn!(
+            peer,
+            "busy: there are {most} connections, and the limit of open files allows no more"
+        );
+        transport.shutdown();
     }
 
     fn run_connection(self: &Arc<Self>, id: u64, transport: &Arc<dyn Transport>) {

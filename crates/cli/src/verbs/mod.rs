@@ -14,6 +14,8 @@ mod status;
 mod umount;
 mod up;
 
+pub use mount::system_mount::Helper;
+
 use std::process::ExitCode;
 
 use clap::Subcommand;

@@ -6,6 +6,7 @@
 mod bound;
 pub(crate) mod changes;
 pub(crate) mod directory;
+pub(crate) mod ending;
 pub(crate) mod going;
 pub(crate) mod inode;
 pub(crate) mod known;
@@ -18,12 +19,13 @@ use base::{BootEpoch, Fid, FsError, LockHandle, TargetIndex, Tick, Timestamp, Tr
 use dlm::{Bits, Mode};
 use handover::{Record, Records};
 use wire::attr::{Cover, DirState, Grant, Node, SizeState};
-use wire::mdt::{Lease, SizeUpdate, Space};
+use wire::mdt::{Lease, Privileges, SizeUpdate, Space};
 use wire::ost::ObjectAttr;
 use wire::{Attr, FileKind};
 
 use crate::cache::changes::{Change, Changes, Deed};
 use crate::cache::directory::Directory;
+use crate::cache::ending::EndingUses;
 use crate::cache::going::GoingNames;
 use crate::cache::inode::{Covered, Inode};
 use crate::executor::WaitList;
@@ -82,8 +84,12 @@ pub(crate) struct State {
     pub blind_removals: u32,
     /// What the servers said of space, and when they were asked.
     pub space: Option<(Tick, Space)>,
+    /// One past the last byte that an object can have, at each OST that was asked.
+    pub size_limits: BTreeMap<TargetIndex, u64>,
     /// Of files that are not in use any more.
     pub losses: Losses,
+    /// Uses of files that others wait for to end.
+    pub ending_uses: EndingUses,
     /// Files with bytes their OST has, but not durably.
     pub uncommitted: BTreeSet<Fid>,
     /// Targets that gave up the process before this one, as long as the kernel may write back what was
@@ -154,7 +160,9 @@ impl State {
             pinned: Vec::new(),
             blind_removals: 0,
             space: None,
+            size_limits: BTreeMap::new(),
             losses: Losses::default(),
+            ending_uses: EndingUses::default(),
             uncommitted: BTreeSet::new(),
             inherited_evictions: Vec::new(),
             durable: BTreeMap::new(),
@@ -402,13 +410,21 @@ impl State {
             return false;
         }
         match inode.covered {
-            Covered::No | Covered::Refused => false,
+            Covered::No | Covered::Refused | Covered::Mode => false,
             Covered::Own => self.locks.holds(fid, own_bits(attr.kind)),
             Covered::Parent { child_epoch } => {
                 let dir = inode.dir();
                 self.locks.holds(dir, Bits::CHILD) && self.child_epoch(dir) == Some(child_epoch)
             }
         }
+    }
+
+    /// The mode and owner of `fid` are valid now, and whether it has extended attributes.
+    pub fn mode_valid(&self, fid: Fid) -> bool {
+        let known = self.inodes.get(&fid);
+        let is_held = known.is_some_and(|inode| inode.covered == Covered::Mode)
+            && self.locks.holds(fid, Bits::PERM);
+        is_held || self.attr_valid(fid)
     }
 
     /// The attributes of `fid` with its size are valid now, and stay so until somebody is told. A size
@@ -420,6 +436,28 @@ impl State {
             file.sized == Sized::No || file.exclusive.is_some() || self.locks.holds_to_eof(fid)
         });
         stays && self.attr_valid(fid)
+    }
+
+    /// The kernel may keep the attributes for as long as [`State::stat_valid`]: not while space is an
+    /// estimate.
+    pub fn stat_stays(&self, fid: Fid) -> bool {
+        let file = self.inodes.get(&fid).and_then(|inode| inode.file.as_ref());
+        self.stat_valid(fid) && !file.is_some_and(|file| file.is_unsent())
+    }
+
+    /// The blocks that the file's OST is known to have for it, without those for unsent bytes.
+    pub fn stored_blocks(&self, fid: Fid) -> Option<u64> {
+        let inode = self.inodes.get(&fid).filter(|_| self.stat_valid(fid))?;
+        match &inode.file {
+            Some(file) if file.exclusive.is_some() || self.locks.reaches_eof(fid) => {
+                Some(file.known.blocks)
+            }
+            _ => {
+                let attr = inode.attr.as_ref();
+                attr.filter(|attr| attr.size_state == SizeState::Strict)
+                    .map(|attr| attr.blocks)
+            }
+        }
     }
 
     /// A call of this client may be removing the file.
@@ -531,8 +569,14 @@ impl State {
         self.extents_voided.insert(target, now);
     }
 
-    /// Bytes are sent to this life of the OST from now on.
+    /// One past the last byte that the file can have, as far as that is known.
+    pub fn size_limit(&self, fid: Fid) -> Option<u64> {
+        self.size_limits.get(&self.ost(fid)?).copied()
+    }
+
+    /// Bytes are sent to this life of the OST from now on, which may be in another place.
     pub fn begin_life(&mut self, target: TargetIndex, life: BootEpoch) {
+        self.size_limits.remove(&target);
         self.lives.insert(target, life);
     }
 
@@ -579,6 +623,10 @@ impl State {
     pub fn take_node(&mut self, node: &Node, mark: Mark) {
         let dir = mark.dir;
         let owned = self.take_cover(node, mark);
+        // Of a lock that came to nobody's use this is so by one that came before.
+        let has_mode = matches!(node.cover, Cover::Own(_))
+            && self.is_of_this_life(mark)
+            && self.locks.holds(node.fid, Bits::PERM);
         let child_epoch = match node.cover {
             Cover::Parent
                 if dir != node.fid
@@ -610,6 +658,7 @@ impl State {
             (true, _) => Covered::Own,
             (false, Some(child_epoch)) => Covered::Parent { child_epoch },
             (false, None) if node.cover == Cover::None => Covered::Refused,
+            (false, None) if has_mode => Covered::Mode,
             (false, None) => Covered::No,
         };
         if !node.attr.has_xattrs {
@@ -707,7 +756,7 @@ impl State {
             return (attr.size_state == SizeState::Strict).then_some(attr);
         };
         if file.exclusive.is_some() || self.locks.reaches_eof(fid) {
-            merge_object(&mut attr, file.known);
+            merge_object(&mut attr, file.shown());
             return Some(attr);
         }
         (attr.size_state == SizeState::Strict).then_some(attr)
@@ -748,7 +797,7 @@ impl State {
             size,
             blocks,
             mtime,
-        } = file.known;
+        } = file.shown();
         Some(SizeUpdate {
             size,
             blocks,
@@ -828,8 +877,11 @@ pub(crate) fn merge_object(attr: &mut Attr, object: wire::ost::ObjectAttr) {
 }
 
 /// setuid and setgid of a regular file do not survive a new owner, nor what a writer asks for.
-pub(crate) fn drops_privileges(change: &wire::mdt::SetAttr) -> bool {
-    change.kill_privileges || change.uid.is_some() || change.gid.is_some()
+pub(crate) fn dropped_privileges(change: &wire::mdt::SetAttr) -> Privileges {
+    match change.uid.is_some() || change.gid.is_some() {
+        true => change.privileges.max(Privileges::Drop),
+        false => change.privileges,
+    }
 }
 
 /// Applies a change of attributes made under the EX lock, as the MDT would.
@@ -849,10 +901,5 @@ pub(crate) fn apply_locally(attr: &mut Attr, change: &wire::mdt::SetAttr, now: T
         attr.mtime_set = now;
     }
     attr.ctime = now;
-    if drops_privileges(change) {
-        attr.mode &= !0o4000;
-        if attr.mode & 0o010 != 0 {
-            attr.mode &= !0o2000;
-        }
-    }
+    attr.mode = dropped_privileges(change).left_of(attr.mode);
 }

@@ -7,9 +7,12 @@ pub(crate) mod lookup;
 mod make;
 pub(crate) mod open;
 mod pinned;
+mod privileges;
+mod replacing;
 mod space;
 mod xattr;
 
 pub use listing::{DirPage, PageEntry};
 pub use open::{OpenWish, Opened};
 pub use pinned::PinnedFile;
+pub use privileges::{Changed, Credentials};

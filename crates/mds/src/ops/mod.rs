@@ -122,6 +122,8 @@ pub struct Ctx<'a, 's> {
     pub rules: &'a Rules,
     /// The disk has space for removals only.
     pub full: bool,
+    /// Files were removed whose bytes OSTs have yet to remove.
+    pub removing: bool,
     /// Clients may still tell of files they had open before a restart.
     pub grace: bool,
     /// The reply must wait until the change is durable.
@@ -264,6 +266,7 @@ pub trait Op {
 pub fn with_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option<R> {
     match request {
         Request::Create { .. }
+        | Request::CreateNameless { .. }
         | Request::Link { .. }
         | Request::Unlink { .. }
         | Request::Rename { .. } => with_name_op(request, with),
@@ -300,10 +303,22 @@ fn with_name_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option
             open,
         } => with(&create::Create {
             dir: *dir,
-            name,
+            name: Some(name),
             file,
             caller: *caller,
             open: *open,
+        }),
+        Request::CreateNameless {
+            dir,
+            file,
+            caller,
+            open,
+        } => with(&create::Create {
+            dir: *dir,
+            name: None,
+            file,
+            caller: *caller,
+            open: Some(*open),
         }),
         Request::Link { fid, dir, name } => with(&link::Link {
             fid: *fid,
@@ -331,6 +346,7 @@ fn with_name_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option
             target,
             mode,
             caller,
+            whiteout,
         } => with(&rename::Rename {
             source_dir: *source_dir,
             source,
@@ -338,6 +354,7 @@ fn with_name_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option
             target,
             mode: *mode,
             caller: *caller,
+            whiteout: *whiteout,
         }),
         _ => return None,
     })

@@ -43,6 +43,8 @@ pub(super) struct Connector {
     /// What a person was told last of a target that is not what it was.
     told: Option<Refusal>,
     backoff: Duration,
+    /// When the last attempt began.
+    begun: Instant,
     /// When each lane may be tried again.
     retry_at: [Option<Instant>; Lane::COUNT],
     /// The target is, or was once, far away: what was given to its lanes must find them again.
@@ -58,6 +60,7 @@ impl Connector {
             broken: None,
             told: None,
             backoff: BACKOFF_FIRST,
+            begun: ::threads::now(),
             retry_at: [None; Lane::COUNT],
             is_far: false,
         }
@@ -139,6 +142,7 @@ impl Connector {
         fail(expired, Disrupted::Timeout);
         for connection in lanes.iter().flatten() {
             connection.check(now, || ping.clone());
+            connection.close_if_cut();
         }
     }
 
@@ -182,6 +186,7 @@ impl Connector {
 
     fn connect_control(&mut self) {
         let begun = ::threads::now();
+        self.begun = begun;
         match self.greet(Lane::Control) {
             Ok(greeted) => {
                 self.refusal = None;
@@ -303,7 +308,8 @@ impl Connector {
                 pause
             }
         };
-        self.retry_at[0] = Some(::threads::now() + pause);
+        // From one attempt to the next: one that nobody answers has taken time itself.
+        self.retry_at[0] = Some(::threads::now().max(self.begun + pause));
     }
 
     /// Tells the person, and fails what waits.
