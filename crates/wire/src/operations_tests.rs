@@ -93,9 +93,19 @@ fn of_names() -> Vec<mdt::Request> {
         Create {
             dir,
             name: name(),
-            file,
+            file: file.clone(),
             caller,
             open: None,
+        },
+        CreateNameless {
+            dir,
+            file,
+            caller,
+            open: Access {
+                read: true,
+                write: false,
+                exec: false,
+            },
         },
         Link {
             fid: FID,
@@ -285,5 +295,8 @@ fn who_changes_names_and_attributes_says_who_it_is() {
         .map(mdt::Request::name)
         .collect();
     asks.dedup();
-    assert_eq!(asks, ["create", "unlink", "rename", "setattr"]);
+    assert_eq!(
+        asks,
+        ["create", "create_nameless", "unlink", "rename", "setattr"]
+    );
 }

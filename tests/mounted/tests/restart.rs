@@ -265,6 +265,8 @@ fn is_done_once_or_not(cluster: &Cluster, program: &str, path: &Path) {
     let again = call(program, path);
     match (program, made) {
         ("mkdir", 1) => assert_eq!(again, Err(Errno::EEXIST)),
+        // The call that was ended may be done just now, behind the look.
+        ("mkdir", _) => assert!(matches!(again, Ok(()) | Err(Errno::EEXIST)), "{again:?}"),
         _ => assert_eq!(again, Ok(())),
     }
     assert_eq!([is_sound(path), is_sound(&theirs)], [1, 1], "{program}");
