@@ -151,8 +151,8 @@ fn a_nameless_file_outlives_its_servers() {
     cluster.kill_server();
     cluster.restart_server();
     cluster.timed("after the restart", || {
-        for number in 0..3 {
-            name(&files[number], &root.join(format!("f{number}"))).unwrap();
+        for (number, file) in files.iter().take(3).enumerate() {
+            name(file, &root.join(format!("f{number}"))).unwrap();
         }
         for number in 0..4 {
             let read = fs::read(cluster.root(1).join(format!("f{number}"))).unwrap();

@@ -54,7 +54,7 @@ impl Helper {
 #[derive(Parser)]
 #[command(name = "mount.glint", version)]
 struct MountCall {
-    /// HOST[:PORT][,HOST…]:/[NAME]
+    /// `HOST[:PORT][,HOST…]:/[NAME]`
     source: OsString,
     /// Where to mount.
     point: PathBuf,
