@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use wire::mdt::WalkLevel;
 
 pub use whereabouts::{
-    Endpoint, directory, mount_of, path_for_dir, path_for_mount, path_for_process,
+    Endpoint, directory, made_private, mount_of, path_for_dir, path_for_mount, path_for_process,
 };
 
 /// What is asked of a mount, or of a server.
@@ -229,6 +229,8 @@ pub struct TargetStatus {
     pub given_up: Vec<String>,
     /// Requests that did again what a crash had taken, where that is counted.
     pub replayed: Option<u64>,
+    /// Why it no longer serves.
+    pub stopped: Option<String>,
 }
 
 impl Question {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use fuse::kernel::Mount;
 use fuse::kernel::mount::{DeviceNumber, MountError, mounts, resolve};
-use nix::unistd::{Uid, geteuid};
+use nix::unistd::{Uid, User, geteuid};
 
 use super::{Answer, Question, identity};
 
@@ -26,19 +26,48 @@ pub struct Endpoint {
     pub(super) socket: PathBuf,
 }
 
-/// Where the sockets of a user's processes are: one per mount, named by its device number, and one per
-/// directory that is served, named by where it is stored.
-fn directory_of(user: Uid) -> PathBuf {
-    match user.is_root() {
-        true => PathBuf::from("/run/glint"),
-        false => std::env::temp_dir().join(format!("glint-{user}")),
+/// Where the sockets of a user's processes may be, best first: one per mount, named by its device number,
+/// and one per directory that is served, named by where it is stored. Only what belongs to the user counts,
+/// so that nobody locks somebody out who takes the name of a directory in /tmp first.
+fn directories_of(user: Uid) -> Vec<PathBuf> {
+    if user.is_root() {
+        return vec![PathBuf::from("/run/glint")];
     }
+    let session = match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(dir) if user == geteuid() && !dir.is_empty() => Some(PathBuf::from(dir)),
+        _ => None,
+    };
+    let of_system = PathBuf::from(format!("/run/user/{user}"));
+    let parents = session.into_iter().chain([of_system]);
+    let parents = parents.filter(|dir| dir.is_absolute() && is_owned(dir, user));
+    let mut all: Vec<PathBuf> = parents.map(|dir| dir.join("glint")).collect();
+    all.push(std::env::temp_dir().join(format!("glint-{user}")));
+    let home = User::from_uid(user).ok().flatten().map(|user| user.dir);
+    all.extend(home.map(|home| home.join(".cache/glint")));
+    all.dedup();
+    all
 }
 
-/// This user's directory for sockets and logs; made if it is not there, and open to nobody else.
+fn is_owned(dir: &Path, user: Uid) -> bool {
+    let found = std::fs::symlink_metadata(dir);
+    found.is_ok_and(|found| found.is_dir() && found.uid() == user.as_raw())
+}
+
+/// This user's directory for sockets; made if it is not there, and open to nobody else.
 pub fn directory() -> Result<PathBuf, String> {
+    let mut refused = Vec::new();
+    for path in directories_of(geteuid()) {
+        match made_private(path) {
+            Ok(path) => return Ok(path),
+            Err(reason) => refused.push(reason),
+        }
+    }
+    Err(refused.join("; "))
+}
+
+/// The directory, made if it is not there, and open to nobody but this user.
+pub fn made_private(path: PathBuf) -> Result<PathBuf, String> {
     let user = geteuid();
-    let path = directory_of(user);
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     std::fs::create_dir_all(&path).map_err(failed)?;
     let found = std::fs::symlink_metadata(&path).map_err(failed)?;
@@ -80,11 +109,27 @@ pub fn path_for_dir(dir: &Path) -> Result<PathBuf, String> {
 
 /// The socket of this user's, or, for root, of whose it is: root asks anybody.
 fn own_or_of(user: Uid, socket: impl Fn(&Path) -> PathBuf) -> PathBuf {
-    let own = socket(&directory_of(geteuid()));
-    match own.exists() || !geteuid().is_root() {
-        true => own,
-        false => socket(&directory_of(user)),
+    let of = |user: Uid| {
+        let owned = directories_of(user).into_iter();
+        let owned = owned.filter(move |dir| is_owned(dir, user));
+        owned.map(|dir| socket(&dir)).collect::<Vec<_>>()
+    };
+    let mut all = of(geteuid());
+    if geteuid().is_root() {
+        all.extend(of(user));
     }
+    let there = all.iter().find(|socket| socket.exists());
+    let none = || socket(&directories_of(geteuid())[0]);
+    there.or(all.first()).cloned().unwrap_or_else(none)
+}
+
+/// All that is in this user's directories.
+fn own_entries() -> impl Iterator<Item = std::fs::DirEntry> {
+    let user = geteuid();
+    let owned = directories_of(user).into_iter();
+    let owned = owned.filter(move |dir| is_owned(dir, user));
+    let listed = owned.filter_map(|dir| std::fs::read_dir(dir).ok());
+    listed.flat_map(|listed| listed.flatten())
 }
 
 impl Endpoint {
@@ -138,8 +183,7 @@ impl Endpoint {
     /// The process of a mount of this user's at `point` that is off, and that has yet to end.
     pub fn of_ending(point: &Path) -> Option<Endpoint> {
         let point = std::path::absolute(point).ok()?;
-        let sockets = std::fs::read_dir(directory_of(geteuid())).ok()?.flatten();
-        let mut all = sockets.map(|entry| {
+        let mut all = own_entries().map(|entry| {
             let name = format!("the process of the mount at {}", point.display());
             let (at, socket) = (point.clone(), entry.path());
             Endpoint { name, at, socket }
@@ -158,8 +202,7 @@ impl Endpoint {
             .map(|(point, number)| Endpoint::at(&point, user_of(&point), number))
             .collect();
         let mut seen: Vec<_> = all.iter().map(|mount| identity(&mount.socket)).collect();
-        let listed = std::fs::read_dir(directory_of(geteuid()));
-        for entry in listed.into_iter().flatten().flatten() {
+        for entry in own_entries() {
             let is_server = entry.file_name().to_string_lossy().starts_with(SERVER);
             let (socket, found) = (entry.path(), identity(&entry.path()));
             let name = format!("the server at {}", socket.display());
