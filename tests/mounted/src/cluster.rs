@@ -249,6 +249,11 @@ impl Cluster {
         self.servers[0].said()
     }
 
+    /// How many mounts there are.
+    pub fn mount_count(&self) -> usize {
+        self.mounts.len()
+    }
+
     /// How many processes serve targets.
     pub fn server_count(&self) -> usize {
         self.servers.len()

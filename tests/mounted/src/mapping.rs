@@ -53,6 +53,25 @@ impl Mapping {
         }
     }
 
+    /// Eight bytes at `offset`, a multiple of eight, which are stored and loaded at once.
+    fn word_at(&self, offset: usize) -> *mut u64 {
+        assert!(offset.is_multiple_of(8), "{offset} is no word");
+        assert!(offset + 8 <= self.len, "{offset} is outside");
+        self.at(offset).cast()
+    }
+
+    /// Loads a word.
+    pub fn load_word(&self, offset: usize) -> u64 {
+        // SAFETY: `word_at` is aligned and inside the mapping, which lives as long as `self`.
+        u64::from_le(unsafe { self.word_at(offset).read_volatile() })
+    }
+
+    /// Stores a word.
+    pub fn store_word(&self, offset: usize, word: u64) {
+        // SAFETY: `word_at` is aligned and inside the mapping, which lives as long as `self`.
+        unsafe { self.word_at(offset).write_volatile(word.to_le()) };
+    }
+
     /// `msync(MS_SYNC)`.
     pub fn sync(&self) -> std::io::Result<()> {
         // SAFETY: exactly the mapping.

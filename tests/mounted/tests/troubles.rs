@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
-use std::fs::{self, File};
+use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,22 +12,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-use base::{Rng, SeededRng};
+use base::SeededRng;
 use mounted::{
-    Cluster, Layout, SmallDisk, Work, count, cut_loopback, in_own_network, run, seed, tool,
+    Cluster, Layout, SmallDisk, Trouble, Troubles, Work, count, in_own_network, run, seed, tool,
 };
-use nix::sys::signal::Signal;
-use rustix::fs::{FallocateFlags, fallocate};
 
 /// What the servers have, so that it can be filled.
 const DISK: u64 = 2 << 30;
 /// How long the programs may take to end after the last trouble.
 const LONG: Duration = Duration::from_secs(300);
 const MOUNTS: usize = 2;
-/// Kinds of troubles.
-const KINDS: u64 = 8;
-/// How long until freed space is given out again.
-const SPACE_IS_SEEN: Duration = Duration::from_secs(2);
+/// Of each kind one.
+const ALL_KINDS: u64 = Trouble::ALL.len() as u64;
 
 /// Unpacks, compares, removes half of it.
 const TAR: &str = "
@@ -76,7 +72,7 @@ FSX -f $LOCAL/fsx.toml -P . -S SEED -N 1500 file
 struct Place {
     local: PathBuf,
     /// How often the disk was, or is no longer, full.
-    full: AtomicU64,
+    full: Arc<AtomicU64>,
 }
 
 /// What a script says came of it, if it does.
@@ -152,177 +148,6 @@ tar cf tree.tar tree
     fs::write(local.join("fsx.toml"), config).unwrap();
 }
 
-/// Takes all space of the servers' disk, for a moment.
-fn fill(disk: &Path, place: &Place, rng: &mut SeededRng) {
-    place.full.fetch_add(1, Ordering::SeqCst);
-    let path = disk.join("ballast");
-    let ballast = File::create(&path).unwrap();
-    let mut piece = DISK;
-    let mut at = 0;
-    while piece >= 4096 {
-        match fallocate(&ballast, FallocateFlags::empty(), at, piece) {
-            Ok(()) => at += piece,
-            Err(_) => piece /= 2,
-        }
-    }
-    sleep(Duration::from_millis(rng.below(700)));
-    fs::remove_file(path).unwrap();
-    drop(ballast);
-    // The servers look again before long.
-    sleep(SPACE_IS_SEEN);
-    place.full.fetch_add(1, Ordering::SeqCst);
-}
-
-/// What goes wrong, for up to a second or two each.
-struct Troubles<'a> {
-    cluster: Cluster,
-    disk: &'a SmallDisk,
-    place: Arc<Place>,
-    rng: SeededRng,
-    /// Kinds that have not come yet, by their numbers.
-    to_come: Vec<u64>,
-}
-
-impl Troubles<'_> {
-    /// One of them: first each kind once, in any order.
-    fn meet(&mut self) -> String {
-        let kind = match self.to_come.len() {
-            0 => self.rng.below(KINDS),
-            left => {
-                let one = self.rng.below(left as u64) as usize;
-                self.to_come.swap_remove(one)
-            }
-        };
-        match kind {
-            0 => self.kill_servers(),
-            1 => self.freeze_servers(),
-            2 => self.freeze_mount(),
-            3 => self.kill_mount(),
-            4 => self.kill_mount_and_servers(),
-            5 => self.cut(),
-            6 => self.kill_servers_behind_a_cut(),
-            _ => self.fill(),
-        }
-    }
-
-    fn fill(&mut self) -> String {
-        fill(self.disk.path(), &self.place, &mut self.rng);
-        "a full disk".to_owned()
-    }
-
-    fn a_moment(&mut self) {
-        sleep(Duration::from_millis(self.rng.below(1000)));
-    }
-
-    /// One of the servers, or all of them.
-    fn some_servers(&mut self) -> Vec<usize> {
-        let count = self.cluster.server_count();
-        match self.rng.below(count as u64 + 1) as usize {
-            one if one < count => vec![one],
-            _ => (0..count).collect(),
-        }
-    }
-
-    fn a_mount(&mut self) -> usize {
-        self.rng.below(MOUNTS as u64) as usize
-    }
-
-    fn kill_servers(&mut self) -> String {
-        let servers = self.some_servers();
-        self.kill(&servers);
-        self.restart(&servers);
-        format!("killed servers {servers:?}")
-    }
-
-    fn kill(&mut self, servers: &[usize]) {
-        servers
-            .iter()
-            .for_each(|one| self.cluster.server(*one).kill());
-    }
-
-    /// Who is not the MGS waits for it.
-    fn restart(&mut self, servers: &[usize]) {
-        servers
-            .iter()
-            .for_each(|one| self.cluster.server(*one).begin());
-        servers
-            .iter()
-            .for_each(|one| self.cluster.server(*one).wait_until_ready());
-    }
-
-    fn freeze_servers(&mut self) -> String {
-        let servers = self.some_servers();
-        servers
-            .iter()
-            .for_each(|one| self.cluster.server(*one).freeze());
-        self.a_moment();
-        servers
-            .iter()
-            .for_each(|one| self.cluster.server(*one).thaw());
-        format!("frozen servers {servers:?}")
-    }
-
-    fn freeze_mount(&mut self) -> String {
-        let mount = self.a_mount();
-        self.cluster.signal_worker(mount, Signal::SIGSTOP);
-        self.a_moment();
-        self.cluster.signal_worker(mount, Signal::SIGCONT);
-        format!("frozen mount {mount}")
-    }
-
-    /// Where the next process has just begun, it dies as well.
-    fn kill_mount(&mut self) -> String {
-        let mount = self.a_mount();
-        self.cluster.kill_worker(mount);
-        format!("killed mount {mount}")
-    }
-
-    fn kill_mount_and_servers(&mut self) -> String {
-        let (mount, servers) = (self.a_mount(), self.some_servers());
-        let mount_first = self.rng.below(2) == 0;
-        if mount_first {
-            self.cluster.kill_worker(mount);
-        }
-        self.kill(&servers);
-        if !mount_first {
-            self.cluster.kill_worker(mount);
-        }
-        self.restart(&servers);
-        format!("killed mount {mount} and servers {servers:?}")
-    }
-
-    /// Cuts a mount off, or all of them, or servers off from each other, and mends that.
-    fn cut(&mut self) -> String {
-        let is_apart = self.cluster.server_count() > 1;
-        let choices = MOUNTS as u64 + 1 + u64::from(is_apart);
-        let mounts = match self.rng.below(choices) as usize {
-            one if one < MOUNTS => vec![one],
-            MOUNTS => (0..MOUNTS).collect(),
-            _ => Vec::new(),
-        };
-        let servers = is_apart && (mounts.is_empty() || self.rng.below(4) == 0);
-        mounts.iter().for_each(|one| self.cluster.cut_off(*one));
-        cut_loopback(servers);
-        self.a_moment();
-        self.a_moment();
-        cut_loopback(false);
-        mounts.iter().for_each(|one| self.cluster.mend(*one));
-        format!("cut links of mounts {mounts:?}, between servers: {servers}")
-    }
-
-    /// Both at once: who was sent what comes to nobody.
-    fn kill_servers_behind_a_cut(&mut self) -> String {
-        let servers = self.some_servers();
-        (0..MOUNTS).for_each(|one| self.cluster.cut_off(one));
-        cut_loopback(true);
-        self.kill(&servers);
-        cut_loopback(false);
-        (0..MOUNTS).for_each(|one| self.cluster.mend(one));
-        self.restart(&servers);
-        format!("killed servers {servers:?} behind a cut")
-    }
-}
-
 /// Programs by their names.
 type Running = Vec<(&'static str, Work<u64>)>;
 
@@ -368,31 +193,26 @@ fn programs_outlive(count: u64, places: &[&str]) {
         }
         let place = Arc::new(Place {
             local: cluster.local(),
-            full: AtomicU64::new(0),
+            full: Arc::default(),
         });
         let running = start_programs(&cluster, &place);
         let limit = LONG + Duration::from_secs(10 * count);
         let watch = cluster.watch(limit, "all the programs");
-        let mut troubles = Troubles {
-            cluster,
-            disk: &disk,
-            place,
-            rng: SeededRng::new(seed()),
-            to_come: (0..KINDS).collect(),
-        };
+        let rng = SeededRng::new(seed());
+        let mut troubles = Troubles::new(cluster, rng).with_disk(disk.path(), &place.full);
         for number in 0..count {
-            troubles.a_moment();
+            troubles.pass_a_moment();
             if running.iter().any(|(_, run)| run.has_ended()) {
                 break;
             }
-            println!("{number}: {}", troubles.meet());
+            println!("{number}: {}", troubles.meet_any());
         }
         running.iter().for_each(|(_, run)| run.is_enough());
         for (name, run) in running {
             println!("{name}: {} rounds", run.end());
         }
         drop(watch);
-        nothing_is_left(troubles.cluster);
+        nothing_is_left(troubles.end());
     });
 }
 
@@ -414,12 +234,12 @@ const APART: &[&str] = &["mgs,mdt", "ost0", "ost1"];
 
 #[test]
 fn programs_outlive_troubles() {
-    programs_outlive(count("GLINT_TROUBLES", KINDS), TOGETHER);
+    programs_outlive(count("GLINT_TROUBLES", ALL_KINDS), TOGETHER);
 }
 
 #[test]
 fn programs_outlive_troubles_of_servers_apart() {
-    programs_outlive(count("GLINT_TROUBLES", KINDS), APART);
+    programs_outlive(count("GLINT_TROUBLES", ALL_KINDS), APART);
 }
 
 #[test]

@@ -39,6 +39,7 @@ const PLACES: &[Place] = &[
     place("cli", 4, &["fuse", "bench"]),
     // Everything of ours that it tests, it runs as a process.
     place("mounted", 5, &[]),
+    place("history", 5, &["mounted"]),
     // It runs the real client and servers together.
     place("sim", 5, &[]),
 ];

@@ -1,0 +1,12 @@
+//! A history checker. Processes on several mounts make calls (`programs`) while things fail; each call
+//! is stamped at its begin and its end (`event`), and the whole history is held against what one local
+//! file system could have answered (`check`). A violation comes with the calls that contradict it.
+
+pub mod check;
+pub mod clock;
+pub mod event;
+pub mod object;
+pub mod programs;
+pub mod record;
+pub mod recorder;
+pub mod report;

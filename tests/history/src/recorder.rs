@@ -1,0 +1,144 @@
+//! Writes a process's calls down, each before it begins and again when it has returned, and reads them
+//! back: of a process that is killed the last call is known to have begun.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use crate::clock::now;
+use crate::event::{Call, Event, NEVER, Outcome};
+use crate::object::Object;
+
+/// The record of one process.
+pub struct Recorder {
+    file: File,
+}
+
+impl Recorder {
+    /// A new one in the local file `path`, of a process on a mount.
+    pub fn new(path: &Path, process: u32, mount: u32) -> io::Result<Recorder> {
+        let mut file = File::create(path)?;
+        writeln!(file, "{process} {mount}")?;
+        Ok(Recorder { file })
+    }
+
+    fn line(&mut self, line: &str) {
+        // A history with holes would be believed.
+        let written = self.file.write_all(line.as_bytes());
+        written.expect("the local disk takes the record");
+    }
+
+    /// Makes one system call that is about these objects. `work` says what came of each.
+    pub fn calls(
+        &mut self,
+        how: &str,
+        about: &[(Object, Call)],
+        work: impl FnOnce() -> Vec<Outcome>,
+    ) -> Vec<Outcome> {
+        let parts: Vec<String> = about.iter().map(|(o, c)| format!("{o} {c}")).collect();
+        self.line(&format!("B {} {how};{}\n", now(), parts.join(";")));
+        let outcomes = work();
+        let end = now();
+        let parts: Vec<String> = outcomes.iter().map(Outcome::to_string).collect();
+        self.line(&format!("E {end};{}\n", parts.join(";")));
+        outcomes
+    }
+
+    /// The same about one object.
+    pub fn call(
+        &mut self,
+        how: &str,
+        object: Object,
+        call: Call,
+        work: impl FnOnce() -> Outcome,
+    ) -> Outcome {
+        let mut outcomes = self.calls(how, &[(object, call)], || vec![work()]);
+        outcomes.pop().unwrap_or(Outcome::Nothing)
+    }
+}
+
+/// The calls in a record, in their order.
+pub fn parse(text: &str) -> Result<Vec<Event>, String> {
+    let mut lines = text.lines();
+    let head = lines.next().ok_or("a record without a head")?;
+    let (process, mount) = head.split_once(' ').ok_or("a head without a mount")?;
+    let number = |word: &str| word.parse().map_err(|_| format!("no number: {word}"));
+    let (process, mount) = (number(process)?, number(mount)?);
+    let mut events: Vec<Event> = Vec::new();
+    let mut open = 0;
+    for line in lines {
+        let mut parts = line.split(';');
+        let head: Vec<&str> = parts.next().unwrap_or_default().split(' ').collect();
+        match head[..] {
+            ["B", begin, how] => {
+                open = events.len();
+                let begin = begin.parse().map_err(|_| format!("no time: {line}"))?;
+                for part in parts {
+                    let (object, call) = part.split_once(' ').ok_or(format!("no call: {part}"))?;
+                    events.push(Event {
+                        process,
+                        mount,
+                        begin,
+                        end: NEVER,
+                        object: object.parse()?,
+                        how: how.to_owned(),
+                        call: call.parse()?,
+                        outcome: Outcome::Nothing,
+                    });
+                }
+            }
+            ["E", end] => {
+                let end = end.parse().map_err(|_| format!("no time: {line}"))?;
+                for (event, outcome) in events[open..].iter_mut().zip(parts) {
+                    (event.end, event.outcome) = (end, outcome.parse()?);
+                }
+            }
+            // The last line of a process that was killed as it wrote.
+            _ => break,
+        }
+    }
+    Ok(events)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Kind;
+
+    #[test]
+    fn what_is_written_down_is_read_back_and_the_last_call_may_be_open() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("record");
+        let log = Object::whole(Kind::Log, 7);
+        let block = |part| Object {
+            kind: Kind::Block,
+            number: 1,
+            part,
+        };
+        let mut recorder = Recorder::new(&path, 3, 1).expect("a file");
+        recorder.call("append", log, Call::Append(0x1f), || Outcome::Done);
+        let about = [(block(2), Call::Read), (block(3), Call::Read)];
+        recorder.calls("pread", &about, || {
+            vec![
+                Outcome::Value(9),
+                Outcome::Flawed("two values; torn".into()),
+            ]
+        });
+        recorder.line("B 5 read;log:7:0 readall\n");
+        let text = std::fs::read_to_string(&path).expect("it is there");
+        let events = parse(&text).expect("it can be read");
+        assert_eq!(events.len(), 4);
+        assert_eq!((events[0].process, events[0].mount), (3, 1));
+        assert_eq!(events[0].call, Call::Append(0x1f));
+        assert!(events[0].begin <= events[0].end && events[0].end <= events[1].begin);
+        assert_eq!(events[1].outcome, Outcome::Value(9));
+        assert_eq!(
+            events[2].outcome,
+            Outcome::Flawed("two_values__torn".into())
+        );
+        assert_eq!(
+            (events[3].end, &events[3].outcome),
+            (NEVER, &Outcome::Nothing)
+        );
+    }
+}
