@@ -139,20 +139,7 @@ impl Serving {
     /// Opens every target and serves it.
     pub fn start(config: &ServeConfig, clock: Arc<dyn Clock>) -> Result<Serving, String> {
         let mut opening = Opening::new(config);
-        let mut opened = open_all(config)?;
-        let server_key = settle_server_key(&mut opened)?;
-        for (dir, found) in opened {
-            let keys = Keys {
-                client: Key::new(*found.key().as_bytes()),
-                server: server_key.clone(),
-            };
-            for target in found.into_targets() {
-                let act = config.when_fenced.clone();
-                target.fence().on_loss(move |cause| act(cause));
-                opening.fences.push(target.fence().clone());
-                opening.open(dir, target, &keys, &clock)?;
-            }
-        }
+        let server_key = opening.open_all(config, &clock)?;
         let port = port_of_this_process(config.mount_outlives);
         let mut listen = config.listen.clone();
         listen.push(Address::Mem(port.clone()));
@@ -300,6 +287,25 @@ impl Opening {
             osts: Vec::new(),
             controls: Vec::new(),
         }
+    }
+
+    /// Opens the targets of every directory; the key that their servers prove.
+    fn open_all(&mut self, config: &ServeConfig, clock: &Arc<dyn Clock>) -> Result<Key, String> {
+        let mut opened = open_all(config)?;
+        let server_key = settle_server_key(&mut opened)?;
+        for (dir, found) in opened {
+            let keys = Keys {
+                client: Key::new(*found.key().as_bytes()),
+                server: server_key.clone(),
+            };
+            for target in found.into_targets() {
+                let act = config.when_fenced.clone();
+                target.fence().on_loss(move |cause| act(cause));
+                self.fences.push(target.fence().clone());
+                self.open(dir, target, &keys, clock)?;
+            }
+        }
+        Ok(server_key)
     }
 
     fn rules(&self, life: base::BootEpoch) -> mds::Rules {
