@@ -6,8 +6,9 @@ TOOLS := target/tools
 
 .DEFAULT_GOAL := help
 SECONDS ?= 60
+PREFIX ?= /usr/local
 SEED ?= 1
-.PHONY: help build demo check test soak sim sim-trace planted deps deps-run tools clean
+.PHONY: help build install demo check test soak sim sim-trace planted deps deps-run tools clean
 
 # Debian packages, each with its reason. To build and run:
 define PACKAGES_RUN
@@ -21,6 +22,7 @@ endef
 # To test, besides:
 define PACKAGES_TEST
 attr: getfattr and setfattr on a mount
+cpio: copies files that were just written
 git: a clone, status and gc on a mount
 iperf3: checks the emulated link's bandwidth
 iproute2: networks and links of the tests' own, which are cut
@@ -36,6 +38,13 @@ help: ## this list
 
 build: ## target/release/glint
 	$(CARGO) build --release --package cli
+
+install: build ## glint, and the names by which mount and umount find it: PREFIX=/usr/local DESTDIR=
+	install -D target/release/glint $(DESTDIR)$(PREFIX)/bin/glint
+	install -d $(DESTDIR)/sbin
+	for name in mount.glint mount.fuse.glint umount.glint umount.fuse.glint; do \
+		ln -sf $(PREFIX)/bin/glint $(DESTDIR)/sbin/$$name; \
+	done
 
 demo: deps-run build ## a real source tree over a slow link, measured beside the local disk
 	target/release/glint bench demo

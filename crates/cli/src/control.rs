@@ -1,8 +1,10 @@
 //! The control socket of a mount or a server: statistics and tunables, for the other verbs of this
 //! program.
 //!
-//! One line of JSON in, one out, over a Unix socket that only the process's user and root can open.
+//! One line of JSON in, one out, over a Unix socket. A server's and a mount's own user and root may ask
+//! everything, others what a mount that is for everybody says to everybody.
 
+mod asking;
 pub mod ending;
 pub mod of_mount;
 pub mod of_targets;
@@ -10,25 +12,27 @@ mod whereabouts;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::Write;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use client::{NameRange, WalkReport, stats::Snapshot};
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr, recv, shutdown, socket,
-};
+use nix::sys::socket::{MsgFlags, Shutdown, getsockopt, recv, shutdown, sockopt};
+use nix::unistd::{Uid, geteuid};
 use serde::{Deserialize, Serialize};
 use wire::mdt::WalkLevel;
 
+pub use asking::{Asked, ask, ask_all, path};
+use asking::{LINE_BYTES_MAX, read_line};
 pub use whereabouts::{
-    Endpoint, directory, made_private, mount_of, path_for_dir, path_for_mount, path_for_process,
+    Endpoint, directory, made_private, mount_of, mount_of_entry, path_for_dir, path_for_mount,
+    path_for_process,
 };
 
 /// What is asked of a mount, or of a server.
@@ -108,8 +112,8 @@ pub enum Answer {
     Walks(Vec<WalkReport>),
     /// To [`Question::ListParams`].
     Params(Vec<ParamValue>),
-    /// To [`Question::PathOf`].
-    Path(String),
+    /// To [`Question::PathOf`]: its bytes, which need not be text.
+    Path(Vec<u8>),
     /// To [`Question::SizeOnMdt`].
     SizeOnMdt {
         /// It is exact.
@@ -179,6 +183,7 @@ pub struct Status {
     /// The serving process.
     pub pid: u32,
     /// Where it is mounted, or was.
+    #[serde(with = "asking::path")]
     pub mounted_at: PathBuf,
     /// It is off, and its process has yet to end.
     pub ending: bool,
@@ -255,24 +260,64 @@ impl Question {
             | Question::DropCaches => None,
         }
     }
+
+    /// It changes nothing and tells no name: whoever may use a mount may ask it.
+    fn is_for_everybody(&self) -> bool {
+        matches!(
+            self,
+            Question::Status
+                | Question::Stats
+                | Question::Walks
+                | Question::ListParams
+                | Question::Sync
+        )
+    }
 }
 
 /// How long answers under way may take once there is nobody to ask any more.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
-/// How long what needs no server may take: a process that has not answered by then stands still.
-const ANSWER_AT_ONCE: Duration = Duration::from_secs(2);
+/// How long what needs no server may take, to the last byte: a process that has not answered by then
+/// stands still.
+const ANSWER_AT_ONCE: Duration = Duration::from_secs(5);
+/// How long a question may take to come, to the last byte.
+const ASKED_WITHIN: Duration = Duration::from_secs(5);
 /// Questions that are answered at the same time. Beyond: they wait in the socket's queue.
 const QUESTIONS_MAX: usize = 16;
+/// Of these, of users who are neither root nor the process's own. Beyond: refused, so that there is
+/// always room for those.
+const QUESTIONS_OF_OTHERS_MAX: usize = 4;
 
 /// Who knows the answers.
 pub trait Answering: Send + Sync + 'static {
     /// The answer to one question.
     fn answer(&self, question: Question) -> Answer;
 
+    /// The answer to one that another user asks, and that is for everybody.
+    fn answer_to_others(&self, question: Question) -> Answer {
+        self.answer(question)
+    }
+
     /// To [`Question::Ending`], which waits as long as the answer `is_wanted`.
     fn ending(&self, _is_wanted: &dyn Fn() -> bool) -> Answer {
         Answer::Failed("this is no mount".to_owned())
     }
+}
+
+/// Who may ask, besides root and the process's own user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    /// Nobody.
+    Own,
+    /// Everybody, what is for everybody: the mount is there for other users.
+    Everybody,
+}
+
+/// Where questions come.
+struct Desk<A> {
+    answering: A,
+    audience: Audience,
+    /// Questions of other users under way.
+    others: AtomicUsize,
 }
 
 /// Answers while it lives.
@@ -288,17 +333,32 @@ pub struct ControlServer {
 }
 
 impl ControlServer {
-    /// Listens at `path`.
-    pub fn start(path: PathBuf, answering: impl Answering) -> Result<ControlServer, String> {
+    /// Listens at `path`, for the users of `audience`.
+    pub fn start(
+        path: PathBuf,
+        audience: Audience,
+        answering: impl Answering,
+    ) -> Result<ControlServer, String> {
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         // A socket left by a dead process; what it is named by is ours now.
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).map_err(failed)?;
+        let mode = match audience {
+            Audience::Own => 0o600,
+            Audience::Everybody => 0o666,
+        };
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&path, mode).map_err(failed)?;
         let identity = identity(&path);
         let accepting = listener.try_clone().map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let work = move || accept(&accepting, &stopped, &Arc::new(answering));
+        let desk = Arc::new(Desk {
+            answering,
+            audience,
+            others: AtomicUsize::new(0),
+        });
+        let work = move || accept(&accepting, &stopped, &desk);
         let thread = std::thread::Builder::new().name("control".to_owned());
         let thread = thread.spawn(work).map_err(failed)?;
         Ok(ControlServer {
@@ -355,7 +415,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 fn accept(
     listener: &UnixListener,
     stopped: &AtomicBool,
-    answering: &Arc<impl Answering>,
+    desk: &Arc<Desk<impl Answering>>,
 ) -> Vec<JoinHandle<()>> {
     let mut answers: Vec<JoinHandle<()>> = Vec::new();
     for stream in listener.incoming() {
@@ -368,9 +428,9 @@ fn accept(
             std::thread::sleep(Duration::from_millis(10));
             answers.retain(|thread| !thread.is_finished());
         }
-        let answering = answering.clone();
+        let desk = desk.clone();
         let work = move || {
-            if let Err(error) = answer_one(&stream, &*answering) {
+            if let Err(error) = desk.answer_one(&stream) {
                 tracing::debug!("control: {error}");
             }
         };
@@ -383,122 +443,63 @@ fn accept(
     answers
 }
 
-fn answer_one(
-    stream: &UnixStream,
-    answering: &impl Answering,
-) -> Result<(), Box<dyn std::error::Error>> {
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line)?;
-    if line.is_empty() {
-        return Ok(());
+impl<A: Answering> Desk<A> {
+    fn answer_one(&self, stream: &UnixStream) -> Result<(), Box<dyn std::error::Error>> {
+        let asks = Uid::from_raw(getsockopt(stream, sockopt::PeerCredentials)?.uid());
+        let answer = match asks.is_root() || asks == geteuid() {
+            true => hear(stream)?.map(|question| match question {
+                Question::Ending => self.answering.ending(&|| is_wanted(stream)),
+                question => self.answering.answer(question),
+            }),
+            false => self.answer_other(stream)?,
+        };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(None) => return Ok(()),
+            Err(Some(refusal)) => Answer::Failed(refusal),
+        };
+        stream.set_write_timeout(Some(ASKED_WITHIN))?;
+        let mut out = stream;
+        writeln!(out, "{}", serde_json::to_string(&answer)?)?;
+        Ok(())
     }
-    let answer = match serde_json::from_str(&line) {
-        Ok(Question::Ending) => answering.ending(&|| is_wanted(stream)),
-        Ok(question) => answering.answer(question),
-        Err(error) => Answer::Failed(format!("not a question: {error}")),
-    };
-    let mut out = stream;
-    writeln!(out, "{}", serde_json::to_string(&answer)?)?;
-    Ok(())
+
+    /// A question of another user.
+    fn answer_other(&self, stream: &UnixStream) -> std::io::Result<Result<Answer, Option<String>>> {
+        if self.others.fetch_add(1, Ordering::AcqRel) >= QUESTIONS_OF_OTHERS_MAX {
+            self.others.fetch_sub(1, Ordering::AcqRel);
+            return Ok(Err(Some("busy: ask again in a moment".to_owned())));
+        }
+        let heard = hear(stream);
+        let answer = heard.map(|heard| {
+            heard.and_then(|question| {
+                match question.is_for_everybody() && self.audience == Audience::Everybody {
+                    true => Ok(self.answering.answer_to_others(question)),
+                    false => Err(Some(format!(
+                        "only root and uid {} may ask that",
+                        geteuid()
+                    ))),
+                }
+            })
+        });
+        self.others.fetch_sub(1, Ordering::AcqRel);
+        answer
+    }
+}
+
+/// A question; `Err(None)`: the other end went away without one.
+fn hear(stream: &UnixStream) -> std::io::Result<Result<Question, Option<String>>> {
+    let until = Some(Instant::now() + ASKED_WITHIN);
+    let line = read_line(stream, until, LINE_BYTES_MAX)?;
+    if line.is_empty() {
+        return Ok(Err(None));
+    }
+    let question = serde_json::from_slice(&line);
+    Ok(question.map_err(|error| Some(format!("not a question: {error}"))))
 }
 
 /// Whoever asked is still there.
 fn is_wanted(stream: &UnixStream) -> bool {
     let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
     !matches!(recv(stream.as_raw_fd(), &mut [0], flags), Ok(0))
-}
-
-/// Asks the mount at (or above) `path`.
-pub fn ask(path: &Path, question: &Question) -> Result<Answer, String> {
-    Endpoint::of_mount(path)?.ask(question)
-}
-
-impl Endpoint {
-    /// Asks it. Fails where the process does not answer in time.
-    pub fn ask(&self, question: &Question) -> Result<Answer, String> {
-        match self.begin(question)?.answer()? {
-            Answer::Failed(reason) => Err(reason),
-            answer => Ok(answer),
-        }
-    }
-
-    /// Asks it, and leaves the answer for later.
-    pub fn begin(&self, question: &Question) -> Result<Asked<'_>, String> {
-        let failed = |error: std::io::Error| self.failed(&error);
-        let stream = connect(&self.socket).map_err(failed)?;
-        let deadline = question.deadline();
-        stream.set_read_timeout(deadline).map_err(failed)?;
-        stream.set_write_timeout(deadline).map_err(failed)?;
-        let line = serde_json::to_string(question).map_err(|error| error.to_string())?;
-        writeln!(&stream, "{line}").map_err(failed)?;
-        Ok(Asked { of: self, stream })
-    }
-
-    fn failed(&self, error: &std::io::Error) -> String {
-        let (name, socket) = (&self.name, self.socket.display());
-        match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => format!(
-                "{name} has not answered for {} s: its process stands still ({socket})",
-                ANSWER_AT_ONCE.as_secs(),
-            ),
-            ErrorKind::ConnectionRefused | ErrorKind::NotFound => format!(
-                "{name} does not answer: its process has died ({socket}); {}",
-                self.remedy()
-            ),
-            _ => format!("{name} does not answer ({socket}): {error}"),
-        }
-    }
-
-    /// Somebody listens there.
-    fn is_there(&self) -> bool {
-        match connect(&self.socket) {
-            Ok(_) => true,
-            // So many wait for an answer that nobody gives: it will be named as silent.
-            Err(error) => error.kind() == ErrorKind::WouldBlock,
-        }
-    }
-}
-
-/// A question on its way.
-pub struct Asked<'a> {
-    of: &'a Endpoint,
-    stream: UnixStream,
-}
-
-impl Asked<'_> {
-    /// Waits for what it says, be it that it failed.
-    pub fn answer(self) -> Result<Answer, String> {
-        let mut reply = String::new();
-        let read = BufReader::new(&self.stream).read_line(&mut reply);
-        read.map_err(|error| self.of.failed(&error))?;
-        let name = &self.of.name;
-        serde_json::from_str(&reply)
-            .map_err(|error| format!("{name} gave an answer that can't be read: {error}"))
-    }
-}
-
-/// Asks all of them at once, so that silent ones cost one deadline together.
-pub fn ask_all(endpoints: &[Endpoint], question: &Question) -> Vec<Result<Answer, String>> {
-    std::thread::scope(|scope| {
-        let asked: Vec<_> = endpoints
-            .iter()
-            .map(|endpoint| scope.spawn(|| endpoint.ask(question)))
-            .collect();
-        let answered = asked.into_iter().map(|asked| {
-            let answer = asked.join();
-            answer.unwrap_or_else(|_| Err("asking it panicked".to_owned()))
-        });
-        answered.collect()
-    })
-}
-
-/// Does not wait for a process that accepts nobody: whose queue is full refuses.
-fn connect(path: &Path) -> std::io::Result<UnixStream> {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    nix::sys::socket::connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
-    let stream = UnixStream::from(socket);
-    stream.set_nonblocking(false)?;
-    Ok(stream)
 }

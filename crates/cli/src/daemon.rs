@@ -1,7 +1,12 @@
 //! `--daemon`: the same program again, with the same arguments, in a session of its own.
 //!
 //! The parent waits until the child says its one line, that it is ready, and says it too, with the
-//! process id; or it says why the child ended. What the child logs goes to a file.
+//! process id; or it says why the child ended. What the child logs goes to a file. It gets nothing that
+//! the caller has open: a lock of the caller's ends with the caller, and a pipe has an end.
+#![allow(
+    unsafe_code,
+    reason = "closing what the caller has open has no safe wrapper"
+)]
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -9,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use clap::Args;
+use nix::libc;
 use nix::unistd::{User, geteuid};
 
 use crate::control;
@@ -118,7 +124,22 @@ fn launch(path: &PathBuf) -> Result<(), String> {
     Ok(())
 }
 
+/// The first descriptor that is no standard stream.
+const FIRST: u32 = 3;
+
+/// Nothing but the standard streams goes on to other programs from now on.
+fn keep_to_ourselves() -> std::io::Result<()> {
+    let flags = libc::CLOSE_RANGE_CLOEXEC as libc::c_int;
+    // SAFETY: closes nothing; sets a flag of each descriptor, which is looked at when another program
+    // is started.
+    match unsafe { libc::close_range(FIRST, u32::MAX, flags) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
 fn spawn(log: File, path: &Path) -> std::io::Result<Child> {
+    keep_to_ourselves()?;
     let mut arguments = std::env::args_os();
     arguments.next();
     let mut command = Command::new(std::env::current_exe()?);

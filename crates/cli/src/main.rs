@@ -2,6 +2,7 @@
 
 mod control;
 mod daemon;
+mod descriptors;
 mod directories;
 mod foreground;
 mod logging;
@@ -44,12 +45,16 @@ struct Glint {
 }
 
 fn main() -> ExitCode {
+    let called = std::env::args_os().next().unwrap_or_default();
+    if let Some(helper) = verbs::Helper::called(called.as_ref()) {
+        return helper.run();
+    }
     let verb = Glint::parse().verb;
     logging::start(verb.log_level());
     match verb.run() {
         Ok(code) => code,
         Err(reason) => {
-            eprintln!("glint: {reason}");
+            output::complain(reason);
             ExitCode::from(1)
         }
     }

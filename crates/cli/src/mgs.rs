@@ -238,7 +238,10 @@ fn is_another(known: &TargetInfo, all: &[TargetInfo]) -> String {
         .filter(|target| target.name.kind == TargetKind::Ost);
     let used: Vec<u16> = osts.map(|ost| ost.name.index.0).collect();
     // Not one in between: it may have been another's once.
-    let after = used.iter().max().map_or(Some(0), |last| last.checked_add(1));
+    let after = used
+        .iter()
+        .max()
+        .map_or(Some(0), |last| last.checked_add(1));
     let free = after.unwrap_or_else(|| (0..u16::MAX).find(|one| !used.contains(one)).unwrap_or(0));
     let was = name.index.0;
     format!(

@@ -15,10 +15,11 @@ use fuse::translate::FileSystem;
 use fuse::translate::gate::Gate;
 use handover::Records;
 
-use crate::control::ending::Ending;
+use crate::control::ending::{Ending, FORCED};
 use crate::control::of_mount::ServedMount;
 use crate::control::of_targets::ServedTargets;
-use crate::control::{ControlServer, path_for_dir, path_for_mount, path_for_process};
+use crate::control::{Audience, ControlServer, path_for_dir, path_for_mount, path_for_process};
+use crate::descriptors::Descriptors;
 use crate::memory;
 use crate::supervisor::Held;
 
@@ -29,6 +30,18 @@ const ROOT_PATIENCE: Duration = Duration::from_secs(5);
 pub struct MountWish {
     /// The directory.
     pub point: PathBuf,
+    /// Where it is mounted from, for people; None: it is served here.
+    pub source: Option<String>,
+    /// The file system must be called so.
+    pub name: Option<String>,
+    /// Programs may get the rights of another user.
+    pub setuid: bool,
+    /// Devices may be opened.
+    pub devices: bool,
+    /// Programs may be run.
+    pub exec: bool,
+    /// The kernel may want times of access to be kept.
+    pub access_times: bool,
     /// Other users may use it.
     pub allow_other: bool,
     /// Nothing is written.
@@ -43,15 +56,29 @@ pub struct MountWish {
 
 impl MountWish {
     /// What the kernel is told of it.
-    fn options(&self, source: &str) -> MountOptions {
-        let is_root = nix::unistd::geteuid().is_root();
+    pub fn options(&self, fsname: &str) -> MountOptions {
         MountOptions {
-            source: source.to_owned(),
+            source: match &self.source {
+                Some(source) => format!("{source}:/{fsname}"),
+                None => fsname.to_owned(),
+            },
             allow_other: self.allow_other,
             read_only: self.read_only,
-            setuid: is_root,
-            devices: is_root,
+            setuid: self.setuid,
+            devices: self.devices,
+            exec: self.exec,
+            access_times: self.access_times,
             ..MountOptions::default()
+        }
+    }
+
+    /// It is the file system that was meant.
+    fn check_name(&self, fsname: &str) -> Result<(), String> {
+        match &self.name {
+            Some(name) if name != fsname => Err(format!(
+                "the file system there is called '{fsname}', not '{name}'"
+            )),
+            _ => Ok(()),
         }
     }
 }
@@ -75,13 +102,15 @@ impl Mounting {
         config: &MountConfig,
         wish: &MountWish,
         beside: Option<(ServedTargets, &Path)>,
-        held: Option<Held>,
+        (held, descriptors): (Option<Held>, Descriptors),
         clock: Arc<dyn Clock>,
     ) -> Result<Mounting, String> {
         let gate = Arc::new(Gate::default());
         let mounted = Mounted::join(config, gate.clone(), clock).map_err(|e| e.to_string())?;
+        descriptors.suffice_to_mount(mounted.config().targets.len())?;
         let client = mounted.client().clone();
         let fsname = mounted.config().fsname.clone();
+        wish.check_name(&fsname)?;
         let mounted = Arc::new(std::sync::Mutex::new(mounted));
         if config.heritage.is_some() {
             // A process that fails leaves as one that is killed: it says no goodbye, and keeps what it
@@ -125,11 +154,7 @@ impl Mounting {
             targets,
             by,
         };
-        let mut control = ControlServer::start(path_for_mount(&mount)?, served)?;
-        control.also_at(path_for_process()?)?;
-        if let Some(dir) = dir {
-            control.also_at(path_for_dir(dir)?)?;
-        }
+        let control = answer_questions(served, wish, dir)?;
         Ok(Mounting {
             mounted,
             mount,
@@ -151,10 +176,17 @@ impl Mounting {
         self.session.as_ref().is_none_or(Session::has_ended)
     }
 
-    /// Takes it off, where it still is, and fails all that it is asked.
+    /// Takes it off, where it still is, and fails all that it is asked. No other process goes on.
     pub fn abort(&self) -> impl FnOnce() + Send + 'static {
-        let mount = self.mount.clone();
-        move || drop(mount.unmount(Unmount::Abort))
+        let (mount, records) = (self.mount.clone(), self.records.clone());
+        let ending = self.ending.clone();
+        move || {
+            if let Some(records) = &records {
+                client::end_serving(records);
+            }
+            drop(mount.unmount(Unmount::Abort));
+            ending.tell(Err(FORCED.to_owned()));
+        }
     }
 
     /// Unmounts and leaves the file system. `Err`: it is in use and stays.
@@ -185,6 +217,24 @@ impl Mounting {
     pub fn outcome(&self) -> Result<(), String> {
         self.ending.outcome().unwrap_or(Ok(()))
     }
+}
+
+/// As long as the answer lives; also for the targets of `dir`, if this process serves such.
+fn answer_questions(
+    served: ServedMount,
+    wish: &MountWish,
+    dir: Option<&Path>,
+) -> Result<ControlServer, String> {
+    let audience = match wish.allow_other {
+        true => Audience::Everybody,
+        false => Audience::Own,
+    };
+    let mut control = ControlServer::start(path_for_mount(&served.mount)?, audience, served)?;
+    control.also_at(path_for_process()?)?;
+    if let Some(dir) = dir {
+        control.also_at(path_for_dir(dir)?)?;
+    }
+    Ok(control)
 }
 
 /// Mounts, and serves the mount as long as this process lives.

@@ -16,6 +16,7 @@ use storage::{
 use wire::mgs::{Config, TargetInfo};
 
 use crate::control::of_targets::{Controls, ServedTargets};
+use crate::descriptors::{Descriptors, Shares};
 use crate::directories;
 use crate::mgs::{self, Mgs};
 use crate::port_holder::why_not_started;
@@ -50,6 +51,10 @@ pub struct ServeConfig {
     pub timeout: Duration,
     /// A mount in this process is gone on with by the next, with what these targets lose.
     pub mount_outlives: bool,
+    /// This process mounts as well.
+    pub mounts: bool,
+    /// Open files that it may have.
+    pub descriptors: Descriptors,
 }
 
 /// The way from this process to its targets.
@@ -57,6 +62,24 @@ fn port_of_this_process(mount_outlives: bool) -> Arc<MemPort> {
     match mount_outlives {
         true => MemPort::for_supervised("here"),
         false => MemPort::new("here"),
+    }
+}
+
+/// Where others come to, and how many.
+fn server_config(
+    config: &ServeConfig,
+    port: &Arc<MemPort>,
+    shares: Shares,
+    clock: Arc<dyn Clock>,
+) -> ServerConfig {
+    let mut listen = config.listen.clone();
+    listen.push(Address::Mem(port.clone()));
+    ServerConfig {
+        insecure: config.insecure,
+        grace: config.timeout * 3 / 2,
+        connections_max: shares.connections,
+        clock,
+        ..ServerConfig::new(listen)
     }
 }
 
@@ -127,6 +150,7 @@ fn settle_server_key(opened: &mut [(&Path, TargetDir)]) -> Result<Key, String> {
 struct Opening {
     timeout: Duration,
     undurable: bool,
+    shares: Shares,
     targets: Vec<Opened>,
     mgs: Option<Arc<Mgs>>,
     fences: Vec<Arc<Fence>>,
@@ -138,17 +162,13 @@ struct Opening {
 impl Serving {
     /// Opens every target and serves it.
     pub fn start(config: &ServeConfig, clock: Arc<dyn Clock>) -> Result<Serving, String> {
-        let mut opening = Opening::new(config);
-        let server_key = opening.open_all(config, &clock)?;
+        let mut opened = open_all(config)?;
+        let shares = shares(config, &opened)?;
+        let mut opening = Opening::new(config, shares);
+        let server_key = settle_server_key(&mut opened)?;
+        opening.open_all(config, opened, &server_key, &clock)?;
         let port = port_of_this_process(config.mount_outlives);
-        let mut listen = config.listen.clone();
-        listen.push(Address::Mem(port.clone()));
-        let server_config = ServerConfig {
-            insecure: config.insecure,
-            grace: config.timeout * 3 / 2,
-            clock: clock.clone(),
-            ..ServerConfig::new(listen)
-        };
+        let server_config = server_config(config, &port, shares, clock.clone());
         let Opening {
             targets,
             mgs,
@@ -276,10 +296,11 @@ impl Drop for Serving {
 }
 
 impl Opening {
-    fn new(config: &ServeConfig) -> Opening {
+    fn new(config: &ServeConfig, shares: Shares) -> Opening {
         Opening {
             timeout: config.timeout,
             undurable: config.undurable,
+            shares,
             targets: Vec::new(),
             mgs: None,
             fences: Vec::new(),
@@ -289,10 +310,14 @@ impl Opening {
         }
     }
 
-    /// Opens the targets of every directory; the key that their servers prove.
-    fn open_all(&mut self, config: &ServeConfig, clock: &Arc<dyn Clock>) -> Result<Key, String> {
-        let mut opened = open_all(config)?;
-        let server_key = settle_server_key(&mut opened)?;
+    /// Opens the targets of every directory.
+    fn open_all(
+        &mut self,
+        config: &ServeConfig,
+        opened: Vec<(&Path, TargetDir)>,
+        server_key: &Key,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<(), String> {
         for (dir, found) in opened {
             let keys = Keys {
                 client: Key::new(*found.key().as_bytes()),
@@ -305,7 +330,7 @@ impl Opening {
                 self.open(dir, target, &keys, clock)?;
             }
         }
-        Ok(server_key)
+        Ok(())
     }
 
     fn rules(&self, life: base::BootEpoch) -> mds::Rules {
@@ -338,7 +363,8 @@ impl Opening {
         let at = |error: storage::StorageError| format!("{name} in {}: {error}", dir.display());
         let tables = oss::records::TABLES;
         let kv = Arc::new(target.kv(&tables, options(name)).map_err(at)?);
-        let files = Arc::new(target.objects().map_err(at)?);
+        let files = target.objects_keeping(self.shares.objects);
+        let files = Arc::new(files.map_err(at)?);
         let store = Arc::new(SealedObjects::new(files, kv.clone(), oss::records::SEALS));
         let life = oss::Life {
             epoch: superblock.boot_epoch,
@@ -454,6 +480,24 @@ fn open_all(config: &ServeConfig) -> Result<Vec<(&Path, TargetDir)>, String> {
         });
         opened.collect()
     })
+}
+
+/// Who of this process may have how many files open.
+fn shares(config: &ServeConfig, opened: &[(&Path, TargetDir)]) -> Result<Shares, String> {
+    let targets = opened.iter().flat_map(|(_, found)| found.targets());
+    let kinds: Vec<TargetKind> = targets
+        .map(|target| target.superblock().target.kind)
+        .collect();
+    let osts = kinds.iter().filter(|kind| **kind == TargetKind::Ost);
+    let shares = config
+        .descriptors
+        .shares(kinds.len(), osts.count(), config.mounts)?;
+    let Shares {
+        objects,
+        connections,
+    } = shares;
+    tracing::info!(connections, objects, "what the limit of open files allows");
+    Ok(shares)
 }
 
 /// Addresses that mean something outside this process; if there are none, the one inside, so that a

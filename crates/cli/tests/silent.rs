@@ -36,7 +36,7 @@ fn who_stands_still_is_named_and_the_others_answer() {
     let (frozen, _lively) = (start("mnt"), start("mnt2"));
     frozen.signal(Signal::SIGSTOP);
     let point = dir.path().join("mnt").display().to_string();
-    let silent = format!("glint: the mount at {point} has not answered for 2 s");
+    let silent = format!("glint: the mount at {point} has not answered for 5 s");
     for words in [&["param", "get", "llite.*.statahead_max"][..], &["status"]] {
         let ran = glint(dir.path(), words);
         ran.worked();
@@ -51,7 +51,7 @@ fn who_stands_still_is_named_and_the_others_answer() {
     assert!(ran.worked().contains("glint, server, pid"), "{ran:?}");
     // Who asks for it by name is told, too.
     let ran = glint(dir.path(), &["status", &point]);
-    ran.failed_saying(&["has not answered for 2 s", "stands still"]);
+    ran.failed_saying(&["has not answered for 5 s", "stands still"]);
     // A mount whose process is gone.
     frozen.signal(Signal::SIGKILL);
     eventually("it is gone", || {

@@ -31,6 +31,8 @@ impl Client {
             }
         };
         tracing::trace!(?callback, "the MDT calls");
+        // Others change what is known here: what is known of space is older.
+        self.lock().space = None;
         match callback {
             Callback::Blocking { handle, bits, .. } => {
                 bump(&self.0.stats.blocking_callbacks);
@@ -65,6 +67,13 @@ impl Client {
             Callback::Shrink { .. } => {
                 self.lock().locks.step(Holder::Mdt, CacheInput::Shrink);
                 respond(responder, CallbackReply::Done);
+            }
+            Callback::EndIdleUse { fid } => {
+                let client = self.clone();
+                spawn(async move {
+                    client.end_idle_use(fid).await;
+                    respond(responder, CallbackReply::Done);
+                });
             }
         }
     }
@@ -173,9 +182,9 @@ fn seen(state: &mut State, fid: Fid) -> ost::CallbackReply {
         return ost::CallbackReply::Glimpse(None);
     };
     if file.reshapes.is_under_way() {
-        return ost::CallbackReply::Reshaping(file.known);
+        return ost::CallbackReply::Reshaping(file.shown());
     }
-    let (end, attr) = (file.pages.dirty_end(), file.known);
+    let (end, attr) = (file.pages.dirty_end(), file.shown());
     ost::CallbackReply::Glimpse(end.map(|end| ost::ObjectAttr {
         size: attr.size.max(end),
         ..attr

@@ -39,5 +39,6 @@ pub use io::write::WriteWish;
 pub use mount::{MountConfig, MountError, Mounted, Patience};
 pub use remembered::{Heritage, Left, begin_serving, end_serving, note_offer, offer};
 pub use statahead::advice::{Advice, Heard, NameRange, RANGE_PART_MAX};
+pub use statahead::reading::FETCHED_BYTES_MAX;
 pub use statahead::report::{Pattern, WalkReport};
 pub use statahead::tree::TreePart;

@@ -527,6 +527,8 @@ impl Client {
     /// Time has passed: ages locks, sends what is old, closes what is durable.
     pub fn tick(&self) {
         let now = self.0.clock.tick();
+        let late = self.lock().ending_uses.late(now);
+        drop(late);
         {
             let mut state = self.lock();
             state.locks.tick(now);

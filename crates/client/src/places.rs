@@ -15,7 +15,10 @@ use crate::mount::{MountConfig, MountError, NoCallbacks};
 
 /// How often it is looked whether all targets answer.
 const LOOK: Duration = Duration::from_secs(1);
-/// Looks without any answer of a target that was asked something, until it counts as silent.
+/// Looks without any frame of a target that was asked something, until it is asked whether it lives: an
+/// answer may wait for another client.
+const QUIET_LOOKS: u32 = 3;
+/// Looks until it counts as silent.
 const SILENT_LOOKS: u32 = 5;
 /// How long the MGS may take to answer before it is asked again.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -198,6 +201,31 @@ struct Look {
     silent: u32,
 }
 
+/// How a target seems.
+#[derive(Debug, PartialEq, Eq)]
+enum Seems {
+    /// There.
+    Fine,
+    /// Perhaps gone: it may be asked.
+    Quiet,
+    /// Gone.
+    Silent,
+}
+
+impl Look {
+    /// Once more, at a target that owes an answer or not, and of which so many frames came.
+    fn again(&mut self, owes: bool, frames: u64) -> Seems {
+        let is_silent = owes && frames == self.frames;
+        self.silent = if is_silent { self.silent + 1 } else { 0 };
+        self.frames = frames;
+        match self.silent {
+            0..QUIET_LOOKS => Seems::Fine,
+            QUIET_LOOKS..SILENT_LOOKS => Seems::Quiet,
+            _ => Seems::Silent,
+        }
+    }
+}
+
 struct Follower {
     shared: Arc<Stopping>,
     config: MountConfig,
@@ -233,10 +261,11 @@ impl Follower {
         let looks = self.looks.iter_mut().zip(peers);
         looks.fold(false, |misses, (look, peer)| {
             let frames = peer.counters().frames_received();
-            let is_silent = peer.outstanding() > 0 && frames == look.frames;
-            look.silent = if is_silent { look.silent + 1 } else { 0 };
-            look.frames = frames;
-            misses || peer.state() != PeerState::Connected || look.silent >= SILENT_LOOKS
+            let seems = look.again(peer.outstanding() > 0, frames);
+            if seems == Seems::Quiet {
+                peer.ask_for_life();
+            }
+            misses || peer.state() != PeerState::Connected || seems == Seems::Silent
         })
     }
 
@@ -300,3 +329,22 @@ impl Follower {
 
 /// Addresses at which the MGS is looked for. Beyond: those it was not at last are forgotten.
 const ADDRESSES_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_that_lives_is_not_silent_however_long_an_answer_waits() {
+        let (mut look, mut frames) = (Look::default(), 7);
+        for number in 0..100 {
+            let seems = look.again(true, frames);
+            assert_ne!(seems, Seems::Silent, "look {number}");
+            // It says that it lives.
+            frames += u64::from(seems == Seems::Quiet);
+        }
+        let seen: Vec<Seems> = (0..8).map(|_| look.again(true, frames)).collect();
+        assert_eq!(seen[6..], [Seems::Silent, Seems::Silent]);
+        assert_eq!(look.again(false, frames), Seems::Fine);
+    }
+}

@@ -74,9 +74,9 @@ fn main() -> Outcome {
 fn play(arguments: &[String]) -> Outcome {
     let outcome = match arguments {
         [verb, point, rest @ ..] if verb == "serve" => serve(Path::new(point), !rest.is_empty()),
-        [verb, point] if verb == "unmount" => {
-            unmount(Path::new(point), Unmount::Clean).map_err(Into::into)
-        }
+        [verb, point] if verb == "unmount" => unmount(Path::new(point), Unmount::Clean)
+            .map(drop)
+            .map_err(Into::into),
         _ => Err("play what?".into()),
     };
     match outcome {

@@ -162,6 +162,7 @@ impl Mds {
             who: who(&self.clients, parked.call.client),
             rules: &self.rules,
             full,
+            removing: self.destroys.is_removing(self.now),
             grace: self.grace_until.is_some(),
             durable_first: false,
             replay,
@@ -371,7 +372,7 @@ impl Mds {
         mut state: State,
     ) -> Result<Transno, Failure> {
         state.transno = Transno(self.state.transno.0 + 1);
-        self.destroys.note(&mutations);
+        self.destroys.note(&mutations, self.now);
         self.strays.note(&mutations);
         mutations.push(Mutation::PutState(state));
         let mut batch = Batch::new();
@@ -508,6 +509,7 @@ impl Mds {
             who: who(&self.clients, call.client),
             rules: &self.rules,
             full: false,
+            removing: self.destroys.is_removing(self.now),
             grace: self.grace_until.is_some(),
             durable_first: false,
             replay: None,

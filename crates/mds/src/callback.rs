@@ -44,6 +44,8 @@ enum About {
     },
     /// What counts is the cancel that follows.
     Blocking,
+    /// Whether a use of a file is over: what counts is the Close that came before the answer.
+    Use,
 }
 
 impl Mds {
@@ -81,6 +83,38 @@ impl Mds {
         });
     }
 
+    /// Asks a client about a use of a file; the question's name.
+    pub(crate) fn ask_about_use(
+        &mut self,
+        client: ClientId,
+        callback: Callback,
+        out: &mut Vec<Output>,
+    ) -> u64 {
+        self.callbacks.last += 1;
+        let (id, about) = (self.callbacks.last, About::Use);
+        self.callbacks.open.insert(id, Question { client, about });
+        out.push(Output::Callback {
+            client,
+            id,
+            callback,
+        });
+        id
+    }
+
+    /// A client's process is gone, and what it was asked about uses of files is answered by that. Only
+    /// once its session is in order again: others' opens go on.
+    fn drop_questions(&mut self, client: ClientId) -> Vec<u64> {
+        let mut about_uses = Vec::new();
+        self.callbacks.open.retain(|id, question| {
+            let goes = question.client == client;
+            if goes && matches!(question.about, About::Use) {
+                about_uses.push(*id);
+            }
+            !goes
+        });
+        about_uses
+    }
+
     /// A client has answered the question `id`.
     pub fn callback_reply(
         &mut self,
@@ -103,6 +137,7 @@ impl Mds {
         self.callbacks.open.remove(&id);
         let locked = match about {
             About::Blocking => return,
+            About::Use => return self.use_answered(id, out),
             About::Withdrawal {
                 handle,
                 dir,
@@ -140,9 +175,7 @@ impl Mds {
         out: &mut Vec<Output>,
     ) {
         self.set_time(now, wall);
-        self.callbacks
-            .open
-            .retain(|_, question| question.client != client);
+        let unanswered = self.drop_questions(client);
         self.walks.end_client(client);
         self.forget_waiting(client);
         let locked = self.locks.succeed(client);
@@ -152,6 +185,9 @@ impl Mds {
         }
         self.left_behind
             .insert(client, self.opens.of_client(client));
+        for question in unanswered {
+            self.use_answered(question, out);
+        }
     }
 
     /// The process that goes on is settled: the uses of the one before go, and all locks so far, for it
@@ -182,9 +218,7 @@ impl Mds {
         let Some(session) = self.clients.remove(&client) else {
             return;
         };
-        self.callbacks
-            .open
-            .retain(|_, question| question.client != client);
+        let unanswered = self.drop_questions(client);
         self.walks.end_client(client);
         for answers in self.unanswered.values_mut() {
             answers.retain(|answer| answer.client != client);
@@ -212,6 +246,9 @@ impl Mds {
             return self.halt(cause, out);
         }
         self.is_back(session.uuid, out);
+        for question in unanswered {
+            self.use_answered(question, out);
+        }
     }
 
     /// Ends what is stored of a client, but that it was given up.

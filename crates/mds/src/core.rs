@@ -46,6 +46,8 @@ pub struct Mds {
     pub(crate) sharing: Sharing,
     pub(crate) clients: IdMap<ClientId, Session>,
     pub(crate) parked: IdMap<OpId, Parked>,
+    /// Opens that others are asked for.
+    pub(crate) busy: crate::busy::BusyOpens,
     pub(crate) next_op: u64,
     pub(crate) callbacks: crate::callback::Callbacks,
     /// Of clients whose process was replaced, the uses of files that the one before had.
@@ -99,6 +101,8 @@ pub(crate) struct Parked {
     pub waited: bool,
     /// It waits only to hear what the holder of a file says of it.
     pub glimpse: bool,
+    /// Those whose uses exclude it were asked to end them.
+    pub asked: bool,
     /// It was done in an earlier life of the target, and answered with this.
     pub replay: Option<Box<Reply>>,
 }
@@ -124,6 +128,7 @@ impl Parked {
             restarts: 0,
             waited: false,
             glimpse: false,
+            asked: false,
             replay: None,
         }
     }
@@ -180,6 +185,7 @@ impl Mds {
             sharing: Sharing::default(),
             clients: IdMap::default(),
             parked: IdMap::default(),
+            busy: crate::busy::BusyOpens::default(),
             next_op: 0,
             callbacks: crate::callback::Callbacks::default(),
             left_behind: IdMap::default(),
@@ -360,6 +366,7 @@ impl Mds {
             return self.fail(parked.call, FsError::Stale.into(), out);
         }
         match self.needs(&parked) {
+            Err(Failure::Refused(FsError::TextBusy)) => self.ask_users(parked, out),
             Err(Failure::Refused(error)) => self.refuse(&parked, error, out),
             Err(failure) => self.fail(parked.call, failure, out),
             Ok(needs) if needs.wants.is_empty() => self.run(None, parked, Vec::new(), out),
@@ -422,6 +429,7 @@ impl Mds {
             who: who(&self.clients, call.client),
             rules: &self.rules,
             full,
+            removing: self.destroys.is_removing(self.now),
             grace: self.grace_until.is_some(),
             durable_first: false,
             replay: parked.replay.as_deref(),
@@ -517,6 +525,9 @@ impl Mds {
                 self.reply_halted(parked.call, &parked.request, out);
             }
         }
+        for parked in self.busy.take() {
+            self.reply_halted(parked.call, &parked.request, out);
+        }
         let sessions = self.clients.values_mut();
         let behind = sessions.flat_map(|session| session.frames.drain());
         let behind: Vec<_> = behind.flat_map(|(_, behind)| behind).collect();
@@ -535,7 +546,7 @@ impl Mds {
 
     /// A target that stops does nothing. What tells of an earlier life it has not refused: that is told
     /// to the next one.
-    fn reply_halted(&self, call: Call, request: &Request, out: &mut Vec<Output>) {
+    pub(crate) fn reply_halted(&self, call: Call, request: &Request, out: &mut Vec<Output>) {
         if !self.is_of_the_past(call, request) {
             reply(out, call, Err(FsError::Io));
         }

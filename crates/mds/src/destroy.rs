@@ -20,6 +20,9 @@ use crate::store::{Failure, Store, missing};
 
 /// Objects in one message to an OST.
 const OBJECTS_MAX: usize = 1024;
+/// Within that time a removed file that is not in use is closed, as a rule: that is told when its bytes are
+/// durable.
+const CLOSED_WITHIN: Duration = Duration::from_secs(10);
 /// After how long an OST that could not be reached is asked again.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -32,6 +35,8 @@ pub(crate) struct DestroyLog {
     asked: BTreeSet<TargetIndex>,
     /// OSTs to ask again, and when.
     again: BTreeMap<TargetIndex, Tick>,
+    /// When a file lost its last name last that is, or may be, open.
+    orphaned: Option<Tick>,
 }
 
 impl DestroyLog {
@@ -50,12 +55,21 @@ impl DestroyLog {
     }
 
     /// `mutations` are about to be stored.
-    pub fn note(&mut self, mutations: &[Mutation]) {
+    pub fn note(&mut self, mutations: &[Mutation], now: Tick) {
         for mutation in mutations {
-            if let Mutation::PutDestroy(ost, ..) = mutation {
-                self.waiting.insert(*ost);
+            match mutation {
+                Mutation::PutDestroy(ost, ..) => drop(self.waiting.insert(*ost)),
+                Mutation::PutOrphan(..) => self.orphaned = Some(now),
+                _ => {}
             }
         }
+    }
+
+    /// Space of removed files is about to come free: OSTs have something to remove, or may have in a moment,
+    /// when it is told that a file without a name is closed.
+    pub fn is_removing(&self, now: Tick) -> bool {
+        let is_recent = |orphaned: Tick| now.since(orphaned) < CLOSED_WITHIN;
+        !self.waiting.is_empty() || self.orphaned.is_some_and(is_recent)
     }
 
     /// OSTs that have, or may have, something to remove.

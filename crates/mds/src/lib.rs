@@ -10,6 +10,7 @@
 
 mod answer;
 mod audit;
+mod busy;
 mod callback;
 pub mod core;
 pub mod cover;

@@ -143,7 +143,7 @@ impl Opens {
             .collect()
     }
 
-    fn of(&self, fid: Fid) -> impl Iterator<Item = &Open> {
+    pub(crate) fn of(&self, fid: Fid) -> impl Iterator<Item = &Open> {
         self.files
             .get(&fid)
             .into_iter()

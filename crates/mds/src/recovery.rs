@@ -441,6 +441,7 @@ impl Mds {
             .window
             .retain(|(call, _)| call.client != client);
         self.newcomers.retain(|(_, call, _)| call.client != client);
+        self.busy.forget(client);
     }
 
     /// That a client was given up long ago is forgotten.

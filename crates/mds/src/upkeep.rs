@@ -81,6 +81,7 @@ impl Mds {
                 Err(Failure::Broken(cause)) => return self.halt(cause, out),
             }
         }
+        self.end_waits_for_users(out);
         self.ask_osts(out);
     }
 
@@ -89,8 +90,9 @@ impl Mds {
         let locks = self.locks.table().next_deadline();
         let recovery = self.recovery.window.until();
         let (destroy, search) = (self.next_destroy(), self.next_search());
-        let witness = self.next_witness();
-        [locks, self.grace_until, recovery, destroy, search, witness]
+        let (witness, busy) = (self.next_witness(), self.next_end_of_wait());
+        let grace = self.grace_until;
+        [locks, grace, recovery, destroy, search, witness, busy]
             .into_iter()
             .flatten()
             .min()

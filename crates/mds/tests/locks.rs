@@ -511,6 +511,53 @@ fn executing_and_writing_exclude_each_other() {
     assert!(world.open(a, f, EXEC).is_ok());
 }
 
+fn open_request(fid: Fid, access: wire::mdt::Access) -> Request {
+    Request::Open {
+        fid,
+        dir: Fid::NONE,
+        access,
+        again: false,
+        alone: false,
+    }
+}
+
+#[test]
+fn whose_use_excludes_an_open_is_asked_to_end_it() {
+    for (first, second) in [(WRITE, EXEC), (EXEC, WRITE)] {
+        let (mut world, a, b) = two();
+        let f = world.touch(a, Fid::ROOT, "f");
+        let idle = world.open(a, f, first).expect("opened");
+        world.client(a).manners = Manners::Silent;
+        let tag = world.send(b, open_request(f, second));
+        assert!(world.poll(tag).is_none(), "it waits for an answer");
+        let asks = |(whom, _, callback): &(ClientId, u64, Callback)| {
+            *whom == a && matches!(callback, Callback::EndIdleUse { fid } if *fid == f)
+        };
+        assert!(world.questions.iter().any(asks));
+        // The use is over, and that is told before the question is answered.
+        world.close(a, f, idle, SetAttr::default()).expect("closed");
+        world.client(a).manners = Manners::Prompt;
+        world.answer_questions();
+        world.flush();
+        let answer = world.poll(tag).expect("answered");
+        assert!(answer.0.is_ok(), "{answer:?}");
+        world.check();
+    }
+}
+
+#[test]
+fn an_open_does_not_wait_for_one_who_is_gone() {
+    let (mut world, a, b) = two();
+    let f = world.touch(a, Fid::ROOT, "f");
+    world.open(a, f, WRITE).expect("opened");
+    world.client(a).manners = Manners::Silent;
+    let tag = world.send(b, open_request(f, EXEC));
+    assert!(world.poll(tag).is_none(), "it waits for an answer");
+    world.evict(a);
+    world.flush();
+    assert!(world.poll(tag).expect("answered").0.is_ok());
+}
+
 #[test]
 fn sizes_are_told_by_writers_only() {
     let (mut world, a, b) = two();

@@ -298,6 +298,8 @@ impl Objects {
             bytes_available: above_floor(&space),
             files_total: space.objects_total,
             files_free: space.objects_free,
+            object_bytes_max: space.object_bytes_max,
+            settling: !self.dying.is_empty(),
         })
     }
 

@@ -2,8 +2,8 @@
 //! syncs, removals and reads of what is not at hand run on threads of their own.
 //!
 //! The sub-requests of a frame start in their order, none waiting for the one before to be
-//! answered; the frame is answered when all are. A client that needs one to be done before the
-//! next starts sends two frames.
+//! answered; the frame is answered when all are. Writes are done when they have started, so a sync
+//! behind them is about them; of others a client sends those in two frames that must follow.
 
 mod foreseen;
 mod packed;

@@ -138,6 +138,18 @@ impl Connection {
         health == Health::Dead
     }
 
+    /// Closes a connection whose way is cut: a new one finds the other end as soon as it can be reached,
+    /// while this one would wait ever longer before it tries again.
+    pub(crate) fn close_if_cut(&self) {
+        if self.transport.is_cut() {
+            tracing::info!(
+                peer = self.peer(),
+                "disconnected: what is sent does not arrive"
+            );
+            self.close();
+        }
+    }
+
     /// Reads frames until the connection ends or `on_frame` says so, then ends it.
     pub(crate) fn serve(self: &Arc<Self>, writer_name: String, on_frame: OnFrame) {
         let writer = {

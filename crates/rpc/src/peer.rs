@@ -489,6 +489,17 @@ impl Peer {
         true
     }
 
+    /// Makes the target say that it lives, where it does: what it says counts as received.
+    pub fn ask_for_life(&self) {
+        let state = lock(&self.inner.state);
+        let ping = state.session.bare(FrameKind::Ping);
+        let control = state.lanes[0].clone();
+        drop(state);
+        if let Some(control) = control {
+            control.send(&ping);
+        }
+    }
+
     /// Cuts the connections as a broken network would; they are made again.
     pub fn disconnect(&self) {
         let lanes = lock(&self.inner.state).lanes.clone();

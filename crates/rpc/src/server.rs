@@ -187,6 +187,8 @@ pub struct ServerConfig {
     pub insecure: bool,
     /// How long a client may be gone before its session ends.
     pub grace: Duration,
+    /// Connections at one time. Beyond: closed at once, and whoever came comes again.
+    pub connections_max: usize,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
 }
@@ -198,6 +200,7 @@ impl ServerConfig {
             listen,
             insecure: false,
             grace: SESSION_GRACE,
+            connections_max: usize::MAX,
             clock: Arc::new(SystemClock::default()),
         }
     }
@@ -242,6 +245,7 @@ struct Target {
 struct Shared {
     targets: HashMap<TargetName, Arc<Target>>,
     grace: Duration,
+    connections_max: usize,
     clock: Arc<dyn Clock>,
     stopping: AtomicBool,
     handshakes: Mutex<Handshakes>,
@@ -294,6 +298,7 @@ impl Server {
         let shared = Arc::new(Shared {
             targets: targets.collect(),
             grace: config.grace,
+            connections_max: config.connections_max,
             clock: config.clock,
             stopping: AtomicBool::new(false),
             handshakes: Mutex::default(),
@@ -427,6 +432,10 @@ impl Shared {
 
     fn on_accept(self: &Arc<Self>, transport: Arc<dyn Transport>) {
         let mut connections = lock(&self.connections);
+        if connections.transports.len() >= self.connections_max {
+            drop(connections);
+            return self.is_busy(&transport);
+        }
         let id = connections.next;
         connections.next += 1;
         let turned_away = lock(&self.handshakes).begin(id, &transport);
@@ -451,6 +460,16 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// More would take the descriptors that objects are opened with.
+    fn is_busy(&self, transport: &Arc<dyn Transport>) {
+        let (peer, most) = (transport.peer(), self.connections_max);
+        tracing::warn!(
+            peer,
+            "busy: there are {most} connections, and the limit of open files allows no more"
+        );
+        transport.shutdown();
     }
 
     fn run_connection(self: &Arc<Self>, id: u64, transport: &Arc<dyn Transport>) {

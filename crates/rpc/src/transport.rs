@@ -166,6 +166,11 @@ pub(crate) trait Transport: Send + Sync {
     fn round_trip(&self) -> Option<Duration> {
         None
     }
+    /// What was sent has not come to the other machine for some time, though it was sent again and
+    /// again: the way there is cut, or was.
+    fn is_cut(&self) -> bool {
+        false
+    }
     /// Who is there.
     fn identity(&self) -> Identity;
     /// Where it is, for logs.

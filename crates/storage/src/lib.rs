@@ -21,8 +21,8 @@ pub use error::{Result, StorageError};
 pub use fence::{Fence, Process};
 pub use kv::{Batch, Commit, Hole, KeyRange, Kv, KvOptions, KvStats, TableId, Ticket, Visit};
 pub use objects::{
-    ObjectFiles, ObjectId, ObjectMemory, ObjectStat, ObjectStore, SealedObjects, SpaceStat,
-    check_seal, examine_seals,
+    OPEN_FILES_MAX, ObjectFiles, ObjectId, ObjectMemory, ObjectStat, ObjectStore, SealedObjects,
+    SpaceStat, check_seal, examine_seals,
 };
 pub use pace::{COMMIT_BYTES, COMMIT_MS, Pace, Taken};
 pub use room::Room;

@@ -9,14 +9,17 @@ mod memory;
 mod page_cache;
 mod seal;
 mod sealed;
+mod size_limit;
 mod stream;
 
 use std::fmt;
 
+use base::limits::FILE_BYTES_MAX;
 use base::{ByteRange, Fid};
 use bytes::Bytes;
 
-pub use files::ObjectFiles;
+pub(crate) use descriptors::is_out_of_descriptors;
+pub use files::{OPEN_FILES_MAX, ObjectFiles};
 pub use memory::ObjectMemory;
 pub use sealed::{SealedObjects, check_seal, examine_seals};
 
@@ -66,6 +69,8 @@ pub struct SpaceStat {
     pub objects_total: u64,
     /// Objects that still fit.
     pub objects_free: u64,
+    /// One past the last byte that an object can have.
+    pub object_bytes_max: u64,
 }
 
 /// The most that is kept free, however large the disk, in bytes.
@@ -81,6 +86,7 @@ impl SpaceStat {
             available: found.blocks_available() * unit,
             objects_total: found.files(),
             objects_free: found.files_free(),
+            object_bytes_max: FILE_BYTES_MAX,
         }
     }
 

@@ -381,6 +381,10 @@ pub struct Space {
     pub files_total: u64,
     /// Of these free.
     pub files_free: u64,
+    /// Of an OST: one past the last byte that an object can have there.
+    pub object_bytes_max: u64,
+    /// Files were removed whose space comes free in a moment: the numbers change by themselves.
+    pub settling: bool,
 }
 
 /// What an MDT answers. Failures travel in the sub-message's status instead.
@@ -525,12 +529,19 @@ pub enum Callback {
         /// How many to give back.
         locks: u32,
     },
+    /// Somebody wants to open the file in a way that your use of it, to write or to execute, excludes.
+    /// Where no process has it open so any more, its Close comes before the answer; else the answer
+    /// comes soon, alone.
+    EndIdleUse {
+        /// The file.
+        fid: Fid,
+    },
 }
 
 /// What a client answers to a callback.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CallbackReply {
-    /// Heard; for a withdrawal: done.
+    /// Heard; for a withdrawal, and the end of a use: done.
     Done,
     /// The attributes as they are under the lock; `None`: held no more.
     Glimpse(Option<Glimpsed>),

@@ -55,6 +55,7 @@ const TABLE: &[Knowledge] = &[
             "crates/bench/",
             // Verbs speak to a running mount on its control socket.
             "crates/cli/src/control.rs",
+            "crates/cli/src/control/asking.rs",
             // Those of a killed process are shut.
             "crates/cli/src/supervisor/",
             // fusermount3 hands the device over on a socket.

@@ -3,6 +3,10 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+/// Of a mount that is ended before its servers have taken everything.
+pub const FORCED: &str = "it was forced to end: what its servers had not taken yet is lost";
+/// How long whoever is told of the end has to hear it.
+const FAREWELL: Duration = Duration::from_millis(300);
 /// How often it is looked whether somebody still waits.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -19,6 +23,12 @@ impl Ending {
         let mut known = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         known.get_or_insert(outcome);
         self.is_known.notify_all();
+    }
+
+    /// So it ended, of a process that ends now: whoever waits has a moment to hear it.
+    pub fn tell(&self, outcome: Result<(), String>) {
+        self.note(outcome);
+        std::thread::sleep(FAREWELL);
     }
 
     /// How it ended, if it has.

@@ -1,7 +1,6 @@
 //! What a mount answers: for its client, and for the targets that its process serves beside.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use base::Fid;
 use client::{Client, params};
@@ -13,7 +12,7 @@ use wire::mdt::WalkLevel;
 
 use crate::supervisor::Watcher;
 
-use super::ending::Ending;
+use super::ending::{Ending, FORCED};
 use super::of_targets::ServedTargets;
 use super::{Answer, Answering, ParamValue, Question, Setting, Status};
 
@@ -42,6 +41,18 @@ pub struct ServedMount {
 impl Answering for ServedMount {
     fn answer(&self, question: Question) -> Answer {
         answer(question, self)
+    }
+
+    fn answer_to_others(&self, question: Question) -> Answer {
+        let Question::Sync = question else {
+            return self.answer(question);
+        };
+        // What is lost is told once, and to those whose mount it is.
+        let client = self.client.clone();
+        match client::executor::block_on(async move { client.sync().await }) {
+            Ok(()) => Answer::Done,
+            Err(error) => Answer::Failed(error.to_string()),
+        }
     }
 
     fn ending(&self, is_wanted: &dyn Fn() -> bool) -> Answer {
@@ -122,9 +133,6 @@ fn answer(question: Question, served: &ServedMount) -> Answer {
     }
 }
 
-/// How long whoever is told of the end has to hear it.
-const FAREWELL: Duration = Duration::from_millis(300);
-
 impl ServedMount {
     /// Ends the process of a mount that is off, whatever it waits for.
     fn abandon(&self) -> Result<(), String> {
@@ -134,11 +142,11 @@ impl ServedMount {
         if let Some(records) = &self.records {
             client::end_serving(records);
         }
-        let lost = "it was forced to end: what its servers had not taken yet is lost";
-        tracing::error!("{lost}");
-        self.ending.note(Err(lost.to_owned()));
-        std::thread::spawn(|| {
-            std::thread::sleep(FAREWELL);
+        tracing::error!("{FORCED}");
+        let ending = self.ending.clone();
+        ending.note(Err(FORCED.to_owned()));
+        std::thread::spawn(move || {
+            ending.tell(Err(FORCED.to_owned()));
             std::process::exit(1);
         });
         Ok(())
@@ -187,7 +195,7 @@ fn size_on_mdt(client: Client, fid: Fid) -> Answer {
 fn path_of(client: Client, fid: u64) -> Answer {
     let found = client::executor::block_on(async move { client.path_of(Fid(fid)).await });
     match found {
-        Ok(path) => Answer::Path(String::from_utf8_lossy(&path).into_owned()),
+        Ok(path) => Answer::Path(path),
         Err(error) => Answer::Failed(error.to_string()),
     }
 }

@@ -1,14 +1,16 @@
 //! Where control sockets are, and whose.
 
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use fuse::kernel::Mount;
-use fuse::kernel::mount::{DeviceNumber, MountError, mounts, resolve};
+use fuse::kernel::mount::{MountEntry, MountError, mounts, resolve};
 use nix::unistd::{Uid, User, geteuid};
 
 use super::{Answer, Question, identity};
+use crate::output::shown;
 
 /// What to do with a mount whose process has ended.
 const REVIVAL: &str = "glint umount takes it off, and glint mount at its place does too, and mounts \
@@ -24,6 +26,8 @@ pub struct Endpoint {
     /// The mount point, the directory that is served, or, where that is not known, the socket.
     pub at: PathBuf,
     pub(super) socket: PathBuf,
+    /// Whose process it must be, if not root's.
+    pub(super) owner: Uid,
 }
 
 /// Where the sockets of a user's processes may be, best first: one per mount, named by its device number,
@@ -53,7 +57,8 @@ fn is_owned(dir: &Path, user: Uid) -> bool {
     found.is_ok_and(|found| found.is_dir() && found.uid() == user.as_raw())
 }
 
-/// This user's directory for sockets; made if it is not there, and open to nobody else.
+/// This user's directory for sockets; made if it is not there. Nobody else sees what is in it; that of
+/// root others may pass through, to the sockets of mounts that are for everybody.
 pub fn directory() -> Result<PathBuf, String> {
     let mut refused = Vec::new();
     for path in directories_of(geteuid()) {
@@ -77,8 +82,11 @@ pub fn made_private(path: PathBuf) -> Result<PathBuf, String> {
             path.display()
         ));
     }
-    let owner_only = std::fs::Permissions::from_mode(0o700);
-    std::fs::set_permissions(&path, owner_only).map_err(failed)?;
+    let mode = match user.is_root() {
+        true => 0o711,
+        false => 0o700,
+    };
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).map_err(failed)?;
     Ok(path)
 }
 
@@ -107,7 +115,7 @@ pub fn path_for_dir(dir: &Path) -> Result<PathBuf, String> {
     Ok(socket_in_dir_of(&directory()?, &found))
 }
 
-/// The socket of this user's, or, for root, of whose it is: root asks anybody.
+/// The socket of this user's, or else of whose it is.
 fn own_or_of(user: Uid, socket: impl Fn(&Path) -> PathBuf) -> PathBuf {
     let of = |user: Uid| {
         let owned = directories_of(user).into_iter();
@@ -115,7 +123,7 @@ fn own_or_of(user: Uid, socket: impl Fn(&Path) -> PathBuf) -> PathBuf {
         owned.map(|dir| socket(&dir)).collect::<Vec<_>>()
     };
     let mut all = of(geteuid());
-    if geteuid().is_root() {
+    if user != geteuid() {
         all.extend(of(user));
     }
     let there = all.iter().find(|socket| socket.exists());
@@ -137,31 +145,49 @@ impl Endpoint {
     pub fn of_mount(path: &Path) -> Result<Endpoint, String> {
         // The point itself is not touched: its process may stand still.
         let point = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let listed = listed()?.into_iter().rev().find(|mount| mount.0 == point);
-        let (user, number) = match listed {
-            Some((point, number)) => (user_of(&point), number),
-            None => mount_of(path).map(|ours| (ours.user, ours.number))?,
+        let listed = listed()?
+            .into_iter()
+            .rev()
+            .find(|mount| mount.point == point);
+        let entry = match listed {
+            Some(entry) => entry,
+            None => mount_of(path)?.entry,
         };
-        Ok(Endpoint::at(path, user, number))
+        Ok(Endpoint::at(path, &entry))
     }
 
-    fn at(point: &Path, user: u32, number: DeviceNumber) -> Endpoint {
-        let user = Uid::from_raw(user);
-        let socket = own_or_of(user, |dir| socket_in(dir, number.major, number.minor));
-        let name = format!("the mount at {}", point.display());
+    fn at(point: &Path, entry: &MountEntry) -> Endpoint {
+        let (owner, number) = (Uid::from_raw(entry.user.unwrap_or_default()), entry.number);
+        let socket = own_or_of(owner, |dir| socket_in(dir, number.major, number.minor));
+        let name = format!("the mount at {}", shown(&point.to_string_lossy()));
         let at = point.to_owned();
-        Endpoint { name, at, socket }
+        Endpoint {
+            name,
+            at,
+            socket,
+            owner,
+        }
     }
 
     /// The process that serves the targets in `dir`.
     pub fn of_dir(dir: &Path) -> Result<Endpoint, String> {
         let found =
             std::fs::metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-        let user = Uid::from_raw(found.uid());
-        let socket = own_or_of(user, |dir| socket_in_dir_of(dir, &found));
-        let name = format!("the server of {}", dir.display());
+        let owner = Uid::from_raw(found.uid());
+        let socket = own_or_of(owner, |dir| socket_in_dir_of(dir, &found));
+        let mut own = directories_of(geteuid()).into_iter();
+        let owner = match own.any(|dir| socket.starts_with(dir)) {
+            true => geteuid(),
+            false => owner,
+        };
+        let name = format!("the server of {}", shown(&dir.to_string_lossy()));
         let at = dir.to_owned();
-        let endpoint = Endpoint { name, at, socket };
+        let endpoint = Endpoint {
+            name,
+            at,
+            socket,
+            owner,
+        };
         match endpoint.is_there() {
             true => Ok(endpoint),
             false => Err(format!(
@@ -186,7 +212,12 @@ impl Endpoint {
         let mut all = own_entries().map(|entry| {
             let name = format!("the process of the mount at {}", point.display());
             let (at, socket) = (point.clone(), entry.path());
-            Endpoint { name, at, socket }
+            Endpoint {
+                name,
+                at,
+                socket,
+                owner: geteuid(),
+            }
         });
         all.find(|endpoint| match endpoint.ask(&Question::Status) {
             Ok(Answer::Status(status)) => status.ending && status.mounted_at == point,
@@ -199,15 +230,18 @@ impl Endpoint {
     pub fn all() -> Result<Vec<Endpoint>, String> {
         let mounts = listed()?.into_iter();
         let mut all: Vec<Endpoint> = mounts
-            .map(|(point, number)| Endpoint::at(&point, user_of(&point), number))
+            .map(|entry| Endpoint::at(&entry.point, &entry))
             .collect();
         let mut seen: Vec<_> = all.iter().map(|mount| identity(&mount.socket)).collect();
         for entry in own_entries() {
             let is_server = entry.file_name().to_string_lossy().starts_with(SERVER);
             let (socket, found) = (entry.path(), identity(&entry.path()));
-            let name = format!("the server at {}", socket.display());
-            let at = socket.clone();
-            let server = Endpoint { name, at, socket };
+            let server = Endpoint {
+                name: format!("the server at {}", shown(&socket.to_string_lossy())),
+                at: socket.clone(),
+                socket,
+                owner: geteuid(),
+            };
             // Of a server that was killed the socket stays.
             if is_server && !seen.contains(&found) && server.is_there() {
                 seen.push(found);
@@ -224,19 +258,42 @@ pub struct OnMount {
     pub point: PathBuf,
     /// The path, seen from there.
     pub inside: PathBuf,
-    number: DeviceNumber,
-    user: u32,
+    entry: MountEntry,
 }
 
-/// Which mount a path is on.
+/// Which mount the file is on that a path leads to.
 pub fn mount_of(path: &Path) -> Result<OnMount, String> {
-    let resolved = resolve(path).map_err(|error| match error {
+    mount_with(path, resolved(path)?)
+}
+
+/// Which mount the very file is on that has this path, though it be a symbolic link.
+pub fn mount_of_entry(path: &Path) -> Result<OnMount, String> {
+    let (Some(name), false) = (path.file_name(), ends_in_slash(path)) else {
+        return mount_of(path);
+    };
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    mount_with(path, resolved(parent)?.join(name))
+}
+
+/// It means the directory that it leads to.
+fn ends_in_slash(path: &Path) -> bool {
+    path.as_os_str().as_bytes().ends_with(b"/")
+}
+
+fn resolved(path: &Path) -> Result<PathBuf, String> {
+    resolve(path).map_err(|error| match error {
         MountError::Io { error, .. } if error.kind() == ErrorKind::NotConnected => format!(
             "the mount at {} is dead: its process has ended; {REVIVAL}",
-            path.display()
+            shown(&path.to_string_lossy())
         ),
         other => other.to_string(),
-    })?;
+    })
+}
+
+fn mount_with(path: &Path, resolved: PathBuf) -> Result<OnMount, String> {
     let all = mounts().map_err(|error| error.to_string())?;
     let ours = all
         .into_iter()
@@ -249,33 +306,15 @@ pub fn mount_of(path: &Path) -> Result<OnMount, String> {
         .unwrap_or(&resolved)
         .to_owned();
     Ok(OnMount {
-        user: user_of(&ours.point),
-        point: ours.point,
+        point: ours.point.clone(),
         inside,
-        number: ours.number,
+        entry: ours,
     })
 }
 
-/// The user who mounted there, from the mount's options.
-fn user_of(point: &Path) -> u32 {
-    let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let mut lines = table.lines().filter(|line| {
-        line.split(' ')
-            .nth(1)
-            .is_some_and(|listed| Path::new(listed) == point)
-    });
-    let user = lines
-        .next_back()
-        .and_then(|line| line.split("user_id=").nth(1));
-    let digits = user.and_then(|text| text.split(|c: char| !c.is_ascii_digit()).next());
-    digits
-        .and_then(|digits| digits.parse().ok())
-        .unwrap_or_default()
-}
-
 /// Every Glint mount on this machine.
-fn listed() -> Result<Vec<(PathBuf, DeviceNumber)>, String> {
+fn listed() -> Result<Vec<MountEntry>, String> {
     let all = mounts().map_err(|error| error.to_string())?;
     let ours = all.into_iter().filter(|mount| mount.kind == "fuse.glint");
-    Ok(ours.map(|mount| (mount.point, mount.number)).collect())
+    Ok(ours.collect())
 }

@@ -8,8 +8,8 @@ use base::Fid;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use crate::control::{Answer, Question, ask, mount_of};
-use crate::output::{say, say_json};
+use crate::control::{Answer, Question, ask, mount_of, mount_of_entry};
+use crate::output::{say, say_bytes, say_json};
 use crate::verbs::prefetch::Prefetch;
 
 /// Questions about a mounted file system and its files.
@@ -17,7 +17,7 @@ use crate::verbs::prefetch::Prefetch;
 pub enum Fs {
     /// Space and files: in all, used, available.
     Df(OfPath),
-    /// What is known of a file, its FID with it.
+    /// What is known of a file, its FID with it. Of a symbolic link: of the link, here and below.
     Stat(OfPath),
     /// The FID of a file.
     Path2fid(OfPath),
@@ -49,7 +49,7 @@ pub struct Fid2path {
     point: PathBuf,
     /// As `glint fs path2fid` writes it: `[0xSEQUENCE:0xOBJECT]`.
     fid: Fid,
-    /// As JSON.
+    /// As JSON; a path that is not text comes as `path_bytes`, an array of numbers.
     #[arg(long)]
     json: bool,
 }
@@ -118,7 +118,7 @@ struct Facts {
 }
 
 fn stat(of: &OfPath) -> Result<(), String> {
-    let on = mount_of(&of.path)?;
+    let on = mount_of_entry(&of.path)?;
     let found = metadata(&of.path)?;
     let facts = Facts {
         path: Path::new("/").join(on.inside),
@@ -164,7 +164,7 @@ fn kind(of: &std::fs::FileType) -> &'static str {
 }
 
 fn path2fid(of: &OfPath) -> Result<(), String> {
-    mount_of(&of.path)?;
+    mount_of_entry(&of.path)?;
     let fid = Fid(metadata(&of.path)?.ino()).to_string();
     if of.json {
         return say_json(&serde_json::json!({ "fid": fid }));
@@ -181,8 +181,9 @@ struct SizeOnMdt {
 }
 
 fn getsom(of: &OfPath) -> Result<(), String> {
+    let point = mount_of_entry(&of.path)?.point;
     let fid = metadata(&of.path)?.ino();
-    let answer = ask(&of.path, &Question::SizeOnMdt { fid })?;
+    let answer = ask(&point, &Question::SizeOnMdt { fid })?;
     let Answer::SizeOnMdt {
         exact,
         size,
@@ -215,11 +216,15 @@ fn fid2path(of: &Fid2path) -> Result<(), String> {
     let Answer::Path(path) = ask(&of.point, &Question::PathOf { fid: of.fid.0 })? else {
         return Err("the mount answered something else".to_owned());
     };
-    if of.json {
-        return say_json(&serde_json::json!({ "path": path }));
+    if !of.json {
+        say_bytes(&path);
+        return Ok(());
     }
-    say(path);
-    Ok(())
+    match String::from_utf8(path) {
+        Ok(path) => say_json(&serde_json::json!({ "path": path })),
+        // JSON is text: the bytes come as numbers.
+        Err(other) => say_json(&serde_json::json!({ "path_bytes": other.into_bytes() })),
+    }
 }
 
 /// The mount's process is there: a dead one is told of with what to do about it.

@@ -15,6 +15,8 @@ mod target;
 mod umount;
 mod up;
 
+pub use mount::system_mount::Helper;
+
 use std::process::ExitCode;
 
 use clap::Subcommand;

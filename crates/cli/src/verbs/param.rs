@@ -1,11 +1,13 @@
 //! `glint param`
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 
 use crate::control::{Answer, Endpoint, ParamValue, Question, Setting, ask_all};
-use crate::output::{say, say_json};
+use crate::output::{complain, say, say_json, shown};
 
 /// What stands below the options.
 const EXAMPLES: &str = "\
@@ -61,7 +63,7 @@ impl Param {
         let endpoints = match (&self.mount, &self.dir) {
             (Some(point), _) => vec![Endpoint::of_mount(point)?],
             (None, Some(dir)) => vec![Endpoint::of_dir(dir)?],
-            (None, None) => Endpoint::all()?,
+            (None, None) => self.all()?,
         };
         if endpoints.is_empty() {
             return Err("there is no Glint mount and no server on this machine".to_owned());
@@ -73,13 +75,26 @@ impl Param {
         }
     }
 
+    /// Those of others are looked at, and left as they are.
+    fn all(&self) -> Result<Vec<Endpoint>, String> {
+        let mut all = Endpoint::all()?;
+        if matches!(self.what, What::Set { .. }) {
+            all.retain(|endpoint| !endpoint.is_of_others());
+        }
+        Ok(all)
+    }
+
     fn show(&self, found: Vec<Found<'_>>, help: bool) -> Result<(), String> {
         if self.json {
-            let params: Vec<ParamValue> = found.into_iter().map(|(_, param)| param).collect();
-            return say_json(&params);
+            let params = found.iter().map(|(endpoint, param)| Named {
+                at: endpoint.at.to_string_lossy(),
+                param,
+            });
+            return say_json(&params.collect::<Vec<_>>());
         }
-        for (_, param) in found {
-            say_value(&param);
+        for (endpoint, param) in &found {
+            let same = found.iter().filter(|(_, other)| other.name == param.name);
+            say_value(param, (same.count() > 1).then_some(*endpoint));
             if help {
                 say(match &param.default {
                     Setting::Number(default) => format!("    {} (default {default})", param.help),
@@ -91,14 +106,26 @@ impl Param {
     }
 }
 
-/// Of several lines each with the name: what is found is also told by `grep`.
-fn say_value(param: &ParamValue) {
+/// With whose it is.
+#[derive(Serialize)]
+struct Named<'f> {
+    at: Cow<'f, str>,
+    #[serde(flatten)]
+    param: &'f ParamValue,
+}
+
+/// Of several lines each with the name: what is found is also told by `grep`. As there, it is said `of`
+/// what it is where there are several of that name.
+fn say_value(param: &ParamValue, of: Option<&Endpoint>) {
     let value = param.value.to_string();
+    let of = of.map_or(String::new(), |of| {
+        format!("{}: ", shown(&of.at.to_string_lossy()))
+    });
     if value.is_empty() {
-        say(format!("{}=", param.name));
+        say(format!("{of}{}=", param.name));
     }
     for line in value.lines() {
-        say(format!("{}={line}", param.name));
+        say(format!("{of}{}={line}", param.name));
     }
 }
 
@@ -110,7 +137,12 @@ fn matching<'e>(endpoints: &'e [Endpoint], pattern: &str) -> Result<Vec<Found<'e
     {
         let all = match answer {
             Ok(Answer::Params(all)) => all,
-            Ok(_) => return Err(format!("{} answered something else", endpoint.name)),
+            Ok(_) => {
+                silent.push(format!("{} answered something else", endpoint.name));
+                continue;
+            }
+            // Nobody asked for what is none of this user's.
+            Err(_) if endpoint.is_of_others() && endpoints.len() > 1 => continue,
             Err(reason) => {
                 silent.push(reason);
                 continue;
@@ -124,7 +156,7 @@ fn matching<'e>(endpoints: &'e [Endpoint], pattern: &str) -> Result<Vec<Found<'e
     }
     // The others answer for themselves.
     for reason in silent {
-        eprintln!("glint: {reason}");
+        complain(reason);
     }
     match found.is_empty() {
         true => Err(format!(
@@ -159,13 +191,11 @@ fn number(value: &str) -> Result<u64, String> {
 
 fn set(endpoints: &[Endpoint], assignment: &Assignment) -> Result<(), String> {
     let value = &assignment.value;
-    for (
-        endpoint,
-        ParamValue {
+    let found = matching(endpoints, &assignment.pattern)?;
+    for (endpoint, param) in &found {
+        let ParamValue {
             name, value: now, ..
-        },
-    ) in matching(endpoints, &assignment.pattern)?
-    {
+        } = param;
         let question = match now {
             Setting::Number(_) => Question::SetParam {
                 name: match name.starts_with("llite.") {
@@ -180,7 +210,13 @@ fn set(endpoints: &[Endpoint], assignment: &Assignment) -> Result<(), String> {
             },
         };
         endpoint.ask(&question)?;
-        say(format!("{name}={value}"));
+        let same = found.iter().filter(|(_, other)| other.name == *name);
+        let of = (same.count() > 1).then_some(*endpoint);
+        let set = ParamValue {
+            value: Setting::Text(value.clone()),
+            ..param.clone()
+        };
+        say_value(&set, of);
     }
     Ok(())
 }

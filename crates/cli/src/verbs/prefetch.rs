@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 
 use base::Fid;
 use clap::Args;
-use client::{NameRange, RANGE_PART_MAX};
+use client::{FETCHED_BYTES_MAX, NameRange, RANGE_PART_MAX};
 use serde::Serialize;
 use wire::mdt::WalkLevel;
 
 use crate::control::{Answer, Question, ask};
-use crate::output::{say, say_json};
+use crate::output::{complain, say, say_json};
 use crate::verbs::numbered;
 
 /// Files of one question.
@@ -68,6 +68,16 @@ impl Prefetch {
                     "{}: not a directory; --range is of the names in one",
                     path.display()
                 )),
+                Ok(found) if !found.is_file() => Err(format!(
+                    "{}: neither a file nor a directory",
+                    path.display()
+                )),
+                Ok(found) if found.size() > FETCHED_BYTES_MAX => Err(format!(
+                    "{}: {} bytes, and only files of up to {} MiB are fetched",
+                    path.display(),
+                    found.size(),
+                    FETCHED_BYTES_MAX >> 20
+                )),
                 Ok(found) => {
                     files.push((path, found.ino()));
                     match files.len() < FILES_MAX {
@@ -76,7 +86,7 @@ impl Prefetch {
                     }
                 }
             };
-            all &= done.map_err(|reason| eprintln!("glint: {reason}")).is_ok();
+            all &= done.map_err(complain).is_ok();
         }
         came.files(&files)?;
         came.tell(self.json)?;

@@ -10,8 +10,9 @@ use base::limits::CALLBACK_DEADLINE;
 use clap::Args;
 use rpc::Address;
 
-use crate::control::{ControlServer, path_for_dir};
+use crate::control::{Audience, ControlServer, path_for_dir};
 use crate::daemon::{self, Daemon};
+use crate::descriptors::Descriptors;
 use crate::foreground::Stop;
 use crate::memory;
 use crate::server::{ServeConfig, Serving, stopped_in_words};
@@ -67,6 +68,7 @@ impl Serve {
             return Ok(());
         }
         memory::prepare();
+        let descriptors = Descriptors::raise()?;
         let stop = Stop::on_signals()?;
         if self.with_parent {
             stop.with_parent(|| ())?;
@@ -90,6 +92,8 @@ impl Serve {
             }),
             timeout: Duration::from_secs(self.timeout),
             mount_outlives: false,
+            mounts: false,
+            descriptors,
         };
         let clock = Arc::new(SystemClock::default());
         let mut serving = stop.or_begin(|| Serving::start(&config, clock))?;
@@ -129,7 +133,13 @@ fn answer_questions(dirs: &[PathBuf], serving: &Serving) -> Result<Option<Contro
         let path = path_for_dir(dir)?;
         match &mut control {
             Some(control) => control.also_at(path)?,
-            None => control = Some(ControlServer::start(path, serving.targets())?),
+            None => {
+                control = Some(ControlServer::start(
+                    path,
+                    Audience::Own,
+                    serving.targets(),
+                )?)
+            }
         }
     }
     Ok(control)

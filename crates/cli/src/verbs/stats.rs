@@ -79,7 +79,7 @@ impl Stats {
     /// Where the directory is; its FID where that cannot be found out.
     fn path_of(&self, dir: Fid) -> String {
         match ask(&self.point, &Question::PathOf { fid: dir.0 }) {
-            Ok(Answer::Path(path)) => format!("/{path}"),
+            Ok(Answer::Path(path)) => format!("/{}", String::from_utf8_lossy(&path)),
             _ => dir.to_string(),
         }
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use storage::{State, TargetDir};
 
 use crate::control::{self, Answer, Endpoint, Question, ServerStatus, TargetStatus, ask_all};
-use crate::output::{say, say_json};
+use crate::output::{complain, say, say_json, shown};
 
 /// How things stand with the mounts of this machine and the targets they use, and with its servers:
 /// whom they wait for after a restart, for how long still, who is back and who was given up.
@@ -27,11 +27,13 @@ pub struct Status {
 #[serde(untagged)]
 enum Seen {
     Mount {
+        #[serde(serialize_with = "control::path::serialize")]
         point: PathBuf,
         #[serde(flatten)]
         status: control::Status,
     },
     Server {
+        #[serde(serialize_with = "control::path::serialize")]
         server: PathBuf,
         #[serde(flatten)]
         status: ServerStatus,
@@ -45,13 +47,17 @@ impl Status {
             Some(point) => vec![named(point)?],
             None => Endpoint::all()?,
         };
-        let (mut seen, mut silent) = (Vec::new(), Vec::new());
+        let (mut seen, mut silent, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for (endpoint, answer) in endpoints.iter().zip(ask_all(&endpoints, &Question::Status)) {
             let at = endpoint.at.clone();
             match answer {
                 Ok(Answer::Status(status)) => seen.push(Seen::Mount { point: at, status }),
                 Ok(Answer::Serving(status)) => seen.push(Seen::Server { server: at, status }),
                 Ok(_) => silent.push(format!("{} answered something else", endpoint.name)),
+                // Named, it is an answer to what was asked; one of all it is none of this user's.
+                Err(reason) if endpoint.is_of_others() && self.point.is_none() => {
+                    others.push(reason);
+                }
                 Err(reason) => silent.push(reason),
             }
         }
@@ -59,6 +65,7 @@ impl Status {
             say_json(&seen)?;
         } else {
             seen.iter().for_each(show);
+            others.iter().for_each(say);
             if endpoints.is_empty() {
                 say("there is no Glint mount and no server on this machine");
             }
@@ -68,7 +75,7 @@ impl Status {
         }
         // The others have answered for themselves.
         for reason in silent {
-            eprintln!("glint: {reason}");
+            complain(reason);
         }
         Ok(())
     }
@@ -87,7 +94,8 @@ fn show(seen: &Seen) {
         Seen::Mount { point, status } => show_mount(point, status),
         Seen::Server { server, status } => {
             let ServerStatus { fsname, pid, .. } = status;
-            say(format!("{}: {fsname}, server, pid {pid}", server.display()));
+            let server = shown(&server.to_string_lossy());
+            say(format!("{server}: {fsname}, server, pid {pid}"));
             status.targets.iter().for_each(show_target);
         }
     }
@@ -106,9 +114,9 @@ fn show_mount(point: &Path, status: &control::Status) {
         forsaken,
         ..
     } = status;
+    let point = shown(&point.to_string_lossy());
     say(format!(
-        "{}: {fsname}, served by pid {pid}, client {uuid}",
-        point.display()
+        "{point}: {fsname}, served by pid {pid}, client {uuid}"
     ));
     match replaced {
         Some(0) => say("  supervised: another process goes on if this one is killed"),

@@ -23,6 +23,9 @@ pub struct Umount {
 /// How long the serving process may take to write everything and end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// How long a mount that is taken off by force may still write.
+const LAST_WRITES: Duration = Duration::from_secs(5);
+
 /// How long it may take before it is said what it waits for.
 const SILENCE: Duration = Duration::from_secs(5);
 
@@ -49,7 +52,10 @@ impl Umount {
             true => Unmount::Abort,
             false => Unmount::Clean,
         };
-        unmount(&self.point, how).map_err(|error| error.to_string())?;
+        let done = unmount(&self.point, how).map_err(|error| error.to_string())?;
+        if let (Unmount::Lazy, Some(endpoint)) = (done, &endpoint) {
+            end_service(endpoint)?;
+        }
         if let Some(pid) = pid {
             wait_for(pid, endpoint.as_ref(), &self.point)?;
         }
@@ -59,11 +65,16 @@ impl Umount {
         }
         let point = self.point.display();
         // One that was killed, or is older, tells nothing of its end.
-        if let Some(Ok(Answer::Ended(Some(lost)))) = ending.and_then(Result::ok).map(Asked::answer)
-        {
-            return Err(format!("{point} is unmounted, but {lost}"));
+        match ending.and_then(Result::ok).map(Asked::answer) {
+            // So it was wished.
+            Some(Ok(Answer::Ended(Some(lost)))) if done == Unmount::Lazy => {
+                say(format!("{point} unmounted; {lost}"));
+            }
+            Some(Ok(Answer::Ended(Some(lost)))) => {
+                return Err(format!("{point} is unmounted, but {lost}"));
+            }
+            _ => say(format!("{point} unmounted")),
         }
-        say(format!("{point} unmounted"));
         Ok(())
     }
 
@@ -88,6 +99,19 @@ impl Umount {
             .for_each(|user| lines.push_str(&format!("\n  {user}")));
         lines.push_str("\nend these, or use --force; nothing was changed");
         lines
+    }
+}
+
+/// Ends the process of a mount that is off, and with it what its users have open: the kernel lets only
+/// root do that without it. What servers take at once they get first.
+fn end_service(endpoint: &Endpoint) -> Result<(), String> {
+    if let Ok(asked) = endpoint.begin(&Question::Sync) {
+        // Whatever is not written by then is lost, and told of at the end.
+        let _ = asked.within(LAST_WRITES).answer();
+    }
+    match endpoint.ask(&Question::Abandon)? {
+        Answer::Done => Ok(()),
+        _ => Err(format!("{} answered something else", endpoint.name)),
     }
 }
 

@@ -16,6 +16,7 @@ use super::format::format;
 use super::mount::{MountOption, Options};
 use super::serve::absolute;
 use crate::daemon::{self, Daemon};
+use crate::descriptors::Descriptors;
 use crate::foreground::Stop;
 use crate::memory;
 use crate::mounting::Mounting;
@@ -59,6 +60,7 @@ impl Up {
         if self.daemon.start()? {
             return Ok(());
         }
+        let descriptors = Descriptors::raise()?;
         let Some((heritage, held)) = self.supervision.part(&self.daemon)?.open()? else {
             return Ok(());
         };
@@ -86,6 +88,8 @@ impl Up {
             when_fenced: when_fenced(point.clone()),
             timeout: CALLBACK_DEADLINE,
             mount_outlives: heritage.is_some(),
+            mounts: true,
+            descriptors,
         };
         let mut serving = Serving::start(&config, clock.clone())?;
         let options = Options::of(&self.options)?;
@@ -104,7 +108,8 @@ impl Up {
             clocks: rpc::Clocks::default(),
         };
         let (wish, beside) = (options.wish(self.mount, None), (serving.targets(), &*dir));
-        let mut mounting = Mounting::start(&config, &wish, Some(beside), held, clock)?;
+        let mut mounting =
+            Mounting::start(&config, &wish, Some(beside), (held, descriptors), clock)?;
         let _ = point.set(mounting.point().to_owned());
         let (dir, point) = (self.dir.display(), mounting.point().display().to_string());
         daemon::ready(&format!("{dir} mounted at {point}"));
@@ -143,7 +148,16 @@ impl Up {
                 dir.display()
             ));
         }
-        check_point(mount).map(drop).map_err(words)
+        let point = check_point(mount).map_err(words)?;
+        let failed = |error| format!("{}: {error}", mount.display());
+        match std::fs::read_dir(&point).map_err(failed)?.next() {
+            None => Ok(()),
+            Some(_) => Err(format!(
+                "{} is not empty: what is in it could not be reached while the file system is mounted \
+                 there; choose an empty directory",
+                mount.display()
+            )),
+        }
     }
 }
 
@@ -162,7 +176,7 @@ fn when_fenced(point: Arc<OnceLock<PathBuf>>) -> WhenFenced {
                 let _ = done.send(off.map_err(|error| error.to_string()));
             });
             match is_done.recv_timeout(OFF_PATIENCE) {
-                Ok(Ok(())) => {}
+                Ok(Ok(_)) => {}
                 Ok(Err(reason)) => eprintln!("glint: {reason}"),
                 Err(_) => eprintln!("glint: the mount could not be taken off in time"),
             }

@@ -6,6 +6,7 @@
 mod bound;
 pub(crate) mod changes;
 pub(crate) mod directory;
+pub(crate) mod ending;
 pub(crate) mod going;
 pub(crate) mod inode;
 pub(crate) mod known;
@@ -24,6 +25,7 @@ use wire::{Attr, FileKind};
 
 use crate::cache::changes::{Change, Changes, Deed};
 use crate::cache::directory::Directory;
+use crate::cache::ending::EndingUses;
 use crate::cache::going::GoingNames;
 use crate::cache::inode::{Covered, Inode};
 use crate::executor::WaitList;
@@ -82,8 +84,12 @@ pub(crate) struct State {
     pub blind_removals: u32,
     /// What the servers said of space, and when they were asked.
     pub space: Option<(Tick, Space)>,
+    /// One past the last byte that an object can have, at each OST that was asked.
+    pub size_limits: BTreeMap<TargetIndex, u64>,
     /// Of files that are not in use any more.
     pub losses: Losses,
+    /// Uses of files that others wait for to end.
+    pub ending_uses: EndingUses,
     /// Files with bytes their OST has, but not durably.
     pub uncommitted: BTreeSet<Fid>,
     /// Targets that gave up the process before this one, as long as the kernel may write back what was
@@ -154,7 +160,9 @@ impl State {
             pinned: Vec::new(),
             blind_removals: 0,
             space: None,
+            size_limits: BTreeMap::new(),
             losses: Losses::default(),
+            ending_uses: EndingUses::default(),
             uncommitted: BTreeSet::new(),
             inherited_evictions: Vec::new(),
             durable: BTreeMap::new(),
@@ -422,6 +430,28 @@ impl State {
         stays && self.attr_valid(fid)
     }
 
+    /// The kernel may keep the attributes for as long as [`State::stat_valid`]: not while space is an
+    /// estimate.
+    pub fn stat_stays(&self, fid: Fid) -> bool {
+        let file = self.inodes.get(&fid).and_then(|inode| inode.file.as_ref());
+        self.stat_valid(fid) && !file.is_some_and(|file| file.is_unsent())
+    }
+
+    /// The blocks that the file's OST is known to have for it, without those for unsent bytes.
+    pub fn stored_blocks(&self, fid: Fid) -> Option<u64> {
+        let inode = self.inodes.get(&fid).filter(|_| self.stat_valid(fid))?;
+        match &inode.file {
+            Some(file) if file.exclusive.is_some() || self.locks.reaches_eof(fid) => {
+                Some(file.known.blocks)
+            }
+            _ => {
+                let attr = inode.attr.as_ref();
+                attr.filter(|attr| attr.size_state == SizeState::Strict)
+                    .map(|attr| attr.blocks)
+            }
+        }
+    }
+
     /// A call of this client may be removing the file.
     pub fn may_be_removed(&self, fid: Fid) -> bool {
         self.blind_removals > 0 || self.known(fid).is_some_and(Inode::is_losing_names)
@@ -531,8 +561,14 @@ impl State {
         self.extents_voided.insert(target, now);
     }
 
-    /// Bytes are sent to this life of the OST from now on.
+    /// One past the last byte that the file can have, as far as that is known.
+    pub fn size_limit(&self, fid: Fid) -> Option<u64> {
+        self.size_limits.get(&self.ost(fid)?).copied()
+    }
+
+    /// Bytes are sent to this life of the OST from now on, which may be in another place.
     pub fn begin_life(&mut self, target: TargetIndex, life: BootEpoch) {
+        self.size_limits.remove(&target);
         self.lives.insert(target, life);
     }
 
@@ -707,7 +743,7 @@ impl State {
             return (attr.size_state == SizeState::Strict).then_some(attr);
         };
         if file.exclusive.is_some() || self.locks.reaches_eof(fid) {
-            merge_object(&mut attr, file.known);
+            merge_object(&mut attr, file.shown());
             return Some(attr);
         }
         (attr.size_state == SizeState::Strict).then_some(attr)
@@ -748,7 +784,7 @@ impl State {
             size,
             blocks,
             mtime,
-        } = file.known;
+        } = file.shown();
         Some(SizeUpdate {
             size,
             blocks,

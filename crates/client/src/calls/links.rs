@@ -98,20 +98,8 @@ impl Client {
             name: source,
             caller,
         } = source;
-        let goes_elsewhere = source_dir != target_dir;
-        let target_goes = match mode {
-            RenameMode::Replace => true,
-            RenameMode::Exchange => goes_elsewhere,
-            RenameMode::NoReplace => false,
-        };
-        // Nothing need tell this client of what becomes of a file in another directory.
-        let mut removing = Vec::new();
-        if goes_elsewhere {
-            removing.push(self.begin_removing(source_dir, &source).await);
-        }
-        if target_goes {
-            removing.push(self.begin_removing(target_dir, &target).await);
-        }
+        let (from, to) = ((source_dir, &source), (target_dir, &target));
+        let _removing = self.begin_renaming(from, to, mode).await?;
         let (source_mark, target_mark) = {
             let state = self.lock();
             (state.mark(source_dir), state.mark(target_dir))
@@ -156,6 +144,33 @@ impl Client {
             None => {}
         }
         Ok(())
+    }
+
+    /// The names may lead elsewhere soon: files that go with them, or replace others, are as they must be.
+    async fn begin_renaming(
+        &self,
+        source: (Fid, &Name),
+        target: (Fid, &Name),
+        mode: RenameMode,
+    ) -> Result<Vec<Removing>, FsError> {
+        if mode != RenameMode::NoReplace {
+            self.settle_before_it_replaces(source, target).await?;
+        }
+        let goes_elsewhere = source.0 != target.0;
+        let target_goes = match mode {
+            RenameMode::Replace => true,
+            RenameMode::Exchange => goes_elsewhere,
+            RenameMode::NoReplace => false,
+        };
+        // Nothing need tell this client of what becomes of a file in another directory.
+        let mut removing = Vec::new();
+        if goes_elsewhere {
+            removing.push(self.begin_removing(source.0, source.1).await);
+        }
+        if target_goes {
+            removing.push(self.begin_removing(target.0, target.1).await);
+        }
+        Ok(removing)
     }
 
     /// A name may go, and with it, or later at its new place, a file that is open here without the MDT's

@@ -377,7 +377,7 @@ fn covered_entry(state: &State, fid: Fid, stamp: u64) -> Option<Entry> {
     Some(Entry {
         fid,
         attr,
-        attr_valid: true,
+        attr_valid: state.stat_stays(fid),
         name_valid: true,
         stamp,
     })

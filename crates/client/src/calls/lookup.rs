@@ -219,7 +219,7 @@ impl Client {
 
     /// The attributes, where nobody needs to be asked for the size.
     fn stat_here(&self, state: &mut State, fid: Fid) -> Option<Stat> {
-        let (valid, stamp) = (state.stat_valid(fid), state.stamp());
+        let (valid, stamp) = (state.stat_stays(fid), state.stamp());
         let (attr, valid) = match state.seen(fid) {
             Some(attr) => {
                 self.size_used(state, fid);

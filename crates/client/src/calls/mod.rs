@@ -7,6 +7,7 @@ pub(crate) mod lookup;
 mod make;
 pub(crate) mod open;
 mod pinned;
+mod replacing;
 mod space;
 mod xattr;
 

@@ -1,5 +1,7 @@
 //! Opening, closing, fsync. SEMANTICS: op.open, op.close, op.fsync
 
+use std::pin::Pin;
+
 use base::{ByteRange, Fid, FsError};
 use dlm::Bits;
 use rpc::Urgency;
@@ -9,10 +11,10 @@ use wire::ost;
 
 use crate::cache::State;
 use crate::client::{Client, StateGuard, unexpected};
-use crate::executor::{AT_ONCE, each_of, spawn};
+use crate::executor::{AT_ONCE, each_of, join_all, spawn};
 use crate::handles::{FileHandle, HandleId};
 use crate::io::close::READING;
-use crate::io::file::{Standing, WriteOpen};
+use crate::io::file::{FileState, Standing, WriteOpen};
 use crate::io::readahead::ReadAhead;
 use crate::kernel::Forget;
 use crate::locks::Holder;
@@ -47,6 +49,9 @@ pub(crate) enum Use {
     /// The same; this client had the file to itself when the MDT restarted, and wants that again.
     Alone,
 }
+
+/// What is waited for together with others.
+type Part<'a> = Pin<Box<dyn Future<Output = Result<(), FsError>> + Send + 'a>>;
 
 /// What became of telling the MDT of a use.
 enum Registered {
@@ -99,6 +104,18 @@ impl Client {
         })
     }
 
+    /// Somebody else wants to execute the file, or to write it: the MDT hears of the end of what excludes
+    /// that here, if it has ended.
+    pub(crate) async fn end_idle_use(&self, fid: Fid) {
+        let ends = self.lock().wait_for_end_of_use(fid, self.0.clock.tick());
+        if let Some(ends) = ends {
+            ends.await;
+        }
+        if let Err(error) = self.end_idle_writer(fid).await {
+            tracing::debug!("{fid}: the end of its use for writing cannot be told: {error}");
+        }
+    }
+
     /// The MDT hears of a close when the bytes are durable; who runs what was just built does not
     /// wait for that by itself, and would find the file busy.
     async fn end_idle_writer(&self, fid: Fid) -> Result<(), FsError> {
@@ -135,7 +152,7 @@ impl Client {
     /// lock is withdrawn, or this client removes it itself, and then the MDT is told; and before the
     /// lock goes. Nor while it is open here, unless all that the MDT was told is that it be kept: then
     /// its maker may have it to himself still, with bytes that no OST has.
-    async fn open_for_reading(&self, fid: Fid) -> Result<StateGuard<'_>, FsError> {
+    pub(crate) async fn open_for_reading(&self, fid: Fid) -> Result<StateGuard<'_>, FsError> {
         {
             let mut state = self.lock();
             let covered = state.attr_valid(fid);
@@ -338,6 +355,8 @@ impl Client {
         if result.is_err() {
             close_failures(file.remembered_failures.as_ref());
         }
+        drop(state);
+        self.send_rewritten(fid);
         result
     }
 
@@ -361,8 +380,15 @@ impl Client {
             state.closing.insert(fid);
         }
         state.drop_if_idle(fid);
+        let is_awaited = !state.ending_uses.is_empty() && !state.excludes_others(fid);
+        let asked = match is_awaited {
+            true => state.ending_uses.of(fid),
+            false => Vec::new(),
+        };
         drop(state);
         self.end_uses(fid, ended);
+        // After the word that it has ended.
+        drop(asked);
     }
 
     /// Tells the MDT of uses that are over: nobody reads here any more, or another use took their
@@ -397,14 +423,18 @@ impl Client {
 
     /// Everything written to the file, and its attributes and name, are durable when this returns.
     pub async fn fsync(&self, handle: HandleId) -> Result<(), FsError> {
+        self.fsync_range(handle, ByteRange::ALL).await
+    }
+
+    /// The same, of the bytes of `range` only.
+    pub(crate) async fn fsync_range(
+        &self,
+        handle: HandleId,
+        range: ByteRange,
+    ) -> Result<(), FsError> {
         let fid = self.lock().handles.file(handle).map(|open| open.fid);
         let fid = fid.ok_or(FsError::BadHandle)?;
-        // Also what was written here by uses that are over.
-        let is_there = |state: &mut State| state.file_known(fid).is_some_and(|file| !file.unsent);
-        self.write_out_durably(fid, ByteRange::ALL, is_there)
-            .await?;
-        self.tell_changes(fid).await?;
-        self.sync_names().await?;
+        self.make_durable(fid, range).await?;
         let mut state = self.lock();
         let Some(open) = state.handles.file(handle) else {
             return Ok(());
@@ -420,6 +450,33 @@ impl Client {
             tell_failures(record, failures, told);
         }
         result
+    }
+
+    /// Bytes at the OST, attributes and names at the MDT: neither waits for the other.
+    async fn make_durable(&self, fid: Fid, range: ByteRange) -> Result<(), FsError> {
+        // Also what was written here by uses that are over.
+        let is_there = |state: &mut State| may_be_undurable(state, fid);
+        let bytes: Part<'_> = Box::pin(self.write_out_durably(fid, range, is_there));
+        let rest: Part<'_> = Box::pin(self.make_attributes_durable(fid));
+        join_all(vec![bytes, rest]).await.into_iter().collect()
+    }
+
+    /// What was changed of the file under the EX lock is told, and with that, and its names, all that this
+    /// mount has done at the MDT is durable.
+    async fn make_attributes_durable(&self, fid: Fid) -> Result<(), FsError> {
+        self.wait_until(fid, FileState::being_told).await;
+        let is_changed = |file: &mut FileState| file.has_changes_to_tell().is_some();
+        if self.lock().file_known(fid).is_some_and(is_changed) {
+            // Over one lane: when the MDT hears the wish that all be durable it has heard the change.
+            let (told, synced): (Part<'_>, Part<'_>) =
+                (Box::pin(self.tell_changes(fid)), Box::pin(self.sync_mdt()));
+            join_all(vec![told, synced])
+                .await
+                .into_iter()
+                .collect::<Result<(), FsError>>()?;
+        }
+        // Names, and a change that had to be told once more.
+        self.sync_names().await
     }
 
     /// Everything done in the directory is durable when this returns.
@@ -443,7 +500,7 @@ impl Client {
         for target in targets {
             result = result.and(self.sync_target(target).await);
         }
-        result.and(self.sync_names().await)
+        result.and(self.sync_mdt().await)
     }
 
     async fn tell_all_changes(&self) -> Result<(), FsError> {
@@ -452,7 +509,16 @@ impl Client {
         told.into_iter().collect()
     }
 
+    /// What this mount has changed at the MDT, and was answered, is durable when this returns. What
+    /// others changed was so before it could be seen here.
     async fn sync_names(&self) -> Result<(), FsError> {
+        match self.0.cluster.mdt.kept() {
+            (0, _) => Ok(()),
+            _ => self.sync_mdt().await,
+        }
+    }
+
+    async fn sync_mdt(&self) -> Result<(), FsError> {
         match self.0.mdt(Request::Sync).await? {
             Reply::Done => Ok(()),
             other => Err(unexpected(&other)),
@@ -464,6 +530,17 @@ impl Client {
         let answer = self.0.ost(target, ost::Request::Sync);
         answer.await.map(|_| ())
     }
+}
+
+/// Something of the file's bytes may not be durable at its OST, as far as it is known here. Under a lock
+/// of this mount on all of them nobody else has anything there that is not.
+pub(crate) fn may_be_undurable(state: &mut State, fid: Fid) -> bool {
+    let is_locked = state.locks.reaches_eof(fid);
+    let is_uncommitted = state.uncommitted.contains(&fid);
+    state.file_known(fid).is_some_and(|file| {
+        let is_alone = is_locked || file.exclusive.is_some();
+        !file.unsent && (is_uncommitted || !is_alone || !file.reshapes.is_empty())
+    })
 }
 
 /// The files of which the same is so, and no lock tells this client any more that their name goes,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use base::{FsError, TargetIndex};
+use base::{Fid, FsError, TargetIndex};
 use wire::mdt::{Reply, Request, Space};
 use wire::ost;
 
@@ -15,7 +15,8 @@ const AGE_MAX: Duration = Duration::from_secs(30);
 
 impl Client {
     /// Bytes from the OSTs, files from the MDT; at most half a minute old, and never older than what this
-    /// mount wrote or removed last.
+    /// mount wrote or removed last, or than a change by others that it was told of. As long as space of
+    /// removed files comes free, they are asked anew.
     pub async fn statfs(&self) -> Result<Space, FsError> {
         let now = self.0.clock.tick();
         let known = self
@@ -25,9 +26,26 @@ impl Client {
         if let Some((_, space)) = known {
             return Ok(space);
         }
+        let asked = self.lock().stamp();
         let space = self.ask_space().await?;
-        self.lock().space = Some((now, space));
+        let mut state = self.lock();
+        // Not where others have changed something meanwhile.
+        let is_newest = state.stamp() == asked;
+        state.space = Some((now, space)).filter(|_| is_newest && !space.settling);
         Ok(space)
+    }
+
+    /// Asks the file's OST how long an object can be there.
+    pub(crate) async fn ask_size_limit(&self, fid: Fid) -> Result<(), FsError> {
+        let target = self.target_of(fid)?;
+        match self.0.ost(target, ost::Request::StatFs).await?.reply {
+            ost::Reply::Space(space) => {
+                let limits = &mut self.lock().size_limits;
+                limits.insert(target, space.object_bytes_max);
+                Ok(())
+            }
+            other => Err(unexpected(&other)),
+        }
     }
 
     /// All targets are asked at once.
@@ -43,6 +61,7 @@ impl Client {
             all.bytes_available += part.bytes_available;
             all.files_total += part.files_total;
             all.files_free += part.files_free;
+            all.settling |= part.settling;
         }
         Ok(all)
     }
@@ -54,6 +73,7 @@ impl Client {
                 Reply::Space(space) => Ok(Space {
                     files_total: space.files_total,
                     files_free: space.files_free,
+                    settling: space.settling,
                     ..Space::default()
                 }),
                 other => Err(unexpected(&other)),

@@ -303,26 +303,21 @@ impl Client {
         });
     }
 
-    /// Tells the MDT what was changed under the EX lock, keeping the lock: it does not go before that
-    /// is answered. `Stale`: the file is gone.
+    /// Tells the MDT what was changed under the EX lock, if anything was, keeping the lock: it does not go
+    /// before that is answered. The size alone is no reason to: the OST knows it. `Stale`: the file is
+    /// gone.
     pub(crate) async fn tell_changes(&self, fid: Fid) -> Result<(), FsError> {
         let (changes, _pin) = {
             let mut state = self.lock();
             let file = state.file_known(fid);
-            let Some(under) = file.and_then(|file| file.exclusive.filter(|_| !file.is_closing()))
-            else {
+            let Some(under) = file.and_then(|file| file.has_changes_to_tell()) else {
                 return Ok(());
             };
             let changes = self.take_changes(&mut state, fid, under);
             state.file(fid).users += 1;
             (changes, Pin::new(self, fid))
         };
-        let is_changed = changes.is_any();
-        match self.tell(changes).await {
-            // Who wants the size asks the OST now.
-            Err(FsError::Stale) if !is_changed => self.ask_attributes(fid).await,
-            told => told,
-        }
+        self.tell(changes).await
     }
 
     /// Takes what was changed under the EX lock `under`, to be told.

@@ -73,8 +73,8 @@ pub(crate) struct FileState {
     pub changed: SetAttr,
     /// The bytes.
     pub pages: PageCache,
-    /// Size, blocks and last write as the bytes here make them; valid under EX, or under an extent
-    /// lock to the end of file.
+    /// Size and last write as the bytes here make them, and the blocks that the OST has; valid under EX,
+    /// or under an extent lock to the end of file.
     pub known: ObjectAttr,
     /// The file was made here, is still this client's alone, and nothing of it was sent: there is no
     /// object to ask for.
@@ -117,6 +117,8 @@ pub(crate) struct FileState {
     pub untold: u32,
     /// A lock under which the Close can tell the size was tried for.
     pub size_asked: bool,
+    /// It was emptied here, of bytes that it had, and not closed since.
+    pub emptied: bool,
     /// What could not be written.
     pub failures: Failures,
     /// The same for the next process.
@@ -195,6 +197,13 @@ impl FileState {
     pub fn reader_gone(&mut self) -> Vec<OpenHandle> {
         self.readers -= 1;
         self.uses_over()
+    }
+
+    /// The EX lock under which attributes were changed here that the MDT has yet to hear of, but for what
+    /// a Close on its way tells.
+    pub fn has_changes_to_tell(&self) -> Option<LockHandle> {
+        let is_changed = self.changed != SetAttr::default() && !self.is_closing();
+        self.exclusive.filter(|_| is_changed)
     }
 
     /// The same of a call that needed it.
@@ -308,6 +317,33 @@ impl FileState {
                 self.read_opens.push(handle);
             }
         }
+    }
+
+    /// The object as `stat` shows it: what was not sent yet takes space, too, as bytes do on a local file
+    /// system that has yet to choose their place.
+    pub fn shown(&self) -> ObjectAttr {
+        self.with_unsent_blocks(self.known)
+    }
+
+    /// No more blocks than bytes without holes take, or than there are: which of the unsent bytes replace
+    /// others only the OST knows.
+    pub fn with_unsent_blocks(&self, object: ObjectAttr) -> ObjectAttr {
+        const UNITS: u64 = 8;
+        let full = object.size.div_ceil(4096).saturating_mul(UNITS);
+        if self.pages.dirty_bytes() == 0 || object.blocks >= full {
+            return object;
+        }
+        let blocks = object.blocks + self.pages.unsent_blocks() * UNITS;
+        ObjectAttr {
+            blocks: blocks.min(full),
+            ..object
+        }
+    }
+
+    /// Bytes of it are on their way to its OST, or have yet to be sent: what `stat` shows of its space is
+    /// an estimate.
+    pub fn is_unsent(&self) -> bool {
+        self.pages.dirty_bytes() > 0
     }
 
     /// The object as its OST knows it, with what was written here and not sent yet.

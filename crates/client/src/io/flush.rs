@@ -42,6 +42,15 @@ struct WriteFrame {
     bulk: Bulk,
 }
 
+/// What became of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FrameEnd {
+    /// The OST has all of it durably, or what it lacks is lost, and that is noted.
+    Durable,
+    /// The OST was asked for no durability, or it must be asked once more.
+    Other,
+}
+
 impl WriteFrame {
     fn new(target: TargetIndex) -> WriteFrame {
         WriteFrame {
@@ -100,6 +109,33 @@ impl Client {
         self.write_out_some(vec![fid], range).await;
     }
 
+    /// The same but for the last frame, after which the OST has all: that is returned instead.
+    async fn write_out_but_last(&self, fid: Fid, range: ByteRange) -> Option<WriteFrame> {
+        loop {
+            let (frame, is_last, wait) = {
+                let mut state = self.lock();
+                let file = state.file_known(fid)?;
+                if file.pages.is_flushed(range) && !file.reshapes.is_lost() {
+                    return None;
+                }
+                let wait = file.waiters.wait();
+                let frame = take_frame(&mut state, &[fid], range);
+                let file = state.file(fid);
+                let sent = frame.as_ref().map_or(0, |frame| frame.sent.len());
+                // Frames overtake each other: none may be on its way that this one is to follow.
+                let is_last = file.pages.is_sent(range) && file.writing as usize == sent;
+                (frame, is_last, wait)
+            };
+            match frame {
+                Some(frame) if is_last => return Some(frame),
+                Some(frame) => {
+                    self.send_frame(frame).await;
+                }
+                None => drop(wait.await),
+            }
+        }
+    }
+
     /// The same of several files, many in one message.
     async fn write_out_some(&self, mut files: Vec<Fid>, range: ByteRange) {
         loop {
@@ -118,7 +154,9 @@ impl Client {
                 (take_frame(&mut state, &files, range), wait)
             };
             match frame {
-                Some(frame) => self.send_frame(frame).await,
+                Some(frame) => {
+                    self.send_frame(frame).await;
+                }
                 None => drop(wait.await),
             }
         }
@@ -150,13 +188,22 @@ impl Client {
     ) -> Result<(), FsError> {
         loop {
             let before = self.restarts(fid);
-            self.write_out(fid, range).await;
-            let needed = is_needed(&mut self.lock());
-            if needed {
-                self.sync_target(self.target_of(fid)?).await?;
-            }
+            // The last bytes and the wish that all be durable go in one frame.
+            let end = match self.write_out_but_last(fid, range).await {
+                Some(mut frame) => {
+                    frame.requests.push(Request::Sync);
+                    self.send_frame(frame).await
+                }
+                None => {
+                    let needed = is_needed(&mut self.lock());
+                    if needed {
+                        self.sync_target(self.target_of(fid)?).await?;
+                    }
+                    FrameEnd::Durable
+                }
+            };
             // An OST that restarted meanwhile has synced all it still had, which may be less.
-            if self.restarts(fid) == before {
+            if end == FrameEnd::Durable && self.restarts(fid) == before {
                 return Ok(());
             }
         }
@@ -180,7 +227,9 @@ impl Client {
                 (take_frame(&mut state, &fids, ByteRange::ALL), wait)
             };
             match frame {
-                Some(frame) => self.send_frame(frame).await,
+                Some(frame) => {
+                    self.send_frame(frame).await;
+                }
                 None => drop(wait.await),
             }
         }
@@ -236,28 +285,40 @@ impl Client {
         }
     }
 
-    async fn send_frame(&self, frame: WriteFrame) {
+    /// Sends it. The OST has all of its writes durably where the wish for that is its last request, and
+    /// they went well.
+    async fn send_frame(&self, frame: WriteFrame) -> FrameEnd {
         let WriteFrame {
             target,
             sent,
             requests,
             bulk,
         } = frame;
-        let shared = &self.0;
+        let (shared, writes) = (&self.0, sent.len());
         let answer = shared
             .cluster
             .ost_batch(&shared.stats, target, &requests, bulk, Urgency::Urgent)
             .await;
+        let reply_to = |index| match &answer {
+            Ok(answer) => decode_ost(answer, index),
+            Err(error) => Err(*error),
+        };
+        let transno = answer.as_ref().map_or(Transno(0), |answer| answer.transno);
+        let mut end = match requests.len() > writes && reply_to(writes) == Ok(Reply::Done) {
+            true => FrameEnd::Durable,
+            false => FrameEnd::Other,
+        };
         let mut state = self.lock();
         for (index, sent) in sent.into_iter().enumerate() {
-            let reply = match &answer {
-                Ok(answer) => decode_ost(answer, index),
-                Err(error) => Err(*error),
-            };
-            let transno = answer.as_ref().map_or(Transno(0), |answer| answer.transno);
-            written(&mut state, sent, reply, transno);
+            if written(&mut state, sent, reply_to(index), transno) == Sending::Again {
+                end = FrameEnd::Other;
+            }
+        }
+        if end == FrameEnd::Durable {
+            committed(&mut state, target, transno);
         }
         state.room.wake_all();
+        end
     }
 
     /// The OST has made everything up to `last_committed` durable.
@@ -302,8 +363,22 @@ fn settle(state: &mut State, fid: Fid) {
     state.uncommitted.remove(&fid);
 }
 
+/// Whether a write is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sending {
+    /// The OST has the bytes, or they are lost.
+    Over,
+    /// The bytes are to be sent again.
+    Again,
+}
+
 /// An answer to one write.
-fn written(state: &mut State, sent: Sent, reply: Result<Reply, FsError>, transno: Transno) {
+fn written(
+    state: &mut State,
+    sent: Sent,
+    reply: Result<Reply, FsError>,
+    transno: Transno,
+) -> Sending {
     let Sent {
         fid,
         out,
@@ -318,17 +393,24 @@ fn written(state: &mut State, sent: Sent, reply: Result<Reply, FsError>, transno
         Ok(_) => Err(FsError::Io),
         Err(error) => Err(error),
     };
-    let lost = state.with_pages(fid, |file| {
+    let (sending, lost) = state.with_pages(fid, |file| {
         file.writing -= 1;
         file.waiters.wake_all();
+        let is_again = match attr {
+            Err(FsError::TryAgain) => true,
+            // The lock it was sent under is of the OST's old life.
+            Err(FsError::Stale) => file.restarts != restarts,
+            _ => false,
+        };
         match attr {
             Ok(attr) => note_written(file, out, attr, transno),
-            Err(FsError::TryAgain) => file.pages.failed(out.id),
-            // The lock it was sent under is of the OST's old life.
-            Err(FsError::Stale) if file.restarts != restarts => file.pages.failed(out.id),
-            Err(error) => return note_lost(file, fid, &out, error),
+            Err(_) if is_again => {
+                file.pages.failed(out.id);
+                return (Sending::Again, false);
+            }
+            Err(error) => return (Sending::Over, note_lost(file, fid, &out, error)),
         }
-        false
+        (Sending::Over, false)
     });
     if attr.is_ok() {
         state.space = None;
@@ -339,6 +421,7 @@ fn written(state: &mut State, sent: Sent, reply: Result<Reply, FsError>, transno
         let exclusive = state.file_known(fid).and_then(|file| file.exclusive);
         state.locks.give_up_bytes(fid, exclusive);
     }
+    sending
 }
 
 /// Bytes that were dropped meanwhile are no loss, or were told with what dropped them. Returns whether
@@ -359,8 +442,11 @@ fn note_lost(file: &mut FileState, fid: Fid, out: &WriteOut, error: FsError) -> 
 
 fn note_written(file: &mut FileState, out: WriteOut, attr: ObjectAttr, transno: Transno) {
     file.pages.written(out.id, transno);
+    // Answers overtake each other, and a later change may have made it more blocks.
+    if transno >= file.written {
+        file.known.blocks = attr.blocks;
+    }
     file.sent(transno);
-    file.known.blocks = attr.blocks;
 }
 
 /// Dirty bytes of `fids` within `range`, as much as fits one frame: of those on the OST of the first

@@ -44,7 +44,9 @@ impl Client {
             let file = state.known(fid).and_then(|inode| inode.file.as_ref());
             match file {
                 None => return Ok(attr),
-                Some(file) if file.written == asked => return Ok(file.with_unsent(attr)),
+                Some(file) if file.written == asked => {
+                    return Ok(file.with_unsent_blocks(file.with_unsent(attr)));
+                }
                 // What was unsent then was sent since, and the answer may be older.
                 Some(_) => {}
             }

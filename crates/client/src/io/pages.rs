@@ -25,6 +25,8 @@ use super::extents::Extents;
 
 /// Bytes of one block, the unit of allocation and eviction.
 pub const BLOCK_BYTES: u64 = 128 << 10;
+/// Bytes of one block of a file system that an OST is on, as a rule.
+const SPACE_BYTES: u64 = 4 << 10;
 /// Ages of dirty bytes are kept to this grain, so that small writes in a row stay one range.
 const AGE_GRAIN: Duration = Duration::from_millis(125);
 
@@ -69,6 +71,16 @@ struct InFlight {
     range: ByteRange,
     /// How old its bytes are.
     since: Tick,
+}
+
+/// How many numbers are in the ranges, from the first to before the second, which come in order.
+fn count_apart(ranges: impl Iterator<Item = (u64, u64)>) -> u64 {
+    let (mut count, mut until) = (0, 0);
+    for (start, end) in ranges {
+        count += end - start.max(until).min(end);
+        until = end;
+    }
+    count
 }
 
 /// Up to [`BLOCK_BYTES`] of memory; the tail that was never needed is not there.
@@ -327,6 +339,16 @@ impl PageCache {
         self.dirty.total() + self.writing.total()
     }
 
+    /// Blocks of 4 KiB in which bytes are that are not yet at the server. One may count twice, where it
+    /// was rewritten while in flight.
+    pub fn unsent_blocks(&self) -> u64 {
+        let ranges =
+            |range: ByteRange| (range.start / SPACE_BYTES, range.end.div_ceil(SPACE_BYTES));
+        let dirty = self.dirty.iter().map(|(range, _)| ranges(range));
+        let writing = self.writing.iter().map(|(range, _)| ranges(range));
+        count_apart(dirty) + count_apart(writing)
+    }
+
     /// There are bytes that the server need not have durably.
     pub fn may_be_lost(&self) -> bool {
         self.dirty_bytes() > 0 || self.uncommitted.total() > 0
@@ -344,6 +366,11 @@ impl PageCache {
                 .in_flight
                 .values()
                 .any(|write| write.range.overlaps(range))
+    }
+
+    /// Nothing of `range` is dirty, but some may be in flight.
+    pub fn is_sent(&self, range: ByteRange) -> bool {
+        !self.dirty.touches(range)
     }
 
     /// The server has durably what is held of `range`.

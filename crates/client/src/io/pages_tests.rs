@@ -35,6 +35,28 @@ fn all(cache: &mut PageCache, max: u64) -> Vec<WriteOut> {
 }
 
 #[test]
+fn unsent_bytes_take_each_block_once() {
+    let mut cache = PageCache::default();
+    assert_eq!(cache.unsent_blocks(), 0);
+    // Two in one block, one in two.
+    cache.write(0, b"a", Tick(SECOND));
+    cache.write(4095, b"bb", Tick(SECOND));
+    assert_eq!(cache.unsent_blocks(), 2);
+    cache.write(10 << 20, &[1; 8193], Tick(SECOND));
+    assert_eq!(cache.unsent_blocks(), 5);
+    let sent = all(&mut cache, u64::MAX);
+    assert_eq!(
+        cache.unsent_blocks(),
+        5,
+        "nobody has said that they are there"
+    );
+    for out in sent {
+        cache.written(out.id, Transno(7));
+    }
+    assert_eq!(cache.unsent_blocks(), 0);
+}
+
+#[test]
 fn a_byte_rewritten_in_flight_stays_dirty_and_waits() {
     let mut cache = PageCache::default();
     cache.write(0, b"aaaa", Tick(SECOND));

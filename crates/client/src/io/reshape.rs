@@ -203,6 +203,7 @@ impl Client {
                 file.in_kernel.begin_change(shape.removes());
             }
             if let Shape::Size(size) = shape {
+                file.emptied |= size == 0 && before.size > 0;
                 file.known.size = size;
                 file.content_changed(mtime);
                 if size == 0 {

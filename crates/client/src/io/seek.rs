@@ -19,7 +19,8 @@ impl Client {
             return Err(FsError::NoData);
         }
         // Whoever has a block for each of its bytes has no hole worth a request.
-        if stat.valid && stat.attr.blocks.saturating_mul(BLOCK_BYTES) >= size {
+        let blocks = self.lock().stored_blocks(fid);
+        if blocks.is_some_and(|blocks| blocks.saturating_mul(BLOCK_BYTES) >= size) {
             return Ok(if hole { size } else { offset });
         }
         let never_sent = self.lock().file(fid).unsent;

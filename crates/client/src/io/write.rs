@@ -23,6 +23,8 @@ pub struct WriteWish {
     pub write_back: bool,
     /// Clear setuid and setgid.
     pub kill_privileges: bool,
+    /// Durable when it returns, as after `fsync`: `O_DSYNC`, `O_SYNC`, or `RWF_DSYNC` of this one call.
+    pub durable: bool,
 }
 
 /// How often a write lets the kernel forget what it holds before it is made. A page that is read again
@@ -40,6 +42,8 @@ enum Attempt {
     Wait(Oneshot<()>),
     /// No lock allows it.
     Uncovered,
+    /// Whether the OST can have bytes there is not known.
+    Unbounded,
 }
 
 /// What of the kernel a write has made old.
@@ -86,6 +90,7 @@ impl Client {
                 }
                 Attempt::Wait(wait) => drop(wait.await),
                 Attempt::Uncovered => self.enqueue(fid, Mode::PW, by).await?,
+                Attempt::Unbounded => self.ask_size_limit(fid).await?,
             }
         };
         if let Some(outdated) = outdated {
@@ -101,6 +106,10 @@ impl Client {
         }
         let counter = &self.0.stats.write_bytes;
         counter.fetch_add(data.len() as u64, std::sync::atomic::Ordering::Relaxed);
+        if let (true, Some(handle)) = (wish.durable, handle) {
+            let end = at.saturating_add(data.len() as u64);
+            self.fsync_range(handle, ByteRange::new(at, end)).await?;
+        }
         Ok(at)
     }
 
@@ -117,7 +126,9 @@ impl Client {
             // The kernel tells who syncs it.
             return Err(FsError::Io);
         }
-        let (at, range) = place(&mut state, fid, offset, data.len(), append)?;
+        let Some((at, range)) = place(&mut state, fid, offset, data.len(), append)? else {
+            return Ok(Attempt::Unbounded);
+        };
         match covering(&mut state, fid, range, Mode::PW, written_by(write_back))? {
             Covering::Lock(_) => {}
             Covering::Wait(wait) => return Ok(Attempt::Wait(wait)),
@@ -262,22 +273,30 @@ fn written_at(at: u64, data: &[u8]) -> Option<ByteRange> {
     ByteRange::at(at, data.len() as u64)
 }
 
-/// Where `len` bytes go, and what must be locked for them.
+/// Any local file system has room in a file for as many bytes.
+const ANY_OST_BYTES: u64 = (2 << 30) - 1;
+
+/// Where `len` bytes go, and what must be locked for them. None: the OST has to be asked first whether it
+/// can have them there.
 fn place(
     state: &mut State,
     fid: Fid,
     offset: u64,
     len: usize,
     append: bool,
-) -> Result<(u64, ByteRange), FsError> {
+) -> Result<Option<(u64, ByteRange)>, FsError> {
     let at = match append {
         true => state.file(fid).known.size,
         false => offset,
     };
     let range = ByteRange::at(at, len as u64).ok_or(FsError::FileTooBig)?;
-    if range.end > FILE_BYTES_MAX {
+    if range.end > state.size_limit(fid).unwrap_or(FILE_BYTES_MAX) {
         return Err(FsError::FileTooBig);
     }
+    if range.end > ANY_OST_BYTES && state.size_limit(fid).is_none() {
+        return Ok(None);
+    }
     // An append needs to know where the file ends: the lock reaches to there and beyond.
-    Ok((at, if append { ByteRange::ALL } else { range }))
+    let range = if append { ByteRange::ALL } else { range };
+    Ok(Some((at, range)))
 }

@@ -22,7 +22,7 @@ use crate::io::read::{Pin, part};
 use crate::stats::bump;
 
 /// Files up to this size are fetched whole.
-const FILE_BYTES_MAX: u64 = 16 << 20;
+pub const FETCHED_BYTES_MAX: u64 = 16 << 20;
 /// Bytes and files of one request.
 const BATCH_BYTES_MAX: u64 = 1 << 20;
 const BATCH_FILES_MAX: usize = 256;
@@ -258,7 +258,7 @@ fn small_size(state: &State, fid: Fid) -> Option<u64> {
     let attr = state.attr(fid)?;
     let small = attr.kind == FileKind::Regular
         && attr.size_state == SizeState::Strict
-        && (1..=FILE_BYTES_MAX).contains(&attr.size)
+        && (1..=FETCHED_BYTES_MAX).contains(&attr.size)
         && !attr.layout.stripes.is_empty();
     small.then_some(attr.size)
 }

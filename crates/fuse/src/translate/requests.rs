@@ -415,6 +415,7 @@ fn write(asked: Asked, fid: Fid, write: WriteRequest<'_>) {
         append: write.flags.appends() && !write.from_cache,
         write_back: write.from_cache,
         kill_privileges: write.kill_suid_gid,
+        durable: write.flags.data_sync() && !write.from_cache,
     };
     let handle = (!write.from_cache).then_some(HandleId(write.handle));
     let (offset, data) = (write.offset, write.data.to_vec());

@@ -1,7 +1,7 @@
 //! What several operations ask of open files and of locks a client says it holds.
 
-use base::FsError;
 use base::limits::FILE_BYTES_MAX;
+use base::{FsError, Timestamp};
 use wire::SizeState;
 use wire::mdt::{SetAttr, SetTime, SizeUpdate};
 
@@ -75,6 +75,11 @@ fn set_size(inode: &mut Inode, update: &SizeUpdate, alone: bool) -> Result<()> {
         SizeState::Ask
     };
     Ok(())
+}
+
+/// When a file was changed last of which that was at `ctime`, and to which a writer's bytes came.
+pub fn ctime_with_bytes(ctime: Timestamp, change: &SetAttr) -> Timestamp {
+    change.size.map_or(ctime, |size| ctime.later(size.mtime))
 }
 
 /// Times of a change are within what `stat` can show.

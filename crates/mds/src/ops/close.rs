@@ -66,8 +66,8 @@ impl Close<'_> {
     fn change(&self, ctx: &mut Ctx<'_, '_>, file: &mut File, alone: bool) -> Result<()> {
         access::apply(ctx, &mut file.inode, self.change, alone)?;
         // A close tells of the past: it is no change of its own, so the clock stays out of it.
-        let written = self.change.size.map_or(file.inode.ctime, |size| size.mtime);
-        let ctime = self.change.ctime.unwrap_or(written);
+        let told = self.change.ctime.unwrap_or(file.inode.ctime);
+        let ctime = access::ctime_with_bytes(told, self.change);
         file.inode.ctime = file.inode.ctime.later(ctime);
         ctx.txn.save(file)
     }

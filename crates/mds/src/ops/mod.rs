@@ -122,6 +122,8 @@ pub struct Ctx<'a, 's> {
     pub rules: &'a Rules,
     /// The disk has space for removals only.
     pub full: bool,
+    /// Files were removed whose bytes OSTs have yet to remove.
+    pub removing: bool,
     /// Clients may still tell of files they had open before a restart.
     pub grace: bool,
     /// The reply must wait until the change is durable.

@@ -59,21 +59,36 @@ impl Op for SetAttrOp<'_> {
         }
         let alone = !ctx.opens.has_writer(self.fid);
         access::apply(ctx, &mut file.inode, &change, alone)?;
-        let ctime = change.ctime.unwrap_or(ctx.txn.now);
+        let ctime = match self.is_of_bytes() {
+            true => file.inode.ctime,
+            false => change.ctime.unwrap_or(ctx.txn.now),
+        };
         let ctime = match self.under == LockHandle::ENDED {
             true => ctime.later(file.inode.ctime),
             false => ctime,
         };
-        file.inode.ctime = match change.mtime {
+        let ctime = match change.mtime {
             Some(_) => ctime.later(file.inode.mtime_set),
             None => ctime,
         };
+        file.inode.ctime = access::ctime_with_bytes(ctime, &change);
         ctx.txn.save(&mut file)?;
         Ok(Reply::Node(node(self.fid, &file.inode)))
     }
 }
 
 impl SetAttrOp<'_> {
+    /// It says nothing but what became of the file's bytes: that was when they were written, and is no
+    /// change of now.
+    fn is_of_bytes(&self) -> bool {
+        let size = self.change.size;
+        let bytes = SetAttr {
+            size,
+            ..SetAttr::default()
+        };
+        size.is_some() && *self.change == bytes
+    }
+
     /// It was done under a lock that this life of the target has given, and not taken back.
     fn holds_lock(&self) -> bool {
         self.under != LockHandle::default() && self.under != LockHandle::ENDED

@@ -18,6 +18,7 @@ impl Op for StatFs {
         Ok(Reply::Space(Space {
             files_total,
             files_free,
+            settling: ctx.removing,
             ..Space::default()
         }))
     }

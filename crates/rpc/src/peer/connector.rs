@@ -48,6 +48,8 @@ pub(super) struct Connector {
     /// What a person was told last of a target that is not what it was.
     told: Option<RefusalReason>,
     backoff: Duration,
+    /// When the last attempt began.
+    begun: Instant,
     /// When each lane may be tried again.
     retry_at: [Option<Instant>; Lane::COUNT],
     /// The target is, or was once, far away: what was given to its lanes must find them again.
@@ -64,6 +66,7 @@ impl Connector {
             broken: None,
             told: None,
             backoff: BACKOFF_FIRST,
+            begun: ::threads::now(),
             retry_at: [None; Lane::COUNT],
             is_far: false,
         }
@@ -145,6 +148,7 @@ impl Connector {
         fail(expired, Disrupted::Timeout);
         for connection in lanes.iter().flatten() {
             connection.check(now, || ping.clone());
+            connection.close_if_cut();
         }
     }
 
@@ -188,6 +192,7 @@ impl Connector {
 
     fn connect_control(&mut self) {
         let begun = ::threads::now();
+        self.begun = begun;
         match self.greet(Lane::Control) {
             Ok(greeted) => {
                 (self.refusal, self.unproven, self.broken) = (None, None, None);
@@ -330,7 +335,8 @@ impl Connector {
                 pause
             }
         };
-        self.retry_at[0] = Some(::threads::now() + pause);
+        // From one attempt to the next: one that nobody answers has taken time itself.
+        self.retry_at[0] = Some(::threads::now().max(self.begun + pause));
     }
 
     /// Tells the person, and fails what waits.

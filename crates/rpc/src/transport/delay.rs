@@ -281,6 +281,10 @@ impl Transport for Delayed {
         self.shared.inner.bytes_sent()
     }
 
+    fn is_cut(&self) -> bool {
+        self.shared.inner.is_cut()
+    }
+
     fn identity(&self) -> Identity {
         self.shared.inner.identity()
     }

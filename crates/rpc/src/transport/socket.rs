@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use base::limits::FRAME_BYTES_MAX;
+use base::limits::{FRAME_BYTES_MAX, KEEPALIVE_DEAD};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{self, MsgFlags, sockopt};
@@ -76,6 +76,7 @@ impl Socket {
     /// A connected TCP stream.
     pub(crate) fn tcp(stream: TcpStream, peer: SocketAddr) -> io::Result<Socket> {
         stream.set_nodelay(true)?;
+        keep_trying(&stream)?;
         Socket::new(Stream::Tcp(stream), peer.to_string(), Identity::Unknown)
     }
 
@@ -236,6 +237,16 @@ impl Transport for Socket {
         }
     }
 
+    fn is_cut(&self) -> bool {
+        match &self.stream {
+            Stream::Tcp(stream) => {
+                let info = socket::getsockopt(stream, Measured);
+                info.is_ok_and(|info| info.tcpi_retransmits >= CUT_AFTER)
+            }
+            Stream::Unix(_) => false,
+        }
+    }
+
     fn identity(&self) -> Identity {
         self.identity
     }
@@ -259,6 +270,21 @@ fn widen(stream: &Stream) -> io::Result<()> {
     Ok(())
 }
 
+/// How often something is sent again, with nothing heard from the other machine, until the way there
+/// counts as cut: after 1.4 s where the machines are near, as each wait is twice the one before.
+const CUT_AFTER: u8 = 3;
+/// The longest such wait, in milliseconds: as short as the system has it. What waits for the other
+/// machine goes on that soon after it can be reached again.
+const TRIED_AGAIN_MS: u32 = 1000;
+
+/// What was sent is sent again often, until the connection is given up for its silence anyway.
+fn keep_trying(stream: &TcpStream) -> io::Result<()> {
+    // Before Linux 6.15 the waits go on to double: a client then makes its connections anew.
+    let _ = socket::setsockopt(stream, LongestWait, &TRIED_AGAIN_MS);
+    let time = u32::try_from(KEEPALIVE_DEAD.as_millis()).unwrap_or(u32::MAX);
+    Ok(socket::setsockopt(stream, GivenUpAfter, &time)?)
+}
+
 /// Bytes that wake a reader which is to sleep: what comes in such pieces is worth it.
 const WAKING_BYTES: usize = 64 << 10;
 
@@ -269,6 +295,27 @@ sockopt_impl!(
     libc::SOL_SOCKET,
     libc::SO_RCVLOWAT,
     usize
+);
+
+/// `TCP_RTO_MAX_MS`, which `libc` does not have yet: the same number on every machine.
+const TCP_RTO_MAX_MS: libc::c_int = 44;
+
+sockopt_impl!(
+    /// How long TCP waits at most before it sends again.
+    LongestWait,
+    SetOnly,
+    libc::IPPROTO_TCP,
+    TCP_RTO_MAX_MS,
+    u32
+);
+
+sockopt_impl!(
+    /// How long TCP tries before it gives a connection up.
+    GivenUpAfter,
+    SetOnly,
+    libc::IPPROTO_TCP,
+    libc::TCP_USER_TIMEOUT,
+    u32
 );
 
 sockopt_impl!(

@@ -79,6 +79,7 @@ pub(super) fn write_block(
         append: block.is_none(),
         write_back: false,
         kill_privileges: false,
+        durable: false,
     };
     let offset = u64::from(block.unwrap_or(0)) * BLOCK_BYTES as u64;
     let written = async move { client.write(fid, Some(handle), offset, &bytes, wish).await };

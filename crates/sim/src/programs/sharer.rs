@@ -164,6 +164,7 @@ impl Sharer {
             append: offset.is_none(),
             write_back: false,
             kill_privileges: false,
+            durable: false,
         };
         let at = offset.unwrap_or(0);
         let written = move |client: client::Client| {

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
+use std::ops::Deref;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +20,7 @@ use super::claim::{Claimant, Doubt, Loss, Sight, Todo};
 use super::lease::Lease;
 use super::process::Process;
 use crate::error::{Result, StorageError};
+use crate::objects::is_out_of_descriptors;
 use crate::target::SystemRandom;
 
 /// Its file in a target's directory.
@@ -40,30 +42,69 @@ pub(super) trait Sectors: Send + Sync {
 }
 
 /// A file, opened anew each time: a network file system looks at the server then, and tells it what
-/// was written when the file is closed.
-struct FenceFile(PathBuf);
+/// was written when the file is closed. Where no descriptor is left for that, it is the one that was
+/// opened at the start and kept: a fence is never lost for want of a descriptor.
+struct FenceFile {
+    path: PathBuf,
+    kept: File,
+}
 
 impl FenceFile {
+    /// The existing file at `path`.
+    fn open(path: PathBuf) -> Result<FenceFile> {
+        let opened = open_existing(&path);
+        let opened = opened.map_err(|error| failed(&path, "open it", &error));
+        opened.map(|kept| FenceFile { path, kept })
+    }
+
     fn error(&self, action: &'static str) -> impl Fn(std::io::Error) -> StorageError {
-        move |error| StorageError::from_io(self.0.display(), action, &error)
+        move |error| failed(&self.path, action, &error)
     }
 
-    fn open(&self) -> Result<File> {
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true);
-        options.open(&self.0).map_err(self.error("open it"))
+    /// To be used once.
+    fn again(&self) -> Result<Opened<'_>> {
+        match open_existing(&self.path) {
+            Err(error) if is_out_of_descriptors(&error) => Ok(Opened::Kept(&self.kept)),
+            opened => opened.map(Opened::Anew).map_err(self.error("open it")),
+        }
     }
 
-    fn write(&self, offset: u64, sector: &Sector) -> Result<File> {
-        let file = self.open()?;
+    fn write(&self, offset: u64, sector: &Sector) -> Result<Opened<'_>> {
+        let file = self.again()?;
         let written = file.write_all_at(sector, offset);
         written.map_err(self.error("write it")).map(|()| file)
     }
 }
 
+/// A fence's file.
+enum Opened<'f> {
+    Anew(File),
+    /// No close tells others what is written to this one.
+    Kept(&'f File),
+}
+
+impl Deref for Opened<'_> {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        match self {
+            Opened::Anew(file) => file,
+            Opened::Kept(file) => file,
+        }
+    }
+}
+
+fn open_existing(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(path)
+}
+
+fn failed(path: &Path, action: &'static str, error: &std::io::Error) -> StorageError {
+    StorageError::from_io(path.display(), action, error)
+}
+
 impl Sectors for FenceFile {
     fn read(&self) -> Result<Sight> {
-        let file = self.open()?;
+        let file = self.again()?;
         let read = |offset| {
             let mut sector = [0; SECTOR_BYTES];
             let read = file.read_exact_at(&mut sector, offset);
@@ -81,15 +122,17 @@ impl Sectors for FenceFile {
     }
 
     fn write_beat(&self, beat: &Sector) -> Result<()> {
-        self.write(BEAT_AT, beat).map(drop)
+        match self.write(BEAT_AT, beat)? {
+            Opened::Anew(_) => Ok(()),
+            Opened::Kept(file) => file.sync_data().map_err(self.error("sync it")),
+        }
     }
 }
 
 /// Makes the fence of a new target in the directory `dir`: nobody has it, and who starts the target
 /// on this machine need not wait.
 pub(crate) fn make(dir: &Path) -> Result<()> {
-    let fence = FenceFile(dir.join(FENCE));
-    create(&fence)?;
+    let fence = made(dir)?;
     let process = Process::this().map_err(fence.error("find out whose it is"))?;
     let claim = Claim {
         held: false,
@@ -100,27 +143,30 @@ pub(crate) fn make(dir: &Path) -> Result<()> {
     fence.write_claim(&claim.encode())
 }
 
-/// An empty one; of a target that has none.
-fn create(fence: &FenceFile) -> Result<()> {
+/// That of the target in `dir`; an empty one where the target has none.
+fn made(dir: &Path) -> Result<FenceFile> {
+    let path = dir.join(FENCE);
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600);
-    let made = options.open(&fence.0).map_err(fence.error("make it"))?;
-    let whole = made.metadata().map_err(fence.error("stat it"))?.len() >= FENCE_BYTES;
-    if whole {
-        return Ok(());
+    let made = options.open(&path);
+    let made = made.map_err(|error| failed(&path, "make it", &error))?;
+    let found = made.metadata();
+    let found = found.map_err(|error| failed(&path, "stat it", &error))?;
+    if found.len() < FENCE_BYTES {
+        // With its space: it must be possible to take and to keep it on a full disk.
+        let filled = made.write_all_at(&[0; FENCE_BYTES as usize], 0);
+        filled.map_err(|error| failed(&path, "write it", &error))?;
+        let synced = made.sync_all();
+        synced.map_err(|error| failed(&path, "sync it", &error))?;
     }
-    // With its space: it must be possible to take and to keep it on a full disk.
-    let filled = made.write_all_at(&[0; FENCE_BYTES as usize], 0);
-    filled.map_err(fence.error("write it"))?;
-    made.sync_all().map_err(fence.error("sync it"))
+    FenceFile::open(path)
 }
 
 /// Takes the fences of the targets in these directories for `process`; all of them, or none.
 pub(crate) fn take_all(dirs: &[&Path], process: &Process) -> Result<Vec<Arc<Fence>>> {
     let mut wanted = Vec::new();
     for dir in dirs {
-        let file = FenceFile(dir.join(FENCE));
-        create(&file)?;
+        let file = made(dir)?;
         let at = dir.display().to_string();
         wanted.push((at, Arc::new(file) as Arc<dyn Sectors>));
     }

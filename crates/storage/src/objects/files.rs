@@ -15,10 +15,11 @@ use nix::fcntl::{FallocateFlags, OFlag, fallocate, openat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, Whence, lseek, unlinkat};
 
-use super::descriptors::Descriptors;
+use super::descriptors::{Descriptors, is_out_of_descriptors};
 use super::direct::Direct;
 use super::direct_io::DirectIo;
 use super::page_cache;
+use super::size_limit;
 use super::stream::Stream;
 use super::{ObjectId, ObjectStat, ObjectStore, SpaceStat};
 use crate::error::{Result, StorageError};
@@ -26,19 +27,19 @@ use crate::fence::Fence;
 
 /// Directories the objects are spread over.
 const FAN_OUT: usize = 256;
-/// Files kept open.
-const OPEN_FILES_MAX: usize = 512;
+/// Files kept open, where the process may have that many.
+pub const OPEN_FILES_MAX: usize = 512;
 
 /// Objects as files in a directory of a local file system.
 #[derive(Debug)]
 pub struct ObjectFiles {
     dir: PathBuf,
     dir_file: File,
-    /// The directories, open: names are looked up from there, not from the root.
-    shelves: Vec<File>,
     open: Descriptors,
     direct: Direct,
     stream: Stream,
+    /// One past the last byte that a file can have here.
+    bytes_max: u64,
     /// Names in this directory came or went since it was synced.
     changed: [AtomicBool; FAN_OUT],
     /// The first sync that failed: the system reports a lost write once, so no later sync may
@@ -51,36 +52,38 @@ pub struct ObjectFiles {
 impl ObjectFiles {
     /// Opens the existing directory `dir`.
     pub fn open(dir: impl Into<PathBuf>) -> Result<ObjectFiles> {
-        ObjectFiles::open_fenced(dir.into(), None)
+        ObjectFiles::open_fenced(dir.into(), None, OPEN_FILES_MAX)
     }
 
-    /// The same, changed only while `fence` is held.
-    pub(crate) fn open_fenced(dir: PathBuf, fence: Option<Arc<Fence>>) -> Result<ObjectFiles> {
+    /// The same, changed only while `fence` is held; keeps about `files` of them open.
+    pub(crate) fn open_fenced(
+        dir: PathBuf,
+        fence: Option<Arc<Fence>>,
+        files: usize,
+    ) -> Result<ObjectFiles> {
         let dir_file =
             File::open(&dir).map_err(|e| StorageError::from_io(dir.display(), "open it", &e))?;
-        let mut shelves = Vec::with_capacity(FAN_OUT);
         for shelf in 0..FAN_OUT {
-            let path = dir.join(format!("{shelf:02x}"));
+            let path = dir.join(shelf_name(shelf));
             match fs::create_dir(&path) {
                 Err(e) if e.kind() != ErrorKind::AlreadyExists => {
                     return Err(StorageError::from_io(path.display(), "make it", &e));
                 }
                 _ => {}
             }
-            let opened = File::open(&path);
-            shelves.push(opened.map_err(|e| StorageError::from_io(path.display(), "open it", &e))?);
         }
         dir_file
             .sync_all()
             .map_err(|e| StorageError::from_io(dir.display(), "sync it", &e))?;
+        let bytes_max = size_limit::file_bytes_max(&dir_file, &dir);
         let direct_io = Arc::<DirectIo>::default();
         Ok(ObjectFiles {
             dir,
             dir_file,
-            shelves,
-            open: Descriptors::new(OPEN_FILES_MAX),
+            open: Descriptors::new(files),
             direct: Direct::new(direct_io.clone()),
             stream: Stream::new(direct_io),
+            bytes_max,
             changed: [const { AtomicBool::new(false) }; FAN_OUT],
             sync_failed: OnceLock::new(),
             fence,
@@ -89,14 +92,38 @@ impl ObjectFiles {
 
     /// For messages.
     fn path(&self, id: ObjectId) -> PathBuf {
-        let shelf = self.dir.join(format!("{:02x}", shelf_of(id)));
-        shelf.join(name_of(id))
+        self.dir.join(name_of(id))
     }
 
     fn open_file(&self, id: ObjectId, flags: OFlag) -> io::Result<File> {
         let flags = flags | OFlag::O_RDWR | OFlag::O_CLOEXEC;
-        let (shelf, mode) = (&self.shelves[shelf_of(id)], Mode::S_IRUSR | Mode::S_IWUSR);
-        Ok(openat(shelf, name_of(id).as_str(), flags, mode)?.into())
+        let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+        Ok(openat(&self.dir_file, name_of(id).as_str(), flags, mode)?.into())
+    }
+
+    /// For reads and writes past the page cache, which are large: not kept.
+    fn open_direct(&self, id: ObjectId) -> io::Result<File> {
+        self.open.open(|| self.open_file(id, OFlag::O_DIRECT))
+    }
+
+    /// The object's file, if it exists, and its directory, if names in it are to be synced.
+    fn open_to_sync(
+        &self,
+        id: ObjectId,
+        with_names: bool,
+    ) -> io::Result<(Option<Arc<File>>, Option<File>)> {
+        let file = self.open.get(id, || self.open_if_there(id))?;
+        let (shelf, flags) = (shelf_name(shelf_of(id)), OFlag::O_RDONLY | OFlag::O_CLOEXEC);
+        let open = || Ok(openat(&self.dir_file, shelf.as_str(), flags, Mode::empty())?.into());
+        let shelf = with_names.then(|| self.open.open(open)).transpose()?;
+        Ok((file, shelf))
+    }
+
+    fn open_if_there(&self, id: ObjectId) -> io::Result<Option<File>> {
+        match self.open_file(id, OFlag::empty()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            opened => opened.map(Some),
+        }
     }
 
     fn error(&self, id: ObjectId, action: &'static str) -> impl Fn(io::Error) -> StorageError {
@@ -110,11 +137,8 @@ impl ObjectFiles {
 
     /// The file, if the object exists.
     fn existing(&self, id: ObjectId) -> Result<Option<Arc<File>>> {
-        let open = || match self.open_file(id, OFlag::empty()) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            opened => opened.map(Some),
-        };
-        self.open.get(id, open).map_err(self.error(id, "open it"))
+        let opened = self.open.get(id, || self.open_if_there(id));
+        opened.map_err(self.error(id, "open it"))
     }
 
     fn may_write(&self) -> Result<()> {
@@ -137,12 +161,8 @@ impl ObjectFiles {
     }
 
     fn unlink(&self, id: ObjectId) -> io::Result<()> {
-        let shelf = &self.shelves[shelf_of(id)];
-        Ok(unlinkat(
-            shelf,
-            name_of(id).as_str(),
-            UnlinkatFlags::NoRemoveDir,
-        )?)
+        let (name, flags) = (name_of(id), UnlinkatFlags::NoRemoveDir);
+        Ok(unlinkat(&self.dir_file, name.as_str(), flags)?)
     }
 
     fn fallocate(
@@ -158,7 +178,7 @@ impl ObjectFiles {
 
     /// The file in which `range` shall be allocated, made if need be.
     fn with_room_for(&self, id: ObjectId, range: ByteRange) -> Result<Arc<File>> {
-        match range.end > FILE_BYTES_MAX {
+        match range.end > self.bytes_max {
             true => Err(self.too_big(id)),
             false => self.made(id),
         }
@@ -202,9 +222,14 @@ fn shelf_of(id: ObjectId) -> usize {
     id.fid.0 as usize % FAN_OUT
 }
 
-/// What the object's file is called.
+fn shelf_name(shelf: usize) -> String {
+    format!("{shelf:02x}")
+}
+
+/// Where the object's file is, seen from the directory of all.
 fn name_of(id: ObjectId) -> String {
-    format!("{:016x}.{:08x}", id.fid.0, id.stripe)
+    let (shelf, stripe) = (shelf_of(id), id.stripe);
+    format!("{shelf:02x}/{:016x}.{stripe:08x}", id.fid.0)
 }
 
 /// The object whose file is called `name`.
@@ -264,7 +289,7 @@ impl ObjectStore for ObjectFiles {
             (Some(file), Some(range)) if range.end <= FILE_BYTES_MAX => (file, range),
             _ => return Ok(Bytes::new()),
         };
-        let open = || self.open_file(id, OFlag::O_DIRECT);
+        let open = || self.open_direct(id);
         let read = match self.direct.read(id, &file, range, open) {
             Ok(None) => {
                 let mut data = vec![0; len];
@@ -291,17 +316,17 @@ impl ObjectStore for ObjectFiles {
 
     fn write(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
         let end = offset.checked_add(data.len() as u64);
-        if end.is_none_or(|end| end > FILE_BYTES_MAX) {
+        if end.is_none_or(|end| end > self.bytes_max) {
             return Err(self.too_big(id));
         }
         let file = self.made(id)?;
         self.stream
-            .write(&file, data, offset, || self.open_file(id, OFlag::O_DIRECT))
+            .write(&file, data, offset, || self.open_direct(id))
             .map_err(self.error(id, "write it"))
     }
 
     fn truncate(&self, id: ObjectId, size: u64) -> Result<()> {
-        if size > FILE_BYTES_MAX {
+        if size > self.bytes_max {
             return Err(self.too_big(id));
         }
         let file = self.made(id)?;
@@ -383,28 +408,38 @@ impl ObjectStore for ObjectFiles {
     fn sync(&self, id: ObjectId) -> Result<()> {
         self.may_write()?;
         self.check_synced()?;
-        if let Some(file) = self.existing(id)? {
+        let changed = &self.changed[shelf_of(id)];
+        // Taken before anything is synced: a name that comes later is for the next sync.
+        let had_names = changed.swap(false, Ordering::AcqRel);
+        let opened = self.open_to_sync(id, had_names);
+        if opened.is_err() {
+            changed.fetch_or(had_names, Ordering::AcqRel);
+        }
+        let (file, shelf) = match opened {
+            // What is open already syncs all of the file system.
+            Err(error) if is_out_of_descriptors(&error) => return self.sync_all(),
+            opened => opened.map_err(self.error(id, "open it"))?,
+        };
+        if let Some(file) = file {
             self.note_sync(file.sync_data().map_err(self.error(id, "sync it")))?;
         }
-        let changed = &self.changed[shelf_of(id)];
-        if !changed.swap(false, Ordering::AcqRel) {
-            return Ok(());
-        }
-        let synced = self.shelves[shelf_of(id)].sync_all();
-        let synced = synced.map_err(self.error(id, "sync its directory"));
-        self.note_sync(synced)
+        let synced = shelf.map_or(Ok(()), |shelf| shelf.sync_all());
+        self.note_sync(synced.map_err(self.error(id, "sync its directory")))
     }
 
     fn statfs(&self) -> Result<SpaceStat> {
         let found = nix::sys::statvfs::fstatvfs(&self.dir_file);
         let at = self.dir.display();
         let found = found.map_err(|e| StorageError::from_io(at, "stat it", &e.into()))?;
-        Ok(SpaceStat::of(&found))
+        Ok(SpaceStat {
+            object_bytes_max: self.bytes_max,
+            ..SpaceStat::of(&found)
+        })
     }
 
     fn list(&self, visit: &mut dyn FnMut(ObjectId)) -> Result<()> {
         for shelf in 0..FAN_OUT {
-            let path = self.dir.join(format!("{shelf:02x}"));
+            let path = self.dir.join(shelf_name(shelf));
             let failed = |e| StorageError::from_io(path.display(), "list it", &e);
             for entry in fs::read_dir(&path).map_err(failed)? {
                 let name = entry.map_err(failed)?.file_name();

@@ -264,6 +264,7 @@ impl ObjectStore for ObjectMemory {
             available: free,
             objects_total: 0,
             objects_free: 0,
+            object_bytes_max: FILE_BYTES_MAX,
         })
     }
 

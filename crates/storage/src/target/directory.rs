@@ -17,7 +17,7 @@ use crate::disk::FileDisk;
 use crate::error::StorageError;
 use crate::fence::{self, Fence, Process};
 use crate::kv::{Hole, Kv, KvOptions, TableId, Visit, examine};
-use crate::objects::ObjectFiles;
+use crate::objects::{OPEN_FILES_MAX, ObjectFiles};
 use crate::room::ReserveFile;
 
 pub(super) type Result<T> = std::result::Result<T, TargetError>;
@@ -607,8 +607,13 @@ impl Target {
 
     /// The bytes of its objects, for an object storage target.
     pub fn objects(&self) -> std::result::Result<ObjectFiles, StorageError> {
-        ObjectFiles::open_fenced(self.path.join(OBJECTS), Some(self.fence.clone()))
-            .map_err(or_missing)
+        self.objects_keeping(OPEN_FILES_MAX)
+    }
+
+    /// The same with about `files` of them kept open.
+    pub fn objects_keeping(&self, files: usize) -> std::result::Result<ObjectFiles, StorageError> {
+        let dir = self.path.join(OBJECTS);
+        ObjectFiles::open_fenced(dir, Some(self.fence.clone()), files).map_err(or_missing)
     }
 }
 

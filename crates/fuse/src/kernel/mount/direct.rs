@@ -85,12 +85,26 @@ fn flags(options: &MountOptions) -> MsFlags {
         (!options.setuid, MsFlags::MS_NOSUID),
         (!options.devices, MsFlags::MS_NODEV),
         (!options.exec, MsFlags::MS_NOEXEC),
+        (!options.access_times, MsFlags::MS_NOATIME),
     ];
     chosen
         .iter()
         .filter(|(set, _)| *set)
         .map(|(_, flag)| *flag)
         .collect()
+}
+
+pub(super) fn remount(point: &Path, options: &MountOptions) -> Result<(), MountError> {
+    let mut flags = flags(options) | MsFlags::MS_REMOUNT;
+    if options.access_times {
+        // Said aloud: without any word on them they stay as they are.
+        flags |= MsFlags::MS_RELATIME;
+    }
+    let nothing = None::<&str>;
+    nix::mount::mount(nothing, point, nothing, flags, nothing).map_err(|errno| match errno {
+        Errno::EPERM | Errno::EACCES => not_permitted(point, errno),
+        _ => failed("change the mount on", point, errno),
+    })
 }
 
 pub(super) fn unmount(point: &Path, how: Unmount) -> Result<(), MountError> {

@@ -122,6 +122,7 @@ fn option_list(options: &MountOptions) -> String {
         (options.setuid, "suid"),
         (options.devices, "dev"),
         (!options.exec, "noexec"),
+        (!options.access_times, "noatime"),
     ];
     list.extend(
         flags

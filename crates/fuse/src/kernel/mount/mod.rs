@@ -49,6 +49,8 @@ pub struct MountOptions {
     pub devices: bool,
     /// Programs may be run.
     pub exec: bool,
+    /// The kernel may want times of access to be kept.
+    pub access_times: bool,
 }
 
 impl Default for MountOptions {
@@ -63,6 +65,7 @@ impl Default for MountOptions {
             setuid: false,
             devices: false,
             exec: true,
+            access_times: true,
         }
     }
 }
@@ -74,7 +77,8 @@ pub enum Unmount {
     Clean,
     /// Out of sight at once; served until its last user leaves.
     Lazy,
-    /// Every request fails from now on, then as `Lazy`. Unwritten pages are lost.
+    /// Every request fails from now on, then as `Lazy`. Unwritten pages are lost. Where the kernel lets
+    /// only root do the first, as it does for an ordinary user without the control file system: as `Lazy`.
     Abort,
 }
 
@@ -126,8 +130,18 @@ pub fn mount_on(
     Ok(Mount::new(point, number))
 }
 
-/// Takes off whatever FUSE file system is mounted on `point`, alive or dead.
-pub fn unmount(point: &Path, how: Unmount) -> Result<(), MountError> {
+/// Changes what the mount on `point` allows to what `options` say: the rest of them stays as it is. Root
+/// only.
+pub fn remount(point: &Path, options: &MountOptions) -> Result<(), MountError> {
+    let point = resolve(point)?;
+    match number_of(&point) {
+        Some(_) => direct::remount(&point, options),
+        None => Err(MountError::NotMounted(point)),
+    }
+}
+
+/// Takes off whatever FUSE file system is mounted on `point`, alive or dead. How that was done.
+pub fn unmount(point: &Path, how: Unmount) -> Result<Unmount, MountError> {
     let point = resolve(point)?;
     let number = number_of(&point).ok_or_else(|| MountError::NotMounted(point.clone()))?;
     take_off(&point, number, how)
@@ -275,10 +289,11 @@ fn take_off_dead(point: &Path) -> Result<(), MountError> {
     Ok(())
 }
 
-fn take_off(point: &Path, number: DeviceNumber, how: Unmount) -> Result<(), MountError> {
-    if how == Unmount::Abort {
-        direct::abort(point, number)?;
-    }
+fn take_off(point: &Path, number: DeviceNumber, how: Unmount) -> Result<Unmount, MountError> {
+    let how = match how {
+        Unmount::Abort => abort(point, number)?,
+        how => how,
+    };
     let begun = Instant::now();
     loop {
         let done = match direct::unmount(point, how) {
@@ -286,13 +301,23 @@ fn take_off(point: &Path, number: DeviceNumber, how: Unmount) -> Result<(), Moun
             other => other,
         };
         match &done {
+            // A forced unmount takes off what nobody uses.
+            Err(MountError::NotMounted(_)) if how == Unmount::Abort => return Ok(how),
             // Its last user was just leaving, or is not to be seen.
             Err(MountError::Busy { users, .. })
                 if users.is_empty() && begun.elapsed() < LEAVING =>
             {
                 std::thread::sleep(AGAIN);
             }
-            _ => return done,
+            _ => return done.map(|()| how),
         }
+    }
+}
+
+fn abort(point: &Path, number: DeviceNumber) -> Result<Unmount, MountError> {
+    match direct::abort(point, number) {
+        Ok(()) => Ok(Unmount::Abort),
+        Err(MountError::NotPermitted { .. }) => Ok(Unmount::Lazy),
+        Err(error) => Err(error),
     }
 }

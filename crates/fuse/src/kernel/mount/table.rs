@@ -25,6 +25,8 @@ pub struct MountEntry {
     pub kind: String,
     /// What it was mounted from.
     pub source: OsString,
+    /// Who mounted it, of a FUSE file system. None: the kernel does not say.
+    pub user: Option<u32>,
 }
 
 impl MountEntry {
@@ -57,6 +59,7 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     fields.find(|field| *field == b"-")?;
     let kind = String::from_utf8_lossy(&unescape(fields.next()?)).into_owned();
     let source = OsString::from_vec(unescape(fields.next().unwrap_or_default()));
+    let user = fields.next().and_then(user_in);
     Some(MountEntry {
         number: DeviceNumber {
             major: major.parse().ok()?,
@@ -65,7 +68,15 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
         point: PathBuf::from(OsString::from_vec(point)),
         kind,
         source,
+        user,
     })
+}
+
+/// As in `rw,user_id=1000,group_id=1000`.
+fn user_in(options: &[u8]) -> Option<u32> {
+    let mut options = options.split(|byte| *byte == b',');
+    let digits = options.find_map(|option| option.strip_prefix(b"user_id="))?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// The kernel writes blanks, tabs, newlines and backslashes as `\` and three octal digits.
@@ -99,7 +110,7 @@ mod tests {
     #[test]
     fn reads_a_line_with_escapes_and_optional_fields() {
         let line =
-            br"36 35 0:42 / /mnt/a\040b\134 rw,nosuid shared:1 master:2 - fuse.glint a\040b rw";
+            br"36 35 0:42 / /mnt/a\040b\134 rw,nosuid shared:1 master:2 - fuse.glint a\040b rw,user_id=17";
         let entry = parse_line(line).unwrap();
         assert_eq!(
             entry.number,
@@ -113,6 +124,7 @@ mod tests {
             (entry.kind.as_str(), entry.source.to_str()),
             ("fuse.glint", Some("a b"))
         );
+        assert_eq!(entry.user, Some(17));
         assert!(entry.is_fuse());
     }
 

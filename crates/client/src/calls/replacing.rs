@@ -1,0 +1,148 @@
+//! Bytes before what shows them: a file that takes another's place by a rename has its bytes durable first,
+//! and one that was emptied and written anew is sent when it is closed. SEMANTICS: op.rename, op.close
+
+use base::{ByteRange, Fid, FsError, Name};
+use dlm::Mode;
+use wire::{Attr, FileKind, SizeState};
+
+use crate::cache::State;
+use crate::calls::lookup::{Cached, cached, cached_name};
+use crate::calls::open::may_be_undurable;
+use crate::client::Client;
+use crate::executor::spawn;
+use crate::io::cover::By;
+use crate::io::file::FileState;
+
+impl Client {
+    /// A rename is about to put what `source` names in the place of what `target` names, if that is there.
+    /// A crash must leave the name with the bytes of the one or of the other. The error with which bytes
+    /// could not be written: then nothing is to be replaced.
+    pub(crate) async fn settle_before_it_replaces(
+        &self,
+        source: (Fid, &Name),
+        target: (Fid, &Name),
+    ) -> Result<(), FsError> {
+        let (known, is_free) = {
+            let state = self.lock();
+            let is_free = matches!(cached(&state, target.0, target.1), Cached::Absent);
+            (cached_name(&state, source.0, source.1), is_free)
+        };
+        if is_free {
+            return Ok(());
+        }
+        let fid = match known {
+            Some(fid) => fid,
+            None if self.lock().has_nothing_pending() => return Ok(()),
+            None => match self.lookup(source.0, source.1).await {
+                Ok(found) => {
+                    self.forget(found.fid, 1);
+                    found.fid
+                }
+                // The MDT says what is wrong with the rename.
+                Err(_) => return Ok(()),
+            },
+        };
+        if self.lock().is_written_elsewhere(fid) {
+            self.call_in(fid).await?;
+        }
+        let is_pending = self.lock().is_pending(fid);
+        match is_pending {
+            true => self.settle_bytes(fid).await,
+            false => Ok(()),
+        }
+    }
+
+    async fn settle_bytes(&self, fid: Fid) -> Result<(), FsError> {
+        let failed = |client: &Client| client.lock().file(fid).failures.last();
+        let before = failed(self);
+        let is_needed = |state: &mut State| may_be_undurable(state, fid);
+        self.write_out_durably(fid, ByteRange::ALL, is_needed)
+            .await?;
+        match failed(self).filter(|_| failed(self) != before) {
+            Some((error, _)) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Another mount may have bytes of the file that its OST has not: it gives up the lock under which it
+    /// has, and before that they are durable.
+    async fn call_in(&self, fid: Fid) -> Result<(), FsError> {
+        match self.open_for_reading(fid).await {
+            Ok(state) => drop(state),
+            // The MDT says what is wrong with the rename.
+            Err(FsError::Stale) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let is_called_in = {
+            let state = self.lock();
+            state.is_exact(fid) || state.locks.reaches_eof(fid)
+        };
+        let called_in = match is_called_in {
+            true => Ok(()),
+            false => self.enqueue(fid, Mode::PR, By::Call).await,
+        };
+        let ended = {
+            let mut state = self.lock();
+            let ended = state.file(fid).reader_gone();
+            state.drop_if_idle(fid);
+            ended
+        };
+        self.end_uses(fid, ended);
+        called_in
+    }
+
+    /// A descriptor of a file that was emptied is closed: its new bytes go at once, and nobody waits for
+    /// that.
+    pub(crate) fn send_rewritten(&self, fid: Fid) {
+        let rewritten = {
+            let mut state = self.lock();
+            let file = state.file_known(fid);
+            file.is_some_and(|file| std::mem::take(&mut file.emptied) && file.is_unsent())
+        };
+        if !rewritten {
+            return;
+        }
+        let client = self.clone();
+        spawn(async move {
+            let written = client
+                .write_out_durably(fid, ByteRange::ALL, |_| true)
+                .await;
+            if let Err(error) = written {
+                tracing::debug!("{fid}: what replaced its bytes is not durable yet: {error}");
+            }
+        });
+    }
+}
+
+impl State {
+    /// All that was written here is durable.
+    fn has_nothing_pending(&self) -> bool {
+        self.dirty.is_empty() && self.uncommitted.is_empty()
+    }
+
+    /// Bytes of the file, or changes of its size, were made here and may not be durable.
+    fn is_pending(&mut self, fid: Fid) -> bool {
+        let is_uncommitted = self.uncommitted.contains(&fid);
+        let pending = |file: &mut FileState| file.pages.may_be_lost() || !file.reshapes.is_empty();
+        is_uncommitted || self.file_known(fid).is_some_and(pending)
+    }
+
+    /// Nothing says that no other mount has bytes of it that its OST has not.
+    fn is_written_elsewhere(&self, fid: Fid) -> bool {
+        let Some(inode) = self.known(fid) else {
+            return false;
+        };
+        let file = inode.file.as_ref();
+        let is_alone = file.is_some_and(|file| file.exclusive.is_some());
+        let is_regular = |attr: &Attr| attr.kind == FileKind::Regular;
+        let is_settled =
+            is_alone || self.locks.reaches_eof(fid) || (self.attr_valid(fid) && self.is_exact(fid));
+        inode.attr.as_ref().is_some_and(is_regular) && !is_settled
+    }
+
+    /// The MDT says that its size is exact: nobody has bytes of it that its OST has not durably.
+    fn is_exact(&self, fid: Fid) -> bool {
+        let attr = self.known(fid).and_then(|inode| inode.attr.as_ref());
+        attr.is_some_and(|attr| attr.size_state == SizeState::Strict)
+    }
+}

@@ -1,0 +1,181 @@
+//! What one mount has just done to a file, as another sees it at once: its ctime, that it is not written or
+//! executed any more, its space when it is gone; and what no OST can hold.
+// SEMANTICS: op.stat, op.open, op.exec, op.statfs, op.write, op.truncate
+
+#![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mounted::{Cluster, SmallDisk};
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::statvfs::statvfs;
+
+const PROGRAMS: usize = 25;
+
+fn ctime(path: &Path) -> (i64, i64) {
+    let found = fs::metadata(path).unwrap();
+    (found.ctime(), found.ctime_nsec())
+}
+
+/// What may move a ctime that is decided: none of it is a change.
+fn look_and_settle(name: &str, file: &File, other: &Path) {
+    match name {
+        "fsync" => file.sync_all().unwrap(),
+        "open" => drop(File::open(other).unwrap()),
+        "read" => drop(fs::read(other).unwrap()),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_ctime_is_decided_by_the_change_and_the_same_on_every_mount() {
+    let cluster = Cluster::with_mounts(2);
+    for name in ["stat", "fsync", "open", "read"] {
+        for round in 0..4 {
+            let dir = format!("{name}{round}");
+            fs::create_dir(cluster.root(0).join(&dir)).unwrap();
+            let [one, two] = [0, 1].map(|number| cluster.root(number).join(&dir).join("file"));
+            let file = File::create(&one).unwrap();
+            file.write_all_at(b"bytes", 0).unwrap();
+            if round % 2 == 1 {
+                file.set_permissions(fs::Permissions::from_mode(0o600))
+                    .unwrap();
+                file.write_all_at(b"more", 2).unwrap();
+            }
+            let decided = ctime(&one);
+            thread::sleep(Duration::from_millis(50));
+            look_and_settle(name, &file, &two);
+            assert_eq!(ctime(&two), decided, "{dir}, elsewhere");
+            assert_eq!(ctime(&one), decided, "{dir}, here");
+            drop(file);
+            thread::sleep(Duration::from_millis(50));
+            let again = File::open(&one).unwrap();
+            again.sync_all().unwrap();
+            drop(fs::read(&two).unwrap());
+            assert_eq!(ctime(&two), decided, "{dir}, elsewhere when it is closed");
+            assert_eq!(ctime(&one), decided, "{dir}, here when it is closed");
+        }
+    }
+}
+
+fn write_program(path: &Path) {
+    fs::copy("/bin/true", path).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn what_another_mount_has_just_written_runs_and_what_has_just_run_is_written() {
+    let cluster = Cluster::with_mounts(2);
+    let [one, two] = [0, 1].map(|number| cluster.root(number).to_owned());
+    for number in 0..PROGRAMS {
+        let name = format!("program{number}");
+        write_program(&one.join(&name));
+        let status = Command::new(two.join(&name)).status();
+        assert!(status.unwrap().success(), "{name}");
+        // It has ended, so it may be written elsewhere.
+        let written = OpenOptions::new().write(true).open(one.join(&name));
+        drop(written.unwrap());
+        let status = Command::new(two.join(&name)).status();
+        assert!(status.unwrap().success(), "{name} again");
+    }
+}
+
+fn is_busy<T: std::fmt::Debug>(result: io::Result<T>) {
+    assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::ETXTBSY));
+}
+
+#[test]
+fn what_is_written_does_not_run_elsewhere_and_what_runs_is_not_written() {
+    let cluster = Cluster::with_mounts(2);
+    let [one, two] = [0, 1].map(|number| cluster.root(number).join("program"));
+    fs::copy("/bin/cat", &one).unwrap();
+    fs::set_permissions(&one, fs::Permissions::from_mode(0o755)).unwrap();
+    let writer = OpenOptions::new().write(true).open(&one).unwrap();
+    is_busy(Command::new(&two).spawn());
+    drop(writer);
+    let mut running = Command::new(&two);
+    let mut running = running.stdin(Stdio::piped()).spawn().unwrap();
+    is_busy(OpenOptions::new().write(true).open(&one));
+    drop(running.stdin.take());
+    assert!(running.wait().unwrap().success());
+    drop(OpenOptions::new().write(true).open(&one).unwrap());
+}
+
+fn used(path: &Path) -> u64 {
+    let space = statvfs(path).unwrap();
+    (space.blocks() - space.blocks_free()) * space.fragment_size()
+}
+
+#[test]
+fn space_of_a_removed_file_comes_back_at_once_although_it_is_asked_for_before() {
+    const BYTES: u64 = 100 << 20;
+    /// Less than an answer would be believed for.
+    const COMES_BACK: Duration = Duration::from_secs(15);
+    let disk = SmallDisk::in_memory(512 << 20);
+    let mut cluster = Cluster::start_at(&[(None, "mgs,mdt"), (Some(disk.path()), "ost")]);
+    let (one, two) = (cluster.mount(), cluster.mount());
+    let roots = [one, two].map(|number| cluster.root(number).to_owned());
+    let path = roots[0].join("big");
+    let file = File::create(&path).unwrap();
+    for mib in 0..100 {
+        file.write_all_at(&vec![1; 1 << 20], mib << 20).unwrap();
+    }
+    file.sync_all().unwrap();
+    drop(file);
+    let mut first = [0; 10];
+    File::open(roots[1].join("big"))
+        .unwrap()
+        .read_exact(&mut first)
+        .unwrap();
+    for root in &roots {
+        assert!(used(root) >= BYTES, "{}", root.display());
+    }
+    fs::remove_file(&path).unwrap();
+    let removed = Instant::now();
+    for root in &roots {
+        while used(root) >= BYTES {
+            assert!(removed.elapsed() < COMES_BACK, "{}", root.display());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn is_too_big<T: std::fmt::Debug>(result: io::Result<T>) {
+    assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EFBIG));
+}
+
+/// On ext4 a file ends before 16 TiB.
+#[test]
+fn what_the_disk_of_the_ost_cannot_hold_is_refused_at_the_call() {
+    const LIMIT: u64 = (1 << 44) - 4096;
+    let disk = SmallDisk::ext4(1 << 30);
+    let mut cluster = Cluster::start_at(&[(None, "mgs,mdt"), (Some(disk.path()), "ost")]);
+    let mount = cluster.mount();
+    let path = cluster.root(mount).join("file");
+    let file = File::create(&path).unwrap();
+    file.write_all_at(b"first", 0).unwrap();
+    is_too_big(file.write_at(b"x", LIMIT));
+    is_too_big(file.write_at(b"x", (1 << 44) + (1 << 20)));
+    is_too_big(file.set_len(LIMIT + 1));
+    let keep = FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    is_too_big(fallocate(&file, keep, LIMIT as i64, 4096).map_err(io::Error::from));
+    assert_eq!(fs::metadata(&path).unwrap().len(), 5);
+    file.write_all_at(b"last", LIMIT - 4).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().len(), LIMIT);
+    let append = OpenOptions::new().append(true).open(&path).unwrap();
+    is_too_big(io::Write::write(&mut &append, b"x"));
+    append.sync_all().unwrap();
+    let mut read = [0; 4];
+    File::open(&path)
+        .unwrap()
+        .read_exact_at(&mut read, LIMIT - 4)
+        .unwrap();
+    assert_eq!(&read, b"last");
+}
