@@ -19,7 +19,7 @@ use crate::mgs::Mgs;
 /// How long the MGS may take to answer while everything is served.
 const ANSWER: Duration = Duration::from_secs(5);
 /// How often it is asked where targets are, while all are reached and while one is not.
-const ASKED_EVERY: Duration = Duration::from_secs(10);
+const ASKED_EVERY: Duration = Duration::from_secs(3);
 const ASKED_FOR_A_MISSING_ONE: Duration = Duration::from_secs(1);
 
 /// How this process reaches the MGS.
@@ -96,14 +96,17 @@ impl Registration {
 
     /// A connection to each OST, for an MDT that removes objects.
     pub fn peers(&self, config: &Config) -> Result<Vec<(TargetIndex, Peer)>, String> {
-        let peer = |(index, addresses)| {
-            let name = TargetName {
-                kind: TargetKind::Ost,
-                index,
-            };
-            Ok((index, self.way.peer(name, addresses, Policy::Hard)?))
+        let osts = self.osts(config).into_iter();
+        osts.map(|(index, addresses)| Ok((index, self.ost(index, addresses)?)))
+            .collect()
+    }
+
+    fn ost(&self, index: TargetIndex, addresses: Vec<Address>) -> Result<Peer, String> {
+        let name = TargetName {
+            kind: TargetKind::Ost,
+            index,
         };
-        self.osts(config).into_iter().map(peer).collect()
+        self.way.peer(name, addresses, Policy::Hard)
     }
 
     fn osts(&self, config: &Config) -> Vec<(TargetIndex, Vec<Address>)> {
@@ -245,7 +248,8 @@ impl Followed {
             match self.config(&mut peer) {
                 Ok(config) => {
                     for mdt in &self.mdts {
-                        mdt.osts_are_at(self.registration.osts(&config));
+                        let reach = |index, addresses| self.reach(index, addresses);
+                        mdt.osts_are_at(self.registration.osts(&config), reach);
                     }
                 }
                 Err(error) => tracing::debug!("where targets are is not known anew: {error}"),
@@ -254,6 +258,13 @@ impl Followed {
         if let Some(peer) = peer {
             peer.close();
         }
+    }
+
+    /// A connection to an OST that has registered meanwhile.
+    fn reach(&self, index: TargetIndex, addresses: Vec<Address>) -> Option<Peer> {
+        let peer = self.registration.ost(index, addresses);
+        peer.inspect_err(|error| tracing::error!("OST{} cannot be reached: {error}", index.0))
+            .ok()
     }
 
     /// What the MGS knows when it was told again where the targets here are: it may have forgotten, or

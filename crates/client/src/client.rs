@@ -217,9 +217,14 @@ fn granted_in(reply: &mdt::Reply) -> Vec<LockHandle> {
         | mdt::Reply::Opened { node, .. }
         | mdt::Reply::Created { node, .. }
         | mdt::Reply::Linked { node, .. }
-        | mdt::Reply::Unlinked { node, .. } => [Some(node), None],
-        mdt::Reply::Renamed { node, replaced, .. } => [Some(node), replaced.as_ref()],
-        _ => [None, None],
+        | mdt::Reply::Unlinked { node, .. } => [Some(node), None, None],
+        mdt::Reply::Renamed {
+            node,
+            replaced,
+            whiteout,
+            ..
+        } => [Some(node), replaced.as_ref(), whiteout.as_ref()],
+        _ => [None, None, None],
     };
     let granted = nodes
         .into_iter()

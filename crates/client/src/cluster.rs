@@ -1,13 +1,18 @@
 //! The servers, and how to ask them.
 
+use std::collections::BTreeMap;
+use std::sync::{OnceLock, PoisonError};
+
 use base::{Disrupted, Fid, FsError, TargetIndex, Transno};
 use bytes::Bytes;
 use handover::Records;
 use layout::ObjectId;
 use rpc::{Batch, CallFuture, Message, Peer, ReplyBatch, ReplyMessage, Urgency};
+use threads::Mutex;
 use wire::frame::Bulk;
 use wire::{mdt, opcode, ost, status_from};
 
+use crate::executor::{Oneshot, WaitList};
 use crate::remembered::{Forgotten, RequestMemo};
 use crate::stats::{Stats, bump};
 
@@ -19,15 +24,104 @@ pub(crate) struct OstAnswer {
     pub transno: Transno,
 }
 
+/// OSTs in the order in which they were met. One that is met stays.
+#[derive(Default)]
+struct Osts {
+    met: Vec<(TargetIndex, Peer)>,
+    later: OnceLock<Box<Osts>>,
+}
+
+impl Osts {
+    fn iter(&self) -> impl Iterator<Item = &(TargetIndex, Peer)> {
+        let lists = std::iter::successors(Some(self), |list| list.later.get().map(|next| &**next));
+        lists.flat_map(|list| &list.met)
+    }
+
+    fn add(&self, index: TargetIndex, peer: Peer) {
+        let mut list = self;
+        let mut added = Box::new(Osts {
+            met: vec![(index, peer)],
+            later: OnceLock::new(),
+        });
+        while let Err(back) = list.later.set(added) {
+            added = back;
+            let Some(next) = list.later.get() else { return };
+            list = next;
+        }
+    }
+}
+
 /// The targets of one file system.
 pub(crate) struct Cluster {
     pub mdt: Peer,
-    pub osts: Vec<(TargetIndex, Peer)>,
+    osts: Osts,
+    /// OSTs that a file was found to be on and that were not met yet: added to the file system since
+    /// the MGS was asked.
+    wanted: Mutex<BTreeMap<TargetIndex, WaitList>>,
     /// Where requests that change something are remembered.
     pub records: Option<Records>,
 }
 
 impl Cluster {
+    pub fn new(mdt: Peer, met: Vec<(TargetIndex, Peer)>, records: Option<Records>) -> Cluster {
+        let osts = Osts {
+            met,
+            ..Osts::default()
+        };
+        Cluster {
+            mdt,
+            osts,
+            wanted: Mutex::default(),
+            records,
+        }
+    }
+
+    /// The OSTs that were met.
+    pub fn osts(&self) -> impl Iterator<Item = &(TargetIndex, Peer)> {
+        self.osts.iter()
+    }
+
+    /// OSTs that calls wait to meet.
+    pub fn wanted(&self) -> Vec<TargetIndex> {
+        self.waiting().keys().copied().collect()
+    }
+
+    /// An OST that was wanted can be asked from now on.
+    pub fn meet(&self, index: TargetIndex, peer: Peer) {
+        self.osts.add(index, peer);
+        self.give_up_meeting(index);
+    }
+
+    /// Those who wait for the OST wait no longer.
+    pub fn give_up_meeting(&self, index: TargetIndex) {
+        let waiting = self.waiting().remove(&index);
+        waiting.unwrap_or_default().wake_all();
+    }
+
+    fn waiting(&self) -> threads::MutexGuard<'_, BTreeMap<TargetIndex, WaitList>> {
+        // Changed in single steps.
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection to `target`, which may have been added to the file system just now.
+    async fn met(&self, target: TargetIndex) -> Result<&Peer, FsError> {
+        let wait = match self.ost_peer(target) {
+            Ok(peer) => return Ok(peer),
+            Err(_) => self.want(target),
+        };
+        if let Some(wait) = wait {
+            wait.await;
+        }
+        self.ost_peer(target)
+    }
+
+    /// Resolves when it was met or cannot be. `None`: it was met meanwhile.
+    fn want(&self, target: TargetIndex) -> Option<Oneshot<()>> {
+        let mut waiting = self.waiting();
+        let is_met = self.ost_peer(target).is_ok();
+        (!is_met).then(|| waiting.entry(target).or_default().wait())
+    }
+
     /// One request to the MDT.
     pub async fn mdt(&self, stats: &Stats, request: &mdt::Request) -> Result<mdt::Reply, FsError> {
         stats.sent(request.name());
@@ -160,7 +254,7 @@ impl Cluster {
             })
             .collect();
         let batch = Batch { messages, bulk };
-        let peer = self.ost_peer(target)?;
+        let peer = self.met(target).await?;
         let answer = match (writes, reads) {
             (true, _) => peer.call_any_bulk(batch),
             // A reader waits for the first of what it asks for: answers that come side by side over
@@ -173,13 +267,13 @@ impl Cluster {
 
     /// The connection to `target`.
     pub fn ost_peer(&self, target: TargetIndex) -> Result<&Peer, FsError> {
-        let found = self.osts.iter().find(|(index, _)| *index == target);
+        let found = self.osts().find(|(index, _)| *index == target);
         found.map(|(_, peer)| peer).ok_or(FsError::NoDevice)
     }
 
     /// Every connection.
     pub fn peers(&self) -> impl Iterator<Item = &Peer> {
-        std::iter::once(&self.mdt).chain(self.osts.iter().map(|(_, peer)| peer))
+        std::iter::once(&self.mdt).chain(self.osts().map(|(_, peer)| peer))
     }
 
     /// Request frames sent to all targets.

@@ -30,7 +30,7 @@ pub mod stats;
 mod untold;
 
 pub use cache::inode::Reached;
-pub use calls::{DirPage, OpenWish, Opened, PageEntry, PinnedFile};
+pub use calls::{Changed, Credentials, DirPage, OpenWish, Opened, PageEntry, PinnedFile};
 pub use client::{Client, Entry, NewNode, Place, Stat};
 pub use handles::HandleId;
 pub use io::losses::Unwritten;

@@ -68,6 +68,14 @@ impl Locks {
         }
     }
 
+    /// There is this OST too.
+    pub fn add_ost(&mut self, target: TargetIndex) {
+        if self.cache(Holder::Ost(target)).is_none() {
+            let cache = LockCache::new(CacheLimits::default());
+            self.osts.push((target, cache));
+        }
+    }
+
     fn cache(&mut self, holder: Holder) -> Option<&mut LockCache> {
         match holder {
             Holder::Mdt => Some(&mut self.mdt),

@@ -281,6 +281,78 @@ fn cannot_go_on(heritage: Option<&Heritage>, error: MountError) -> MountError {
     error
 }
 
+/// What it takes to meet a target.
+pub(crate) struct Acquaintance {
+    pub config: MountConfig,
+    pub clock: Arc<dyn Clock>,
+    slot: Slot,
+    gave_up: Arc<Mutex<Vec<Holder>>>,
+}
+
+impl Acquaintance {
+    fn new(config: &MountConfig, clock: Arc<dyn Clock>) -> Acquaintance {
+        Acquaintance {
+            config: config.clone(),
+            clock,
+            slot: Arc::default(),
+            gave_up: Arc::default(),
+        }
+    }
+
+    /// A connection to the target, with what the process before left to be asked of it.
+    fn make(&self, wanted: Wanted, left: rpc::Left) -> std::io::Result<Peer> {
+        let Wanted {
+            holder,
+            target,
+            addresses,
+        } = wanted;
+        let heritage = self.config.heritage.as_deref();
+        let lanes = match holder {
+            Holder::Mdt => 2,
+            Holder::Ost(_) => Lane::COUNT as u8,
+        };
+        let handler = Arc::new(Handler {
+            holder,
+            target,
+            client: self.slot.clone(),
+            sessions: heritage.map(|left| left.sessions().clone()),
+            gave_up: self.gave_up.clone(),
+        });
+        let mut config = self.config.peer(target, addresses, lanes);
+        let legacies = heritage.map(Heritage::legacies).unwrap_or_default();
+        let legacy = legacies.into_iter().find(|(name, _)| *name == target);
+        config.legacy = legacy.map(|(_, legacy)| legacy);
+        Peer::going_on(config, handler, self.clock.clone(), left)
+    }
+
+    /// Meets an OST that was added to the file system since the mount began. False: it is not to be
+    /// had now.
+    pub fn meet(&self, client: &Shared, ost: &mgs::TargetInfo) -> bool {
+        let index = ost.name.index;
+        let Ok(addresses) = reachable(&self.config, ost) else {
+            return false;
+        };
+        let holder = Holder::Ost(index);
+        client.lock().locks.add_ost(index);
+        let wanted = Wanted {
+            holder,
+            target: ost.name,
+            addresses,
+        };
+        match self.make(wanted, rpc::Left::default()) {
+            Ok(peer) => {
+                tracing::info!("{} was added to the file system", ost.name);
+                client.cluster.meet(index, peer);
+                true
+            }
+            Err(error) => {
+                tracing::error!("{} cannot be reached: {error}", ost.name);
+                false
+            }
+        }
+    }
+}
+
 impl Mounted {
     /// Joins the file system.
     pub fn join(
@@ -290,39 +362,20 @@ impl Mounted {
     ) -> Result<Mounted, MountError> {
         let found = fetch_config(config, clock.clone())?;
         let wanted = wanted(config, &found)?;
-        let slot: Slot = Arc::default();
-        let gave_up = Arc::<Mutex<Vec<Holder>>>::default();
+        let acquaintance = Acquaintance::new(config, clock.clone());
         let (heritage, redone) = (config.heritage.as_deref(), Redone::default());
-        let legacies = heritage.map(Heritage::legacies).unwrap_or_default();
         let mut asked = heritage.map(|left| left.asked(&redone)).unwrap_or_default();
         let requests = asked.unanswered.len();
         let mut mdt = None;
         let mut osts = Vec::new();
-        for Wanted {
-            holder,
-            target,
-            addresses,
-        } in wanted
-        {
-            let lanes = match holder {
-                Holder::Mdt => 2,
-                Holder::Ost(_) => Lane::COUNT as u8,
-            };
-            let handler = Arc::new(Handler {
-                holder,
-                target,
-                client: slot.clone(),
-                sessions: heritage.map(|left| left.sessions().clone()),
-                gave_up: gave_up.clone(),
-            });
-            let mut peer_config = config.peer(target, addresses, lanes);
-            let legacy = legacies.iter().find(|(name, _)| *name == target);
-            peer_config.legacy = legacy.map(|(_, legacy)| *legacy);
+        for wanted in wanted {
+            let holder = wanted.holder;
             let left = match holder {
                 Holder::Mdt => std::mem::take(&mut asked),
                 Holder::Ost(_) => rpc::Left::default(),
             };
-            let peer = Peer::going_on(peer_config, handler, clock.clone(), left)
+            let peer = acquaintance
+                .make(wanted, left)
                 .map_err(|cause| cannot_go_on(heritage, MountError::Threads(cause)))?;
             match holder {
                 Holder::Mdt => mdt = Some(peer),
@@ -331,16 +384,14 @@ impl Mounted {
         }
         let mdt = mdt.ok_or(MountError::Incomplete("MDT"))?;
         let remembered = (heritage, redone, requests);
-        let cluster = Cluster {
-            mdt,
-            osts,
-            records: heritage.map(|left| left.records().clone()),
-        };
-        let client = build(cluster, kernel, clock.clone(), remembered);
-        introduce(&client, heritage.map(Heritage::sessions), &slot, &gave_up);
+        let records = heritage.map(|left| left.records().clone());
+        let cluster = Cluster::new(mdt, osts, records);
+        let client = build(cluster, kernel, clock, remembered);
+        let Acquaintance { slot, gave_up, .. } = &acquaintance;
+        introduce(&client, heritage.map(Heritage::sessions), slot, gave_up);
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let timer = start_timer(&client, stop.clone());
-        let following = Following::start(config.clone(), Arc::downgrade(&client.0), clock)
+        let following = Following::start(acquaintance, Arc::downgrade(&client.0))
             .map_err(|error| cannot_go_on(heritage, error))?;
         let ended = AtomicBool::new(false);
         Ok(Mounted {
@@ -441,9 +492,10 @@ fn introduce(
         client.void_all(holder, Void::Evicted);
     }
     // Sessions that began before had nobody to tell.
-    let Cluster { mdt, osts, .. } = &client.0.cluster;
-    let osts = osts.iter().map(|(index, peer)| (Holder::Ost(*index), peer));
-    for (holder, peer) in std::iter::once((Holder::Mdt, mdt)).chain(osts) {
+    let cluster = &client.0.cluster;
+    let osts = cluster.osts();
+    let osts = osts.map(|(index, peer)| (Holder::Ost(*index), peer));
+    for (holder, peer) in std::iter::once((Holder::Mdt, &cluster.mdt)).chain(osts) {
         if let Some((session, epoch)) = peer.session() {
             if let Some(sessions) = sessions {
                 let target = peer.target();
@@ -469,7 +521,7 @@ fn build(
     clock: Arc<dyn Clock>,
     (heritage, redone, requests): (Option<&Heritage>, Redone, usize),
 ) -> Client {
-    let targets: Vec<TargetIndex> = cluster.osts.iter().map(|(index, _)| *index).collect();
+    let targets: Vec<TargetIndex> = cluster.osts().map(|(index, _)| *index).collect();
     let stamp = Arc::new(AtomicU64::new(0));
     let mut state = State::new(Locks::new(targets), stamp.clone());
     let records = heritage.map(|left| left.records().clone());

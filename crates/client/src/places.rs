@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use base::{Clock, TargetName};
+use base::{Clock, TargetKind, TargetName};
 use rpc::{Address, Batch, Peer, PeerState, Policy};
 use threads::{Builder, Condvar, JoinHandle, Mutex};
 use wire::{mgs, opcode};
 
 use crate::client::Shared;
-use crate::mount::{MountConfig, MountError, NoCallbacks};
+use crate::mount::{Acquaintance, MountConfig, MountError, NoCallbacks};
 
 /// How often it is looked whether all targets answer.
 const LOOK: Duration = Duration::from_secs(1);
@@ -140,17 +140,16 @@ struct State {
 impl Following {
     /// Begins, for the mount of `client`.
     pub fn start(
-        config: MountConfig,
+        acquaintance: Acquaintance,
         client: Weak<Shared>,
-        clock: Arc<dyn Clock>,
     ) -> Result<Following, MountError> {
         let shared = Arc::<Stopping>::default();
         let mut follower = Follower {
             shared: shared.clone(),
-            config,
+            acquaintance,
             client,
-            clock,
             looks: Vec::new(),
+            waited: 0,
         };
         let thread = Builder::new().name("client-places".to_owned());
         let thread = thread.spawn(move || follower.run());
@@ -228,10 +227,11 @@ impl Look {
 
 struct Follower {
     shared: Arc<Stopping>,
-    config: MountConfig,
+    acquaintance: Acquaintance,
     client: Weak<Shared>,
-    clock: Arc<dyn Clock>,
     looks: Vec<Look>,
+    /// Looks for which an OST has been wanted that was not met.
+    waited: u32,
 }
 
 impl Follower {
@@ -245,17 +245,55 @@ impl Follower {
                 continue;
             }
             match self.ask() {
-                Some(ControlFlow::Break(Ok(found))) => self.follow(&client, &found),
+                Some(ControlFlow::Break(Ok(found))) => {
+                    self.follow(&client, &found);
+                    self.meet(&client, &found);
+                }
                 Some(ControlFlow::Break(Err(error))) => {
                     tracing::debug!("where targets are is not known anew: {error}");
                 }
                 _ => {}
+            }
+            self.wait_no_longer(&client);
+        }
+    }
+
+    /// Meets the OSTs that calls wait for. Who wants one that there is not is told so.
+    fn meet(&self, client: &Shared, found: &mgs::Config) {
+        for index in client.cluster.wanted() {
+            let is_it = |target: &&mgs::TargetInfo| {
+                target.name.kind == TargetKind::Ost && target.name.index == index
+            };
+            let target = found.targets.iter().find(is_it);
+            if target.is_none_or(|target| !self.acquaintance.meet(client, target)) {
+                tracing::error!("OST{} is not among the targets of the file system", index.0);
+                client.cluster.give_up_meeting(index);
+            }
+        }
+    }
+
+    /// A soft mount waits only so long for the MGS to say where an OST is.
+    fn wait_no_longer(&mut self, client: &Shared) {
+        let wanted = client.cluster.wanted();
+        self.waited = if wanted.is_empty() {
+            0
+        } else {
+            self.waited + 1
+        };
+        if let Policy::Soft { timeout } = self.acquaintance.config.policy
+            && LOOK * self.waited > timeout
+        {
+            for index in wanted {
+                client.cluster.give_up_meeting(index);
             }
         }
     }
 
     /// A target cannot be reached, or was asked something and is silent.
     fn misses_any(&mut self, client: &Shared) -> bool {
+        if !client.cluster.wanted().is_empty() {
+            return true;
+        }
         let peers: Vec<&Peer> = client.cluster.peers().collect();
         self.looks.resize(peers.len(), Look::default());
         let looks = self.looks.iter_mut().zip(peers);
@@ -276,9 +314,9 @@ impl Follower {
         }
         if state.mgs.is_none() {
             state.mgs = mgs_peer(
-                &self.config,
+                &self.acquaintance.config,
                 Policy::Soft { timeout: ANSWER },
-                self.clock.clone(),
+                self.acquaintance.clock.clone(),
             )
             .ok()
             .map(Arc::new);
@@ -299,7 +337,7 @@ impl Follower {
     fn follow(&mut self, client: &Shared, found: &mgs::Config) {
         let at = |name: TargetName| {
             let target = found.targets.iter().find(|target| target.name == name)?;
-            reachable(&self.config, target).ok()
+            reachable(&self.acquaintance.config, target).ok()
         };
         for peer in client.cluster.peers() {
             let Some(addresses) = at(peer.target()) else {
@@ -314,7 +352,7 @@ impl Follower {
         }
         // The MGS may move as well, to where it said that it might; where it is now it is asked first.
         let mut mgs = at(TargetName::MGS).unwrap_or_default();
-        for address in &self.config.addresses {
+        for address in &self.acquaintance.config.addresses {
             if !mgs
                 .iter()
                 .any(|known| known.to_string() == address.to_string())
@@ -323,7 +361,7 @@ impl Follower {
             }
         }
         mgs.truncate(ADDRESSES_MAX);
-        self.config.addresses = mgs;
+        self.acquaintance.config.addresses = mgs;
     }
 }
 

@@ -137,7 +137,7 @@ impl Client {
 
     /// The same for all OSTs that were met before this could be.
     pub(crate) fn join_all(&self) {
-        for (index, peer) in &self.0.cluster.osts {
+        for (index, peer) in self.0.cluster.osts() {
             let life = peer.epoch();
             if life != BootEpoch(0) {
                 self.join(Holder::Ost(*index), life);

@@ -485,6 +485,7 @@ impl Mds {
             Request::Create {
                 open: Some(access), ..
             }
+            | Request::CreateNameless { open: access, .. }
             | Request::Open { access, .. } => *access,
             _ => return Ok(Transno(0)),
         };
@@ -610,10 +611,11 @@ fn strip_locks(reply: &mut Reply) {
             target_dir,
             node,
             replaced,
+            whiteout,
             ..
         } => {
             bare(node);
-            replaced.iter_mut().for_each(bare);
+            replaced.iter_mut().chain(whiteout).for_each(bare);
             source_dir.version = 0;
             target_dir.version = 0;
         }

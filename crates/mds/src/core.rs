@@ -255,6 +255,11 @@ impl Mds {
         &self.opens
     }
 
+    /// The OSTs that new files go to.
+    pub fn osts(&self) -> &[TargetIndex] {
+        &self.rules.osts
+    }
+
     /// The OSTs new files go to, from now on.
     pub fn set_osts(&mut self, osts: Vec<TargetIndex>) {
         self.destroys.add_osts(&osts);

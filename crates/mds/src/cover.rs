@@ -24,6 +24,12 @@ const LINKED: Wish = Wish {
     required: Bits(Bits::PERM.0 | Bits::UPDATE.0),
     optional: Bits::XATTR,
 };
+/// A file that its writers share: none of them may keep its size, and each must know of privileges
+/// that it takes away by writing.
+const WRITTEN: Wish = Wish {
+    required: Bits::PERM,
+    optional: Bits::XATTR,
+};
 /// The lease that comes with a name, and the one that comes with a page.
 const ONE_NAME: Wish = Wish {
     required: Bits::NAMES,
@@ -113,6 +119,10 @@ impl Coverer<'_> {
                 let leased = self.changed_name(dir, name, node.fid);
                 self.created(node, writes, leased);
             }
+            (Request::CreateNameless { .. }, Reply::Created { node, .. }) => {
+                let grant = self.locks.exclude(self.op, self.client, node.fid);
+                node.cover = grant.map_or(Cover::None, |grant| Cover::Own(to_wire(&grant)));
+            }
             (Request::Link { name, .. }, Reply::Linked { node, dir, .. }) => {
                 self.changed_name(dir, name, node.fid);
                 self.own(node, LINKED);
@@ -128,16 +138,21 @@ impl Coverer<'_> {
                     target_dir,
                     node,
                     replaced,
+                    whiteout,
                     ..
                 },
             ) => {
-                let back = replaced.as_ref().map_or(node.fid, |other| other.fid);
+                let stays = whiteout.as_ref().or(replaced.as_ref());
+                let back = stays.map_or(node.fid, |other| other.fid);
                 self.changed_name(source_dir, source, node.fid);
-                self.changed_name(source_dir, source, back);
+                let left = self.changed_name(source_dir, source, back);
                 let leased = self.changed_name(target_dir, target, node.fid);
                 self.child(node, leased);
                 if let Some(other) = replaced {
                     self.linked(other);
+                }
+                if let Some(whiteout) = whiteout {
+                    self.child(whiteout, left);
                 }
             }
             _ => {}
@@ -239,12 +254,27 @@ impl Coverer<'_> {
             self.own(node, DIRECTORY);
         } else if node.attr.nlink > 1 {
             self.own(node, LINKED);
+        } else if self.held_alone(node) {
+            // Covered, if this client has it.
         } else if node.attr.nlink == 1
-            && !self.held_alone(node)
             && leased
             && !self.opens.has_other_writer(node.fid, self.client)
         {
             node.cover = Cover::Parent;
+        } else {
+            self.written(node);
+        }
+    }
+
+    /// A file that nothing else covers, for one that writes it.
+    fn written(&mut self, node: &mut Node) {
+        if !self.opens.is_writer(node.fid, self.client)
+            || self.locks.is_changing(self.op, self.client, node.fid, None)
+        {
+            return;
+        }
+        if let Some(grant) = self.locks.share(self.op, self.client, node.fid, WRITTEN) {
+            node.cover = Cover::Own(to_wire(&grant));
         }
     }
 
@@ -290,13 +320,10 @@ impl Coverer<'_> {
         if self.locks.is_changing(self.op, self.client, node.fid, None) {
             return;
         }
-        let writer = self.opens.has_other_writer(node.fid, self.client);
-        let grant = if writer {
-            None
-        } else {
-            self.locks.share(self.op, self.client, node.fid, wish)
-        };
-        if let Some(grant) = grant {
+        if self.opens.has_other_writer(node.fid, self.client) {
+            return self.written(node);
+        }
+        if let Some(grant) = self.locks.share(self.op, self.client, node.fid, wish) {
             self.locks.readmit(self.op, self.client, node.fid, None);
             node.cover = Cover::Own(to_wire(&grant));
         }

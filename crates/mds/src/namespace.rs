@@ -2,7 +2,7 @@
 
 use base::{Fid, FsError, Name};
 
-use crate::keys::Spot;
+use crate::keys::{self, Spot, Table};
 use crate::mutation::Mutation;
 use crate::opens::Opens;
 use crate::records::{Destroy, Dirent, Inode, Orphan, Place};
@@ -121,12 +121,34 @@ pub fn unlink(
     Ok(())
 }
 
-/// Keeps a file that has no name.
+/// Keeps a file that has lost its last name.
 fn orphan(txn: &mut Txn<'_>, file: &mut File) {
+    let since = txn.now;
+    keep_nameless(txn, file, Orphan { since });
+}
+
+/// Keeps a new file that has no name yet.
+pub fn born_nameless(txn: &mut Txn<'_>, file: &mut File) {
+    keep_nameless(txn, file, Orphan::NEVER_NAMED);
+}
+
+fn keep_nameless(txn: &mut Txn<'_>, file: &mut File, orphan: Orphan) {
     file.place = Place::Own;
     txn.change(Mutation::PutPlace(file.fid, file.place));
     txn.change(Mutation::PutInode(file.fid, file.inode.clone()));
-    txn.change(Mutation::PutOrphan(file.fid, Orphan { since: txn.now }));
+    txn.change(Mutation::PutOrphan(file.fid, orphan));
+}
+
+/// The file is without a name because it never had one, and may get one.
+pub fn may_be_named(txn: &Txn<'_>, fid: Fid) -> Result<bool> {
+    let orphan: Option<Orphan> = txn.store().get(Table::Orphans, &keys::fid(fid))?;
+    Ok(orphan == Some(Orphan::NEVER_NAMED))
+}
+
+/// It is about to get its first name.
+pub fn stop_being_nameless(txn: &mut Txn<'_>, file: &File) {
+    txn.change(Mutation::RemoveOrphan(file.fid));
+    txn.change(Mutation::RemoveInode(file.fid));
 }
 
 /// Ends an orphan.

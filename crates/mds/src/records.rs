@@ -160,8 +160,18 @@ pub enum Place {
 /// A file without a name that is, or may be, open somewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Orphan {
-    /// When it lost its last name.
+    /// When it lost its last name; [`Orphan::NEVER_NAMED`]: it had none yet.
     pub since: Timestamp,
+}
+
+impl Orphan {
+    /// It was made without a name, and may get one.
+    pub const NEVER_NAMED: Orphan = Orphan {
+        since: Timestamp {
+            secs: i64::MIN,
+            nanos: 0,
+        },
+    };
 }
 
 /// An object to be removed on an OST.

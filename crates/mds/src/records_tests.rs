@@ -60,6 +60,7 @@ fn golden_bytes() {
     golden(&Place::Directory(spot), "0101018001");
     golden(&Place::Own, "0102");
     golden(&Orphan { since: time(1) }, "010205");
+    golden(&Orphan::NEVER_NAMED, "01ffffffffffffffffff0100");
     golden(
         &Destroy {
             open_epoch: 1,

@@ -162,24 +162,44 @@ impl MdtServer {
         self.serving.with(|mds, _, _| mds.set_osts(osts));
     }
 
-    /// Where OSTs are now, of those that were named at the start.
-    pub fn osts_are_at(&self, places: Vec<(TargetIndex, Vec<Address>)>) {
-        let osts = lock(&self.osts);
-        for (index, addresses) in places {
-            if osts
-                .get(&index)
-                .is_some_and(|peer| peer.set_addresses(addresses))
-            {
+    /// The OSTs of the file system now, and where they are. `reach` connects to one that is new.
+    pub fn osts_are_at(
+        &self,
+        places: Vec<(TargetIndex, Vec<Address>)>,
+        reach: impl Fn(TargetIndex, Vec<Address>) -> Option<Peer>,
+    ) {
+        let mut osts = lock(&self.osts);
+        for (index, addresses) in &places {
+            let known = osts.get(index);
+            let moved = known.is_some_and(|peer| peer.set_addresses(addresses.clone()));
+            let found = match known {
+                Some(_) => None,
+                None => reach(*index, addresses.clone()),
+            };
+            if moved {
                 tracing::info!("OST{} is elsewhere now", index.0);
             }
+            if let Some(peer) = found {
+                tracing::info!("OST{} is new, and gets files from now on", index.0);
+                osts.insert(*index, peer);
+            }
         }
+        // One that cannot be asked to remove objects gets none.
+        let reached = places.iter().map(|(index, _)| *index);
+        let reached: Vec<TargetIndex> = reached.filter(|index| osts.contains_key(index)).collect();
+        drop(osts);
+        self.serving.with(|mds, _, _| {
+            if mds.osts() != reached {
+                mds.set_osts(reached);
+            }
+        });
     }
 
-    /// An OST cannot be reached.
+    /// An OST cannot be reached, or there is none.
     pub fn misses_osts(&self) -> bool {
         let osts = lock(&self.osts);
-        osts.values()
-            .any(|peer| peer.state() != PeerState::Connected)
+        let is_away = |peer: &Peer| peer.state() != PeerState::Connected;
+        osts.is_empty() || osts.values().any(is_away)
     }
 
     /// Looks at the core. For tests and the simulator.

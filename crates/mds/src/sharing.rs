@@ -185,6 +185,7 @@ pub fn shown(hasher: NameHasher, request: &Request, result: &Result<Reply, FsErr
             sights.extend(name(source_dir, source));
             sights.extend(name(target_dir, target));
         }
+        Request::CreateNameless { dir, .. } => sights.push(Sight::Inode(*dir)),
         Request::GetAttr { fid, .. }
         | Request::ReadLink { fid }
         | Request::SetAttr { fid, .. }

@@ -702,3 +702,35 @@ fn a_directorys_own_attributes_have_a_lock_of_their_own() {
     let set = world.setattr(a, dir, change).expect("set").attr;
     assert_eq!({ set.mtime.secs }, 1);
 }
+
+/// Each of several writers must know what a write takes from the mode, without a question a write.
+#[test]
+fn writers_of_one_file_know_its_mode_until_it_changes() {
+    let (mut world, a, b) = two();
+    let file = world.touch(a, Fid::ROOT, "f");
+    for client in [a, b] {
+        world.open(client, file, WRITE).expect("opened");
+    }
+    world.flush();
+    let mode_alone = |world: &mut World, client| match world.getattr(client, file) {
+        Ok(wire::Node {
+            cover: Cover::Own(grant),
+            ..
+        }) => Bits(grant.bits).contains(Bits::PERM) && !Bits(grant.bits).overlaps(Bits::UPDATE),
+        _ => false,
+    };
+    assert!(mode_alone(&mut world, a) && mode_alone(&mut world, b));
+    let reader = world.connect(3);
+    assert!(!mode_alone(&mut world, reader), "one who writes nothing");
+    world.client(a).asked.clear();
+    let change = SetAttr {
+        mode: Some(0o4755),
+        ..SetAttr::default()
+    };
+    world.setattr(b, file, change).expect("changed");
+    let asked = &world.client(a).asked;
+    let is_it =
+        |callback: &Callback| matches!(callback, Callback::Blocking { fid, .. } if *fid == file);
+    assert!(asked.iter().any(is_it), "{asked:?}");
+    world.check();
+}

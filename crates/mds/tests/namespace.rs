@@ -4,7 +4,9 @@ mod support;
 
 use base::{Fid, FsError, Timestamp};
 use support::*;
-use wire::mdt::{Caller, Page, RenameMode, Reply, Request, SetAttr, SetTime, XattrMode};
+use wire::mdt::{
+    Caller, Page, Privileges, RenameMode, Reply, Request, SetAttr, SetTime, XattrMode,
+};
 use wire::{FileKind, SizeState};
 
 const USER: Caller = Caller {
@@ -394,12 +396,15 @@ fn op_setattr_changes_and_clears_privileges() {
         (6, 0o2745),
         "mandatory locking is no privilege"
     );
-    set(&mut world, mode(0o4711));
-    let kill = SetAttr {
-        kill_privileges: true,
+    let take = |privileges| SetAttr {
+        privileges,
         ..SetAttr::default()
     };
-    assert_eq!(set(&mut world, kill).mode, 0o711);
+    set(&mut world, mode(0o4711));
+    assert_eq!(set(&mut world, take(Privileges::Drop)).mode, 0o711);
+    set(&mut world, mode(0o6745));
+    assert_eq!(set(&mut world, take(Privileges::Drop)).mode, 0o2745);
+    assert_eq!(set(&mut world, take(Privileges::DropAll)).mode, 0o745);
     let at = Timestamp {
         secs: -5,
         nanos: 999_999_999,
@@ -457,7 +462,11 @@ fn op_xattr_keeps_to_namespaces_and_limits() {
     assert_eq!(set(&mut world, file, "user.a", 4, Replace), Ok(()));
     assert_eq!(set(&mut world, file, "trusted.b", 0, Set), Ok(()));
     assert_eq!(set(&mut world, file, "security.c", 1, Set), Ok(()));
-    for bad in ["system.posix_acl_access", "user.", "nothing", ""] {
+    for nameless in ["user.", "trusted.", "security."] {
+        let refused = set(&mut world, file, nameless, 1, Set);
+        assert_eq!(refused, Err(FsError::Invalid), "{nameless}");
+    }
+    for bad in ["system.posix_acl_access", "nothing", ""] {
         assert_eq!(
             set(&mut world, file, bad, 1, Set),
             Err(FsError::NotSupported),
@@ -623,4 +632,103 @@ fn a_path_of_links_and_orphans() {
         .close(a, file, handle, SetAttr::default())
         .expect("closed");
     assert_eq!(path(&mut world, file), Err(FsError::Stale));
+}
+
+fn nameless_request(fid: Fid) -> Request {
+    let file = wire::mdt::NewFile {
+        fid,
+        kind: FileKind::Regular,
+        mode: 0o640,
+        rdev: 0,
+        target: Vec::new(),
+    };
+    Request::CreateNameless {
+        dir: Fid::ROOT,
+        file,
+        caller: USER,
+        open: WRITE,
+    }
+}
+
+#[test]
+fn op_tmpfile_gets_a_name_or_goes_with_its_last_use() {
+    let (mut world, a) = world();
+    let b = world.connect(2);
+    let make = |world: &mut World| {
+        let request = nameless_request(world.fid(a));
+        match world.call(a, request).expect("made") {
+            Reply::Created { node, handle, .. } => (node, handle),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (node, handle) = make(&mut world);
+    let fid = node.fid;
+    assert_eq!((node.attr.nlink, node.attr.uid), (0, 1000));
+    assert!(
+        matches!(node.cover, wire::Cover::Own(_)),
+        "its maker alone has it"
+    );
+    assert!(world.names(b, Fid::ROOT).is_empty());
+    world.link(a, fid, Fid::ROOT, "f").expect("named");
+    assert_eq!(
+        world.lookup(b, Fid::ROOT, "f").expect("there").attr.nlink,
+        1
+    );
+    world
+        .close(a, fid, handle, SetAttr::default())
+        .expect("closed");
+    world.check();
+    let (other, handle) = make(&mut world);
+    world
+        .close(a, other.fid, handle, SetAttr::default())
+        .expect("closed");
+    assert_eq!(world.getattr(a, other.fid).err(), Some(FsError::Stale));
+    let handle = world.open(a, fid, WRITE).expect("open");
+    world.unlink(a, Fid::ROOT, "f").expect("removed");
+    let again = world.link(a, fid, Fid::ROOT, "g");
+    assert_eq!(again.err(), Some(FsError::NotFound), "it had a name");
+    world
+        .close(a, fid, handle, SetAttr::default())
+        .expect("closed");
+    world.check();
+}
+
+#[test]
+fn op_rename_leaves_a_whiteout_where_that_is_asked_for() {
+    let (mut world, a) = world();
+    let d = world.mkdir(a, Fid::ROOT, "d");
+    let (file, old) = (world.touch(a, d, "f"), world.touch(a, Fid::ROOT, "g"));
+    let leave = |world: &mut World, mode| {
+        let fid = world.fid(a);
+        let mut request = rename_request((d, "f"), (Fid::ROOT, "g"), mode, USER);
+        let Request::Rename { whiteout, .. } = &mut request else {
+            panic!()
+        };
+        *whiteout = Some(fid);
+        world.call(a, request)
+    };
+    use RenameMode::{Exchange, NoReplace, Replace};
+    assert_eq!(leave(&mut world, Exchange).err(), Some(FsError::Invalid));
+    assert_eq!(leave(&mut world, NoReplace).err(), Some(FsError::Exists));
+    let Ok(Reply::Renamed {
+        whiteout: Some(left),
+        replaced,
+        ..
+    }) = leave(&mut world, Replace)
+    else {
+        panic!("no whiteout")
+    };
+    assert_eq!(replaced.map(|node| node.fid), Some(old));
+    let seen = world.lookup(a, d, "f").expect("a whiteout");
+    assert_eq!(seen.fid, left.fid);
+    let attr = (
+        seen.attr.kind,
+        seen.attr.mode,
+        seen.attr.rdev,
+        seen.attr.uid,
+    );
+    assert_eq!(attr, (FileKind::CharDevice, 0, 0, 1000));
+    let moved = world.lookup(a, Fid::ROOT, "g").expect("moved");
+    assert_eq!(moved.fid, file);
+    world.check();
 }

@@ -121,8 +121,9 @@ impl Pair {
         // Slow enough that directories are not always fought over, and sometimes are.
         let pause = std::time::Duration::from_millis(self.rng.below(3000));
         self.world.tick = self.world.tick.after(pause);
-        match self.rng.below(14) {
+        match self.rng.below(15) {
             0..=3 => self.create(client),
+            13 => self.create_nameless(client),
             4 => self.link(client),
             5..=6 => self.unlink(client),
             7..=8 => self.rename(client),
@@ -135,6 +136,36 @@ impl Pair {
         let idle = self.world.questions.is_empty();
         if !idle && self.rng.below(2) == 0 {
             self.world.answer_one(&mut self.rng);
+        }
+    }
+
+    fn create_nameless(&mut self, client: ClientId) {
+        let (dir, caller) = (self.dir(), self.pick(&CALLERS));
+        let file = NewFile {
+            fid: self.world.fid(client),
+            kind: FileKind::Regular,
+            mode: self.pick(&[0o600, 0o2775]),
+            rdev: 0,
+            target: Vec::new(),
+        };
+        let access = Access {
+            read: true,
+            write: true,
+            exec: false,
+        };
+        let request = Request::CreateNameless {
+            dir,
+            file: file.clone(),
+            caller,
+            open: access,
+        };
+        let result = self.call(client, request);
+        self.model.now = self.world.wall;
+        let expected = self.model.create_nameless(dir, &file, caller, true);
+        assert_eq!(result.as_ref().err(), expected.as_ref().err(), "in {dir}");
+        if let Ok(Reply::Created { handle, .. }) = result {
+            self.files.push(file.fid);
+            self.opens.push((client, file.fid, handle));
         }
     }
 
@@ -251,6 +282,8 @@ impl Pair {
         ];
         let mode = self.pick(&modes);
         let caller = self.pick(&CALLERS);
+        let leaves = mode != RenameMode::Exchange && self.rng.below(4) == 0;
+        let whiteout = leaves.then(|| self.world.fid(client));
         let request = Request::Rename {
             source_dir: from,
             source: source.clone(),
@@ -258,12 +291,22 @@ impl Pair {
             target: target.clone(),
             mode,
             caller,
+            whiteout,
         };
         let result = self.call(client, request);
         self.model.now = self.world.wall;
-        let expected = self
-            .model
-            .rename((from, &source), (to, &target), mode, caller);
+        let (old, new) = ((from, &source), (to, &target));
+        let expected = match whiteout {
+            Some(left) => self.model.rename_leaving(left, old, new, mode, caller),
+            None => self.model.rename(old, new, mode, caller),
+        };
+        if let Ok(Reply::Renamed {
+            whiteout: Some(left),
+            ..
+        }) = &result
+        {
+            self.files.push(left.fid);
+        }
         let what = format!("rename {source} in {from} to {target} in {to} {mode:?}");
         assert_eq!(result.err(), expected.err(), "{what}");
     }
@@ -281,12 +324,12 @@ impl Pair {
                 ..SetAttr::default()
             },
             _ => SetAttr {
-                kill_privileges: true,
+                privileges: wire::mdt::Privileges::Drop,
                 ..SetAttr::default()
             },
         };
         let is_dir = self.dirs.contains(&fid);
-        if is_dir && change.kill_privileges {
+        if is_dir && change.privileges != wire::mdt::Privileges::Keep {
             return;
         }
         let request = Request::SetAttr {

@@ -44,7 +44,7 @@ fn what_was_told_with_a_close_is_told_again() {
         panic!()
     };
     let under = match node.cover {
-        wire::Cover::Own(grant) => grant.handle,
+        wire::Cover::Own(grant) if grant.mode == dlm::Mode::EX.index() as u8 => grant.handle,
         _ => base::LockHandle(0),
     };
     let change = SetAttr {

@@ -3,13 +3,14 @@
 use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use base::{FsError, Timestamp};
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, FallocateFlags, OFlag, RenameFlags};
+use nix::fcntl::{AT_FDCWD, AtFlags, FallocateFlags, OFlag, RenameFlags};
 use nix::sys::stat::{Mode, SFlag, UtimensatFlags};
 use nix::sys::time::TimeSpec;
 use rustix::fs::XattrFlags;
@@ -75,6 +76,23 @@ impl Directory {
                 how,
                 mode,
             } => self.open(*slot, path, *how, *mode),
+            Op::OpenNameless {
+                slot,
+                path,
+                how,
+                mode,
+            } => {
+                self.slots[usize::from(*slot)] = None;
+                let flags = open_flags(*how) | OFlag::O_TMPFILE;
+                let mode = Mode::from_bits_truncate(u32::from(*mode));
+                let file = nix::fcntl::open(&self.at(path), flags, mode)?;
+                self.slots[usize::from(*slot)] = Some(File::from(file));
+                Ok(Seen::Nothing)
+            }
+            Op::LinkOpen { slot, to } => match &self.slots[usize::from(*slot)] {
+                Some(file) => self.link_open(file, to),
+                None => Ok(Seen::Skipped),
+            },
             Op::Close { slot } => Ok(match self.slots[usize::from(*slot)].take() {
                 Some(_) => Seen::Nothing,
                 None => Seen::Skipped,
@@ -85,6 +103,13 @@ impl Directory {
                 None => self.on_names(op),
             },
         }
+    }
+
+    fn link_open(&self, file: &File, to: &str) -> io::Result<Seen> {
+        let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let follow = AtFlags::AT_SYMLINK_FOLLOW;
+        nix::unistd::linkat(AT_FDCWD, open.as_str(), AT_FDCWD, &self.at(to), follow)?;
+        Ok(Seen::Nothing)
     }
 
     fn on_names(&self, op: &Op) -> io::Result<Seen> {
@@ -107,12 +132,18 @@ impl Directory {
             Op::Link { from, to } => fs::hard_link(self.at(from), self.at(to))?,
             Op::Unlink { path } => nix::unistd::unlink(&self.at(path))?,
             Op::Rmdir { path } => fs::remove_dir(self.at(path))?,
-            Op::Rename { from, to, mode } => {
-                let flags = match mode {
+            Op::Rename {
+                from,
+                to,
+                mode,
+                whiteout,
+            } => {
+                let mut flags = match mode {
                     RenameMode::Replace => RenameFlags::empty(),
                     RenameMode::NoReplace => RenameFlags::RENAME_NOREPLACE,
                     RenameMode::Exchange => RenameFlags::RENAME_EXCHANGE,
                 };
+                flags.set(RenameFlags::RENAME_WHITEOUT, *whiteout);
                 let (from, to) = (self.at(from), self.at(to));
                 let rename = || nix::fcntl::renameat2(AT_FDCWD, &from, AT_FDCWD, &to, flags);
                 match rename() {

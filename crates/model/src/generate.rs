@@ -33,6 +33,8 @@ pub struct Profile {
     pub xattrs: bool,
     /// `fallocate` can zero a range.
     pub zero_range: bool,
+    /// There are files without a name (`O_TMPFILE`).
+    pub nameless: bool,
 }
 
 /// An endless list of operations.
@@ -159,7 +161,7 @@ impl Generator {
             false => self.pick(&[Regular, Fifo, Socket]),
         };
         let device = matches!(kind, CharDevice | BlockDevice);
-        let rdev = self.pick(&[0x0103, 0x0801, 0x1234]);
+        let rdev = self.pick(&[0, 0x0103, 0x0801, 0x1234]);
         Op::Mknod {
             path: self.new_path(&FILES),
             kind,
@@ -211,6 +213,7 @@ impl Generator {
                 false => self.new_path(&FILES),
             },
             mode: self.pick(&[Replace, Replace, NoReplace, Exchange]),
+            whiteout: self.chance(10),
         }
     }
 
@@ -274,7 +277,23 @@ impl Generator {
     fn handle_op(&mut self) -> Op {
         let slot = self.slot();
         let (offset, len) = (self.offset(), self.offset());
-        match self.rng.below(24) {
+        match self.rng.below(26) {
+            24 if self.profile.nameless => Op::OpenNameless {
+                slot,
+                path: self.old_path(),
+                how: OpenHow {
+                    read: self.chance(60),
+                    write: true,
+                    append: self.chance(20),
+                    exclusive: self.chance(20),
+                    ..OpenHow::default()
+                },
+                mode: self.mode(),
+            },
+            25 => Op::LinkOpen {
+                slot,
+                to: self.new_path(&FILES),
+            },
             0..8 => Op::Open {
                 slot,
                 path: self.open_path(),

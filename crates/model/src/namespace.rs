@@ -53,6 +53,7 @@ impl Model {
             xattrs: BTreeMap::new(),
             body,
             opens: 0,
+            linkable: false,
         }
     }
 
@@ -179,7 +180,7 @@ impl Model {
         }
     }
 
-    /// Makes `file` under `name`. A setgid directory gives it its group, and a subdirectory the bit.
+    /// Makes `file` under `name`.
     pub fn create(
         &mut self,
         dir: Fid,
@@ -189,6 +190,32 @@ impl Model {
     ) -> Result<(), FsError> {
         self.may_create(dir, name)?;
         self.may_hold(dir, file.kind == FileKind::Directory)?;
+        let node = self.new_node(dir, file, caller)?;
+        self.files.insert(file.fid, node);
+        self.insert_name(dir, name, file.fid);
+        Ok(())
+    }
+
+    /// Makes a regular file without a name, open; `linkable`: it may get one.
+    pub fn create_nameless(
+        &mut self,
+        dir: Fid,
+        file: &NewFile,
+        caller: Caller,
+        linkable: bool,
+    ) -> Result<(), FsError> {
+        self.names(dir)?;
+        if self.get(dir)?.nlink == 0 {
+            return Err(FsError::NotFound);
+        }
+        let mut node = self.new_node(dir, file, caller)?;
+        (node.nlink, node.opens, node.linkable) = (0, 1, linkable);
+        self.files.insert(file.fid, node);
+        Ok(())
+    }
+
+    /// A setgid directory gives what is made in it its group, and a subdirectory the bit.
+    fn new_node(&self, dir: Fid, file: &NewFile, caller: Caller) -> Result<Node, FsError> {
         let body = match file.kind {
             FileKind::Regular => Body::Bytes(Vec::new()),
             FileKind::Directory => Body::Names {
@@ -205,9 +232,7 @@ impl Model {
             node.gid = home.gid;
             node.mode |= if node.is_directory() { SETGID } else { 0 };
         }
-        self.files.insert(file.fid, node);
-        self.insert_name(dir, name, file.fid);
-        Ok(())
+        Ok(node)
     }
 
     /// Gives `fid` one more name.
@@ -220,10 +245,11 @@ impl Model {
             return Err(FsError::NotPermitted);
         }
         match node.nlink {
-            0 => return Err(FsError::NotFound),
+            0 if !node.linkable => return Err(FsError::NotFound),
             LINKS_MAX.. => return Err(FsError::TooManyLinks),
             _ => node.nlink += 1,
         }
+        node.linkable = false;
         node.ctime = now;
         self.insert_name(dir, name, fid);
         Ok(())
@@ -262,6 +288,33 @@ impl Model {
                 Ok(parent) if parent != fid => fid = parent,
                 _ => return false,
             }
+        }
+    }
+
+    /// Moves a name and leaves a whiteout of this id in its place. Two names of one file: nothing
+    /// happens.
+    pub fn rename_leaving(
+        &mut self,
+        whiteout: Fid,
+        (source_dir, source): (Fid, &Name),
+        to: (Fid, &Name),
+        mode: RenameMode,
+        caller: Caller,
+    ) -> Result<(), FsError> {
+        if mode == RenameMode::Exchange {
+            return Err(FsError::Invalid);
+        }
+        self.rename((source_dir, source), to, mode, caller)?;
+        let file = NewFile {
+            fid: whiteout,
+            kind: FileKind::CharDevice,
+            mode: 0,
+            rdev: 0,
+            target: Vec::new(),
+        };
+        match self.create(source_dir, source, &file, caller) {
+            Err(FsError::Exists) => Ok(()),
+            left => left,
         }
     }
 
@@ -351,8 +404,8 @@ impl Model {
         node.atime = time(change.atime, node.atime);
         node.mtime = time(change.mtime, node.mtime);
         node.ctime = change.ctime.unwrap_or(now);
-        if change.kill_privileges {
-            node.mode = without_privileges(node.mode);
+        if !node.is_directory() {
+            node.mode = change.privileges.left_of(node.mode);
         }
         match change.size {
             Some(update) => self.truncate(fid, update.size),
@@ -512,6 +565,10 @@ impl Model {
 /// user, trusted and security do not exist.
 fn xattr_namespace(kind: FileKind, name: &[u8], otherwise: FsError) -> Result<(), FsError> {
     let plain = matches!(kind, FileKind::Regular | FileKind::Directory);
+    let is_empty = [&b"user."[..], b"trusted.", b"security."].contains(&name);
+    if is_empty && (plain || name != b"user.") {
+        return Err(FsError::Invalid);
+    }
     if name.starts_with(b"user.") {
         return if plain { Ok(()) } else { Err(otherwise) };
     }
@@ -519,10 +576,4 @@ fn xattr_namespace(kind: FileKind, name: &[u8], otherwise: FsError) -> Result<()
         true => Ok(()),
         false => Err(FsError::NotSupported),
     }
-}
-
-/// `mode` after a change of owner: no setuid, and no setgid where the group may execute.
-pub fn without_privileges(mode: u16) -> u16 {
-    let group_executes = mode & 0o010 != 0;
-    mode & !0o4000 & !(if group_executes { SETGID } else { 0 })
 }

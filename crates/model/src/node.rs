@@ -69,6 +69,8 @@ pub struct Node {
     pub body: Body,
     /// Open handles.
     pub opens: u32,
+    /// It was made without a name and has got none yet, and may get one.
+    pub linkable: bool,
 }
 
 impl Node {

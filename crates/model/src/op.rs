@@ -54,6 +54,8 @@ pub enum Op {
         from: String,
         to: String,
         mode: RenameMode,
+        /// A whiteout stays under the old name.
+        whiteout: bool,
     },
     /// `chmod`, which follows symlinks.
     Chmod { path: String, mode: u16 },
@@ -97,6 +99,16 @@ pub enum Op {
         how: OpenHow,
         mode: u16,
     },
+    /// `open` of a directory with `O_TMPFILE`; of `how` counts whether it is read, appended to, or
+    /// exclusive, which forbids a name.
+    OpenNameless {
+        slot: u8,
+        path: String,
+        how: OpenHow,
+        mode: u16,
+    },
+    /// `linkat` of an open file.
+    LinkOpen { slot: u8, to: String },
     /// `close`.
     Close { slot: u8 },
     /// `pread`.
@@ -159,6 +171,8 @@ impl Op {
     pub fn slot(&self) -> Option<u8> {
         match self {
             Op::Open { slot, .. }
+            | Op::OpenNameless { slot, .. }
+            | Op::LinkOpen { slot, .. }
             | Op::Close { slot }
             | Op::Read { slot, .. }
             | Op::Write { slot, .. }
@@ -191,6 +205,7 @@ impl Op {
             | Op::RemoveXattr { path, .. }
             | Op::Open { path, .. } => vec![path],
             Op::Link { from, to } | Op::Rename { from, to, .. } => vec![from, to],
+            Op::LinkOpen { to, .. } => vec![to],
             _ => Vec::new(),
         }
     }

@@ -2,10 +2,10 @@
 
 use base::{ByteRange, Fid, FsError, Name};
 use wire::FileKind;
-use wire::mdt::{Caller, NewFile, RenameMode, SetAttr, SetTime};
+use wire::mdt::{Caller, NewFile, Privileges, RenameMode, SetAttr, SetTime};
 use wire::ost::AllocateMode;
 
-use crate::namespace::{Model, without_privileges};
+use crate::namespace::Model;
 use crate::node::Node;
 use crate::op::{Op, OpenHow, Outcome, SLOTS, Seen};
 
@@ -51,7 +51,9 @@ impl Process {
             | Op::Fstat { .. }
             | Op::Fsync { .. }
             | Op::Close { .. }
-            | Op::Open { .. } => self.on_handle(op),
+            | Op::Open { .. }
+            | Op::OpenNameless { .. }
+            | Op::LinkOpen { .. } => self.on_handle(op),
             Op::Stat { .. } | Op::ReadLink { .. } | Op::List { .. } => self.look(op),
             Op::SetXattr { .. }
             | Op::GetXattr { .. }
@@ -105,9 +107,8 @@ impl Process {
         target: &[u8],
     ) -> Result<Fid, FsError> {
         let (dir, name) = self.place_now(path)?;
-        self.minted += 1;
         let file = NewFile {
-            fid: Fid::new(Fid::SEQUENCE_FIRST, self.minted),
+            fid: self.mint(),
             kind,
             mode,
             rdev,
@@ -140,7 +141,12 @@ impl Process {
             }
             Op::Unlink { path } => self.remove(path, false)?,
             Op::Rmdir { path } => self.remove(path, true)?,
-            Op::Rename { from, to, mode } => self.rename(from, to, *mode)?,
+            Op::Rename {
+                from,
+                to,
+                mode,
+                whiteout,
+            } => self.rename(from, to, *mode, *whiteout)?,
             _ => unreachable!("apply sends only calls about names"),
         }
         Ok(Seen::Nothing)
@@ -151,13 +157,31 @@ impl Process {
         self.model.unlink(dir, &name, directory, self.caller)
     }
 
-    fn rename(&mut self, from: &str, to: &str, mode: RenameMode) -> Result<(), FsError> {
+    fn rename(
+        &mut self,
+        from: &str,
+        to: &str,
+        mode: RenameMode,
+        whiteout: bool,
+    ) -> Result<(), FsError> {
+        if whiteout && mode == RenameMode::Exchange {
+            return Err(FsError::Invalid);
+        }
         let ((source_dir, source), (target_dir, target)) = (self.place(from)?, self.place(to)?);
         let source = source?;
         self.model.lookup(source_dir, &source)?;
         let (from, target) = ((source_dir, &source), target?);
-        self.model
-            .rename(from, (target_dir, &target), mode, self.caller)
+        let to = (target_dir, &target);
+        if !whiteout {
+            return self.model.rename(from, to, mode, self.caller);
+        }
+        let left = self.mint();
+        self.model.rename_leaving(left, from, to, mode, self.caller)
+    }
+
+    fn mint(&mut self) -> Fid {
+        self.minted += 1;
+        Fid::new(Fid::SEQUENCE_FIRST, self.minted)
     }
 
     fn look(&mut self, op: &Op) -> Outcome {
@@ -218,8 +242,9 @@ impl Process {
             Op::Chown { path, uid, gid } => {
                 let fid = self.find(path)?;
                 let node = self.model.get(fid)?;
+                let left = Privileges::Drop.left_of(node.mode);
                 let change = SetAttr {
-                    mode: (!node.is_directory()).then(|| without_privileges(node.mode)),
+                    mode: (!node.is_directory()).then_some(left),
                     uid: *uid,
                     gid: *gid,
                     ..SetAttr::default()
@@ -261,6 +286,16 @@ impl Process {
         {
             self.close(*slot)?;
             return self.open(*slot, path, *how, *mode);
+        }
+        if let Op::OpenNameless {
+            slot,
+            path,
+            how,
+            mode,
+        } = op
+        {
+            self.close(*slot)?;
+            return self.open_nameless(*slot, path, *how, *mode);
         }
         let slot = op.slot().unwrap_or_default();
         match self.handle(slot) {
@@ -307,6 +342,24 @@ impl Process {
         Ok(Seen::Nothing)
     }
 
+    fn open_nameless(&mut self, slot: u8, path: &str, how: OpenHow, mode: u16) -> Outcome {
+        // A symlink is no directory, and not followed.
+        let dir = self.find(path)?;
+        let file = NewFile {
+            fid: self.mint(),
+            kind: FileKind::Regular,
+            mode,
+            rdev: 0,
+            target: Vec::new(),
+        };
+        let linkable = !how.exclusive;
+        self.model
+            .create_nameless(dir, &file, self.caller, linkable)?;
+        let fid = file.fid;
+        self.slots[usize::from(slot)] = Some(Handle { fid, how });
+        Ok(Seen::Nothing)
+    }
+
     /// In a sticky directory that all may write to, the kernel lets `O_CREAT` open only what is the
     /// caller's or the directory's owner's. (Of files this is a setting, and off by default.)
     fn is_guarded(&self, path: &str, fid: Fid) -> Result<bool, FsError> {
@@ -341,6 +394,10 @@ impl Process {
                 offset, len, mode, ..
             } => self.allocate(fid, how, (offset, len), mode)?,
             Op::Fstat { .. } => return Ok(Seen::Stat(self.model.stat(fid)?)),
+            Op::LinkOpen { ref to, .. } => {
+                let (dir, name) = self.place_now(to)?;
+                self.model.link(fid, dir, &name)?;
+            }
             _ => {}
         }
         Ok(Seen::Nothing)

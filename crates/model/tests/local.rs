@@ -32,6 +32,7 @@ fn profile(root: &Path) -> Profile {
         root: me().uid == 0,
         xattrs: probe.is_ok(),
         zero_range: is(root, "ext4"),
+        nameless: true,
     }
 }
 

@@ -79,6 +79,30 @@ pub struct SizeUpdate {
     pub committed: bool,
 }
 
+/// What a change takes from a file's mode. Nothing else but [`Privileges::Keep`] changes a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub enum Privileges {
+    /// Nothing.
+    #[default]
+    Keep,
+    /// setuid, and setgid where the group may execute.
+    Drop,
+    /// setuid and setgid: the caller is not of the file's group either.
+    DropAll,
+}
+
+impl Privileges {
+    /// What is left of the permission bits of a file that is no directory.
+    pub fn left_of(self, mode: u16) -> u16 {
+        let group_executes = mode & 0o010 != 0;
+        match self {
+            Privileges::Keep => mode,
+            Privileges::Drop if !group_executes => mode & !0o4000,
+            Privileges::Drop | Privileges::DropAll => mode & !0o6000,
+        }
+    }
+}
+
 /// Attributes to change; `None` leaves them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SetAttr {
@@ -97,8 +121,8 @@ pub struct SetAttr {
     pub ctime: Option<Timestamp>,
     /// What a truncating or writing client knows of the size.
     pub size: Option<SizeUpdate>,
-    /// Clear setuid and setgid as a write by another user does.
-    pub kill_privileges: bool,
+    /// What a new owner, or a change of the content by another user, takes away.
+    pub privileges: Privileges,
 }
 
 /// How [`Request::Rename`] treats an existing target.
@@ -212,6 +236,9 @@ pub enum Request {
         mode: RenameMode,
         /// Who.
         caller: Caller,
+        /// The id of a whiteout, a character device with number 0, to be left under the old name;
+        /// minted by the client. Not with [`RenameMode::Exchange`].
+        whiteout: Option<Fid>,
     },
     /// Changes attributes -> [`Reply::Node`].
     SetAttr {
@@ -324,6 +351,18 @@ pub enum Request {
         /// A walk that is not wanted any more; zero: none. What was asked of it is answered at once.
         instead_of: u64,
     },
+    /// A new regular file without a name, open; it goes with its last use unless it is given a name
+    /// before -> [`Reply::Created`] with cookie zero.
+    CreateNameless {
+        /// Whose group it may get, and where the client is allowed to make it.
+        dir: Fid,
+        /// What to make.
+        file: NewFile,
+        /// Who makes it.
+        caller: Caller,
+        /// For what it is open.
+        open: Access,
+    },
 }
 
 /// Where a walk is in one directory. The levels of a walk are below each other, outermost first;
@@ -411,7 +450,7 @@ pub enum Reply {
     Page(Page),
     /// To [`Request::ReadLink`].
     Target(Vec<u8>),
-    /// To [`Request::Create`].
+    /// To [`Request::Create`] and [`Request::CreateNameless`].
     Created {
         /// The new file.
         node: Node,
@@ -452,8 +491,10 @@ pub enum Reply {
         cookie: u64,
         /// What had the name before, with the links it has left; for an exchange, what moved back.
         replaced: Option<Node>,
-        /// For an exchange, the other's new cookie.
+        /// For an exchange, the other's new cookie; that of the whiteout where there is one.
         replaced_cookie: u64,
+        /// What has the old name now, if that was asked for.
+        whiteout: Option<Node>,
     },
     /// To [`Request::Open`].
     Opened {
@@ -592,6 +633,7 @@ impl Request {
     pub fn caller(&self) -> Option<Caller> {
         match self {
             Request::Create { caller, .. }
+            | Request::CreateNameless { caller, .. }
             | Request::Unlink { caller, .. }
             | Request::Rename { caller, .. }
             | Request::SetAttr { caller, .. } => Some(*caller),
@@ -624,4 +666,5 @@ operations! { Request:
     StatFs = "statfs",
     PathOf = "fid2path",
     Walk = "walk",
+    CreateNameless = "create_nameless",
 }

@@ -115,6 +115,7 @@ fn of_names() -> Vec<mdt::Request> {
             target: name(),
             mode: RenameMode::Replace,
             caller,
+            whiteout: None,
         },
     ]
 }

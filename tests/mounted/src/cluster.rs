@@ -99,7 +99,7 @@ impl Cluster {
         }
         cluster.restart_server();
         if layout.is_apart {
-            // An MDT knows the OSTs that were there before it.
+            // It knows all OSTs from its first request on.
             cluster.server(0).stop();
             cluster.server(0).restart();
         }
@@ -135,6 +135,22 @@ impl Cluster {
             log,
             self.watchdog.clone(),
         ));
+    }
+
+    /// Makes a directory with more targets of the file system and serves it by a process of its own;
+    /// the directory. Until this returns nobody has heard of them.
+    pub fn add_targets(&mut self, roles: &str) -> PathBuf {
+        let path = self
+            .dir
+            .path()
+            .join(format!("targets{}", self.targets.len()));
+        format_one(&path, roles, self.targets.first());
+        let number = self.targets.len();
+        self.targets.push(path.clone());
+        self.add_server(number..=number, &Layout::default());
+        let server = self.servers.len() - 1;
+        self.server(server).restart();
+        path
     }
 
     /// The same with `count` mounts.
@@ -550,16 +566,20 @@ fn format(dir: &Path, places: &[(Option<&Path>, &str)]) -> Vec<PathBuf> {
     let mut targets: Vec<PathBuf> = Vec::new();
     for (number, (place, roles)) in places.iter().enumerate() {
         let path = place.unwrap_or(dir).join(format!("targets{number}"));
-        let mut format = Command::new(glint());
-        format.arg("format").arg(&path).args(["--role", roles]);
-        if let Some(first) = targets.first() {
-            format.arg("--join").arg(first);
-        }
-        let status = format.stdout(Stdio::null()).status().expect("glint runs");
-        assert!(status.success(), "glint format: {status}");
+        format_one(&path, roles, targets.first());
         targets.push(path);
     }
     targets
+}
+
+fn format_one(path: &Path, roles: &str, first: Option<&PathBuf>) {
+    let mut format = Command::new(glint());
+    format.arg("format").arg(path).args(["--role", roles]);
+    if let Some(first) = first {
+        format.arg("--join").arg(first);
+    }
+    let status = format.stdout(Stdio::null()).status().expect("glint runs");
+    assert!(status.success(), "glint format: {status}");
 }
 
 /// A SIGTERM unmounts; what hangs is detached and killed, which is a finding.

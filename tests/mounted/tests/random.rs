@@ -40,6 +40,7 @@ fn agree_on(cluster: &Cluster, mounts: usize, operations: u64) {
         root: me().uid == 0,
         xattrs: true,
         zero_range: true,
+        nameless: true,
     };
     let roots: Vec<&Path> = (0..mounts).map(|number| cluster.root(number)).collect();
     let process = Process::new(Model::new(START, me()), me());

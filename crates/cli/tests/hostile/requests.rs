@@ -193,7 +193,7 @@ fn change() -> SetAttr {
             mtime: TIME,
             committed: true,
         }),
-        kill_privileges: true,
+        privileges: mdt::Privileges::DropAll,
     }
 }
 
@@ -282,6 +282,7 @@ fn of_mdt() -> Vec<(&'static str, Node)> {
                 target: name.clone(),
                 mode: mdt::RenameMode::Exchange,
                 caller,
+                whiteout: Some(fid),
             },
         ),
         (

@@ -18,6 +18,9 @@ pub(crate) enum Covered {
     Parent { child_epoch: u64 },
     /// A lock on the file itself.
     Own,
+    /// PERM alone of a lock on the file itself, others writing to the file as well: mode and owner
+    /// are valid, and whether there are extended attributes.
+    Mode,
 }
 
 /// How a question came to a file.

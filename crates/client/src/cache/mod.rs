@@ -19,7 +19,7 @@ use base::{BootEpoch, Fid, FsError, LockHandle, TargetIndex, Tick, Timestamp, Tr
 use dlm::{Bits, Mode};
 use handover::{Record, Records};
 use wire::attr::{Cover, DirState, Grant, Node, SizeState};
-use wire::mdt::{Lease, SizeUpdate, Space};
+use wire::mdt::{Lease, Privileges, SizeUpdate, Space};
 use wire::ost::ObjectAttr;
 use wire::{Attr, FileKind};
 
@@ -410,13 +410,21 @@ impl State {
             return false;
         }
         match inode.covered {
-            Covered::No | Covered::Refused => false,
+            Covered::No | Covered::Refused | Covered::Mode => false,
             Covered::Own => self.locks.holds(fid, own_bits(attr.kind)),
             Covered::Parent { child_epoch } => {
                 let dir = inode.dir();
                 self.locks.holds(dir, Bits::CHILD) && self.child_epoch(dir) == Some(child_epoch)
             }
         }
+    }
+
+    /// The mode and owner of `fid` are valid now, and whether it has extended attributes.
+    pub fn mode_valid(&self, fid: Fid) -> bool {
+        let known = self.inodes.get(&fid);
+        let is_held = known.is_some_and(|inode| inode.covered == Covered::Mode)
+            && self.locks.holds(fid, Bits::PERM);
+        is_held || self.attr_valid(fid)
     }
 
     /// The attributes of `fid` with its size are valid now, and stay so until somebody is told. A size
@@ -615,6 +623,10 @@ impl State {
     pub fn take_node(&mut self, node: &Node, mark: Mark) {
         let dir = mark.dir;
         let owned = self.take_cover(node, mark);
+        // Of a lock that came to nobody's use this is so by one that came before.
+        let has_mode = matches!(node.cover, Cover::Own(_))
+            && self.is_of_this_life(mark)
+            && self.locks.holds(node.fid, Bits::PERM);
         let child_epoch = match node.cover {
             Cover::Parent
                 if dir != node.fid
@@ -646,6 +658,7 @@ impl State {
             (true, _) => Covered::Own,
             (false, Some(child_epoch)) => Covered::Parent { child_epoch },
             (false, None) if node.cover == Cover::None => Covered::Refused,
+            (false, None) if has_mode => Covered::Mode,
             (false, None) => Covered::No,
         };
         if !node.attr.has_xattrs {
@@ -864,8 +877,11 @@ pub(crate) fn merge_object(attr: &mut Attr, object: wire::ost::ObjectAttr) {
 }
 
 /// setuid and setgid of a regular file do not survive a new owner, nor what a writer asks for.
-pub(crate) fn drops_privileges(change: &wire::mdt::SetAttr) -> bool {
-    change.kill_privileges || change.uid.is_some() || change.gid.is_some()
+pub(crate) fn dropped_privileges(change: &wire::mdt::SetAttr) -> Privileges {
+    match change.uid.is_some() || change.gid.is_some() {
+        true => change.privileges.max(Privileges::Drop),
+        false => change.privileges,
+    }
 }
 
 /// Applies a change of attributes made under the EX lock, as the MDT would.
@@ -885,10 +901,5 @@ pub(crate) fn apply_locally(attr: &mut Attr, change: &wire::mdt::SetAttr, now: T
         attr.mtime_set = now;
     }
     attr.ctime = now;
-    if drops_privileges(change) {
-        attr.mode &= !0o4000;
-        if attr.mode & 0o010 != 0 {
-            attr.mode &= !0o2000;
-        }
-    }
+    attr.mode = dropped_privileges(change).left_of(attr.mode);
 }

@@ -1,11 +1,11 @@
 //! Attributes: getattr, setattr, readlink, paths. SEMANTICS: op.stat, op.setattr
 
 use base::{Fid, FsError, LockHandle, Timestamp};
-use wire::mdt::{Caller, Reply, Request, SetAttr};
+use wire::mdt::{Caller, Privileges, Reply, Request, SetAttr};
 use wire::{Attr, FileKind, SizeState};
 
 use crate::cache::inode::{Covered, Inode, Reached};
-use crate::cache::{State, apply_locally, drops_privileges};
+use crate::cache::{State, apply_locally, dropped_privileges};
 use crate::client::{Client, Stat, unexpected};
 use crate::executor::Oneshot;
 use crate::io::file::FileState;
@@ -152,7 +152,9 @@ impl Client {
         bump(&self.0.stats.setattr);
         let mut change = change;
         // Only `chown` to the owner that there is sets nothing: privileges and ctime change.
-        change.kill_privileges |= size.is_none() && change == SetAttr::default();
+        if size.is_none() && change == SetAttr::default() {
+            change.privileges = Privileges::Drop;
+        }
         if let Some(size) = size {
             self.truncate(fid, size).await?;
         }
@@ -307,7 +309,7 @@ impl Client {
 fn merge_change(told: &mut SetAttr, change: &SetAttr, attr: &Attr) {
     use wire::mdt::SetTime::At;
     told.mode = change.mode.or(told.mode);
-    if drops_privileges(change) {
+    if dropped_privileges(change) != Privileges::Keep {
         told.mode = Some(attr.mode);
     }
     told.uid = change.uid.or(told.uid);

@@ -5,7 +5,7 @@ use base::{Fid, FsError, Name};
 use dlm::Bits;
 use wire::FileKind;
 use wire::attr::Node;
-use wire::mdt::{RenameMode, Reply, Request};
+use wire::mdt::{Caller, RenameMode, Reply, Request};
 
 use crate::cache::changes::Deed;
 use crate::cache::directory::Listed;
@@ -16,8 +16,12 @@ use crate::calls::open::unregistered_readers;
 use crate::client::{Client, Entry, Place, unexpected};
 use crate::executor::{AT_ONCE, each_of, spawn};
 use crate::forgetting::Going;
+use crate::io::file::FileState;
 use crate::kernel::Forget;
 use crate::stats::bump;
+
+/// The user who may remove any name.
+const ROOT: u32 = 0;
 
 impl Client {
     /// One more name for `fid`.
@@ -64,6 +68,7 @@ impl Client {
     pub async fn unlink(&self, place: Place, directory: bool) -> Result<(), FsError> {
         bump(&self.0.stats.unlink);
         let Place { dir, name, caller } = place;
+        self.tell_new_owner(dir, &name, caller).await;
         let _removing = self.begin_removing(dir, &name).await;
         let mark = self.lock().mark(dir);
         let request = Request::Unlink {
@@ -84,37 +89,60 @@ impl Client {
         Ok(())
     }
 
-    /// Moves a name.
+    /// Moves a name; where it was a whiteout may be left, which is there at the same moment.
     pub async fn rename(
         &self,
         source: Place,
         target_dir: Fid,
         target: Name,
         mode: RenameMode,
+        leaves_whiteout: bool,
     ) -> Result<(), FsError> {
         bump(&self.0.stats.rename);
+        if leaves_whiteout && mode == RenameMode::Exchange {
+            return Err(FsError::Invalid);
+        }
         let Place {
             dir: source_dir,
             name: source,
             caller,
         } = source;
+        self.tell_new_owner(source_dir, &source, caller).await;
+        self.tell_new_owner(target_dir, &target, caller).await;
         let (from, to) = ((source_dir, &source), (target_dir, &target));
         let _removing = self.begin_renaming(from, to, mode).await?;
-        let (source_mark, target_mark) = {
-            let state = self.lock();
-            (state.mark(source_dir), state.mark(target_dir))
+        let ask = |whiteout| Request::Rename {
+            source_dir,
+            source: source.clone(),
+            target_dir,
+            target: target.clone(),
+            mode,
+            caller,
+            whiteout,
         };
-        let reply = self
-            .0
-            .mdt(Request::Rename {
-                source_dir,
-                source: source.clone(),
-                target_dir,
-                target: target.clone(),
-                mode,
-                caller,
-            })
-            .await?;
+        let target_mark = self.lock().mark(target_dir);
+        let (source_mark, reply) = match leaves_whiteout {
+            true => {
+                let asked = |fid| ask(Some(fid));
+                self.ask_with_fid(source_dir, asked).await?
+            }
+            false => {
+                let mark = self.lock().mark(source_dir);
+                (mark, self.0.mdt(ask(None)).await?)
+            }
+        };
+        self.renamed((source_mark, &source), (target_mark, &target), mode, reply)
+    }
+
+    /// Takes what came of it: from a directory and its mark of before, to another.
+    fn renamed(
+        &self,
+        (source_mark, source): (Mark, &Name),
+        (target_mark, target): (Mark, &Name),
+        mode: RenameMode,
+        reply: Reply,
+    ) -> Result<(), FsError> {
+        let source_dir = source_mark.dir;
         let Reply::Renamed {
             source_dir: source_now,
             target_dir: target_now,
@@ -122,6 +150,7 @@ impl Client {
             cookie,
             replaced,
             replaced_cookie,
+            whiteout,
         } = reply
         else {
             return Err(unexpected(&reply));
@@ -133,7 +162,7 @@ impl Client {
         let both_stay = replaced.is_none() && may_have_names(&node);
         let gone = Deed::Removed(source.clone());
         state.name_changed(source_dir, gone, source_current && !both_stay);
-        let (from, to) = ((source_mark, &source), (target_mark, &target));
+        let (from, to) = ((source_mark, source), (target_mark, target));
         self.name_moved(&mut state, &node, from, to, cookie, target_current);
         match replaced {
             Some(back) if mode == RenameMode::Exchange => {
@@ -143,7 +172,40 @@ impl Client {
             Some(gone) => lost_name(&mut state, &gone, target_mark),
             None => {}
         }
+        if let Some(left) = whiteout {
+            state.take_node(&left, source_mark);
+            state.space = None;
+            let (name, fid, kind) = (source.clone(), left.fid, left.attr.kind);
+            let entry = Listed { name, fid, kind };
+            let cookie = replaced_cookie;
+            state.name_changed(source_dir, Deed::Made { cookie, entry }, source_current);
+        }
         Ok(())
+    }
+
+    /// A sticky directory lets owners remove names, and of a file that this mount has to itself it alone
+    /// knows the owner: the MDT is told.
+    async fn tell_new_owner(&self, dir: Fid, name: &Name, caller: Caller) {
+        if caller.uid == ROOT {
+            return;
+        }
+        let fids = {
+            let mut state = self.lock();
+            let mut fids = match cached_name(&state, dir, name) {
+                Some(fid) => vec![fid],
+                None => state.fids(),
+            };
+            fids.retain(|fid| {
+                let is_new = |file: &mut FileState| file.changed.uid.is_some();
+                state.file_known(*fid).is_some_and(is_new)
+            });
+            fids
+        };
+        for fid in fids {
+            if let Err(error) = self.tell_changes(fid).await {
+                tracing::debug!("{fid}: its new owner could not be told: {error}");
+            }
+        }
     }
 
     /// The names may lead elsewhere soon: files that go with them, or replace others, are as they must be.

@@ -2,7 +2,7 @@
 
 use base::{Fid, FsError};
 use wire::FileKind;
-use wire::mdt::{Access, NewFile, OpenHandle, Reply, Request, WriteTicket};
+use wire::mdt::{Access, Caller, NewFile, OpenHandle, Reply, Request, WriteTicket};
 
 use super::open::Use;
 use crate::cache::Mark;
@@ -36,6 +36,67 @@ impl Client {
             target: Vec::new(),
         };
         let (fid, named_at) = self.create_node(&place, new, Some(access)).await?;
+        self.made_open(fid, named_at, (access, append)).await
+    }
+
+    /// Makes a regular file without a name in `dir`, open. It goes with its last handle, unless
+    /// [`Client::link`] gives it a name before. SEMANTICS: op.tmpfile
+    pub async fn create_nameless(
+        &self,
+        (dir, caller): (Fid, Caller),
+        mode: u16,
+        access: Access,
+        append: bool,
+    ) -> Result<(Entry, HandleId), FsError> {
+        bump(&self.0.stats.create);
+        let (kind, target) = (FileKind::Regular, Vec::new());
+        let ask = |fid| Request::CreateNameless {
+            dir,
+            file: NewFile {
+                fid,
+                kind,
+                mode,
+                rdev: 0,
+                target: target.clone(),
+            },
+            caller,
+            open: access,
+        };
+        let (mark, reply) = self.ask_with_fid(dir, ask).await?;
+        let Reply::Created {
+            node,
+            handle,
+            ticket,
+            ..
+        } = reply
+        else {
+            return Err(unexpected(&reply));
+        };
+        let fid = node.fid;
+        let handle = self
+            .opened_by_making(fid, access, (handle, ticket), mark)
+            .await?;
+        {
+            let mut state = self.lock();
+            let nowhere = Mark {
+                dir: Fid::NONE,
+                ..mark
+            };
+            state.take_node(&node, nowhere);
+            state.space = None;
+            state.file(fid).made(access, handle);
+            state.refer(fid);
+        }
+        self.made_open(fid, None, (access, append)).await
+    }
+
+    /// The handle of a file that was just made, to which the kernel is counted to have a reference.
+    async fn made_open(
+        &self,
+        fid: Fid,
+        named_at: Option<u64>,
+        (access, append): (Access, bool),
+    ) -> Result<(Entry, HandleId), FsError> {
         let handle = {
             let mut state = self.lock();
             let file = state.file(fid);
@@ -119,8 +180,6 @@ impl Client {
         Ok((fid, name_valid.then(|| state.stamp())))
     }
 
-    /// Its FID comes from a sequence that the MDT granted this client. One that gave up on it before
-    /// the question came knows nothing of that: then it is asked again with another.
     async fn ask_for_node(
         &self,
         place: &Place,
@@ -128,9 +187,7 @@ impl Client {
         open: Option<Access>,
     ) -> Result<(Mark, Reply), FsError> {
         let Place { dir, name, caller } = place.clone();
-        loop {
-            let fid = self.0.mint().await?;
-            let mark = self.lock().mark(dir);
+        let ask = |fid| {
             let file = NewFile {
                 fid,
                 kind: new.kind,
@@ -138,14 +195,29 @@ impl Client {
                 rdev: new.rdev,
                 target: new.target.clone(),
             };
-            let request = Request::Create {
+            Request::Create {
                 dir,
                 name: name.clone(),
                 file,
                 caller,
                 open,
-            };
-            match self.0.mdt(request).await {
+            }
+        };
+        self.ask_with_fid(dir, ask).await
+    }
+
+    /// Asks with a FID for a new file, which comes from a sequence that the MDT granted this client. One
+    /// that gave up on it before the question came knows nothing of that: then it is asked again with
+    /// another.
+    pub(crate) async fn ask_with_fid(
+        &self,
+        dir: Fid,
+        ask: impl Fn(Fid) -> Request,
+    ) -> Result<(Mark, Reply), FsError> {
+        loop {
+            let fid = self.0.mint().await?;
+            let mark = self.lock().mark(dir);
+            match self.0.mdt(ask(fid)).await {
                 Err(FsError::Stale) if self.is_removed_directory(dir) => {
                     return Err(FsError::NotFound);
                 }

@@ -490,13 +490,7 @@ impl Client {
     pub async fn sync(&self) -> Result<(), FsError> {
         self.write_out_all().await;
         let mut result = self.tell_all_changes().await;
-        let targets: Vec<_> = self
-            .0
-            .cluster
-            .osts
-            .iter()
-            .map(|(target, _)| *target)
-            .collect();
+        let targets: Vec<_> = self.0.cluster.osts().map(|(target, _)| *target).collect();
         for target in targets {
             result = result.and(self.sync_target(target).await);
         }

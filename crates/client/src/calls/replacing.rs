@@ -103,14 +103,7 @@ impl Client {
             return;
         }
         let client = self.clone();
-        spawn(async move {
-            let written = client
-                .write_out_durably(fid, ByteRange::ALL, |_| true)
-                .await;
-            if let Err(error) = written {
-                tracing::debug!("{fid}: what replaced its bytes is not durable yet: {error}");
-            }
-        });
+        spawn(async move { client.write_out(fid, ByteRange::ALL).await });
     }
 }
 

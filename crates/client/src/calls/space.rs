@@ -50,7 +50,7 @@ impl Client {
 
     /// All targets are asked at once.
     async fn ask_space(&self) -> Result<Space, FsError> {
-        let osts = self.0.cluster.osts.iter().map(|(target, _)| Some(*target));
+        let osts = self.0.cluster.osts().map(|(target, _)| Some(*target));
         let parts = std::iter::once(None).chain(osts);
         let parts = join_all(parts.map(|target| self.space_of(target)).collect()).await;
         let mut all = Space::default();

@@ -37,7 +37,7 @@ impl Client {
         }
         if full && !self.free_memory() {
             // What was sent may go once it is durable; if it cannot be, `fsync` will tell.
-            for target in self.0.cluster.osts.iter().map(|(target, _)| *target) {
+            for target in self.0.cluster.osts().map(|(target, _)| *target) {
                 let _ = self.sync_target(target).await;
             }
             self.free_memory();

@@ -21,8 +21,6 @@ pub struct WriteWish {
     pub append: bool,
     /// Pages the kernel writes back from a mapping: no caller, and its pages are locked.
     pub write_back: bool,
-    /// Clear setuid and setgid.
-    pub kill_privileges: bool,
     /// Durable when it returns, as after `fsync`: `O_DSYNC`, `O_SYNC`, or `RWF_DSYNC` of this one call.
     pub durable: bool,
 }
@@ -75,9 +73,6 @@ impl Client {
             return Ok(offset);
         }
         self.wait_for_room(wish.write_back).await;
-        if wish.kill_privileges {
-            self.kill_privileges(fid).await?;
-        }
         let by = written_by(wish.write_back);
         let mut forgotten = 0;
         let (at, remembered, outdated) = loop {
@@ -238,25 +233,6 @@ impl Client {
             state.remember_change(fid);
         }
         state.remember_bytes(fid, now, at, data)
-    }
-
-    async fn kill_privileges(&self, fid: Fid) -> Result<(), FsError> {
-        let set = {
-            let state = self.lock();
-            state
-                .known(fid)
-                .and_then(|i| i.attr.as_ref())
-                .is_some_and(|a| a.mode & 0o6000 != 0)
-        };
-        if !set {
-            return Ok(());
-        }
-        let change = wire::mdt::SetAttr {
-            kill_privileges: true,
-            ..Default::default()
-        };
-        let caller = wire::mdt::Caller::default();
-        self.setattr(caller, fid, change, None).await.map(|_| ())
     }
 }
 

@@ -403,8 +403,8 @@ impl Client {
             told.tell(self);
         }
         self.0.cluster.peers().for_each(rpc::Peer::settled);
-        let osts = &self.0.cluster.osts;
-        self.lock().settle(osts.iter().map(|(index, _)| *index));
+        let osts = self.0.cluster.osts().map(|(index, _)| *index);
+        self.lock().settle(osts);
         self.join_all();
         if let Some(records) = &self.0.records {
             records.set(SETTLED, records.get(INCARNATION));
@@ -490,7 +490,7 @@ impl Client {
         let files = Vec::from_iter(files);
         each_of(files.clone(), AT_ONCE, |fid| self.reopen_inherited(fid)).await;
         // What was cut off goes first: bytes may have come after it.
-        let osts = self.0.cluster.osts.iter();
+        let osts = self.0.cluster.osts();
         join_all(
             osts.map(|(target, _)| self.redo_reshapes(*target))
                 .collect(),
@@ -498,7 +498,7 @@ impl Client {
         .await;
         self.write_out_files(&files).await;
         // The locks they are under go with `Ready`, and as any other not before that is durable.
-        for (target, _) in &self.0.cluster.osts {
+        for (target, _) in self.0.cluster.osts() {
             if let Err(error) = self.settle_old_bytes(*target).await {
                 tracing::warn!("what was written to {target:?} may be lost with it: {error}");
             }

@@ -129,6 +129,7 @@ impl RequestMemo {
         let once = matches!(
             request,
             Request::Create { .. }
+                | Request::CreateNameless { .. }
                 | Request::Link { .. }
                 | Request::Unlink { .. }
                 | Request::Rename { .. }

@@ -286,7 +286,7 @@ fn is_worth_asking(state: &State, fid: Fid) -> bool {
 /// Others write to the file: it has to be asked for when it is wanted, each time.
 fn is_refused(state: &State, fid: Fid) -> bool {
     let inode = state.known(fid);
-    inode.is_some_and(|inode| inode.covered == Covered::Refused)
+    inode.is_some_and(|inode| matches!(inode.covered, Covered::Refused | Covered::Mode))
 }
 
 /// The walk that a question about `name` belongs to.

@@ -3,6 +3,76 @@
 use std::fs;
 use std::time::Duration;
 
+use client::Credentials;
+
+/// The bit of CAP_FSETID in a set of capabilities.
+const CAP_FSETID: u64 = 1 << 4;
+
+/// A process that changes a file, known by the thread that asks. What a request does not say of it
+/// is read when somebody wants to know; nothing is known of a thread in another pid namespace.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Process {
+    thread: u32,
+    gid: u32,
+    /// The kernel has said whether it lacks CAP_FSETID.
+    lacks_fsetid: Option<bool>,
+}
+
+impl Process {
+    pub fn new(thread: u32, gid: u32) -> Process {
+        Process {
+            thread,
+            gid,
+            lacks_fsetid: None,
+        }
+    }
+
+    /// The kernel asks that setuid and setgid go with this request, or that they stay.
+    pub fn asked_to_drop(self, drop: bool) -> Process {
+        Process {
+            lacks_fsetid: Some(drop),
+            ..self
+        }
+    }
+
+    /// The capability counts in the user namespace of the mount.
+    fn has_fsetid(&self) -> bool {
+        let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/user")).ok();
+        let has = told(self.thread, "status").and_then(|status| {
+            let set = line(&status, "CapEff:")?;
+            u64::from_str_radix(set, 16).ok()
+        });
+        let here = namespace("self");
+        here.is_some()
+            && here == namespace(&self.thread.to_string())
+            && has.is_some_and(|set| set & CAP_FSETID != 0)
+    }
+}
+
+impl Credentials for Process {
+    fn keeps_set_id(&self) -> bool {
+        match self.lacks_fsetid {
+            Some(lacks) => !lacks,
+            None => self.has_fsetid(),
+        }
+    }
+
+    fn is_in_group(&self, gid: u32) -> bool {
+        let status = || told(self.thread, "status");
+        let listed = |status: String| {
+            let groups = line(&status, "Groups:")?;
+            Some(groups.split_whitespace().any(|one| one.parse() == Ok(gid)))
+        };
+        self.gid == gid || status().and_then(listed).unwrap_or(false)
+    }
+}
+
+/// What follows `key` in a file with a fact a line.
+fn line<'a>(status: &'a str, key: &str) -> Option<&'a str> {
+    let mut lines = status.lines();
+    lines.find_map(|line| line.strip_prefix(key)).map(str::trim)
+}
+
 /// SIGKILL is pending for the thread: how the kernel marks every signal that will end it.
 pub(super) fn is_dying(thread: u32) -> bool {
     const SIGKILL_BIT: u64 = 1 << 8;

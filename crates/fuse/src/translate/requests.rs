@@ -1,11 +1,12 @@
 //! Each kind of request, as the call it stands for.
 
 use base::{ByteRange, Fid, FsError};
-use client::{Client, Entry, HandleId, NewNode, Place, Reached, ReadTo, WriteWish};
+use client::{Changed, Client, Entry, HandleId, NewNode, Place, Reached, ReadTo, Stat, WriteWish};
 use wire::FileKind;
 use wire::mdt::{Caller, RenameMode, SetAttr, XattrMode};
 use wire::ost::AllocateMode;
 
+use super::caller::Process;
 use super::retries::Question;
 use super::shape::{change_of, kind_of, name, open_wish};
 use super::{Asked, advice, listing};
@@ -33,7 +34,7 @@ pub(super) fn dispatch(asked: Asked, request: &Request<'_>) {
         Op::Lookup { name } => lookup(asked, fid, name),
         Op::Getattr { handle } => getattr(asked, fid, reached(handle)),
         Op::Statx { handle, .. } => statx(asked, fid, reached(handle)),
-        Op::Setattr(set) => setattr(asked, fid, caller, set),
+        Op::Setattr(set) => setattr(asked, fid, (caller, process(request)), set),
         Op::Readlink => readlink(asked, fid),
         Op::Symlink { name, target } => {
             let new = NewNode {
@@ -60,10 +61,22 @@ pub(super) fn dispatch(asked: Asked, request: &Request<'_>) {
         }
         Op::Link { source, name } => link(asked, Fid(source), fid, name),
         Op::Create {
-            name, mode, flags, ..
-        } => create(asked, place(name), mode, flags),
+            name,
+            mode,
+            flags,
+            kill_suid_gid,
+            ..
+        } => {
+            let process = process(request).asked_to_drop(kill_suid_gid);
+            create(asked, place(name), mode, (flags, process));
+        }
+        Op::Tmpfile { mode, flags, .. } => create_nameless(asked, (fid, caller), mode, flags),
         _ => dispatch_open(asked, request),
     }
+}
+
+fn process(request: &Request<'_>) -> Process {
+    Process::new(request.pid, request.gid)
 }
 
 /// Requests on open files and directories.
@@ -85,7 +98,7 @@ fn dispatch_open(asked: Asked, request: &Request<'_>) {
             };
             read(asked, HandleId(handle), (offset, size), to);
         }
-        Op::Write(write_in) => write(asked, fid, write_in),
+        Op::Write(write_in) => write(asked, fid, process(request), write_in),
         Op::Flush { handle, .. } => flush(asked, HandleId(handle)),
         Op::Release(ReleaseRequest { handle, .. }) => {
             asked.client().release(HandleId(handle));
@@ -118,7 +131,12 @@ fn dispatch_open(asked: Asked, request: &Request<'_>) {
             mode,
             ..
         } => {
-            fallocate(asked, fid, ByteRange::at(offset, length), mode);
+            fallocate(
+                asked,
+                (fid, process(request)),
+                ByteRange::at(offset, length),
+                mode,
+            );
         }
         Op::Lseek { offset, whence, .. } => lseek(asked, fid, offset, whence),
         _ => dispatch_rest(asked, request),
@@ -205,14 +223,24 @@ fn statx(asked: Asked, fid: Fid, reached: Reached) {
     });
 }
 
-fn setattr(asked: Asked, fid: Fid, caller: Caller, set: SetAttributes) {
+fn setattr(asked: Asked, fid: Fid, (caller, process): (Caller, Process), set: SetAttributes) {
     let (client, answer) = (asked.client(), asked.clone());
     let reached = match set.handle {
         Some(_) => Reached::Rightly,
         None => Reached::Perhaps,
     };
     let change = change_of(&set);
+    let taken = match (set.size, set.uid.or(set.gid)) {
+        (Some(_), _) => Some((Changed::Content, process.asked_to_drop(set.kill_suid_gid))),
+        (None, Some(_)) => Some((Changed::Owner, process)),
+        (None, None) => None,
+    };
     asked.run_at(fid, (reached, Question::Change), async move {
+        if let Some((changed, process)) = taken
+            && let Err(failure) = client.drop_privileges(fid, changed, &process).await
+        {
+            return answer.error(failure);
+        }
         answer.stat(fid, client.setattr(caller, fid, change, set.size).await);
     });
 }
@@ -252,9 +280,14 @@ fn rename(
     target: &[u8],
     mode: request::RenameMode,
 ) {
+    let leaves_whiteout = matches!(mode, request::RenameMode::Whiteout { .. });
     let mode = match mode {
-        request::RenameMode::Replace => Ok(RenameMode::Replace),
-        request::RenameMode::NoReplace => Ok(RenameMode::NoReplace),
+        request::RenameMode::Replace | request::RenameMode::Whiteout { replace: true } => {
+            Ok(RenameMode::Replace)
+        }
+        request::RenameMode::NoReplace | request::RenameMode::Whiteout { replace: false } => {
+            Ok(RenameMode::NoReplace)
+        }
         request::RenameMode::Exchange => Ok(RenameMode::Exchange),
         request::RenameMode::Other(_) => Err(FsError::Invalid),
     };
@@ -266,7 +299,8 @@ fn rename(
     };
     let (client, answer) = (asked.client(), asked.clone());
     asked.run(async move {
-        answer.done(client.rename(source, target_dir, target, mode).await);
+        let renamed = client.rename(source, target_dir, target, mode, leaves_whiteout);
+        answer.done(renamed.await);
     });
 }
 
@@ -293,7 +327,12 @@ fn opened(writes: bool, keep_cache: bool) -> Opened {
     }
 }
 
-fn create(asked: Asked, place: Result<Place, FsError>, mode: u32, flags: OpenFlags) {
+fn create(
+    asked: Asked,
+    place: Result<Place, FsError>,
+    mode: u32,
+    (flags, process): (OpenFlags, Process),
+) {
     let place = match place {
         Ok(place) => place,
         Err(failure) => return asked.error(failure),
@@ -302,8 +341,18 @@ fn create(asked: Asked, place: Result<Place, FsError>, mode: u32, flags: OpenFla
     let wish = open_wish(flags);
     let mode = (mode & 0o7777) as u16;
     asked.run(async move {
-        let made = create_or_open(&client, place, mode, flags).await;
+        let made = create_or_open(&client, place, mode, (flags, process)).await;
         answer.created(dir, made, opened(wish.access.write, false));
+    });
+}
+
+fn create_nameless(asked: Asked, (dir, caller): (Fid, Caller), mode: u32, flags: OpenFlags) {
+    let (client, answer) = (asked.client(), asked.clone());
+    let wish = open_wish(flags);
+    let mode = (mode & 0o7777) as u16;
+    asked.run(async move {
+        let made = client.create_nameless((dir, caller), mode, wish.access, wish.append);
+        answer.created(dir, made.await, opened(wish.access.write, false));
     });
 }
 
@@ -316,7 +365,7 @@ async fn create_or_open(
     client: &Client,
     place: Place,
     mode: u16,
-    flags: OpenFlags,
+    (flags, process): (OpenFlags, Process),
 ) -> Result<(Entry, HandleId), FsError> {
     let wish = open_wish(flags);
     for _ in 0..TRIES {
@@ -327,7 +376,7 @@ async fn create_or_open(
             Err(FsError::Exists) if !flags.exclusive() => {}
             made => return made,
         }
-        match open_existing(client, &place, flags).await {
+        match open_existing(client, &place, (flags, &process)).await {
             Err(FsError::NotFound) => {}
             opened => return opened,
         }
@@ -339,10 +388,10 @@ async fn create_or_open(
 async fn open_existing(
     client: &Client,
     place: &Place,
-    flags: OpenFlags,
+    (flags, process): (OpenFlags, &Process),
 ) -> Result<(Entry, HandleId), FsError> {
     let found = client.lookup(place.dir, &place.name).await;
-    let entry = found.map_err(gone)?;
+    let mut entry = found.map_err(gone)?;
     if entry.attr.kind != FileKind::Regular {
         client.forget(entry.fid, 1);
         // Anything else but a directory is for the kernel to open: it looks again.
@@ -359,17 +408,32 @@ async fn open_existing(
         }
     };
     if flags.truncates() {
-        let (nothing, empty) = (SetAttr::default(), Some(0));
-        let emptied = client
-            .setattr(place.caller, entry.fid, nothing, empty)
-            .await;
-        if let Err(failure) = emptied {
-            client.release(handle);
-            client.forget(entry.fid, 1);
-            return Err(failure);
+        match empty(client, (entry.fid, place.caller), process).await {
+            Ok(stat) => {
+                (entry.attr, entry.attr_valid, entry.stamp) = (stat.attr, stat.valid, stat.stamp)
+            }
+            Err(failure) => {
+                client.release(handle);
+                client.forget(entry.fid, 1);
+                return Err(failure);
+            }
         }
     }
     Ok((entry, handle))
+}
+
+/// Truncates to nothing, as an open does.
+async fn empty(
+    client: &Client,
+    (fid, caller): (Fid, Caller),
+    process: &Process,
+) -> Result<Stat, FsError> {
+    client
+        .drop_privileges(fid, Changed::Content, process)
+        .await?;
+    client
+        .setattr(caller, fid, SetAttr::default(), Some(0))
+        .await
 }
 
 /// What a name led to went meanwhile, and the name with it.
@@ -409,17 +473,25 @@ fn read(asked: Asked, handle: HandleId, (offset, size): (u64, u32), to: ReadTo) 
     });
 }
 
-fn write(asked: Asked, fid: Fid, write: WriteRequest<'_>) {
+fn write(asked: Asked, fid: Fid, process: Process, write: WriteRequest<'_>) {
     let (client, answer) = (asked.client(), asked.clone());
     let wish = WriteWish {
         append: write.flags.appends() && !write.from_cache,
         write_back: write.from_cache,
-        kill_privileges: write.kill_suid_gid,
         durable: write.flags.data_sync() && !write.from_cache,
     };
+    // A store into a mapping takes nothing, on a local disk either.
+    let process = (!write.from_cache).then(|| process.asked_to_drop(write.kill_suid_gid));
     let handle = (!write.from_cache).then_some(HandleId(write.handle));
     let (offset, data) = (write.offset, write.data.to_vec());
     asked.run(async move {
+        if let Some(process) = process
+            && let Err(failure) = client
+                .drop_privileges(fid, Changed::Content, &process)
+                .await
+        {
+            return answer.error(failure);
+        }
         let length = data.len() as u64;
         match client.write(fid, handle, offset, &data, wish).await {
             Ok(_) => answer.written(length),
@@ -448,7 +520,12 @@ fn sync(asked: Asked) {
     asked.run(async move { answer.done(client.sync().await) });
 }
 
-fn fallocate(asked: Asked, fid: Fid, range: Option<ByteRange>, mode: FallocateMode) {
+fn fallocate(
+    asked: Asked,
+    (fid, process): (Fid, Process),
+    range: Option<ByteRange>,
+    mode: FallocateMode,
+) {
     let mode = match mode {
         FallocateMode::Allocate { keep_size: false } => AllocateMode::Extend,
         FallocateMode::Allocate { keep_size: true } => AllocateMode::KeepSize,
@@ -461,7 +538,15 @@ fn fallocate(asked: Asked, fid: Fid, range: Option<ByteRange>, mode: FallocateMo
         return asked.error(FsError::FileTooBig);
     };
     let (client, answer) = (asked.client(), asked.clone());
-    asked.run(async move { answer.done(client.allocate(fid, range, mode).await) });
+    asked.run(async move {
+        let dropped = client
+            .drop_privileges(fid, Changed::Content, &process)
+            .await;
+        match dropped {
+            Ok(()) => answer.done(client.allocate(fid, range, mode).await),
+            Err(failure) => answer.error(failure),
+        }
+    });
 }
 
 fn lseek(asked: Asked, fid: Fid, offset: u64, whence: Whence) {
@@ -487,9 +572,20 @@ fn is_foreign(asked: &Asked, name: &[u8]) -> bool {
         || !known.iter().any(|prefix| name.starts_with(prefix))
 }
 
+/// Why the attribute cannot be there, if it can't: its namespace is none of ours, or it has no name
+/// in that.
+fn refuse(asked: &Asked, name: &[u8]) -> Option<FsError> {
+    let is_nameless =
+        name.ends_with(b".") && name.iter().filter(|byte| **byte == b'.').count() == 1;
+    match is_foreign(asked, name) {
+        true => Some(FsError::NotSupported),
+        false => is_nameless.then_some(FsError::Invalid),
+    }
+}
+
 fn getxattr(asked: Asked, fid: Fid, name: &[u8], size: u32) {
-    if is_foreign(&asked, name) {
-        return asked.error(FsError::NotSupported);
+    if let Some(failure) = refuse(&asked, name) {
+        return asked.error(failure);
     }
     let (client, answer, name) = (asked.client(), asked.clone(), name.to_vec());
     asked.run_at(fid, (Reached::Perhaps, Question::Use), async move {
@@ -517,8 +613,8 @@ fn listxattr(asked: Asked, fid: Fid, size: u32) {
 }
 
 fn setxattr(asked: Asked, fid: Fid, name: &[u8], value: &[u8], mode: request::XattrMode) {
-    if is_foreign(&asked, name) {
-        return asked.error(FsError::NotSupported);
+    if let Some(failure) = refuse(&asked, name) {
+        return asked.error(failure);
     }
     let mode = match mode {
         request::XattrMode::Any => XattrMode::Set,
@@ -534,8 +630,8 @@ fn setxattr(asked: Asked, fid: Fid, name: &[u8], value: &[u8], mode: request::Xa
 }
 
 fn removexattr(asked: Asked, fid: Fid, name: &[u8]) {
-    if is_foreign(&asked, name) {
-        return asked.error(FsError::NotSupported);
+    if let Some(failure) = refuse(&asked, name) {
+        return asked.error(failure);
     }
     let (client, answer, name) = (asked.client(), asked.clone(), name.to_vec());
     asked.run_at(fid, (Reached::Perhaps, Question::Use), async move {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base::{Fid, FsError, Name, NameError};
 use client::{Entry, OpenWish, Stat};
-use wire::mdt::{Access, SetAttr, SetTime};
+use wire::mdt::{Access, Privileges, SetAttr, SetTime};
 use wire::{Attr, FileKind};
 
 use crate::kernel::{Attributes, FOREVER, OpenFlags, SetAttributes, attributes};
@@ -114,7 +114,8 @@ pub(super) fn change_of(set: &SetAttributes) -> SetAttr {
         mtime: set.mtime.map(time),
         ctime: None,
         size: None,
-        kill_privileges: set.kill_suid_gid,
+        // Taken before, by who knows of whom: see `Client::drop_privileges`.
+        privileges: Privileges::Keep,
     }
 }
 

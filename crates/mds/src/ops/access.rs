@@ -3,15 +3,11 @@
 use base::limits::FILE_BYTES_MAX;
 use base::{FsError, Timestamp};
 use wire::SizeState;
-use wire::mdt::{SetAttr, SetTime, SizeUpdate};
+use wire::mdt::{Privileges, SetAttr, SetTime, SizeUpdate};
 
 use super::Ctx;
-use crate::namespace::{S_ISGID, S_ISUID};
 use crate::records::Inode;
 use crate::txn::Result;
-
-/// Group execution: without it set-group-id is no privilege.
-const S_IXGRP: u16 = 0o010;
 
 /// Nothing is to be changed.
 pub fn is_empty(change: &SetAttr) -> bool {
@@ -24,11 +20,12 @@ pub fn apply(ctx: &Ctx<'_, '_>, inode: &mut Inode, change: &SetAttr, alone: bool
     let chown = change.uid.is_some() || change.gid.is_some();
     inode.uid = change.uid.unwrap_or(inode.uid);
     inode.gid = change.gid.unwrap_or(inode.gid);
-    if (change.kill_privileges || chown) && !inode.is_dir() {
-        inode.mode &= !S_ISUID;
-        if inode.mode & S_IXGRP != 0 {
-            inode.mode &= !S_ISGID;
-        }
+    let taken = match chown {
+        true => change.privileges.max(Privileges::Drop),
+        false => change.privileges,
+    };
+    if !inode.is_dir() {
+        inode.mode = taken.left_of(inode.mode);
     }
     if let Some(mode) = change.mode {
         inode.mode = mode & 0o7777;

@@ -1,7 +1,6 @@
-//! `op.create`, `op.mkdir`, `op.mknod`, `op.symlink`: a new file of any kind appears under a free name, whole or not at all.
-//!
-//! A directory with the set-group-id bit gives its group, and to directories the bit, to what is
-//! made in it. With `open` a regular file is opened by the same step, so nobody can come between.
+//! `op.create`, `op.mkdir`, `op.mknod`, `op.symlink`: a new file of any kind appears under a free name,
+//! whole or not at all. With `open` a regular file is opened by the same step, so nobody can come
+//! between; one without a name is an orphan from the beginning (`op.tmpfile`).
 
 use base::limits::SYMLINK_BYTES_MAX;
 use base::{Fid, FsError, Name, TargetIndex};
@@ -13,15 +12,15 @@ use super::{Ctx, Needs, Op, dir_state, node, too_many_links};
 use crate::keys;
 use crate::keys::Table;
 use crate::mutation::Mutation;
-use crate::namespace::{S_ISGID, attach, names_changed};
+use crate::namespace::{S_ISGID, attach, born_nameless, names_changed};
 use crate::opens::Open;
 use crate::records::{DIRECTORY_BYTES, Inode, Place, SequenceOwner};
 use crate::txn::{File, Result};
 
-/// See [`wire::mdt::Request::Create`].
+/// See [`wire::mdt::Request::Create`] and [`wire::mdt::Request::CreateNameless`].
 pub struct Create<'r> {
     pub dir: Fid,
-    pub name: &'r Name,
+    pub name: Option<&'r Name>,
     pub file: &'r NewFile,
     pub caller: Caller,
     pub open: Option<Access>,
@@ -31,36 +30,34 @@ impl Op for Create<'_> {
     fn needs(&self, ctx: &Ctx<'_, '_>) -> Result<Needs> {
         self.check(ctx)?;
         let mut needs = Needs::default();
-        needs.new_name(ctx.txn, self.dir, self.name);
+        if let Some(name) = self.name {
+            needs.new_name(ctx.txn, self.dir, name);
+        }
         Ok(needs)
     }
 
     fn run(&self, ctx: &mut Ctx<'_, '_>) -> Result<Reply> {
         self.check(ctx)?;
         let mut dir = ctx.txn.live_dir(self.dir)?;
-        let spot = ctx.txn.free_spot(self.dir, self.name)?;
         let inode = self.inode(ctx, &dir)?;
-        let is_dir = inode.is_dir();
-        if is_dir {
-            too_many_links(&dir)?;
-        }
         let mut file = File {
             fid: self.file.fid,
             place: Place::Own,
             inode,
         };
         let (handle, ticket) = self.open(ctx, &mut file)?;
-        attach(ctx.txn, spot, self.name.clone(), &mut file);
-        if self.file.kind == FileKind::Symlink {
-            let target = self.file.target.clone();
-            ctx.txn.change(Mutation::PutTarget(self.file.fid, target));
-        }
-        names_changed(ctx.txn, &mut dir, 1, i32::from(is_dir));
-        ctx.txn.save_dir(self.dir, &mut dir);
+        let cookie = match self.name {
+            Some(name) => self.name_it(ctx, &mut dir, name, &mut file)?,
+            None => {
+                file.inode.nlink = 0;
+                born_nameless(ctx.txn, &mut file);
+                0
+            }
+        };
         ctx.txn.state.files += 1;
         Ok(Reply::Created {
             node: node(self.file.fid, &file.inode),
-            cookie: spot.cookie,
+            cookie,
             dir: dir_state(self.dir, &dir),
             handle,
             ticket,
@@ -68,19 +65,96 @@ impl Op for Create<'_> {
     }
 }
 
+/// The id can be that of a new file: it is of a sequence granted to the client, and no file's yet.
+pub fn check_new(ctx: &Ctx<'_, '_>, fid: Fid) -> Result<()> {
+    let key = keys::sequence(fid.sequence());
+    let owner: Option<SequenceOwner> = ctx.txn.store().get(Table::Sequences, &key)?;
+    let owned = owner.is_some_and(|owner| owner.client == ctx.who.uuid);
+    if !owned || ctx.txn.place(fid)?.is_some() {
+        return Err(FsError::Invalid.into());
+    }
+    if ctx.txn.state.files >= ctx.rules.files_max {
+        return Err(FsError::NoSpace.into());
+    }
+    ctx.check_room()
+}
+
+/// A new file in `dir` that has neither bytes nor names in it. A directory with the set-group-id bit
+/// gives its group, and to directories the bit, to what is made in it.
+pub fn plain_inode(
+    ctx: &Ctx<'_, '_>,
+    dir: &Inode,
+    (kind, mode): (FileKind, u16),
+    caller: Caller,
+) -> Inode {
+    let now = ctx.txn.now;
+    let inherits = dir.mode & S_ISGID != 0;
+    let is_directory = kind == FileKind::Directory;
+    let inherited = match inherits && is_directory {
+        true => S_ISGID,
+        false => 0,
+    };
+    Inode {
+        kind,
+        mode: (mode & 0o7777) | inherited,
+        uid: caller.uid,
+        gid: if inherits { dir.gid } else { caller.gid },
+        nlink: if is_directory { 2 } else { 1 },
+        rdev: 0,
+        has_xattrs: false,
+        size_state: SizeState::Strict,
+        written: false,
+        layout: Layout::none(),
+        atime: now,
+        mtime: now,
+        mtime_set: now,
+        ctime: now,
+        btime: now,
+        size: if is_directory { DIRECTORY_BYTES } else { 0 },
+        blocks: if is_directory {
+            DIRECTORY_BYTES / 512
+        } else {
+            0
+        },
+        version: ctx.txn.transno.0,
+        entries: 0,
+    }
+}
+
 impl Create<'_> {
     /// What forbids it, as far as that can be seen without locks.
     fn check(&self, ctx: &Ctx<'_, '_>) -> Result<()> {
         ctx.txn.live_dir(self.dir)?;
-        if ctx.txn.find(self.dir, self.name)?.is_some() {
+        if let Some(name) = self.name
+            && ctx.txn.find(self.dir, name)?.is_some()
+        {
             return Err(FsError::Exists.into());
         }
         self.check_kind()?;
-        self.check_fid(ctx)?;
-        if ctx.txn.state.files >= ctx.rules.files_max {
-            return Err(FsError::NoSpace.into());
+        check_new(ctx, self.file.fid)
+    }
+
+    /// Puts it under its name; the name's cookie.
+    fn name_it(
+        &self,
+        ctx: &mut Ctx<'_, '_>,
+        dir: &mut Inode,
+        name: &Name,
+        file: &mut File,
+    ) -> Result<u64> {
+        let spot = ctx.txn.free_spot(self.dir, name)?;
+        let is_dir = file.inode.is_dir();
+        if is_dir {
+            too_many_links(dir)?;
         }
-        ctx.check_room()
+        attach(ctx.txn, spot, name.clone(), file);
+        if self.file.kind == FileKind::Symlink {
+            let target = self.file.target.clone();
+            ctx.txn.change(Mutation::PutTarget(self.file.fid, target));
+        }
+        names_changed(ctx.txn, dir, 1, i32::from(is_dir));
+        ctx.txn.save_dir(self.dir, dir);
+        Ok(spot.cookie)
     }
 
     fn check_kind(&self) -> Result<()> {
@@ -101,52 +175,16 @@ impl Create<'_> {
         refused.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// The FID is of a sequence granted to this client, and no file's yet.
-    fn check_fid(&self, ctx: &Ctx<'_, '_>) -> Result<()> {
-        let fid = self.file.fid;
-        let key = keys::sequence(fid.sequence());
-        let owner: Option<SequenceOwner> = ctx.txn.store().get(Table::Sequences, &key)?;
-        let owned = owner.is_some_and(|owner| owner.client == ctx.who.uuid);
-        if !owned || ctx.txn.place(fid)?.is_some() {
-            return Err(FsError::Invalid.into());
-        }
-        Ok(())
-    }
-
     fn inode(&self, ctx: &Ctx<'_, '_>, dir: &Inode) -> Result<Inode> {
-        let (now, kind) = (ctx.txn.now, self.file.kind);
-        let inherits = dir.mode & S_ISGID != 0;
-        let inherited = if inherits && kind == FileKind::Directory {
-            S_ISGID
-        } else {
-            0
-        };
+        let kind = self.file.kind;
         let device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
-        let (size, blocks) = match kind {
-            FileKind::Directory => (DIRECTORY_BYTES, DIRECTORY_BYTES / 512),
-            _ => (self.file.target.len() as u64, 0),
-        };
-        Ok(Inode {
-            kind,
-            mode: (self.file.mode & 0o7777) | inherited,
-            uid: self.caller.uid,
-            gid: if inherits { dir.gid } else { self.caller.gid },
-            nlink: if kind == FileKind::Directory { 2 } else { 1 },
-            rdev: if device { self.file.rdev } else { 0 },
-            has_xattrs: false,
-            size_state: SizeState::Strict,
-            written: false,
-            layout: self.layout(ctx)?,
-            atime: now,
-            mtime: now,
-            mtime_set: now,
-            ctime: now,
-            btime: now,
-            size,
-            blocks,
-            version: ctx.txn.transno.0,
-            entries: 0,
-        })
+        let mut inode = plain_inode(ctx, dir, (kind, self.file.mode), self.caller);
+        if kind != FileKind::Directory {
+            inode.size = self.file.target.len() as u64;
+        }
+        inode.rdev = if device { self.file.rdev } else { 0 };
+        inode.layout = self.layout(ctx)?;
+        Ok(inode)
     }
 
     fn layout(&self, ctx: &Ctx<'_, '_>) -> Result<Layout> {

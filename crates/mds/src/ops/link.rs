@@ -7,7 +7,7 @@ use dlm::Bits;
 use wire::mdt::Reply;
 
 use super::{Ctx, Needs, Op, dir_state, node};
-use crate::namespace::{attach, move_out, names_changed};
+use crate::namespace::{attach, may_be_named, move_out, names_changed, stop_being_nameless};
 use crate::txn::{File, Result};
 
 /// See [`wire::mdt::Request::Link`].
@@ -31,6 +31,9 @@ impl Op for Link<'_> {
         let mut dir = ctx.txn.live_dir(self.dir)?;
         move_out(ctx.txn, &mut file)?;
         let spot = ctx.txn.free_spot(self.dir, self.name)?;
+        if file.inode.nlink == 0 {
+            stop_being_nameless(ctx.txn, &file);
+        }
         file.inode.nlink += 1;
         file.inode.ctime = ctx.txn.now;
         attach(ctx.txn, spot, self.name.clone(), &mut file);
@@ -53,8 +56,10 @@ impl Link<'_> {
         }
         match &file.inode {
             inode if inode.is_dir() => Err(FsError::NotPermitted.into()),
-            // Its last name went while it was open; it cannot come back.
-            inode if inode.nlink == 0 => Err(FsError::NotFound.into()),
+            // Where its last name went while it was open, it cannot come back.
+            inode if inode.nlink == 0 && !may_be_named(ctx.txn, self.fid)? => {
+                Err(FsError::NotFound.into())
+            }
             inode if inode.nlink >= LINKS_MAX => Err(FsError::TooManyLinks.into()),
             _ => ctx.check_room().map(|()| file),
         }

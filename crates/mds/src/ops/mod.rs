@@ -266,6 +266,7 @@ pub trait Op {
 pub fn with_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option<R> {
     match request {
         Request::Create { .. }
+        | Request::CreateNameless { .. }
         | Request::Link { .. }
         | Request::Unlink { .. }
         | Request::Rename { .. } => with_name_op(request, with),
@@ -302,10 +303,22 @@ fn with_name_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option
             open,
         } => with(&create::Create {
             dir: *dir,
-            name,
+            name: Some(name),
             file,
             caller: *caller,
             open: *open,
+        }),
+        Request::CreateNameless {
+            dir,
+            file,
+            caller,
+            open,
+        } => with(&create::Create {
+            dir: *dir,
+            name: None,
+            file,
+            caller: *caller,
+            open: Some(*open),
         }),
         Request::Link { fid, dir, name } => with(&link::Link {
             fid: *fid,
@@ -333,6 +346,7 @@ fn with_name_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option
             target,
             mode,
             caller,
+            whiteout,
         } => with(&rename::Rename {
             source_dir: *source_dir,
             source,
@@ -340,6 +354,7 @@ fn with_name_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option
             target,
             mode: *mode,
             caller: *caller,
+            whiteout: *whiteout,
         }),
         _ => return None,
     })

@@ -1,15 +1,16 @@
 //! `op.rename`: a name moves, in one step: nobody sees both or neither. An existing target is
-//! replaced, refused or swapped. No directory ever gets into its own subtree: of moves of
+//! replaced, refused or swapped; a whiteout may stay behind. No directory ever gets into its own subtree: of moves of
 //! directories between parents there is one at a time.
 
 use base::{Fid, FsError, Name};
 use dlm::{Bits, Mode};
 use wire::mdt::{Caller, RenameMode, Reply};
+use wire::{FileKind, Node};
 
-use super::{ALL_BITS, Ctx, Needs, Op, dir_state, node, too_many_links};
+use super::{ALL_BITS, Ctx, Needs, Op, create, dir_state, node, too_many_links};
 use crate::keys::Spot;
 use crate::namespace::{self, attach, check_sticky, detach, names_changed};
-use crate::records::Inode;
+use crate::records::{Inode, Place};
 use crate::txn::{File, Result};
 
 /// See [`wire::mdt::Request::Rename`].
@@ -20,6 +21,7 @@ pub struct Rename<'r> {
     pub target: &'r Name,
     pub mode: RenameMode,
     pub caller: Caller,
+    pub whiteout: Option<Fid>,
 }
 
 /// The names as they are now.
@@ -40,9 +42,13 @@ struct Dirs {
 impl Op for Rename<'_> {
     fn needs(&self, ctx: &Ctx<'_, '_>) -> Result<Needs> {
         let mut needs = Needs::default();
-        let Some((found, _)) = self.find(ctx)? else {
+        let Some((found, dirs)) = self.find(ctx)? else {
             return Ok(needs);
         };
+        // Who has a file to itself may have given it another owner.
+        if self.check_owners(&found, &dirs).is_ok() {
+            self.check_rest(ctx, &found, &dirs)?;
+        }
         let (_, source) = &found.source;
         needs.lost_name(ctx.txn, self.source_dir, self.source, source);
         self.needs_of_moved(source, &mut needs);
@@ -64,6 +70,8 @@ impl Op for Rename<'_> {
         let Some((mut found, mut dirs)) = self.find(ctx)? else {
             return self.nothing(ctx);
         };
+        self.check_owners(&found, &dirs)?;
+        self.check_rest(ctx, &found, &dirs)?;
         let (spot, source) = &mut found.source;
         source.inode.ctime = ctx.txn.now;
         match (&mut found.target, self.mode) {
@@ -92,7 +100,7 @@ impl Rename<'_> {
         }
     }
 
-    /// The names, with everything checked; `None`: both name one file, and nothing happens.
+    /// The names, as far as they say by themselves that it can be; `None`: both name one file, and nothing happens.
     fn find(&self, ctx: &Ctx<'_, '_>) -> Result<Option<(Found, Dirs)>> {
         let txn = &ctx.txn;
         txn.dir(self.source_dir)?;
@@ -114,12 +122,22 @@ impl Rename<'_> {
         };
         let found = Found { source, target };
         self.check_ring(ctx, &found)?;
-        self.check_owners(&found, &dirs)?;
-        self.check_kinds(&found, &dirs)?;
+        Ok(Some((found, dirs)))
+    }
+
+    /// What is looked at after the owners.
+    fn check_rest(&self, ctx: &Ctx<'_, '_>, found: &Found, dirs: &Dirs) -> Result<()> {
+        self.check_kinds(found, dirs)?;
         if found.target.is_none() {
             ctx.check_room()?;
         }
-        Ok(Some((found, dirs)))
+        if let Some(fid) = self.whiteout {
+            if self.mode == RenameMode::Exchange {
+                return Err(FsError::Invalid.into());
+            }
+            create::check_new(ctx, fid)?;
+        }
+        Ok(())
     }
 
     fn dirs(&self, ctx: &Ctx<'_, '_>) -> Result<Dirs> {
@@ -204,6 +222,7 @@ impl Rename<'_> {
             cookie: spot.cookie,
             replaced: None,
             replaced_cookie: 0,
+            whiteout: None,
         })
     }
 
@@ -215,6 +234,8 @@ impl Rename<'_> {
         target: Option<&mut (Spot, File)>,
     ) -> Result<Reply> {
         detach(ctx.txn, spot, source);
+        // Before the new name could take the place of the old one.
+        let whiteout = self.leave_whiteout(ctx, &dirs.source_inode, spot);
         let (mut replaced, mut entries, mut subdirs) = (None, 1, i32::from(source.inode.is_dir()));
         let new_spot = match target {
             None => ctx.txn.free_spot(self.target_dir, self.target)?,
@@ -231,12 +252,27 @@ impl Rename<'_> {
         names_changed(
             ctx.txn,
             &mut dirs.source_inode,
-            -1,
+            i64::from(whiteout.is_some()) - 1,
             -i32::from(source.inode.is_dir()),
         );
         names_changed(ctx.txn, dirs.target_mut(), entries, subdirs);
         dirs.save(ctx);
-        Ok(dirs.reply(source, new_spot.cookie, replaced, 0))
+        let back = whiteout.as_ref().map_or(0, |_| spot.cookie);
+        Ok(dirs.reply(source, new_spot.cookie, (replaced, back), whiteout))
+    }
+
+    /// What is asked for in the place of the old name. It has no permissions, and is nobody's device.
+    fn leave_whiteout(&self, ctx: &mut Ctx<'_, '_>, dir: &Inode, spot: Spot) -> Option<Node> {
+        let fid = self.whiteout?;
+        let inode = create::plain_inode(ctx, dir, (FileKind::CharDevice, 0), self.caller);
+        let mut file = File {
+            fid,
+            place: Place::Own,
+            inode,
+        };
+        attach(ctx.txn, spot, self.source.clone(), &mut file);
+        ctx.txn.state.files += 1;
+        Some(node(fid, &file.inode))
     }
 
     fn exchange(
@@ -256,7 +292,7 @@ impl Rename<'_> {
         names_changed(ctx.txn, dirs.target_mut(), 0, subdirs);
         dirs.save(ctx);
         let back = Some(node(target.fid, &target.inode));
-        Ok(dirs.reply(source, target_spot.cookie, back, spot.cookie))
+        Ok(dirs.reply(source, target_spot.cookie, (back, spot.cookie), None))
     }
 }
 
@@ -280,8 +316,8 @@ impl Dirs {
         &self,
         moved: &File,
         cookie: u64,
-        replaced: Option<wire::Node>,
-        replaced_cookie: u64,
+        (replaced, replaced_cookie): (Option<Node>, u64),
+        whiteout: Option<Node>,
     ) -> Reply {
         Reply::Renamed {
             source_dir: dir_state(self.source, &self.source_inode),
@@ -290,6 +326,7 @@ impl Dirs {
             cookie,
             replaced,
             replaced_cookie,
+            whiteout,
         }
     }
 }

@@ -21,7 +21,11 @@ pub struct Unlink<'r> {
 
 impl Op for Unlink<'_> {
     fn needs(&self, ctx: &Ctx<'_, '_>) -> Result<Needs> {
-        let (_, _, file) = self.find(ctx)?;
+        let (dir, _, file) = self.find(ctx)?;
+        // Who has the file to itself may have given it another owner.
+        if check_sticky(&dir, &file.inode, self.caller.uid).is_ok() {
+            self.check_kind(&file)?;
+        }
         let mut needs = Needs::default();
         needs.lost_name(ctx.txn, self.dir, self.name, &file);
         needs.lock(file.fid, Mode::EX, ALL_BITS);
@@ -30,6 +34,8 @@ impl Op for Unlink<'_> {
 
     fn run(&self, ctx: &mut Ctx<'_, '_>) -> Result<Reply> {
         let (mut dir, spot, mut file) = self.find(ctx)?;
+        check_sticky(&dir, &file.inode, self.caller.uid)?;
+        self.check_kind(&file)?;
         let in_use = ctx.in_use(file.fid);
         namespace::unlink(ctx.txn, ctx.opens, spot, &mut file, in_use)?;
         names_changed(ctx.txn, &mut dir, -1, -i32::from(self.directory));
@@ -46,12 +52,15 @@ impl Unlink<'_> {
         let dir = ctx.txn.dir(self.dir)?;
         let (spot, dirent) = ctx.txn.find_some(self.dir, self.name)?;
         let file = ctx.txn.file(dirent.fid)?;
-        check_sticky(&dir, &file.inode, self.caller.uid)?;
+        Ok((dir, spot, file))
+    }
+
+    fn check_kind(&self, file: &File) -> Result<()> {
         match (self.directory, file.inode.is_dir()) {
             (true, false) => Err(FsError::NotDirectory.into()),
             (false, true) => Err(FsError::IsDirectory.into()),
             (true, true) if file.inode.entries > 0 => Err(FsError::NotEmpty.into()),
-            _ => Ok((dir, spot, file)),
+            _ => Ok(()),
         }
     }
 }

@@ -125,16 +125,16 @@ fn check_name(name: &[u8], inode: &Inode) -> Result<()> {
     if name.len() > XATTR_NAME_BYTES_MAX {
         return Err(FsError::Range.into());
     }
-    let in_namespace = |prefix: &[u8]| name.starts_with(prefix) && name.len() > prefix.len();
-    let user = in_namespace(b"user.");
-    if !user && !in_namespace(b"trusted.") && !in_namespace(b"security.") {
+    let prefixes: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    let Some(prefix) = prefixes.iter().find(|prefix| name.starts_with(prefix)) else {
         return Err(FsError::NotSupported.into());
-    }
-    if name.contains(&0) {
-        return Err(FsError::Invalid.into());
-    }
-    if user && !matches!(inode.kind, FileKind::Regular | FileKind::Directory) {
+    };
+    let plain = matches!(inode.kind, FileKind::Regular | FileKind::Directory);
+    if prefix == &prefixes[0] && !plain {
         return Err(FsError::NotPermitted.into());
+    }
+    if name.len() == prefix.len() || name.contains(&0) {
+        return Err(FsError::Invalid.into());
     }
     Ok(())
 }

@@ -193,11 +193,18 @@ pub fn apply(model: &mut Model, request: &Request) {
             target,
             mode,
             caller,
+            whiteout,
         } => {
             let (from, to): ((Fid, &Name), (Fid, &Name)) =
                 ((*source_dir, source), (*target_dir, target));
-            model.rename(from, to, *mode, *caller).map(drop)
+            match whiteout {
+                Some(left) => model.rename_leaving(*left, from, to, *mode, *caller),
+                None => model.rename(from, to, *mode, *caller),
+            }
         }
+        Request::CreateNameless {
+            dir, file, caller, ..
+        } => model.create_nameless(*dir, file, *caller, true),
         Request::SetAttr { fid, change, .. } => model.set_attr(*fid, change),
         Request::SetXattr {
             fid,

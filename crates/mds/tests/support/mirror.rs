@@ -139,6 +139,7 @@ impl Mirror {
                     target_dir,
                     node,
                     replaced,
+                    whiteout,
                     ..
                 },
             ) => {
@@ -150,13 +151,17 @@ impl Mirror {
                     }
                 );
                 let other = replaced.as_ref().map(|other| other.fid);
-                self.name(source_dir, source, other.filter(|_| exchange));
+                let left = whiteout.as_ref().map(|left| left.fid);
+                self.name(source_dir, source, left.or(other.filter(|_| exchange)));
                 self.name(target_dir, target, Some(node.fid));
                 if replaced.is_none() && (node.attr.nlink > 1 || source == target) {
                     // Perhaps both were names of one file, and nothing happened.
                     self.names.remove(&(source_dir.fid, source.clone()));
                 }
                 self.keep(node, Some(target_dir.fid));
+                if let Some(left) = whiteout {
+                    self.keep(left, Some(source_dir.fid));
+                }
                 if let Some(replaced) = replaced {
                     let home = exchange.then_some(source_dir.fid);
                     self.keep(replaced, home);

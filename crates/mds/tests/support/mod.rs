@@ -853,6 +853,7 @@ pub fn rename_request(
         target,
         mode,
         caller,
+        whiteout: None,
     }
 }
 

@@ -189,7 +189,9 @@ impl Program {
             let (_root, _held) = (self.locks.root_alone(), self.locks.attributes(file));
             block_on(async move {
                 let mode = RenameMode::Replace;
-                client.rename(made, goal.dir, goal.name, mode).await?;
+                client
+                    .rename(made, goal.dir, goal.name, mode, false)
+                    .await?;
                 match is_lazy {
                     true => Ok(()),
                     false => client.fsyncdir().await,

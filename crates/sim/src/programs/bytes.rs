@@ -78,7 +78,6 @@ pub(super) fn write_block(
     let wish = WriteWish {
         append: block.is_none(),
         write_back: false,
-        kill_privileges: false,
         durable: false,
     };
     let offset = u64::from(block.unwrap_or(0)) * BLOCK_BYTES as u64;

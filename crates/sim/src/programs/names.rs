@@ -204,7 +204,7 @@ impl Program {
     pub(super) fn rename(&self, from: Slot, to: Slot, mode: RenameMode) -> Result<Seen, FsError> {
         let (from, to) = (self.place(from)?, self.place(to)?);
         let client = self.client.clone();
-        let renamed = async move { client.rename(from, to.dir, to.name, mode).await };
+        let renamed = async move { client.rename(from, to.dir, to.name, mode, false).await };
         block_on(renamed).map(|()| Seen::Done)
     }
 

@@ -163,7 +163,6 @@ impl Sharer {
         let wish = WriteWish {
             append: offset.is_none(),
             write_back: false,
-            kill_privileges: false,
             durable: false,
         };
         let at = offset.unwrap_or(0);

@@ -33,6 +33,8 @@ impl LockKind {
     }
 }
 
+const WHITEOUT_UNREPLACED: u32 = libc::RENAME_WHITEOUT | libc::RENAME_NOREPLACE;
+
 /// What rename does with a name that is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenameMode {
@@ -42,7 +44,12 @@ pub enum RenameMode {
     NoReplace,
     /// Swaps both.
     Exchange,
-    /// Flags that are not offered here (whiteouts), or contradict each other.
+    /// Replaces it, or fails, and leaves a whiteout under the old name.
+    Whiteout {
+        /// A name that is taken is replaced.
+        replace: bool,
+    },
+    /// Flags that are not known, or contradict each other.
     Other(u32),
 }
 
@@ -52,6 +59,8 @@ impl RenameMode {
             0 => RenameMode::Replace,
             libc::RENAME_NOREPLACE => RenameMode::NoReplace,
             libc::RENAME_EXCHANGE => RenameMode::Exchange,
+            libc::RENAME_WHITEOUT => RenameMode::Whiteout { replace: true },
+            WHITEOUT_UNREPLACED => RenameMode::Whiteout { replace: false },
             other => RenameMode::Other(other),
         }
     }
@@ -151,9 +160,12 @@ mod tests {
     }
 
     #[test]
-    fn rename_takes_one_flag_at_most() {
+    fn rename_takes_flags_that_go_together() {
         assert_eq!(RenameMode::parse(0), RenameMode::Replace);
         assert_eq!(RenameMode::parse(3), RenameMode::Other(3));
-        assert_eq!(RenameMode::parse(4), RenameMode::Other(4));
+        assert_eq!(RenameMode::parse(6), RenameMode::Other(6));
+        let whiteout = |replace| RenameMode::Whiteout { replace };
+        assert_eq!(RenameMode::parse(4), whiteout(true));
+        assert_eq!(RenameMode::parse(5), whiteout(false));
     }
 }
