@@ -69,7 +69,6 @@ impl Cluster {
         let target = ServedTarget {
             name: OST,
             key: None,
-            server_key: None,
             boot_epoch: BootEpoch(1),
             last_committed,
             service: ost.service(),
@@ -92,7 +91,6 @@ impl Cluster {
             uuid: ClientUuid([number; 16]),
             incarnation: 1,
             key: None,
-            credential: rpc::Credential::Client,
             insecure: false,
             policy: Policy::Soft {
                 timeout: Duration::from_secs(20),

@@ -180,9 +180,7 @@ impl ServedTargets {
             let here: Vec<(ClientUuid, String)> = here
                 .map(|(_, peer)| (peer.uuid, peer.address.clone()))
                 .collect();
-            let stopped = of.recovering.stopped();
-            let status = target_status(of.name.to_string(), of.recovering.report(), &here);
-            TargetStatus { stopped, ..status }
+            target_status(of.name.to_string(), of.recovering.report(), &here)
         });
         ServerStatus {
             fsname: self.fsname.clone(),
@@ -243,7 +241,6 @@ fn target_status(target: String, report: Report, here: &[(ClientUuid, String)]) 
         awaited: named(report.awaited),
         given_up: named(report.given_up),
         replayed: report.replayed,
-        stopped: None,
     }
 }
 

@@ -1,6 +1,5 @@
 //! `glint serve`
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use crate::daemon::{self, Daemon};
 use crate::descriptors::Descriptors;
 use crate::foreground::Stop;
 use crate::memory;
-use crate::server::{ServeConfig, Serving, stopped_in_words};
+use crate::server::{ServeConfig, Serving};
 
 /// Serve the targets of directories until SIGTERM, which is a clean stop.
 ///
@@ -108,20 +107,12 @@ impl Serve {
             serving.config().fsname,
             addresses.join(",")
         ));
-        let mut told = BTreeSet::new();
-        stop.wait(|| {
-            for (target, reason) in serving.stopped() {
-                if told.insert(target) {
-                    tracing::error!("{target} has stopped, other targets here serve on: {reason}");
-                }
-            }
-            serving.has_ended()
-        });
+        stop.wait(|| serving.stopped().is_some());
         let stopped = serving.stopped();
         serving.stop();
-        match stopped.is_empty() {
-            true => Ok(()),
-            false => Err(stopped_in_words(&stopped)),
+        match stopped {
+            Some(reason) => Err(reason),
+            None => Ok(()),
         }
     }
 }
