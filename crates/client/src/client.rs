@@ -294,6 +294,7 @@ impl Client {
             let gone = inode.lookups == 0;
             state.note_lookups(fid);
             if gone {
+                state.misplaced.is_gone(fid);
                 state.drop_if_idle(fid);
             }
         }

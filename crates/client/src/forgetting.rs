@@ -106,10 +106,13 @@ impl Client {
         let Some(inode) = known else {
             return;
         };
-        let waits = inode.is_directory() || inode.is_open();
+        let (directory, waits) = (inode.is_directory(), inode.is_open());
+        if directory {
+            state.misplaced.may_be_at(fid, dir, &name);
+        }
         going.forget(Forget::Attributes { fid, dir });
         let late = self.forget_name_later(state, dir, name, fid);
-        if waits {
+        if directory || waits {
             going.names.push(late);
         }
     }

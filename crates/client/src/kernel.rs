@@ -56,6 +56,9 @@ pub trait KernelCache: Send + Sync {
     /// The kernel shall drop what it has of these files, all of it true, as far as nobody uses them.
     /// A kernel that cannot be asked drops them when it needs the memory.
     fn let_go(&self, files: Vec<Fid>);
+
+    /// The same in this order; `done` is told when the kernel has, and it is known what it has dropped.
+    fn drop_unused(&self, files: Vec<Fid>, done: Sender<()>);
 }
 
 /// No kernel above: tools and tests that speak to the client directly.
@@ -76,4 +79,8 @@ impl KernelCache for NoKernel {
     }
 
     fn let_go(&self, _files: Vec<Fid>) {}
+
+    fn drop_unused(&self, _files: Vec<Fid>, done: Sender<()>) {
+        done.send(());
+    }
 }

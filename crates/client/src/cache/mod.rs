@@ -9,6 +9,7 @@ pub(crate) mod directory;
 pub(crate) mod going;
 pub(crate) mod inode;
 pub(crate) mod known;
+pub(crate) mod misplaced;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::cache::changes::{Change, Changes, Deed};
 use crate::cache::directory::Directory;
 use crate::cache::going::GoingNames;
 use crate::cache::inode::{Covered, Inode};
+use crate::cache::misplaced::Misplaced;
 use crate::executor::WaitList;
 use crate::handles::Handles;
 use crate::io::failures::Failures;
@@ -60,6 +62,8 @@ pub(crate) struct State {
     pub changes: Changes,
     /// Names that the kernel is still to forget.
     pub going: GoingNames,
+    /// Directories that the kernel has at a place that they have left.
+    pub misplaced: Misplaced,
     pub locks: Locks,
     pub handles: Handles,
     /// Files with bytes to send.
@@ -142,6 +146,7 @@ impl State {
             inodes: HashMap::new(),
             changes: Changes::default(),
             going: GoingNames::default(),
+            misplaced: Misplaced::default(),
             locks,
             handles: Handles::default(),
             dirty: BTreeSet::new(),

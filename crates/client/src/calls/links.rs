@@ -200,6 +200,11 @@ impl Client {
     ) {
         let dir = mark.dir;
         moved(state, node, mark);
+        state.misplaced.is_gone(node.fid);
+        state.misplaced.look_again();
+        if node.attr.kind == FileKind::Directory && !current {
+            state.misplaced.may_be_at(node.fid, dir, name);
+        }
         let entry = Listed {
             name: name.clone(),
             fid: node.fid,

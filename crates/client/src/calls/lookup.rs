@@ -2,6 +2,7 @@
 
 use base::{Fid, FsError, Name};
 use dlm::Bits;
+use wire::FileKind;
 use wire::mdt::{Reply, Request};
 
 use crate::cache::inode::Inode;
@@ -11,8 +12,9 @@ use crate::io::file::FileState;
 use crate::stalls;
 use crate::stats::bump;
 
-/// How often a name is looked up that leads to another file each time.
-pub(super) const LOOKUP_TRIES: u32 = 16;
+/// How often a name is looked up that leads to another file each time: others must have replaced it between
+/// two requests as often.
+pub(super) const LOOKUP_TRIES: u32 = 1000;
 
 /// What the cache says of a name.
 pub(crate) enum Cached {
@@ -34,18 +36,32 @@ impl Client {
     /// Asks again where what the name led to is gone before it was looked at.
     async fn resolve(&self, dir: Fid, name: &Name) -> Result<Entry, FsError> {
         for _ in 1..LOOKUP_TRIES {
-            let (fid, named_at) = self.find(dir, name).await?;
-            match self.entry(fid, named_at).await {
+            match self.resolve_once(dir, name).await {
                 Err(FsError::Stale) => {}
                 entry => return entry,
             }
         }
+        self.resolve_once(dir, name).await
+    }
+
+    async fn resolve_once(&self, dir: Fid, name: &Name) -> Result<Entry, FsError> {
         let (fid, named_at) = self.find(dir, name).await?;
-        self.entry(fid, named_at).await
+        self.leave_old_place(dir, name, fid, false).await;
+        let entry = self.entry(fid, named_at).await?;
+        self.placed(dir, name, &entry);
+        Ok(entry)
+    }
+
+    /// The kernel is told where `entry` is. Of a directory whose name nothing covers nobody will say that it goes
+    /// from there.
+    pub(crate) fn placed(&self, dir: Fid, name: &Name, entry: &Entry) {
+        if entry.attr.kind == FileKind::Directory && !entry.name_valid {
+            self.lock().misplaced.may_be_at(entry.fid, dir, name);
+        }
     }
 
     /// What the name leads to, and the stamp when a lease was seen to cover that.
-    async fn find(&self, dir: Fid, name: &Name) -> Result<(Fid, Option<u64>), FsError> {
+    pub(super) async fn find(&self, dir: Fid, name: &Name) -> Result<(Fid, Option<u64>), FsError> {
         let (cached, stamp) = {
             let state = self.lock();
             (cached(&state, dir, name), state.stamp())

@@ -18,7 +18,10 @@ impl Client {
     /// Makes a file of any kind, not opened.
     pub async fn make(&self, place: Place, new: NewNode) -> Result<Entry, FsError> {
         let (fid, named_at) = self.create_node(&place, new, None).await?;
-        self.referred(fid, named_at).await
+        let Place { dir, name, .. } = place;
+        let entry = self.referred(fid, named_at).await?;
+        self.placed(dir, &name, &entry);
+        Ok(entry)
     }
 
     /// Makes a regular file and opens it.

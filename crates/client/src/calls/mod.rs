@@ -5,6 +5,7 @@ mod links;
 pub(crate) mod listing;
 pub(crate) mod lookup;
 mod make;
+mod misplaced;
 pub(crate) mod open;
 mod pinned;
 mod space;

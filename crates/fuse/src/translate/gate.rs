@@ -282,11 +282,36 @@ impl KernelCache for Gate {
             return;
         }
         for files in files.chunks(PRUNE_MAX) {
-            let nodeids = files.iter().map(|fid| fid.0).collect();
             // What the queue does not take is asked for again.
-            let _ = queue.submit(PRUNE_LANE, Notice::Prune { nodeids }, |_| {});
+            let _ = queue.submit(PRUNE_LANE, prune(files), |_| {});
         }
     }
+
+    fn drop_unused(&self, files: Vec<Fid>, done: Sender<()>) {
+        let Some(Rim {
+            queue, notifier, ..
+        }) = self.rim()
+        else {
+            return done.send(());
+        };
+        let (first, last) = files.split_at(files.len().saturating_sub(PRUNE_MAX));
+        if !notifier.granted().prunes() {
+            return done.send(());
+        }
+        for files in first.chunks(PRUNE_MAX) {
+            let _ = queue.submit(PRUNE_LANE, prune(files), |_| {});
+        }
+        // Refused only beyond the queue's bound; `done` is dropped, which tells whoever waits. What the kernel
+        // has dropped comes as requests.
+        let _ = queue.submit(PRUNE_LANE, prune(last), move |_| {
+            notifier.after_requests(|| done.send(()));
+        });
+    }
+}
+
+fn prune(files: &[Fid]) -> Notice {
+    let nodeids = files.iter().map(|fid| fid.0).collect();
+    Notice::Prune { nodeids }
 }
 
 /// Names of one directory go one after the other: they wait for the same lock.

@@ -11,6 +11,7 @@ mod parked;
 mod requests;
 mod retries;
 mod shape;
+mod unmoved;
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -25,6 +26,7 @@ use crate::kernel::{
 use gate::Gate;
 use parked::{Parked, Promise, take};
 use retries::{Question, Retries};
+use unmoved::Unmoved;
 
 pub use errno::errno;
 
@@ -40,6 +42,7 @@ pub(crate) struct Context {
     parked: Parked,
     granted: OnceLock<Granted>,
     retries: Retries,
+    unmoved: Unmoved,
     selinux: bool,
 }
 
@@ -62,6 +65,7 @@ impl FileSystem {
             parked: Parked::start()?,
             granted: OnceLock::new(),
             retries: Retries::default(),
+            unmoved: Unmoved::default(),
             selinux: std::path::Path::new("/sys/fs/selinux").exists(),
         };
         Ok(FileSystem {
@@ -139,6 +143,17 @@ impl Asked {
             }
             work.await;
         });
+    }
+
+    /// How a change of names in these directories failed. One that the caller found in its second attempt, and
+    /// that is gone by now, was removed during the call: it is not told to look again, which would be the end.
+    fn failed_in(&self, dirs: &[Fid], failure: FsError) -> FsError {
+        let retries = &self.context.retries;
+        let is_found = |dir: &Fid| retries.found_directory(self.thread, *dir);
+        match failure == FsError::Stale && dirs.iter().any(is_found) {
+            true => FsError::NotFound,
+            false => failure,
+        }
     }
 
     /// The replier, if the caller still waits.

@@ -160,12 +160,26 @@ fn lookup(asked: Asked, dir: Fid, bytes: &[u8]) {
                 Ok(name) => name,
                 Err(failure) => return asked.error(failure),
             };
+            let again = asked.context.unmoved.is_again(asked.thread, dir, &name);
+            if again {
+                asked.context.retries.told(asked.thread);
+            }
             let second = asked.context.retries.is_second(asked.thread);
             asked.run(async move {
+                if again {
+                    client.leave_old_places(dir, &name).await;
+                }
                 let found = match second {
                     true => client.lookup_pinned(dir, &name).await,
                     false => client.lookup(dir, &name).await,
                 };
+                if let Ok(entry) = &found
+                    && entry.attr.kind == FileKind::Directory
+                    && client.may_be_elsewhere(entry.fid, dir, &name)
+                {
+                    let unmoved = &answer.context.unmoved;
+                    unmoved.told(answer.thread, dir, &name);
+                }
                 answer.entry(dir, found);
             });
         }
@@ -225,7 +239,11 @@ fn make(asked: Asked, place: Result<Place, FsError>, new: Result<NewNode, FsErro
         (Err(failure), _) | (_, Err(failure)) => return asked.error(failure),
     };
     let (client, answer, dir) = (asked.client(), asked.clone(), place.dir);
-    asked.run(async move { answer.entry(dir, client.make(place, new).await) });
+    asked.run(async move {
+        let made = client.make(place, new).await;
+        let made = made.map_err(|failure| answer.failed_in(&[dir], failure));
+        answer.entry(dir, made);
+    });
 }
 
 fn unlink(asked: Asked, place: Result<Place, FsError>, directory: bool) {
@@ -233,8 +251,11 @@ fn unlink(asked: Asked, place: Result<Place, FsError>, directory: bool) {
         Ok(place) => place,
         Err(failure) => return asked.error(failure),
     };
-    let (client, answer) = (asked.client(), asked.clone());
-    asked.run(async move { answer.done(client.unlink(place, directory).await) });
+    let (client, answer, dir) = (asked.client(), asked.clone(), place.dir);
+    asked.run(async move {
+        let removed = client.unlink(place, directory).await;
+        answer.done(removed.map_err(|failure| answer.failed_in(&[dir], failure)));
+    });
 }
 
 fn rename(
@@ -256,9 +277,10 @@ fn rename(
             return asked.error(failure);
         }
     };
-    let (client, answer) = (asked.client(), asked.clone());
+    let (client, answer, dirs) = (asked.client(), asked.clone(), [source.dir, target_dir]);
     asked.run(async move {
-        answer.done(client.rename(source, target_dir, target, mode).await);
+        let renamed = client.rename(source, target_dir, target, mode).await;
+        answer.done(renamed.map_err(|failure| answer.failed_in(&dirs, failure)));
     });
 }
 
@@ -270,7 +292,11 @@ fn link(asked: Asked, source: Fid, dir: Fid, bytes: &[u8]) {
     let (client, answer) = (asked.client(), asked.clone());
     // The kernel holds the directory, and asked for the file's attributes before.
     asked.run_at(source, (Reached::Held, Question::Use), async move {
-        answer.entry(dir, client.link(source, dir, name).await);
+        let linked = client.link(source, dir, name).await;
+        answer.entry(
+            dir,
+            linked.map_err(|failure| answer.failed_in(&[dir], failure)),
+        );
     });
 }
 
@@ -295,6 +321,7 @@ fn create(asked: Asked, place: Result<Place, FsError>, mode: u32, flags: OpenFla
     let mode = (mode & 0o7777) as u16;
     asked.run(async move {
         let made = create_or_open(&client, place, mode, flags).await;
+        let made = made.map_err(|failure| answer.failed_in(&[dir], failure));
         answer.created(dir, made, opened(wish.access.write, false));
     });
 }

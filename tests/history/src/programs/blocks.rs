@@ -6,12 +6,12 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::files::{Files, Way, open};
-use super::{Worker, outcome};
+use super::{Worker, only_writes, outcome};
 use crate::event::{Call, Outcome};
 use crate::object::{Kind, Object};
 
 const FILES: u32 = 2;
-const BLOCKS: u32 = 8;
+const BLOCKS: u32 = 12;
 const BLOCK: usize = 4096;
 /// Blocks of one call.
 const CALL_MAX: u32 = 3;
@@ -55,6 +55,10 @@ impl Aligned {
 
 pub fn step(worker: &mut Worker, files: &mut Files) {
     let number = worker.pick(FILES);
+    if only_writes() {
+        let own = worker.process % BLOCKS;
+        return write(worker, files, number, (own, 1));
+    }
     let first = worker.pick(BLOCKS);
     let count = (1 + worker.pick(CALL_MAX)).min(BLOCKS - first);
     if worker.chance(30) {

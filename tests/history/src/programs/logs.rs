@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::blocks::read_whole;
 use super::files::{Files, Way, open};
-use super::{Worker, epoch, outcome};
+use super::{Worker, epoch, only_writes, outcome};
 use crate::event::{Call, Outcome};
 use crate::object::{Kind, Object};
 use crate::record::{parse, record};
@@ -25,6 +25,7 @@ fn path(worker: &Worker, number: u32) -> PathBuf {
 pub fn step(worker: &mut Worker, files: &mut Files) {
     let number = epoch() * LOGS + worker.pick(LOGS);
     match worker.pick(8) {
+        _ if only_writes() => append(worker, files, number),
         0..=4 => append(worker, files, number),
         5 => stat(worker, files, number),
         _ => read(worker, files, number),
