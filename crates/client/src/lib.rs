@@ -34,7 +34,7 @@ pub use calls::{DirPage, OpenWish, Opened, PageEntry, PinnedFile};
 pub use client::{Client, Entry, NewNode, Place, Stat};
 pub use handles::HandleId;
 pub use io::losses::Unwritten;
-pub use io::read::ReadData;
+pub use io::read::{ReadData, ReadTo};
 pub use io::write::WriteWish;
 pub use mount::{MountConfig, MountError, Mounted, Patience};
 pub use remembered::{Heritage, Left, begin_serving, end_serving, note_offer, offer};

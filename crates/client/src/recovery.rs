@@ -180,6 +180,7 @@ impl Client {
             read,
             write,
             alone,
+            closing,
             change,
             mark,
             told,
@@ -212,6 +213,13 @@ impl Client {
         if result.is_ok() && change != SetAttr::default() {
             result = self.tell_old_changes(fid, change, mark).await;
         }
+        if closing && result == Err(FsError::Stale) && self.is_unused(fid) {
+            // The Close was done, and with it went a file that had no name: nobody misses it.
+            tracing::debug!("{fid} went with its last use");
+            let mut state = self.lock();
+            state.closing.remove(&fid);
+            return state.drop_if_idle(fid);
+        }
         if let Err(error) = result {
             tracing::warn!(
                 "{fid} was open when the MDT restarted or gave up on this mount, and is lost: {error}"
@@ -219,6 +227,18 @@ impl Client {
             let mut state = self.lock();
             state.with_pages(fid, |file| file.lose_open(told));
         }
+    }
+
+    /// Nobody has the file open here, and nothing of it is to be written.
+    fn is_unused(&self, fid: Fid) -> bool {
+        let mut state = self.lock();
+        let file = state.file_known(fid);
+        file.is_none_or(|file| {
+            file.writers == 0
+                && !file.is_kept()
+                && !file.pages.may_be_lost()
+                && file.reshapes.is_empty()
+        })
     }
 
     /// Tells what was changed by `mark` under a lock that is void, also while the MDT serves nobody.
@@ -296,6 +316,8 @@ pub(crate) struct Opened {
     /// This client had it to itself: what it wrote may be nowhere but here, and others are to hear of
     /// that.
     pub alone: bool,
+    /// The Close of its last use was on its way, and may have been done.
+    pub closing: bool,
     /// What was changed under the lock that is void.
     pub change: SetAttr,
     /// When it was found void.
@@ -322,7 +344,7 @@ impl Client {
         // Also who has closed it, as long as the MDT was not told: an OST may yet forget the bytes.
         let write = file.write_open.take().is_some();
         file.read_opens.clear();
-        file.closing = None;
+        let closing = file.closing.take().is_some();
         let alone = file.lose_exclusive().is_some();
         if alone {
             // Its pages were covered by the lock that is void.
@@ -351,6 +373,7 @@ impl Client {
             read,
             write,
             alone,
+            closing,
             change,
             mark: state.mark(fid),
             told,

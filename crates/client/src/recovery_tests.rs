@@ -210,3 +210,36 @@ fn who_is_evicted_does_not_ask_again_for_what_it_had_to_itself() {
     );
     assert!(!heard.iter().any(sets_mode), "others may have set it");
 }
+
+/// A file without a name goes with its last use. Where the MDT has done that and dies before it says so,
+/// its next life knows nothing of the file, and nothing is lost.
+#[test]
+fn a_file_that_went_with_its_close_is_not_lost_with_a_restart() {
+    let is_close = |heard: &Heard| matches!(heard, Heard::Mdt(Request::Close { .. }, _));
+    let mut servers = Servers::start();
+    let mut mount = servers.mount(None);
+    let (_, handle) = made(&mount);
+    assert_eq!(fsync(&mount, handle), Ok(()));
+    servers.hold(is_close);
+    mount.client().release(handle);
+    servers.wait_for(1, is_close);
+    servers.forget(is_told_again);
+    servers.restart_mdt();
+    servers.wait_for(1, is_told_again);
+    servers.answer();
+    servers.wait_for(1, |heard| *heard == Heard::Ready);
+    assert_eq!(mount.leave(), Ok(()));
+}
+
+/// One that is open is.
+#[test]
+fn a_file_that_is_open_and_unknown_after_a_restart_is_lost() {
+    let mut servers = Servers::start();
+    let mut mount = servers.mount(None);
+    let (_, handle) = made(&mount);
+    servers.forget(is_told_again);
+    servers.restart_mdt();
+    servers.wait_for(1, |heard| *heard == Heard::Ready);
+    mount.client().release(handle);
+    assert_eq!(mount.leave().map_err(|unwritten| unwritten.lost()), Err(1));
+}

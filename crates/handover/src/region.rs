@@ -35,6 +35,11 @@ impl Death {
         Death(Arc::new(AtomicU64::new(stores)))
     }
 
+    /// It comes now.
+    pub fn come(&self) {
+        self.0.store(0, Ordering::SeqCst);
+    }
+
     /// It has come.
     pub fn has_come(&self) -> bool {
         self.0.load(Ordering::SeqCst) == 0

@@ -6,6 +6,7 @@ mod objects;
 mod rest;
 mod rot;
 mod syncs;
+mod workers;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use base::{Clock, Rng, SeededRng, TargetName, Tick, Timestamp};
 use client::kernel::NoKernel;
-use client::{MountConfig, Mounted};
+use client::{Heritage, MountConfig, Mounted};
 use rpc::{ClientUuid, Policy};
 
 use crate::network::Network;
@@ -22,6 +23,7 @@ use crate::programs::Seat;
 use crate::scheduler::{Node, Scheduler};
 pub use machine::Machine;
 use mgs::Management;
+use workers::Worker;
 
 /// The management service.
 pub const MGS: Node = Node(1);
@@ -38,6 +40,11 @@ pub const TIMEOUT: Duration = Duration::from_secs(12);
 /// The node of a client.
 pub fn client_node(number: u32) -> Node {
     Node(FIRST_CLIENT + number)
+}
+
+/// The node of one of a supervised client's processes, which take turns.
+fn seat_node(number: u32, seat: u32) -> Node {
+    Node(client_node(number).0 + (seat << 8))
 }
 
 /// What a client calls itself in its `life`th time on the file system.
@@ -87,6 +94,7 @@ impl Clock for NodeClock {
 /// A cluster that runs.
 pub struct Cluster {
     scheduler: Arc<Scheduler>,
+    start: Instant,
     /// Its links.
     pub network: Arc<Network>,
     /// The metadata server's machine.
@@ -100,6 +108,8 @@ pub struct Cluster {
     /// Clocks of the clients, by number.
     pub clocks: Vec<Arc<NodeClock>>,
     mgs: Management,
+    /// The processes of supervised clients, by number.
+    workers: Vec<Worker>,
     begun: BTreeSet<(u32, Duration)>,
 }
 
@@ -110,12 +120,30 @@ impl Cluster {
         clients: u32,
         numbers: &mut SeededRng,
     ) -> Result<Cluster, String> {
+        let mut cluster = Cluster::unmounted(scheduler, (clients, 1), numbers)?;
+        for number in 0..clients {
+            let clock = NodeClock::new(cluster.start);
+            let mounted = cluster.mount(number, clock.clone(), 0)?;
+            cluster.seats.push(Seat::of(mounted.client().clone()));
+            cluster.mounts.push(mounted);
+            cluster.clocks.push(clock);
+        }
+        scheduler.move_to(Node::default());
+        Ok(cluster)
+    }
+
+    /// Formats and starts everything; each client has links for so many processes.
+    fn unmounted(
+        scheduler: &Arc<Scheduler>,
+        (clients, processes): (u32, u32),
+        numbers: &mut SeededRng,
+    ) -> Result<Cluster, String> {
         let start = threads::now();
         let mut network = Network::default();
-        for number in 0..clients {
+        for (number, seat) in (0..clients).flat_map(|n| (0..processes).map(move |seat| (n, seat))) {
             for server in [MGS, MDT].into_iter().chain(OSTS) {
                 let seed = numbers.next_u64();
-                network.connect(client_node(number), server, SeededRng::new(seed));
+                network.connect(seat_node(number, seat), server, SeededRng::new(seed));
             }
         }
         for ost in OSTS {
@@ -135,6 +163,8 @@ impl Cluster {
             seats: Vec::new(),
             clocks: Vec::new(),
             mgs: Management::new(NodeClock::new(start)),
+            workers: Vec::new(),
+            start,
             begun: BTreeSet::new(),
         };
         cluster.power_on(MGS)?;
@@ -142,20 +172,22 @@ impl Cluster {
             cluster.power_on(node)?;
         }
         cluster.power_on(MDT)?;
-        for number in 0..clients {
-            let clock = clock();
-            let mounted = cluster.mount(number, clock.clone(), 0)?;
-            cluster.seats.push(Seat::of(mounted.client().clone()));
-            cluster.mounts.push(mounted);
-            cluster.clocks.push(clock);
-        }
-        scheduler.move_to(Node::default());
         Ok(cluster)
     }
 
     /// Joins the file system, for the `life`th time.
     fn mount(&self, number: u32, clock: Arc<NodeClock>, life: u64) -> Result<Mounted, String> {
-        let node = client_node(number);
+        self.join(client_node(number), uuid_of(number, life), clock, None)
+    }
+
+    /// A process at `node` joins the file system.
+    fn join(
+        &self,
+        node: Node,
+        uuid: ClientUuid,
+        clock: Arc<NodeClock>,
+        heritage: Option<Arc<Heritage>>,
+    ) -> Result<Mounted, String> {
         self.scheduler.move_to(node);
         let network = self.network.clone();
         let reach = move |text: &str| network.address(node, machine::node_of(text)?);
@@ -163,12 +195,12 @@ impl Cluster {
         let config = MountConfig {
             addresses: mgs.into_iter().collect(),
             reach: Arc::new(reach),
-            uuid: uuid_of(number, life),
+            uuid,
             key: None,
             insecure: false,
             policy: Policy::Hard,
             patience: Arc::new(|_| true),
-            heritage: None,
+            heritage,
             clocks: rpc::Clocks::default(),
         };
         let mounted = Mounted::join(&config, Arc::new(NoKernel), clock);

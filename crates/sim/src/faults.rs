@@ -58,10 +58,12 @@ pub enum Kind {
     DiskFlip,
     /// A bit of a file's bytes is flipped on their OST's disk, until that is cured.
     ByteFlip,
+    /// The process of a supervised mount is killed, and another goes on. Of runs of their own (`workers`).
+    Worker,
 }
 
 impl Kind {
-    /// All of them.
+    /// All that happen in the usual runs.
     pub const ALL: [Kind; 19] = [
         Kind::Cut,
         Kind::OneWay,
@@ -218,6 +220,7 @@ impl Injector<'_> {
             Kind::FrameFlip => self.flip(),
             Kind::DiskFlip => self.rot()?,
             Kind::ByteFlip => self.flip_byte()?,
+            Kind::Worker => return Err("no mount of this run is supervised".to_owned()),
         };
         self.lasts(Duration::ZERO);
         Ok(Fault { at, kind, what })

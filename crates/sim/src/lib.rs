@@ -15,3 +15,4 @@ pub mod processor;
 pub mod programs;
 pub mod run;
 pub mod scheduler;
+pub mod workers;

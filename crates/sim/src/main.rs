@@ -1,18 +1,24 @@
 //! Runs seeds one after the other for a while: `glint-sim [SECONDS [SEED]]`, or one with all that
 //! happened in it: `glint-sim trace SEED`, with all that client and servers say `glint-sim log SEED`.
-//! With faults of some kinds only: `glint-sim SECONDS SEED Blackout,Absence`.
+//! With faults of some kinds only: `glint-sim SECONDS SEED Blackout,Absence`. With `workers` before all
+//! that, runs in which processes of supervised mounts are killed.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use sim::faults::Kind;
-use sim::run::{CALLS_MIN, CLIENTS_MIN, FAULTS_MIN, Plan, run};
+use sim::run::{self, CALLS_MIN, CLIENTS_MIN, FAULTS_MIN, Plan, Report};
 use sim::scheduler::Scheduler;
+use sim::workers;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
 
-const USAGE: &str = "glint-sim [SECONDS [SEED [KIND,KIND]]], glint-sim trace SEED [KIND,KIND]";
+/// Of so many seeds one has a run of each sort.
+const WORKERS_EVERY: u64 = 4;
+
+const USAGE: &str =
+    "glint-sim [workers] [SECONDS [SEED [KIND,KIND]]], glint-sim [workers] trace SEED [KIND,KIND]";
 
 /// The time of the simulation, and where it is.
 struct Here;
@@ -38,11 +44,15 @@ struct Wish {
     time: Option<Duration>,
     seed: u64,
     kinds: Option<Vec<Kind>>,
+    /// Processes of supervised mounts are killed.
+    workers: bool,
 }
 
 impl Wish {
     /// What `arguments` say; or what of them says nothing.
     fn of(arguments: &[String]) -> Result<Wish, String> {
+        let workers = arguments.first().is_some_and(|first| first == "workers");
+        let arguments = &arguments[usize::from(workers)..];
         let first = arguments.first().map(String::as_str);
         let is_one = matches!(first, Some("trace" | "log"));
         let number = |at: usize, usual: u64| match arguments.get(at) {
@@ -62,7 +72,27 @@ impl Wish {
             time,
             seed: number(1, 1)?,
             kinds: kinds.transpose()?,
+            workers,
         })
+    }
+
+    /// The runs of a seed: of supervised mounts, or the usual one; now and then both.
+    fn runs(&self, seed: u64) -> Vec<Planned> {
+        let of_workers = Planned {
+            plan: workers::plan(seed),
+            workers: true,
+        };
+        if self.workers {
+            return vec![of_workers];
+        }
+        let usual = Planned {
+            plan: self.plan(seed),
+            workers: false,
+        };
+        match self.time.is_some() && self.kinds.is_none() && seed.is_multiple_of(WORKERS_EVERY) {
+            true => vec![usual, of_workers],
+            false => vec![usual],
+        }
     }
 
     fn plan(&self, seed: u64) -> Plan {
@@ -71,6 +101,30 @@ impl Wish {
             plan.kinds.retain(|kind| kinds.contains(kind));
         }
         plan
+    }
+}
+
+/// A run that is to be.
+struct Planned {
+    plan: Plan,
+    workers: bool,
+}
+
+impl Planned {
+    fn run(&self) -> Report {
+        match self.workers {
+            true => workers::run(&self.plan),
+            false => run::run(&self.plan),
+        }
+    }
+
+    /// How to have it told.
+    fn again(&self) -> String {
+        let seed = self.plan.seed;
+        match self.workers {
+            true => format!("glint-sim workers trace {seed}"),
+            false => format!("make sim-trace SEED={seed}"),
+        }
     }
 }
 
@@ -83,7 +137,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if arguments.first().is_some_and(|first| first == "log") {
+    if arguments.iter().take(2).any(|word| word == "log") {
         log_all();
     }
     sim::processor::stay_on_one();
@@ -94,7 +148,8 @@ fn main() -> ExitCode {
 }
 
 fn one(wish: &Wish) -> ExitCode {
-    let report = run(&wish.plan(wish.seed));
+    let mut runs = wish.runs(wish.seed);
+    let report = runs.swap_remove(0).run();
     print!("{}", report.trace());
     report
         .violations
@@ -106,30 +161,59 @@ fn one(wish: &Wish) -> ExitCode {
     }
 }
 
-fn many(time: Duration, wish: &Wish) -> ExitCode {
-    let first = wish.seed;
-    let begun = Instant::now();
-    let (mut failed, mut gave_up) = (Vec::new(), Vec::new());
-    let (mut runs, mut small, mut calls, mut faults) = (0u64, 0u64, 0usize, 0usize);
-    let mut simulated = Duration::ZERO;
-    while begun.elapsed() < time {
-        let seed = first + runs;
-        let plan = wish.plan(seed);
-        let report = run(&plan);
-        runs += 1;
-        small += u64::from(!report.is_full(&plan));
-        faults += report.faults.len();
-        calls += report.history.len();
+/// What came of many runs.
+#[derive(Default)]
+struct Tally {
+    failed: Vec<u64>,
+    gave_up: Vec<u64>,
+    runs: u64,
+    small: u64,
+    calls: usize,
+    faults: usize,
+    simulated: Duration,
+}
+
+impl Tally {
+    fn add(&mut self, planned: &Planned) {
+        let (report, seed) = (planned.run(), planned.plan.seed);
+        self.runs += 1;
+        self.small += u64::from(!report.is_full(&planned.plan));
+        self.faults += report.faults.len();
+        self.calls += report.history.len();
         if report.gave_up {
-            gave_up.push(seed);
+            self.gave_up.push(seed);
         }
-        simulated += report.time;
+        self.simulated += report.time;
         if let Some(what) = report.violations.first() {
-            println!("seed {seed}: {what}\n  all of it: make sim-trace SEED={seed}");
-            failed.push(seed);
+            let again = planned.again();
+            println!("seed {seed}: {what}\n  all of it: {again}");
+            self.failed.push(seed);
+        }
+    }
+}
+
+fn many(time: Duration, wish: &Wish) -> ExitCode {
+    let (first, begun, mut tally) = (wish.seed, Instant::now(), Tally::default());
+    let mut left: Vec<Planned> = Vec::new();
+    let mut seeds = first..;
+    while begun.elapsed() < time {
+        if left.is_empty() {
+            left = seeds.next().map(|seed| wish.runs(seed)).unwrap_or_default();
+        }
+        if !left.is_empty() {
+            tally.add(&left.remove(0));
         }
     }
     let real = begun.elapsed();
+    let Tally {
+        failed,
+        gave_up,
+        runs,
+        small,
+        calls,
+        faults,
+        simulated,
+    } = tally;
     let hours_a_minute = simulated.as_secs_f64() / 3600.0 / (real.as_secs_f64() / 60.0);
     println!(
         "{} runs from seed {first} in {:.0} s, {calls} calls, {faults} faults; {} with a violation {failed:?}; {} not decided {gave_up:?}; {hours_a_minute:.2} simulated hours a minute",

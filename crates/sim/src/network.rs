@@ -140,6 +140,17 @@ impl Network {
         }
     }
 
+    /// The process at `node` is killed: of what it had sent and not received, a part arrives.
+    pub fn kill(&self, node: Node, numbers: &mut SeededRng) {
+        let links = self.links.iter();
+        let own = links.filter(|((client, _), _)| *client == node);
+        own.clone()
+            .for_each(|(_, (link, _))| link.weather().off[0] = true);
+        for (pair, _) in own {
+            self.cut(*pair, numbers);
+        }
+    }
+
     /// The power of `node` fails, or is there again: nothing leaves or reaches it meanwhile.
     pub fn power(&self, node: Node, is_off: bool) {
         for ((client, server), (link, port)) in &self.links {

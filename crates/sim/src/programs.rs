@@ -4,10 +4,12 @@
 mod ahead;
 mod attributes;
 mod bytes;
+mod desk;
 mod kernel;
 mod names;
 mod opened;
 mod seat;
+mod sharer;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,10 +26,12 @@ use crate::history::{Call, Entry, Seen, Slot, Subject};
 use crate::scheduler::Scheduler;
 pub(crate) use attributes::{FIRST_MODE, number_of, owner_of, xattr_of};
 pub(crate) use bytes::{BLOCK_BYTES, READ_BYTES};
+pub use desk::Desk;
 pub use kernel::InodeLocks;
 pub use names::{make_directories, make_files};
 pub use opened::Opened;
 pub use seat::Seat;
+pub use sharer::Sharer;
 
 /// Directories that programs work in.
 pub const DIRS: u8 = 3;

@@ -18,7 +18,7 @@ use crate::programs::{InodeLocks, Log, Program, make_directories, make_files};
 use crate::scheduler::{Ended, Node, Scheduler};
 
 /// The longest that a run may take of its own time.
-const LIMIT: Duration = Duration::from_secs(3600);
+pub(crate) const LIMIT: Duration = Duration::from_secs(3600);
 
 /// The longest that a call may take when no fault lasts any more.
 const PROGRESS: Duration = Duration::from_secs(180);
@@ -151,13 +151,13 @@ impl Report {
 
 /// What the root thread found.
 #[derive(Default)]
-struct Found {
-    history: Vec<Entry>,
-    faults: Vec<Fault>,
+pub(crate) struct Found {
+    pub history: Vec<Entry>,
+    pub faults: Vec<Fault>,
     excuses: Excuses,
     /// When the last fault is over.
-    over: Duration,
-    violations: Vec<String>,
+    pub over: Duration,
+    pub violations: Vec<String>,
 }
 
 /// Runs `plan` and checks what came of it.
@@ -179,7 +179,7 @@ pub fn run(plan: &Plan) -> Report {
 }
 
 /// A panic of a simulated thread is no line on the terminal but a violation.
-fn hear_panics() {
+pub(crate) fn hear_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let usual = std::panic::take_hook();
@@ -305,7 +305,7 @@ fn start_programs(
 }
 
 /// Waits for the programs to end, as long as no call takes too long.
-fn await_progress(
+pub(crate) fn await_progress(
     scheduler: &Scheduler,
     log: &Log,
     programs: &[JoinHandle<()>],
@@ -352,7 +352,7 @@ fn inject(
     Ok(absences)
 }
 
-fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
+pub(crate) fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
     let Found {
         history,
         faults,

@@ -272,7 +272,11 @@ impl Client {
         let (client, mark) = (self.clone(), closing.mark);
         let until_told = (closing.remembered, closing.untold);
         spawn(async move {
-            if let Err(error) = client.tell_old_changes(fid, change, mark).await {
+            let told = client.tell_old_changes(fid, change, mark).await;
+            // A file that is gone with its last name and use has no attributes to lose.
+            if let Err(error) = told
+                && error != FsError::Stale
+            {
                 tracing::warn!("{fid}: what was changed before it was closed is lost: {error}");
             }
             drop(until_told);

@@ -69,10 +69,13 @@ pub(crate) fn covering(
     } else {
         mode
     };
-    if from_kernel
-        && let Some(handle) = state.locks.extent_even_going(fid, held, range)
-        && Some(handle) != leaving
-    {
+    let beside = state.locks.extent_even_going(fid, held, range);
+    let beside = beside.filter(|handle| Some(*handle) != leaving);
+    if beside.is_some() && leaving.is_some() && by != By::Read {
+        // Another lock came while one leaves: what is written under it now would go with that one.
+        return Ok(Covering::Wait(state.file(fid).waiters.wait()));
+    }
+    if from_kernel && let Some(handle) = beside {
         return Ok(Covering::Lock(handle));
     }
     Ok(match state.locks.extent(fid, mode, range) {
@@ -196,4 +199,89 @@ fn take_extent(
     }
     let file = state.file(fid);
     file.known = file.with_unsent(attr);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+    use crate::locks::Locks;
+    use wire::ost::ExtentGrant;
+
+    const FILE: Fid = Fid(7);
+    const OST: TargetIndex = TargetIndex(0);
+
+    /// A file with a lock that is called back.
+    fn with_one_going() -> State {
+        let mut state = State::new(Locks::new([OST]), Arc::new(AtomicU64::new(0)));
+        granted(&mut state, 1);
+        let (mode, cover) = (Mode::PW, dlm::Cover::Range(ByteRange::ALL));
+        let called_back = dlm::CacheInput::Blocking {
+            handle: LockHandle(1),
+            mode,
+            cover,
+        };
+        state.locks.step(Holder::Ost(OST), called_back);
+        state
+    }
+
+    fn granted(state: &mut State, handle: u64) {
+        let grant = ExtentGrant {
+            handle: LockHandle(handle),
+            object: object_of(FILE),
+            mode: Mode::PW.index() as u8,
+            range: ByteRange::ALL,
+        };
+        state.locks.extent_granted(OST, &grant);
+    }
+
+    fn cover(state: &mut State, by: By) -> &'static str {
+        match covering(state, FILE, ByteRange::ALL, Mode::PW, by) {
+            Ok(Covering::Lock(LockHandle(1))) => "the first",
+            Ok(Covering::Lock(_)) => "the second",
+            Ok(Covering::Wait(_)) => "later",
+            Ok(Covering::No) => "none",
+            Err(_) => "lost",
+        }
+    }
+
+    /// Whoever wanted it may have gone, so that another is granted before the first is given back.
+    #[test]
+    fn nothing_is_written_under_a_second_lock_while_the_first_leaves_with_the_bytes() {
+        let mut state = with_one_going();
+        state.file(FILE).revoking = Revoking::Forgetting;
+        assert_eq!(cover(&mut state, By::Call), "none");
+        granted(&mut state, 2);
+        for by in [By::Call, By::Read, By::WriteBack] {
+            assert_eq!(
+                cover(&mut state, by),
+                "the second",
+                "{by:?}: it goes out with the rest"
+            );
+        }
+        let file = state.file(FILE);
+        (file.revoking, file.leaving) = (Revoking::WritingOut, Some(LockHandle(1)));
+        assert_eq!(cover(&mut state, By::Call), "later");
+        assert_eq!(cover(&mut state, By::WriteBack), "later");
+        assert_eq!(cover(&mut state, By::Read), "the second");
+        let file = state.file(FILE);
+        (file.revoking, file.leaving) = (Revoking::No, None);
+        let dropped = dlm::CacheInput::Dropped {
+            handle: LockHandle(1),
+        };
+        state.locks.step(Holder::Ost(OST), dropped);
+        assert_eq!(cover(&mut state, By::Call), "the second");
+    }
+
+    #[test]
+    fn a_lock_that_leaves_alone_has_another_asked_for() {
+        let mut state = with_one_going();
+        let file = state.file(FILE);
+        (file.revoking, file.leaving) = (Revoking::WritingOut, Some(LockHandle(1)));
+        for by in [By::Call, By::Read, By::WriteBack] {
+            assert_eq!(cover(&mut state, by), "none", "{by:?}");
+        }
+    }
 }

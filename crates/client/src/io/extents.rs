@@ -102,6 +102,17 @@ impl<V: Copy + PartialEq> Extents<V> {
             .map(|(&start, &(end, value))| (ByteRange::new(start, end), value))
     }
 
+    /// How many ranges there are.
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// From the start of the first range to the end of the last.
+    pub fn span(&self) -> ByteRange {
+        let first = self.ranges.keys().next().copied().unwrap_or(0);
+        ByteRange::new(first, self.last().map_or(first, |last| last.end))
+    }
+
     /// The last range.
     pub fn last(&self) -> Option<ByteRange> {
         self.ranges

@@ -8,7 +8,9 @@ use wire::ost::ObjectAttr;
 use crate::executor::{Oneshot, WaitList};
 use crate::io::asking::Asking;
 use crate::io::failures::Failures;
+use crate::io::kernel_pages::KernelPages;
 use crate::io::pages::PageCache;
+use crate::io::read::ReadTo;
 use crate::io::reshapes::Reshapes;
 use crate::remembered::{RememberedBytes, RememberedFailures, remember_failures};
 use crate::statahead::files::Ahead;
@@ -92,6 +94,8 @@ pub(crate) struct FileState {
     pub reshapes: Reshapes,
     /// The kernel may hold pages of it.
     pub kernel_pages: bool,
+    /// Which it may, as long as there are writers.
+    pub in_kernel: KernelPages,
     /// How often the kernel is forgetting pages whose lock an eviction has taken: what it writes back
     /// meanwhile was stored under that lock, and goes with it.
     pub lapsing: u32,
@@ -250,6 +254,19 @@ impl FileState {
     pub fn stands(&mut self, standing: Standing) {
         self.standing = standing;
         self.waiters.wake_all();
+    }
+
+    /// A read of `range` is answered with what is here now.
+    pub fn answers_read(&mut self, range: ByteRange, to: ReadTo) {
+        if to == ReadTo::Caller {
+            return;
+        }
+        self.kernel_pages = true;
+        self.refilled = true;
+        // Without a writer nothing is written past them.
+        if self.writers > 0 {
+            self.in_kernel.filled(range);
+        }
     }
 
     /// A write reached the cache.

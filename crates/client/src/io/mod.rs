@@ -8,6 +8,7 @@ pub(crate) mod failures;
 pub(crate) mod file;
 pub(crate) mod flush;
 pub(crate) mod glimpse;
+pub(crate) mod kernel_pages;
 pub(crate) mod losses;
 pub(crate) mod pages;
 pub(crate) mod read;

@@ -5,15 +5,25 @@ use bytes::{Bytes, BytesMut};
 use base::{ByteRange, Fid, FsError, LockHandle, TargetIndex};
 use wire::ost;
 
+use crate::cache::State;
 use crate::client::{Client, unexpected};
 use crate::cluster::object_of;
-use crate::executor::spawn;
+use crate::executor::{Oneshot, spawn};
 use crate::handles::HandleId;
 use crate::io::cover::{By, Covering, covering, read_mode};
 use crate::io::file::FileState;
 use crate::io::pages::{Generation, Piece};
 use crate::io::readahead::REQUEST_BYTES;
 use crate::stats::bump;
+
+/// Where the bytes of a read go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadTo {
+    /// To a caller's memory, past the pages of the kernel.
+    Caller,
+    /// To pages of the kernel, which hold nothing until then, are locked, and are kept.
+    KernelPages,
+}
 
 /// Bytes read. As long as this lives the lock they were read under stays: the kernel rim drops it
 /// after it has handed them over.
@@ -62,14 +72,20 @@ enum Plan {
         asked: Generation,
     },
     /// Somebody is fetching some of it already.
-    Wait(crate::executor::Oneshot<()>),
+    Wait(Oneshot<()>),
     /// No lock: ask for one with the bytes.
     Ask,
 }
 
 impl Client {
     /// Up to `len` bytes at `offset`.
-    pub async fn read(&self, handle: HandleId, offset: u64, len: u64) -> Result<ReadData, FsError> {
+    pub async fn read(
+        &self,
+        handle: HandleId,
+        offset: u64,
+        len: u64,
+        to: ReadTo,
+    ) -> Result<ReadData, FsError> {
         bump(&self.0.stats.read);
         let fid = self
             .lock()
@@ -80,7 +96,7 @@ impl Client {
         let range = ByteRange::at(offset, len).ok_or(FsError::Invalid)?;
         let mut asked_already = false;
         loop {
-            let (plan, pin) = self.plan_read(handle, fid, range)?;
+            let (plan, pin) = self.plan_read(handle, fid, range, to)?;
             match plan {
                 Plan::Done(pieces) => {
                     if !asked_already {
@@ -127,8 +143,12 @@ impl Client {
         handle: HandleId,
         fid: Fid,
         range: ByteRange,
+        to: ReadTo,
     ) -> Result<(Plan, Option<Pin>), FsError> {
         let mut state = self.lock();
+        if let Some(wait) = wait_for_kernel(&mut state, fid, range, to) {
+            return Ok((Plan::Wait(wait), None));
+        }
         let mode = read_mode(&mut state, fid);
         let under = match covering(&mut state, fid, range, mode, By::Read)? {
             Covering::Lock(under) => under,
@@ -143,14 +163,14 @@ impl Client {
         let file = state.file(fid);
         if range.start >= end {
             file.users += 1;
+            file.answers_read(range, to);
             return Ok((Plan::Done(Vec::new()), Some(Pin::new(self, fid))));
         }
         let wanted = ByteRange::new(range.start, end);
         let (pieces, holes) = gather(file, wanted);
         if holes.is_empty() {
             file.users += 1;
-            file.kernel_pages = true;
-            file.refilled = true;
+            file.answers_read(range, to);
             let pin = Pin::new(self, fid);
             self.read_on_with_others(&mut state, fid);
             // In this order: what is handed over is not to be fetched again.
@@ -179,13 +199,7 @@ impl Client {
 
     /// The kernel gets `range` and keeps it in its page cache, so nothing is kept here. Of a file
     /// open for writing it keeps nothing (docs/adr/0004-writers-bypass-kernel-pages.md).
-    fn hand_over(
-        &self,
-        state: &mut crate::cache::State,
-        handle: HandleId,
-        fid: Fid,
-        range: ByteRange,
-    ) {
+    fn hand_over(&self, state: &mut State, handle: HandleId, fid: Fid, range: ByteRange) {
         let kept = |open: &mut crate::handles::FileHandle| !open.access.write;
         if state.handles.file(handle).is_some_and(kept) {
             state.with_pages(fid, |file| file.pages.let_go(range));
@@ -193,12 +207,7 @@ impl Client {
     }
 
     /// The size, where the lock tells it.
-    fn size_under(
-        &self,
-        state: &mut crate::cache::State,
-        fid: Fid,
-        under: LockHandle,
-    ) -> Option<u64> {
+    fn size_under(&self, state: &mut State, fid: Fid, under: LockHandle) -> Option<u64> {
         let knows = under == LockHandle(0) || state.locks.reaches_eof(fid);
         knows.then(|| state.file(fid).known.size)
     }
@@ -329,7 +338,7 @@ impl Client {
     /// Starts to fetch what a sequential reader will want next.
     fn read_ahead(
         &self,
-        state: &mut crate::cache::State,
+        state: &mut State,
         handle: HandleId,
         fid: Fid,
         read: ByteRange,
@@ -348,7 +357,7 @@ impl Client {
     /// Starts to fetch what of `range` is neither here nor on its way.
     pub(crate) fn start_fetching(
         &self,
-        state: &mut crate::cache::State,
+        state: &mut State,
         fid: Fid,
         range: ByteRange,
         under: LockHandle,
@@ -370,6 +379,19 @@ impl Client {
             });
         }
     }
+}
+
+/// What was just written is seen by a caller when it can be seen in the kernel's pages, too: of two
+/// that look one after the other none sees older bytes than the first.
+fn wait_for_kernel(
+    state: &mut State,
+    fid: Fid,
+    range: ByteRange,
+    to: ReadTo,
+) -> Option<Oneshot<()>> {
+    let file = state.file(fid);
+    let waits = to == ReadTo::Caller && file.in_kernel.is_older_in(range);
+    waits.then(|| file.waiters.wait())
 }
 
 /// A range cut into what one request asks for, at borders that are the same for all.

@@ -12,7 +12,6 @@ use crate::client::Client;
 use crate::io::cover::{By, Covering, covering};
 use crate::io::flush::answered;
 use crate::io::reshapes::Shape;
-use crate::kernel::Forget;
 use crate::stats::bump;
 
 /// A change of shape that is under way.
@@ -69,6 +68,10 @@ impl Client {
             true => self.tell_reshaped(fid, shape).await,
             false => self.reshape_open(fid, shape).await,
         };
+        if let (Shape::Range(range, _), Err(_)) = (shape, &result) {
+            // Some of it may be done.
+            self.forget_changed(fid, (shape, range)).await;
+        }
         self.end_writing(fid);
         result
     }
@@ -109,9 +112,17 @@ impl Client {
     /// Tells the kernel and the MDT.
     async fn tell_reshaped(&self, fid: Fid, shape: Shape) -> Result<(), FsError> {
         if let Shape::Range(range, _) = shape {
-            self.0.forget(Forget::Pages { fid, range }).await;
+            self.forget_changed(fid, (shape, range)).await;
         }
         self.tell_size(fid).await
+    }
+
+    /// The kernel forgets what it read of a range before it was changed, or meanwhile.
+    async fn forget_changed(&self, fid: Fid, (shape, range): (Shape, ByteRange)) {
+        if let Some(file) = self.lock().file_known(fid) {
+            file.in_kernel.end_change(shape.removes());
+        }
+        self.forget_range(fid, range).await;
     }
 
     async fn reshape_locked(
@@ -188,6 +199,9 @@ impl Client {
         state.with_pages(fid, |file| {
             let before = file.known;
             file.pages.discard(shape.removes());
+            if let Shape::Range(..) = shape {
+                file.in_kernel.begin_change(shape.removes());
+            }
             if let Shape::Size(size) = shape {
                 file.known.size = size;
                 file.content_changed(mtime);

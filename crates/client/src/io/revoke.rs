@@ -65,7 +65,7 @@ impl Client {
                 file.is_known_to_kernel()
             };
             if had {
-                self.0.forget(Forget::Pages { fid, range }).await;
+                self.forget_range(fid, range).await;
             }
             // Nobody may begin to use the lock between the look at its users and its leaving.
             loop {

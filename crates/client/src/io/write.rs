@@ -6,8 +6,11 @@ use dlm::Mode;
 
 use crate::cache::State;
 use crate::client::Client;
+use crate::executor::{Oneshot, oneshot};
 use crate::handles::HandleId;
 use crate::io::cover::{By, Covering, covering};
+use crate::io::kernel_pages::Moment;
+use crate::io::read::Pin;
 use crate::kernel::Forget;
 use crate::stats::bump;
 
@@ -20,6 +23,34 @@ pub struct WriteWish {
     pub write_back: bool,
     /// Clear setuid and setgid.
     pub kill_privileges: bool,
+}
+
+/// How often a write lets the kernel forget what it holds before it is made. A page that is read again
+/// and again meanwhile is forgotten after.
+const FORGET_TRIES: u32 = 64;
+
+/// What came of trying to write.
+enum Attempt {
+    /// The bytes are at this place; whether the next process would know of them; what is left to do.
+    Put(u64, bool, Option<Outdated>),
+    /// The kernel holds pages of this, which must go first: none that has yet to forget what was there
+    /// before is beside a size that counts the new bytes.
+    Held(ByteRange),
+    /// A lock is being given back.
+    Wait(Oneshot<()>),
+    /// No lock allows it.
+    Uncovered,
+}
+
+/// What of the kernel a write has made old.
+struct Outdated {
+    fid: Fid,
+    range: ByteRange,
+    /// It holds pages of the range.
+    pages: bool,
+    /// It takes another place for the end of file; the last byte.
+    end: Option<u8>,
+    pin: Pin,
 }
 
 impl Client {
@@ -43,37 +74,23 @@ impl Client {
         if wish.kill_privileges {
             self.kill_privileges(fid).await?;
         }
-        let by = if wish.write_back {
-            By::WriteBack
-        } else {
-            By::Call
-        };
-        let (at, remembered) = loop {
-            let cover = {
-                let mut state = self.lock();
-                if wish.write_back && state.file(fid).lapsing > 0 {
-                    // The kernel tells who syncs it.
-                    return Err(FsError::Io);
+        let by = written_by(wish.write_back);
+        let mut forgotten = 0;
+        let (at, remembered, outdated) = loop {
+            let may_forget = forgotten < FORGET_TRIES;
+            match self.put_covered(fid, (offset, data), (wish.write_back, append), may_forget)? {
+                Attempt::Put(at, remembered, outdated) => break (at, remembered, outdated),
+                Attempt::Held(range) => {
+                    forgotten += 1;
+                    self.forget_range(fid, range).await;
                 }
-                let (at, range) = place(&mut state, fid, offset, data.len(), append)?;
-                match covering(&mut state, fid, range, Mode::PW, by)? {
-                    Covering::Lock(_) => {
-                        let remembered = self.put(&mut state, fid, at, data);
-                        if append && remembered {
-                            state.remember_written();
-                        }
-                        break (at, remembered);
-                    }
-                    other => other,
-                }
-            };
-            match cover {
-                Covering::Wait(wait) => {
-                    wait.await;
-                }
-                _ => self.enqueue(fid, Mode::PW, by).await?,
+                Attempt::Wait(wait) => drop(wait.await),
+                Attempt::Uncovered => self.enqueue(fid, Mode::PW, by).await?,
             }
         };
+        if let Some(outdated) = outdated {
+            self.update_kernel(outdated).await;
+        }
         if !remembered {
             bump(&self.0.stats.unremembered);
             self.write_out_durably(fid, ByteRange::ALL, |_| true)
@@ -82,15 +99,118 @@ impl Client {
                 self.lock().remember_written();
             }
         }
-        if append && at != offset {
-            // The kernel believes it wrote at `offset`.
-            let range = ByteRange::from(at.min(offset));
-            let (client, what) = (self.clone(), Forget::Pages { fid, range });
-            crate::executor::spawn(async move { client.0.forget(what).await });
-        }
         let counter = &self.0.stats.write_bytes;
         counter.fetch_add(data.len() as u64, std::sync::atomic::Ordering::Relaxed);
         Ok(at)
+    }
+
+    /// Writes under a lock, if there is one; and `may_forget`, if the kernel holds no page of that.
+    fn put_covered(
+        &self,
+        fid: Fid,
+        (offset, data): (u64, &[u8]),
+        (write_back, append): (bool, bool),
+        may_forget: bool,
+    ) -> Result<Attempt, FsError> {
+        let mut state = self.lock();
+        if write_back && state.file(fid).lapsing > 0 {
+            // The kernel tells who syncs it.
+            return Err(FsError::Io);
+        }
+        let (at, range) = place(&mut state, fid, offset, data.len(), append)?;
+        match covering(&mut state, fid, range, Mode::PW, written_by(write_back))? {
+            Covering::Lock(_) => {}
+            Covering::Wait(wait) => return Ok(Attempt::Wait(wait)),
+            Covering::No => return Ok(Attempt::Uncovered),
+        }
+        if write_back {
+            let remembered = self.put_back(&mut state, fid, at, data);
+            return Ok(Attempt::Put(at, remembered, None));
+        }
+        let held = written_at(at, data);
+        if let Some(range) = held.filter(|held| state.file(fid).in_kernel.holds(*held))
+            && may_forget
+        {
+            return Ok(Attempt::Held(range));
+        }
+        let remembered = self.put(&mut state, fid, at, data);
+        if append && remembered {
+            state.remember_written();
+        }
+        let outdated = self.outdates(&mut state, fid, (offset, at), data);
+        Ok(Attempt::Put(at, remembered, outdated))
+    }
+
+    /// What the kernel must forget or learn before this write is answered.
+    fn outdates(
+        &self,
+        state: &mut State,
+        fid: Fid,
+        (asked, at): (u64, u64),
+        data: &[u8],
+    ) -> Option<Outdated> {
+        let (range, last) = (written_at(at, data)?, *data.last()?);
+        let file = state.file(fid);
+        let pages = file.in_kernel.changed(range);
+        let end = asked != at;
+        if !(pages || end) {
+            return None;
+        }
+        // The byte that the kernel is given is the file's last as long as the lock stays.
+        file.users += 1;
+        Some(Outdated {
+            range,
+            pages,
+            end: end.then_some(last),
+            pin: Pin::new(self, fid),
+            fid,
+        })
+    }
+
+    async fn update_kernel(&self, outdated: Outdated) {
+        let Outdated { fid, range, .. } = outdated;
+        if outdated.pages {
+            self.forget_range(fid, range).await;
+        }
+        if let Some(last) = outdated.end {
+            let (done, told) = oneshot();
+            self.0.kernel.extend(fid, range.end, last, done);
+            told.await;
+        }
+        drop(outdated.pin);
+    }
+
+    /// The kernel forgets the pages of `range`.
+    pub(crate) async fn forget_range(&self, fid: Fid, range: ByteRange) {
+        let since = match self.lock().file_known(fid) {
+            Some(file) => file.in_kernel.begin_forgetting(),
+            None => Moment::default(),
+        };
+        self.0.forget(Forget::Pages { fid, range }).await;
+        let mut state = self.lock();
+        if let Some(file) = state.file_known(fid) {
+            file.in_kernel.forgotten(range, since);
+            file.waiters.wake_all();
+        }
+    }
+
+    /// Puts pages that the kernel writes back: what it stored into them. They may be older than what
+    /// was written past the kernel since it read them, and reach beyond the end of file.
+    fn put_back(&self, state: &mut State, fid: Fid, at: u64, data: &[u8]) -> bool {
+        let knows_end = state.file(fid).exclusive.is_some() || state.locks.reaches_eof(fid);
+        let file = state.file(fid);
+        let end = if knows_end { file.known.size } else { u64::MAX };
+        let pages =
+            written_at(at, data).and_then(|pages| pages.intersection(ByteRange::new(0, end)));
+        let Some(pages) = pages else {
+            return true;
+        };
+        let mut remembered = true;
+        for part in file.in_kernel.written_back(pages) {
+            let (from, to) = ((part.start - at) as usize, (part.end - at) as usize);
+            remembered &= self.put(state, fid, part.start, &data[from..to]);
+        }
+        remembered
     }
 
     /// False: these bytes are not remembered for the next process.
@@ -127,6 +247,19 @@ impl Client {
         let caller = wire::mdt::Caller::default();
         self.setattr(caller, fid, change, None).await.map(|_| ())
     }
+}
+
+/// Who wants the lock.
+fn written_by(write_back: bool) -> By {
+    match write_back {
+        true => By::WriteBack,
+        false => By::Call,
+    }
+}
+
+/// The bytes that `data` takes up.
+fn written_at(at: u64, data: &[u8]) -> Option<ByteRange> {
+    ByteRange::at(at, data.len() as u64)
 }
 
 /// Where `len` bytes go, and what must be locked for them.

@@ -563,6 +563,7 @@ impl Client {
             read,
             write,
             alone: false,
+            closing: false,
             change: SetAttr::default(),
             mark,
             told: false,

@@ -5,8 +5,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use base::{
-    BootEpoch, ClientId, Fid, LockHandle, SequenceRange, SystemClock, TargetIndex, TargetKind,
-    TargetName, Xid,
+    BootEpoch, ClientId, Fid, FsError, LockHandle, SequenceRange, SystemClock, TargetIndex,
+    TargetKind, TargetName, Xid,
 };
 use dlm::Mode;
 use rpc::{
@@ -44,6 +44,8 @@ struct State {
     heard: Vec<Heard>,
     /// What is left unanswered.
     is_held: IsHeld,
+    /// What is answered as if the file were not there.
+    is_stale: IsHeld,
     held: Vec<(ReplyBatch, Responder)>,
     sessions: Vec<(TargetName, Arc<Connected>)>,
     /// The last file, lock or use that got a number.
@@ -98,6 +100,7 @@ impl Servers {
         let state = State {
             heard: Vec::new(),
             is_held: |_| false,
+            is_stale: |_| false,
             held: Vec::new(),
             sessions: Vec::new(),
             number: 0x100_0000,
@@ -153,6 +156,11 @@ impl Servers {
     /// From now on this is left unanswered.
     pub fn hold(&self, is_held: IsHeld) {
         self.known.lock().is_held = is_held;
+    }
+
+    /// From now on this is answered as if the file were not there.
+    pub fn forget(&self, is_stale: IsHeld) {
+        self.known.lock().is_stale = is_stale;
     }
 
     /// All that was left unanswered is answered, and what comes.
@@ -250,12 +258,17 @@ impl Service for Target {
         let mut state = self.known.lock();
         let (mut replies, mut is_held) = (Vec::new(), false);
         for message in &batch.messages {
+            let mut result = Ok(());
             let body = match self.name.kind {
                 TargetKind::Mgs => wire::encode(&mgs::Reply::Config(config())),
                 TargetKind::Mdt => {
                     let request = wire::decode(&message.body).expect("the client's own");
                     let reply = state.answer_of_mdt(&request);
-                    is_held |= state.hear(Heard::Mdt(request, resent));
+                    let heard = Heard::Mdt(request, resent);
+                    if (state.is_stale)(&heard) {
+                        result = Err(FsError::Stale);
+                    }
+                    is_held |= state.hear(heard);
                     wire::encode(&reply)
                 }
                 TargetKind::Ost => {
@@ -265,7 +278,8 @@ impl Service for Target {
                     wire::encode(&reply)
                 }
             };
-            replies.push(ReplyMessage { status: 0, body });
+            let status = wire::status_of(result);
+            replies.push(ReplyMessage { status, body });
         }
         let reply = ReplyBatch {
             replies,

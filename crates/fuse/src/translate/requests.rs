@@ -1,7 +1,7 @@
 //! Each kind of request, as the call it stands for.
 
 use base::{ByteRange, Fid, FsError};
-use client::{Client, Entry, HandleId, NewNode, Place, Reached, WriteWish};
+use client::{Client, Entry, HandleId, NewNode, Place, Reached, ReadTo, WriteWish};
 use wire::FileKind;
 use wire::mdt::{Caller, RenameMode, SetAttr, XattrMode};
 use wire::ost::AllocateMode;
@@ -75,8 +75,16 @@ fn dispatch_open(asked: Asked, request: &Request<'_>) {
             handle,
             offset,
             size,
+            lock_owner,
             ..
-        } => read(asked, HandleId(handle), offset, size),
+        } => {
+            // The kernel names an owner of locks where a caller reads past its pages, and only there.
+            let to = match lock_owner {
+                Some(_) => ReadTo::Caller,
+                None => ReadTo::KernelPages,
+            };
+            read(asked, HandleId(handle), (offset, size), to);
+        }
         Op::Write(write_in) => write(asked, fid, write_in),
         Op::Flush { handle, .. } => flush(asked, HandleId(handle)),
         Op::Release(ReleaseRequest { handle, .. }) => {
@@ -417,10 +425,10 @@ fn open(asked: Asked, fid: Fid, flags: OpenFlags) {
     });
 }
 
-fn read(asked: Asked, handle: HandleId, offset: u64, size: u32) {
+fn read(asked: Asked, handle: HandleId, (offset, size): (u64, u32), to: ReadTo) {
     let (client, answer) = (asked.client(), asked.clone());
     asked.run(async move {
-        match client.read(handle, offset, u64::from(size)).await {
+        match client.read(handle, offset, u64::from(size), to).await {
             // The data keeps its lock until it is with the kernel.
             Ok(data) => answer.data_parts(&data.pieces),
             Err(failure) => answer.error(failure),

@@ -129,7 +129,10 @@ impl Cluster {
             uses.entry(client).or_default().push(fid);
         }
         for (number, mount) in (0..).zip(&self.mounts) {
-            let life = self.seats[number as usize].life();
+            let life = self
+                .seats
+                .get(number as usize)
+                .map_or(0, |seat| seat.life());
             let Some(client) = sessions.remove(&super::uuid_of(number, life)) else {
                 found.push(format!("{name} has no session of client {number}"));
                 continue;

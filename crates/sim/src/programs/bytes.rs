@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use base::{ByteRange, Fid, FsError};
 use client::executor::block_on;
-use client::{Client, HandleId, OpenWish, WriteWish};
+use client::{Client, HandleId, OpenWish, ReadTo, WriteWish};
 use wire::mdt::{Access, Caller, SetAttr};
 use wire::ost::AllocateMode;
 
@@ -61,7 +61,7 @@ pub(super) async fn read_whole(client: &Client, fid: Fid) -> Result<Seen, FsErro
 
 /// Reads all of an open file.
 pub(super) async fn read_blocks(client: &Client, handle: HandleId) -> Result<Seen, FsError> {
-    let read = client.read(handle, 0, READ_BYTES).await;
+    let read = client.read(handle, 0, READ_BYTES, ReadTo::Caller).await;
     let bytes = read.map(|data| data.pieces.concat())?;
     let blocks = bytes.chunks(BLOCK_BYTES).map(value_of).collect();
     Ok(Seen::Blocks(blocks))

@@ -1,0 +1,112 @@
+//! Supervised clients: a process that is killed leaves what it remembered to the next one.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use base::SeededRng;
+use client::{Heritage, Mounted};
+use handover::{Death, Region};
+use threads::JoinHandle;
+
+use super::{Cluster, NodeClock, seat_node, uuid_of};
+use crate::programs::Desk;
+use crate::scheduler::{Node, Scheduler};
+
+/// A client's memory, of which a run needs a small part.
+const MEMORY_BYTES: u64 = 32 << 20;
+/// Links of a client: its processes take turns, for the threads of a dead one take time to end.
+const SEATS: u32 = 4;
+
+/// The process of a supervised client.
+pub(super) struct Worker {
+    memory: OwnedFd,
+    seat: u32,
+    death: Death,
+    /// Where programs find it.
+    desk: Arc<Desk>,
+    /// Dead ones whose threads are being ended, by seat.
+    remains: Vec<Option<JoinHandle<()>>>,
+}
+
+impl Cluster {
+    /// Formats, starts and mounts everything, each mount supervised.
+    pub fn start_supervised(
+        scheduler: &Arc<Scheduler>,
+        clients: u32,
+        numbers: &mut SeededRng,
+    ) -> Result<Cluster, String> {
+        let mut cluster = Cluster::unmounted(scheduler, (clients, SEATS), numbers)?;
+        for number in 0..clients {
+            let memory = Region::create(MEMORY_BYTES).map_err(|error| error.to_string())?;
+            cluster.clocks.push(NodeClock::new(cluster.start));
+            cluster.workers.push(Worker {
+                memory,
+                seat: 0,
+                death: Death::after(0),
+                desk: Arc::default(),
+                remains: (0..SEATS).map(|_| None).collect(),
+            });
+            let mounted = cluster.begin_worker(number)?;
+            cluster.serve(number, &mounted);
+            cluster.mounts.push(mounted);
+        }
+        scheduler.move_to(Node::default());
+        Ok(cluster)
+    }
+
+    /// Where the programs of a client find the process that serves them.
+    pub fn desk(&self, number: u32) -> Arc<Desk> {
+        self.workers[number as usize].desk.clone()
+    }
+
+    /// The process of a client is killed. Of what it had sent a part arrives.
+    pub fn kill_worker(&mut self, number: u32, numbers: &mut SeededRng) {
+        let worker = &self.workers[number as usize];
+        self.network.kill(seat_node(number, worker.seat), numbers);
+        worker.death.come();
+        worker.desk.leave();
+    }
+
+    /// Another goes on.
+    pub fn replace_worker(&mut self, number: u32) -> Result<(), String> {
+        let at = number as usize;
+        let before = self.workers[at].seat;
+        self.workers[at].seat = (before + 1) % SEATS;
+        let mounted = self.begin_worker(number)?;
+        mounted.client().take_over();
+        self.serve(number, &mounted);
+        let mut dead = std::mem::replace(&mut self.mounts[at], mounted);
+        self.scheduler.move_to(seat_node(number, before));
+        let ended = threads::spawn(move || dead.abandon());
+        self.workers[at].remains[before as usize] = Some(ended);
+        self.scheduler.move_to(Node::default());
+        Ok(())
+    }
+
+    /// Starts a client's process at its seat, where none is any more.
+    fn begin_worker(&mut self, number: u32) -> Result<Mounted, String> {
+        let worker = &mut self.workers[number as usize];
+        if let Some(before) = worker.remains[worker.seat as usize].take() {
+            // What panicked has said so.
+            let _ = before.join();
+        }
+        worker.death = Death::after(u64::MAX);
+        let region = Region::mapped_until(&worker.memory, &worker.death);
+        let region = region.map_err(|error| error.to_string())?;
+        let uuid = uuid_of(number, 0);
+        let heritage = Heritage::open(region, uuid).ok_or("the memory cannot be used")?;
+        let (node, clock) = (
+            seat_node(number, worker.seat),
+            &self.clocks[number as usize],
+        );
+        self.network.power(node, false);
+        self.join(node, uuid, clock.clone(), Some(Arc::new(heritage)))
+    }
+
+    fn serve(&self, number: u32, mounted: &Mounted) {
+        let worker = &self.workers[number as usize];
+        worker
+            .desk
+            .take(mounted.client().clone(), worker.death.clone());
+    }
+}
