@@ -17,14 +17,8 @@ const BELOW_MAX: usize = 4096;
 impl Client {
     /// The kernel is about to be told that `name` in `dir` leads to `fid`. Where it may have that directory at
     /// another place, it drops it there. What somebody uses it cannot drop: it may be able to move it. Where
-    /// it was not (`again`), that is waited for, and then believed to be done. True: it may have it elsewhere still.
-    pub(crate) async fn leave_old_place(
-        &self,
-        dir: Fid,
-        name: &Name,
-        fid: Fid,
-        again: bool,
-    ) -> bool {
+    /// it was not (`again`), that is waited for, and then believed to be done.
+    pub(crate) async fn leave_old_place(&self, dir: Fid, name: &Name, fid: Fid, again: bool) {
         let rounds = if again { ROUNDS } else { 1 };
         for round in 0..rounds {
             let wait = {
