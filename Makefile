@@ -27,6 +27,7 @@ git: a clone, status and gc on a mount
 iperf3: checks the emulated link's bandwidth
 iproute2: networks and links of the tests' own, which are cut
 passwd: useradd and userdel, for tests as an ordinary user
+python3: a stranger that answers in place of a mount
 rsync: a tree there and back
 sqlite3: concurrent writers on a mount
 endef
