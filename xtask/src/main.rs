@@ -27,7 +27,7 @@ usage: cargo xtask GATE
   planted   bugs put into a copy of the tree, one at a time, are found by simulated clusters;
             [--only NAME]... [--runs 3] [--limit 120 (seconds)]
   test      all tests, several programs at a time, and what each took;
-            [PART-OF-A-PROGRAM'S-NAME]... [--jobs 6]";
+            [PART-OF-A-PROGRAM'S-NAME]... [--jobs 4]";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);

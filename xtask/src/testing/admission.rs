@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Programs that run at a time, as a rule: most of them wait for servers and clocks.
-pub const JOBS: usize = 6;
+pub const JOBS: usize = 4;
 /// The next program starts when this share of the machine had nothing to do.
 const IDLE_MIN: f64 = 0.4;
 /// What the last program costs is seen only after this long.
