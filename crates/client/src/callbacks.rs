@@ -89,12 +89,22 @@ impl Client {
         let callback = wire::decode::<ost::Callback>(&message.body);
         tracing::trace!(?target, ?callback, "the OST calls");
         let reply = match callback {
-            Ok(ost::Callback::Blocking { handle, range, .. }) => {
+            Ok(ost::Callback::Blocking {
+                handle,
+                range,
+                mode,
+                ..
+            }) => {
                 bump(&self.0.stats.blocking_callbacks);
                 let cover = Cover::Range(range);
+                let mode = match Mode::from_index(mode) {
+                    // Who only reads beside a writer is given all, too.
+                    Some(Mode::PR) => Mode::PW,
+                    mode => mode.unwrap_or(Mode::EX),
+                };
                 let input = CacheInput::Blocking {
                     handle,
-                    mode: Mode::EX,
+                    mode,
                     cover,
                 };
                 self.lock().locks.step(holder, input);
@@ -103,6 +113,19 @@ impl Client {
             Ok(ost::Callback::Glimpse { object, .. }) => {
                 bump(&self.0.stats.glimpses);
                 seen(&mut self.lock(), object.fid)
+            }
+            Ok(ost::Callback::Grown {
+                handle,
+                object,
+                size,
+            }) => {
+                bump(&self.0.stats.growth_heard);
+                let client = self.clone();
+                spawn(async move {
+                    client.grown(object.fid, (holder, handle), size).await;
+                    answer_ost(responder, &ost::CallbackReply::Done);
+                });
+                return;
             }
             Ok(ost::Callback::Shrink { .. }) => {
                 self.lock().locks.step(holder, CacheInput::Shrink);
@@ -113,11 +136,7 @@ impl Client {
                 ost::CallbackReply::Done
             }
         };
-        let body = wire::encode(&reply);
-        responder.reply(Message {
-            opcode: opcode::OST_CALLBACK,
-            body,
-        });
+        answer_ost(responder, &reply);
     }
 
     /// One name or child of a leased directory is valid no more; the lease stays.
@@ -151,6 +170,9 @@ impl Client {
             unregistered_readers(&mut state, child)
         };
         forget.gone(self).await;
+        if child != Fid::NONE {
+            self.watch_uncovered(vec![child]).await;
+        }
         if readers {
             self.register_reader(child).await;
         }
@@ -189,6 +211,13 @@ fn seen(state: &mut State, fid: Fid) -> ost::CallbackReply {
         size: attr.size.max(end),
         ..attr
     }))
+}
+
+fn answer_ost(responder: CallbackResponder, reply: &ost::CallbackReply) {
+    responder.reply(Message {
+        opcode: opcode::OST_CALLBACK,
+        body: wire::encode(reply),
+    });
 }
 
 fn respond(responder: CallbackResponder, reply: CallbackReply) {

@@ -179,6 +179,16 @@ impl Shared {
         self.cluster.ost(stats, target, request, urgency).await
     }
 
+    /// The same for one that others may wait for.
+    pub async fn ost_urgent(
+        &self,
+        target: TargetIndex,
+        request: ost::Request,
+    ) -> Result<OstAnswer, FsError> {
+        let (stats, urgency) = (&self.stats, Urgency::Urgent);
+        self.cluster.ost(stats, target, request, urgency).await
+    }
+
     /// One request without data that changes an object: how it is now, and the change's number.
     pub async fn change_object(
         &self,

@@ -271,6 +271,12 @@ impl Cluster {
         found.map(|(_, peer)| peer).ok_or(FsError::NoDevice)
     }
 
+    /// The target of that number can be asked just now.
+    pub fn is_connected(&self, target: TargetIndex) -> bool {
+        let peer = self.ost_peer(target);
+        peer.is_ok_and(|peer| matches!(peer.state(), rpc::PeerState::Connected))
+    }
+
     /// Every connection.
     pub fn peers(&self) -> impl Iterator<Item = &Peer> {
         std::iter::once(&self.mdt).chain(self.osts().map(|(_, peer)| peer))

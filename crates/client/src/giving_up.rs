@@ -4,12 +4,13 @@
 use base::{Fid, LockHandle, Name};
 use dlm::{Bits, CacheInput, Cover, Keep, Mode, Release};
 use rpc::Urgency;
+use wire::frame::Bulk;
 use wire::mdt::Request;
 use wire::ost;
 
 use crate::cache::inode::Covered;
 use crate::cache::{DIR_ATTR, FILE_ATTR, State};
-use crate::calls::open::uncovered_readers;
+use crate::calls::open::{uncovered_files, uncovered_readers};
 use crate::client::Client;
 use crate::executor::{join_all, spawn};
 use crate::forgetting::Going;
@@ -26,8 +27,10 @@ impl Client {
                 handle,
                 fid,
                 cover,
+                is_bare,
             } = going;
             match cover {
+                Cover::Range(_) if is_bare => client.give_up_bare(holder, handle, fid),
                 Cover::Range(range) => client.give_up_extent(holder, handle, fid, range).await,
                 Cover::Bits(bits) => {
                     let exclusive = {
@@ -43,15 +46,26 @@ impl Client {
         });
     }
 
+    /// A lock, or as much of it, that covers nothing here.
+    fn give_up_bare(&self, holder: Holder, handle: LockHandle, fid: Fid) {
+        let mut state = self.lock();
+        state.locks.step(holder, CacheInput::Dropped { handle });
+        state.drop_if_idle(fid);
+        drop(state);
+        self.send_releases();
+    }
+
     /// Part or all of a lock on attributes, or of a lease.
     async fn give_up_bits(&self, handle: LockHandle, fid: Fid, bits: Bits) {
-        let (forget, readers) = {
+        let (forget, readers, open) = {
             let mut state = self.lock();
             state.withdraw();
             let forget = self.lose_bits(&mut state, fid, bits);
-            (forget, uncovered_readers(&mut state, fid, bits))
+            let readers = uncovered_readers(&mut state, fid, bits);
+            (forget, readers, uncovered_files(&mut state, fid, bits))
         };
         forget.gone(self).await;
+        self.watch_uncovered(open).await;
         let registered = readers.into_iter().map(|fid| self.register_reader(fid));
         join_all(registered.collect()).await;
         let mut state = self.lock();
@@ -160,10 +174,13 @@ impl Client {
                     .map(|_| ())
             }
             Holder::Ost(target) => {
-                let request = ost::Request::Cancel { handles };
-                let urgency = Urgency::Urgent;
+                let mut requests: Vec<_> = releases.iter().filter_map(weakening).collect();
+                if !handles.is_empty() {
+                    requests.push(ost::Request::Cancel { handles });
+                }
+                let (nothing, urgency) = (Bulk::default(), Urgency::Urgent);
                 cluster
-                    .ost(stats, target, request, urgency)
+                    .ost_batch(stats, target, &requests, nothing, urgency)
                     .await
                     .map(|_| ())
             }
@@ -187,5 +204,15 @@ fn conversion(release: &Release) -> Option<Request> {
         handle: *handle,
         mode: mode.index() as u8,
         bits,
+    })
+}
+
+fn weakening(release: &Release) -> Option<ost::Request> {
+    let Release::Convert(handle, Keep::Mode(mode)) = release else {
+        return None;
+    };
+    Some(ost::Request::Convert {
+        handle: *handle,
+        mode: mode.index() as u8,
     })
 }

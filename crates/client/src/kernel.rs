@@ -53,9 +53,8 @@ pub trait KernelCache: Send + Sync {
     /// Every name is looked up again before it is used. False: the kernel cannot be asked that.
     fn forget_all_names(&self) -> bool;
 
-    /// The file reaches to `end`, which is not zero, at least, and its last byte is `last`. The kernel
-    /// drops the page of that byte.
-    fn extend(&self, fid: Fid, end: u64, last: u8, done: Sender<()>);
+    /// The file reaches to `end` at least. What the kernel has of its bytes stays as it is.
+    fn extend(&self, fid: Fid, end: u64, done: Sender<()>);
 
     /// The kernel shall drop what it has of these files, all of it true, as far as nobody uses them.
     /// A kernel that cannot be asked drops them when it needs the memory.
@@ -79,7 +78,7 @@ impl KernelCache for NoKernel {
         true
     }
 
-    fn extend(&self, _fid: Fid, _end: u64, _last: u8, done: Sender<()>) {
+    fn extend(&self, _fid: Fid, _end: u64, done: Sender<()>) {
         done.send(());
     }
 

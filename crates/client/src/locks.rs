@@ -3,7 +3,8 @@
 use base::limits::EARLY_CALLBACK_MDT_AGE;
 use base::{ByteRange, ClientId, Fid, LockHandle, TargetIndex, Tick};
 use dlm::{
-    Bits, CacheInput, CacheLimits, CacheOutput, Cover, Lock, LockCache, Mode, Release, ResourceId,
+    Bits, CacheInput, CacheLimits, CacheOutput, Cover, Keep, Lock, LockCache, Mode, Release,
+    ResourceId,
 };
 use wire::attr::Grant;
 use wire::ost::ExtentGrant;
@@ -27,6 +28,8 @@ pub(crate) struct GivingUp {
     pub handle: LockHandle,
     pub fid: Fid,
     pub cover: Cover,
+    /// Nothing that is known here goes with it.
+    pub is_bare: bool,
 }
 
 /// All locks of this mount.
@@ -100,15 +103,20 @@ impl Locks {
                 handle,
                 resource,
                 cover,
+                keep,
                 ..
             } = output
             {
                 let fid = Fid(resource.id);
+                let mode = self.mode_of(holder, handle);
+                // What only watches covers nothing, and PW covers all that EX does.
+                let is_bare = mode == Some(Mode::CR) || keep == Keep::Mode(Mode::PW);
                 self.going.push(GivingUp {
                     holder,
                     handle,
                     fid,
                     cover,
+                    is_bare,
                 });
             }
         }
@@ -145,8 +153,30 @@ impl Locks {
         self.step(holder, CacheInput::Refused { handle });
     }
 
+    /// The mode in which a lock is held; `None`: it is not.
+    pub fn mode_of(&mut self, holder: Holder, handle: LockHandle) -> Option<Mode> {
+        self.cache(holder)?.mode_of(handle)
+    }
+
+    /// Gives up a lock that nobody here has a use for, known or not.
+    pub fn give_up_or_refuse(&mut self, holder: Holder, handle: LockHandle) {
+        match self.mode_of(holder, handle) {
+            Some(_) => self.step(holder, CacheInput::GiveUp { handle }),
+            None => self.refused(holder, handle),
+        }
+    }
+
     /// A lock came with a reply of an OST.
     pub fn extent_granted(&mut self, target: TargetIndex, grant: &ExtentGrant) {
+        self.take_extent(target, grant, false);
+    }
+
+    /// The same, and it stays until [`Locks::unused`].
+    pub fn extent_used(&mut self, target: TargetIndex, grant: &ExtentGrant) {
+        self.take_extent(target, grant, true);
+    }
+
+    fn take_extent(&mut self, target: TargetIndex, grant: &ExtentGrant, in_use: bool) {
         let Some(mode) = Mode::from_index(grant.mode) else {
             return;
         };
@@ -158,13 +188,7 @@ impl Locks {
             version: 0,
             withdrawn: Vec::new(),
         };
-        self.step(
-            Holder::Ost(target),
-            CacheInput::Granted {
-                grant,
-                in_use: false,
-            },
-        );
+        self.step(Holder::Ost(target), CacheInput::Granted { grant, in_use });
     }
 
     /// A lock on `fid` at the MDT with all of `bits` is held and not wanted back.
@@ -225,6 +249,14 @@ impl Locks {
         self.osts
             .iter()
             .any(|(_, cache)| cache.allows(object(fid), Mode::PR, cover))
+    }
+
+    /// The end of file can be moved here, and nobody watches it.
+    pub fn holds_alone(&self, fid: Fid) -> bool {
+        let cover = Cover::Range(EOF);
+        self.osts
+            .iter()
+            .any(|(_, cache)| cache.allows(object(fid), Mode::EX, cover))
     }
 
     /// As [`Locks::holds_to_eof`], but a lock that is being given back counts too.

@@ -20,6 +20,7 @@ use crate::client::Client;
 use crate::executor::{AT_ONCE, each_of, spawn};
 use crate::forgetting::Going;
 use crate::io::file::{FileState, Standing};
+use crate::io::watch::Watch;
 use crate::kernel::Forget;
 use crate::locks::Holder;
 use crate::statahead::sizes::Sized;
@@ -99,8 +100,24 @@ impl Client {
         let mut state = self.lock();
         match holder {
             Holder::Mdt => state.mdt_life = state.mdt_life.max(life),
-            Holder::Ost(target) => state.begin_life(target, life),
+            Holder::Ost(target) => {
+                let was_away = state.is_life_of(target, life);
+                state.begin_life(target, life);
+                drop(state);
+                if was_away {
+                    self.watch_again(target);
+                }
+            }
         }
+    }
+
+    /// An OST was away for a while: what covered the size of a file here may have gone meanwhile.
+    fn watch_again(&self, target: TargetIndex) {
+        let client = self.clone();
+        spawn(async move {
+            client.watch_on(target).await;
+            client.raise_watched();
+        });
     }
 
     /// A life of an OST begins for this client. Others are kept waiting there until what was here of
@@ -112,11 +129,15 @@ impl Client {
         if self.lock().unsettled {
             // What is written of the process before waits for this.
             let client = self.clone();
-            spawn(async move { client.redo_reshapes(target).await });
+            spawn(async move {
+                client.watch_on(target).await;
+                client.redo_reshapes(target).await;
+            });
             return;
         }
         let (client, begun) = (self.clone(), self.0.clock.tick());
         spawn(async move {
+            client.watch_on(target).await;
             client.redo_reshapes(target).await;
             client.write_old_bytes(target, begun).await;
             if let Err(error) = client.settle_old_bytes(target).await {
@@ -128,6 +149,7 @@ impl Client {
                 .cluster
                 .ost_batch(stats, target, &requests, nothing, Urgency::Urgent)
                 .await;
+            client.raise_watched();
             if let Err(error) = told {
                 // It has restarted once more, or has evicted us: that is told, and joined, anew.
                 tracing::debug!("{target:?} was not joined: {error}");
@@ -210,6 +232,7 @@ impl Client {
         if read && is_known {
             self.register_reader(fid).await;
         }
+        self.watch_uncovered(vec![fid]).await;
         if result.is_ok() && change != SetAttr::default() {
             result = self.tell_old_changes(fid, change, mark).await;
         }
@@ -400,9 +423,11 @@ fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &
     }
     file.sized = Sized::No;
     if stays {
+        file.watch = Watch::No;
         return;
     }
     state.with_pages(fid, |file| {
+        file.watch = Watch::No;
         match why {
             Void::Restarted(_) => {
                 file.restarts += 1;

@@ -110,6 +110,8 @@ counters! {
     write_bytes,
     /// Blocking callbacks answered.
     blocking_callbacks,
+    /// Times that another mount made a file longer that is open here.
+    growth_heard,
     /// Single entries of leases withdrawn.
     withdrawals,
     /// Glimpse callbacks answered.

@@ -53,6 +53,8 @@ impl Mds {
     pub(crate) fn follow(&mut self, locked: Vec<Locked>, notes: &[Note], out: &mut Vec<Output>) {
         for output in locked {
             match output {
+                // Bytes are watched at OSTs.
+                Locked::Tell { .. } => {}
                 Locked::Ready { op, glimpses, .. } => self.ready(op, glimpses, out),
                 Locked::OpRefused { op } | Locked::Aborted { op } => self.drop_op(op, out),
                 Locked::EvictionDue { client } => out.push(Output::Evict { client }),

@@ -82,6 +82,15 @@ impl Locks {
         self.tell(now, input);
     }
 
+    /// A lock if it can be had at once, disturbing nobody: bytes to be written in EX where nobody
+    /// watches the object, so that the holder may make it longer and announce that to nobody.
+    pub fn try_best(&mut self, now: Tick, client: ClientId, wish: Wish) -> Option<Grant> {
+        let stronger = (wish.mode == Mode::PW).then_some(Mode::EX);
+        let modes = stronger.into_iter().chain([wish.mode]);
+        let mut wishes = modes.map(|mode| Wish { mode, ..wish });
+        wishes.find_map(|wish| self.try_grant(now, client, wish))
+    }
+
     /// A lock if it can be had at once, disturbing nobody.
     pub fn try_grant(&mut self, now: Tick, client: ClientId, wish: Wish) -> Option<Grant> {
         let ask = TryGrant {
@@ -145,6 +154,11 @@ impl Locks {
         );
     }
 
+    /// Tells those who watch the object what operation `wait` of `client` has to say.
+    pub fn tell_watchers(&mut self, now: Tick, client: ClientId, wait: u64, resource: ResourceId) {
+        self.begin_want(now, client, wait, Want::Tell { resource });
+    }
+
     fn begin_want(&mut self, now: Tick, client: ClientId, wait: u64, want: Want) {
         let input = Input::Begin {
             op: OpId(wait),
@@ -160,7 +174,7 @@ impl Locks {
 pub struct Wish {
     /// The object.
     pub resource: ResourceId,
-    /// PR or PW.
+    /// CR to watch it grow, PR, PW, or EX to make it longer unwatched.
     pub mode: Mode,
     /// Which bytes.
     pub range: ByteRange,
@@ -182,6 +196,15 @@ impl Wish {
             resource: resource_of(object)?,
             mode: Mode::PW,
             range,
+        })
+    }
+
+    /// Something with all of it.
+    pub fn all(object: ObjectId, mode: Mode) -> Result<Wish, FsError> {
+        Ok(Wish {
+            resource: resource_of(object)?,
+            mode,
+            range: ByteRange::ALL,
         })
     }
 

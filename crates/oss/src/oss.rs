@@ -2,7 +2,7 @@
 
 mod events;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::limits::BULK_BYTES_MAX;
@@ -19,7 +19,7 @@ use crate::durability::{Durability, SyncTicket};
 use crate::failure::{Failure, Outcome};
 use crate::locks::{Locks, Wish};
 use crate::objects::{Change, Objects};
-use crate::ops::{Append, Read, Reshape, Seek, Write, glimpse, list, seek};
+use crate::ops::{Append, Read, Reshape, Seek, Watch, Write, announce, glimpse, list, seek};
 use crate::outbox::{Answer, Outbox, Output};
 use crate::records::History;
 use crate::recovery::{Life, Recovery};
@@ -54,6 +54,7 @@ pub(crate) enum Job {
     Reshape(Reshape),
     Seek(Seek),
     Glimpse { object: ObjectId },
+    Announce { object: ObjectId, size: u64 },
 }
 
 #[derive(Debug)]
@@ -84,6 +85,8 @@ pub(crate) enum Need {
     Lock(Wish),
     /// How those who write an object see it.
     Values { of: ResourceId, speculative: bool },
+    /// That those who watch an object have heard.
+    Watchers(ResourceId),
 }
 
 impl Step {
@@ -101,7 +104,7 @@ pub struct Oss {
     /// Waiting requests, by the name the lock table has for them.
     parked: BTreeMap<u64, Parked>,
     waits: u64,
-    /// Glimpse callbacks on their way.
+    /// Callbacks on their way whose answers the lock table waits for.
     glimpses: BTreeMap<(ClientId, u64), LockHandle>,
     callbacks: u64,
     /// The highest number that modifications of this life may have.
@@ -114,8 +117,8 @@ pub struct Oss {
     pub(crate) recovery: Recovery,
     /// Bytes being read outside, of each client that reads.
     pub(crate) reading: BTreeMap<ClientId, usize>,
-    /// Clients whose process was replaced, and that have locks of the one before.
-    pub(crate) left_behind: BTreeSet<ClientId>,
+    /// Clients whose process was replaced, and the locks of the one before.
+    pub(crate) left_behind: BTreeMap<ClientId, Vec<LockHandle>>,
     stopped: bool,
 }
 
@@ -148,7 +151,7 @@ impl Oss {
             clients_here: BTreeMap::new(),
             recovery: Recovery::new(life.epoch, window),
             reading: BTreeMap::new(),
-            left_behind: BTreeSet::new(),
+            left_behind: BTreeMap::new(),
             stopped: false,
         })
     }
@@ -279,10 +282,21 @@ impl Oss {
                 object,
                 mode,
                 range,
+            } => self.enqueue(now, client, Wish::of(object, mode, range)?, object),
+            Request::Watch {
+                object,
+                writes,
+                again,
             } => {
-                let wish = Wish::of(object, mode, range)?;
-                Ok(Step::Park(Job::Enqueue, Need::Grant(wish)))
+                let watch = Watch {
+                    object,
+                    writes,
+                    again,
+                };
+                self.watch(now, client, watch)
             }
+            Request::Announce { object, size } => announce(object, size),
+            Request::Convert { handle, mode } => self.convert(now, client, (handle, mode)),
             Request::Glimpse {
                 object,
                 speculative,
@@ -429,6 +443,7 @@ impl Oss {
             Need::Values { of, speculative } => {
                 self.locks.glimpse(now, client, wait, of, speculative);
             }
+            Need::Watchers(of) => self.locks.tell_watchers(now, client, wait, of),
         }
     }
 
@@ -480,14 +495,13 @@ impl Oss {
     pub fn succeeded(&mut self, now: Tick, client: ClientId, out: &mut Outbox) {
         self.locks.tell(now, Input::Succeed { client });
         self.forget_requests(client);
-        self.left_behind.insert(client);
+        self.left_behind.insert(client, self.locks.handles(client));
         self.finish(now, out);
     }
 
-    /// The process that goes on is settled: all locks so far go, for it has taken none for its own.
+    /// The process that goes on is settled: the locks of the one before go.
     pub fn drop_left_behind(&mut self, now: Tick, client: ClientId, out: &mut Outbox) {
-        if self.left_behind.remove(&client) {
-            let handles = self.locks.handles(client);
+        if let Some(handles) = self.left_behind.remove(&client) {
             self.locks.tell(now, Input::Cancel { client, handles });
             self.finish(now, out);
         }

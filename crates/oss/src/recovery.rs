@@ -253,10 +253,14 @@ fn runs_at_once(request: &Request) -> bool {
         Request::Sync
         | Request::Destroy { .. }
         | Request::Cancel { .. }
+        | Request::Convert { .. }
         | Request::StatFs
         | Request::Witness { .. }
         | Request::Join { .. } => true,
+        // Where it was so before, nobody can have come to have the object to himself.
+        Request::Watch { again, .. } => *again,
         Request::Enqueue { .. }
+        | Request::Announce { .. }
         | Request::Append { .. }
         | Request::Glimpse { .. }
         | Request::Seek { .. } => false,

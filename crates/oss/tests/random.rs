@@ -16,6 +16,9 @@ const CLIENTS: usize = 3;
 /// Offsets are multiples of this, so that grown extents have something to be aligned to.
 const UNIT: u64 = 1024;
 const UNITS: u64 = 24;
+/// Modes, as `dlm::Mode` numbers them, beside those of the rig.
+const CR: u8 = 1;
+const EX: u8 = 5;
 
 #[derive(Default)]
 struct Client {
@@ -24,12 +27,21 @@ struct Client {
     dirty: BTreeMap<u64, u8>,
     /// Its last write.
     mtime: Timestamp,
+    /// The lock under which it is told of growth, and the longest that it heard of.
+    watch: Option<LockHandle>,
+    heard: u64,
 }
 
 impl Client {
     fn covering(&self, mode: u8, wanted: ByteRange) -> Option<LockHandle> {
-        let fits = |l: &&ExtentGrant| (l.mode == PW || mode == PR) && l.range.contains(wanted);
+        let fits = |l: &&ExtentGrant| (l.mode >= PW || mode == PR) && l.range.contains(wanted);
         self.locks.iter().find(fits).map(|lock| lock.handle)
+    }
+
+    /// It holds `handle` in EX: nobody watches what it makes longer under that.
+    fn is_alone(&self, handle: LockHandle) -> bool {
+        let mut locks = self.locks.iter();
+        locks.any(|lock| lock.handle == handle && lock.mode == EX)
     }
 
     /// The object with this client's own unwritten bytes.
@@ -63,6 +75,8 @@ struct World {
     mtime: Timestamp,
     /// Callbacks that went out, by kind: blocking, glimpse.
     called: (u32, u32),
+    /// How often somebody was told that the object grew.
+    heard: u32,
 }
 
 fn id(client: usize) -> ClientId {
@@ -78,6 +92,7 @@ impl World {
             truth: Vec::new(),
             mtime: Timestamp::default(),
             called: (0, 0),
+            heard: 0,
         }
     }
 
@@ -110,12 +125,31 @@ impl World {
                 self.rig
                     .answer_callback(whose, number, CallbackReply::Glimpse(seen));
             }
-            Callback::Blocking { handle, .. } => {
+            Callback::Blocking { handle, mode, .. } => {
                 self.called.0 += 1;
                 self.rig.answer_callback(whose, number, CallbackReply::Done);
-                self.give_back(client, handle);
+                match mode {
+                    CR => self.give_room_to_watch(client, handle),
+                    _ => self.give_back(client, handle),
+                }
+            }
+            Callback::Grown { size, .. } => {
+                self.heard += 1;
+                let heard = &mut self.clients[client].heard;
+                *heard = size.max(*heard);
+                self.rig.answer_callback(whose, number, CallbackReply::Done);
             }
             Callback::Shrink { .. } => panic!("so few locks are not too many"),
+        }
+    }
+
+    /// Who watches is told of growth from now on.
+    fn give_room_to_watch(&mut self, client: usize, handle: LockHandle) {
+        let locks = &mut self.clients[client].locks;
+        if let Some(lock) = locks.iter_mut().find(|lock| lock.handle == handle) {
+            lock.mode = PW;
+            let convert = Request::Convert { handle, mode: PW };
+            self.rig.ask(id(client), convert, &[]).expect("kept in PW");
         }
     }
 
@@ -135,7 +169,7 @@ impl World {
     }
 
     fn flush(&mut self, client: usize, lock: ExtentGrant) {
-        while lock.mode == PW
+        while lock.mode >= PW
             && let Some((offset, data)) = self.clients[client].take_run(lock)
         {
             let request = Request::Write {
@@ -176,7 +210,7 @@ impl World {
         else {
             panic!("no lock")
         };
-        assert!(grant.mode == mode && grant.range.contains(wanted));
+        assert!(grant.mode >= mode && grant.range.contains(wanted));
         self.clients[client].locks.push(grant);
         self.assert_locks_are_apart();
         grant.handle
@@ -194,6 +228,56 @@ impl World {
                     assert!((x.mode == PR && y.mode == PR) || !x.range.overlaps(y.range));
                 }
             }
+        }
+    }
+
+    /// Begins to be told of growth.
+    fn watch(&mut self, client: usize) {
+        if self.clients[client].watch.is_some() {
+            return;
+        }
+        let (writes, again) = (false, true);
+        let watch = Request::Watch {
+            object: object(1),
+            writes,
+            again,
+        };
+        let Reply::Locked { grant, .. } = self.done(client, watch, &[]).expect("watched").reply
+        else {
+            panic!("no lock")
+        };
+        assert_eq!(grant.mode, CR);
+        self.clients[client].watch = Some(grant.handle);
+        self.clients[client].heard = self.truth.len() as u64;
+    }
+
+    fn unwatch(&mut self, client: usize) {
+        if let Some(handle) = self.clients[client].watch.take() {
+            self.rig.cancel(id(client), handle);
+        }
+    }
+
+    /// `client` made the object longer, under `lock` or one of the target's own.
+    fn grown(&mut self, client: usize, lock: Option<LockHandle>, before: usize) {
+        let size = self.truth.len() as u64;
+        if size <= before as u64 {
+            return;
+        }
+        let alone = lock.is_some_and(|lock| self.clients[client].is_alone(lock));
+        if !alone {
+            let announce = Request::Announce {
+                object: object(1),
+                size,
+            };
+            let answer = self.done(client, announce, &[]).expect("announced").reply;
+            let Reply::Announced { grant, .. } = answer else {
+                panic!("{answer:?}")
+            };
+            self.clients[client].locks.extend(grant);
+        }
+        for (other, watcher) in self.clients.iter().enumerate() {
+            let is_told = watcher.watch.is_none() || watcher.heard >= size;
+            assert!(other == client || is_told, "client {other} heard nothing");
         }
     }
 
@@ -221,15 +305,19 @@ impl World {
         let data: Vec<u8> = (0..place.len())
             .map(|_| self.rng.next_u64() as u8)
             .collect();
+        let before = self.truth.len();
         self.grow_truth(place.end);
         self.truth[place.start as usize..place.end as usize].copy_from_slice(&data);
         let bytes = (place.start..place.end).zip(data);
         self.clients[client].dirty.extend(bytes);
         self.clients[client].mtime = mtime;
+        self.grown(client, Some(under), before);
         if self.rng.below(3) == 0 {
             let locks = &self.clients[client].locks;
-            let lock = *locks.iter().find(|l| l.handle == under).expect("just used");
-            self.flush(client, lock);
+            // It may have been wanted back while growth was announced.
+            if let Some(lock) = locks.iter().find(|l| l.handle == under).copied() {
+                self.flush(client, lock);
+            }
         }
     }
 
@@ -299,7 +387,9 @@ impl World {
             panic!("no offset")
         };
         assert_eq!(offset, self.truth.len() as u64);
+        let before = self.truth.len();
         self.truth.extend(data);
+        self.grown(client, None, before);
     }
 
     /// Three appends at once: whole, and in the order in which the offsets say.
@@ -349,7 +439,9 @@ impl World {
         };
         let attr = attr_of(&self.done(client, request, &[]).expect("cut").reply);
         assert_eq!(attr.size, size);
+        let before = self.truth.len();
         self.truth.resize(size as usize, 0);
+        self.grown(client, held, before);
     }
 
     fn allocate(&mut self, client: usize) {
@@ -374,9 +466,11 @@ impl World {
             life: BootEpoch(0),
         };
         self.done(client, request, &[]).expect("allocated");
+        let before = self.truth.len();
         if matches!(mode, AllocateMode::Extend | AllocateMode::Zero) {
             self.grow_truth(place.end);
         }
+        self.grown(client, held, before);
         if !matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize) {
             let end = (place.end as usize).min(self.truth.len());
             if (place.start as usize) < end {
@@ -413,6 +507,7 @@ impl World {
             .callbacks
             .retain(|(whose, ..)| *whose != id(client));
         self.clients[client].locks.clear();
+        self.clients[client].watch = None;
     }
 
     fn restart(mut self) -> World {
@@ -437,7 +532,9 @@ impl World {
             72..75 => self.appends_together(),
             75..81 => self.truncate(client),
             81..86 => self.allocate(client),
-            86..93 => self.glimpse(client),
+            86..89 => self.watch(client),
+            89..91 => self.unwatch(client),
+            91..93 => self.glimpse(client),
             93..97 => self.cancel_some(client),
             97 => self.evict(client),
             98 => self.rig.pass(std::time::Duration::from_millis(700)),
@@ -461,7 +558,7 @@ fn read_request(place: ByteRange, lock_mode: u8, under: LockHandle) -> Request {
 
 #[test]
 fn three_caching_clients_agree_with_one_vector() {
-    let mut called = (0, 0);
+    let (mut called, mut heard) = ((0, 0), 0);
     for seed in 0..60 {
         println!("seed {seed}");
         let mut world = World::new(seed);
@@ -469,6 +566,7 @@ fn three_caching_clients_agree_with_one_vector() {
             world = world.step();
         }
         called = (called.0 + world.called.0, called.1 + world.called.1);
+        heard += world.heard;
         assert!(world.rig.stopped.is_empty() && world.rig.evicted.is_empty());
         let findings = oss::fsck::check(&*world.rig.disk.store, &world.rig.kv, &mut |_| {
             oss::fsck::Whose::Unasked
@@ -476,7 +574,7 @@ fn three_caching_clients_agree_with_one_vector() {
         assert_eq!(findings.expect("readable").findings, []);
     }
     assert!(
-        called.0 > 1000 && called.1 > 100,
-        "there was contention: {called:?}"
+        called.0 > 1000 && called.1 > 100 && heard > 100,
+        "there was contention: {called:?}, {heard}"
     );
 }

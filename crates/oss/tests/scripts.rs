@@ -27,6 +27,7 @@ fn a_reader_sees_what_a_writer_had_not_yet_written_out() {
         handle: writer.handle,
         object: object(1),
         range: range(0, 100),
+        mode: PR,
     };
     assert_eq!((client, callback), (A, expected));
     rig.answer_callback(A, id, CallbackReply::Done);

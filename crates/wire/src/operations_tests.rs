@@ -191,6 +191,11 @@ fn of_ost() -> Vec<ost::Request> {
         under,
         life,
     };
+    let watch = |again| Watch {
+        object,
+        writes: false,
+        again,
+    };
     vec![
         Enqueue {
             object,
@@ -236,6 +241,13 @@ fn of_ost() -> Vec<ost::Request> {
         Cancel {
             handles: vec![LOCK],
         },
+        Convert {
+            handle: LOCK,
+            mode: 1,
+        },
+        watch(false),
+        watch(true),
+        Announce { object, size: 1 },
         StatFs,
         Join { life },
         List {
@@ -282,7 +294,14 @@ fn what_gives_back_is_urgent_and_nothing_else() {
     let rest: Vec<&str> = urgent[1..].iter().map(ost::Request::name).collect();
     assert_eq!(
         rest,
-        ["ost_punch", "ost_fallocate", "ldlm_cancel", "ost_join"]
+        [
+            "ost_punch",
+            "ost_fallocate",
+            "ldlm_cancel",
+            "ldlm_extent_convert",
+            "ldlm_watch",
+            "ost_join"
+        ]
     );
 }
 

@@ -29,7 +29,7 @@ pub struct ExtentGrant {
     pub handle: LockHandle,
     /// Its object.
     pub object: ObjectId,
-    /// Its mode, as `dlm::Mode` numbers it: PR or PW.
+    /// Its mode, as `dlm::Mode` numbers it: CR, PR, PW, or EX where nobody watches the object.
     pub mode: u8,
     /// What it covers; often more than was asked for.
     pub range: ByteRange,
@@ -184,6 +184,32 @@ pub enum Request {
         /// Which.
         handles: Vec<LockHandle>,
     },
+    /// Keeps a lock in a weaker mode -> [`Reply::Done`].
+    Convert {
+        /// Which.
+        handle: LockHandle,
+        /// How, as `dlm::Mode` numbers it.
+        mode: u8,
+    },
+    /// A lock under which this client is told when the object grows -> [`Reply::Locked`]: CR on all of
+    /// it, or more where that disturbs nobody.
+    Watch {
+        /// Which.
+        object: ObjectId,
+        /// Its bytes will be written here, too.
+        writes: bool,
+        /// It was watched already, or nobody could make it longer: CR, also while clients of an earlier
+        /// life are waited for.
+        again: bool,
+    },
+    /// The object is so long for all who watch it when this is answered -> [`Reply::Announced`]. The
+    /// bytes may have yet to come.
+    Announce {
+        /// Which.
+        object: ObjectId,
+        /// How long.
+        size: u64,
+    },
     /// Space and objects -> [`Reply::Space`].
     StatFs,
     /// From now on bytes may be here that the target does not have: it waits for this client after
@@ -248,6 +274,13 @@ pub enum Reply {
         /// The object now.
         attr: ObjectAttr,
     },
+    /// To [`Request::Announce`].
+    Announced {
+        /// EX on all of it, where nobody watches it: growth need not be announced under that.
+        grant: Option<ExtentGrant>,
+        /// The object as the target has it.
+        attr: ObjectAttr,
+    },
     /// To [`Request::Glimpse`].
     Glimpsed {
         /// As of now.
@@ -288,6 +321,8 @@ pub enum Callback {
         object: ObjectId,
         /// The range somebody wants.
         range: ByteRange,
+        /// To do what, as `dlm::Mode` numbers it. For CR it is enough to keep the lock in PW.
+        mode: u8,
     },
     /// How does the object look under your PW lock? -> [`CallbackReply::Glimpse`].
     Glimpse {
@@ -295,6 +330,15 @@ pub enum Callback {
         handle: LockHandle,
         /// On what.
         object: ObjectId,
+    },
+    /// Another client made the object longer: the answer says that nothing here goes by an older size.
+    Grown {
+        /// Under which CR lock this is watched.
+        handle: LockHandle,
+        /// Which.
+        object: ObjectId,
+        /// How long it is.
+        size: u64,
     },
     /// You hold too many locks: cancel the oldest.
     Shrink {
@@ -333,7 +377,8 @@ impl Request {
     /// evicted.
     pub fn is_urgent(&self) -> bool {
         match self {
-            Request::Cancel { .. } | Request::Join { .. } => true,
+            Request::Cancel { .. } | Request::Convert { .. } | Request::Join { .. } => true,
+            Request::Watch { again, .. } => *again,
             Request::Write { under, .. }
             | Request::Truncate { under, .. }
             | Request::Allocate { under, .. } => *under == LockHandle(0),
@@ -354,6 +399,9 @@ operations! { Request:
     Sync = "ost_sync",
     Destroy = "ost_destroy",
     Cancel = "ldlm_cancel",
+    Convert = "ldlm_extent_convert",
+    Watch = "ldlm_watch",
+    Announce = "ost_announce",
     StatFs = "ost_statfs",
     Join = "ost_join",
     List = "ost_list",

@@ -3,12 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use mounted::Cluster;
+use mounted::{Cluster, count};
 
 const RECORDS: usize = 2000;
 
@@ -59,4 +61,59 @@ fn check(text: &str) {
         next[writer] += 1;
     }
     assert_eq!(next, [RECORDS; 2]);
+}
+
+/// The last bytes of the file, read through the kernel's pages.
+fn end_of(path: &Path) -> Vec<u8> {
+    let mut file = File::open(path).unwrap();
+    let len = file.metadata().unwrap().len();
+    file.seek(SeekFrom::Start(len.saturating_sub(2000)))
+        .unwrap();
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// Threads of one mount append and read, and one of another mount appends.
+#[test]
+fn a_read_to_the_end_ends_where_a_record_ends() {
+    let cluster = Cluster::with_mounts(2);
+    let limit = Duration::from_secs(count("APPENDS_SECONDS", 10));
+    let over = AtomicBool::new(false);
+    let (cluster, over) = (&cluster, &over);
+    let append = &|mount: usize, reads: bool| {
+        let path = cluster.root(mount).join("log");
+        let mut options = OpenOptions::new();
+        let mut file = options.append(true).create(true).open(&path).unwrap();
+        let mut wrong = Vec::new();
+        for number in 0.. {
+            if over.load(Ordering::SeqCst) {
+                break;
+            }
+            let mut line = vec![b'x'; [12, 112][number % 2]];
+            line.push(b'\n');
+            assert_eq!(file.write(&line).unwrap(), line.len());
+            let seen = if reads { end_of(&path) } else { line };
+            if seen.contains(&0) || seen.last() != Some(&b'\n') {
+                wrong.push(format!(
+                    "{} zeros",
+                    seen.iter().filter(|byte| **byte == 0).count()
+                ));
+            }
+        }
+        wrong
+    };
+    let wrong = cluster.timed_for(limit + Duration::from_secs(60), "appending", || {
+        thread::scope(|scope| {
+            let each = [(0, true), (0, true), (0, true), (1, false)];
+            let all = each.map(|(mount, reads)| scope.spawn(move || append(mount, reads)));
+            let begun = Instant::now();
+            while begun.elapsed() < limit && !all.iter().any(|one| one.is_finished()) {
+                thread::sleep(Duration::from_millis(20));
+            }
+            over.store(true, Ordering::SeqCst);
+            all.map(|one| one.join().unwrap()).concat()
+        })
+    });
+    assert!(wrong.is_empty(), "{wrong:?}");
 }

@@ -580,6 +580,11 @@ impl State {
         self.lives.insert(target, life);
     }
 
+    /// Bytes are sent to this life of the OST already.
+    pub fn is_life_of(&self, target: TargetIndex, life: BootEpoch) -> bool {
+        self.lives.get(&target) == Some(&life)
+    }
+
     /// The life of the file's OST; zero: none was met yet, so none before it can have had anything.
     pub fn life_of(&self, fid: Fid) -> BootEpoch {
         let life = self.ost(fid).and_then(|target| self.lives.get(&target));
@@ -596,8 +601,13 @@ impl State {
 
     /// It was asked for in the OST's present life.
     pub fn is_extent_current(&self, target: TargetIndex, asked: AskedExtent) -> bool {
+        !self.unsettled && self.is_of_this_life_of(target, asked)
+    }
+
+    /// The same, also before what the process before left is in order.
+    pub fn is_of_this_life_of(&self, target: TargetIndex, asked: AskedExtent) -> bool {
         let voided = self.extents_voided.get(&target);
-        !self.unsettled && voided.is_none_or(|voided| asked.stamp >= *voided)
+        voided.is_none_or(|voided| asked.stamp >= *voided)
     }
 
     /// What was changed here by then was not lost by an eviction since.

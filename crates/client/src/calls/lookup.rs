@@ -192,6 +192,14 @@ impl Client {
 
     /// The attributes just told, with the size from whoever knows it.
     pub(crate) async fn stat(&self, fid: Fid) -> Result<Stat, FsError> {
+        let stat = self.stat_now(fid).await?;
+        if !stat.valid {
+            self.raise_before(fid, stat.attr.size).await;
+        }
+        Ok(stat)
+    }
+
+    async fn stat_now(&self, fid: Fid) -> Result<Stat, FsError> {
         self.wait_until(fid, FileState::being_told).await;
         let mut may_wait = true;
         loop {

@@ -104,6 +104,9 @@ impl Client {
                 true => file.writers += 1,
                 false => file.readers += 1,
             }
+            if access.read {
+                file.lookers += 1;
+            }
             let told = file.failures.at_open();
             let readahead = ReadAhead::new();
             state.handles.add_file(FileHandle {
@@ -115,6 +118,7 @@ impl Client {
                 told,
             })
         };
+        self.watch_for(handle, fid).await?;
         let entry = self.referred(fid, named_at).await;
         // Nobody will know the handle.
         let entry = entry.inspect_err(|_| self.release(handle))?;

@@ -16,6 +16,7 @@ use crate::handles::{FileHandle, HandleId};
 use crate::io::close::READING;
 use crate::io::file::{FileState, Standing, WriteOpen};
 use crate::io::readahead::ReadAhead;
+use crate::io::watch::Watching;
 use crate::kernel::Forget;
 use crate::locks::Holder;
 use crate::remembered::{close_failures, tell_failures};
@@ -66,6 +67,18 @@ impl Client {
     /// Opens a regular file.
     pub async fn open(&self, fid: Fid, wish: OpenWish) -> Result<Opened, FsError> {
         bump(&self.0.stats.open);
+        let opened = self.open_unwatched(fid, wish).await?;
+        self.watch_for(opened.handle, fid).await?;
+        Ok(opened)
+    }
+
+    /// Who gets the handle may go by what the kernel takes for the file's size.
+    pub(crate) async fn watch_for(&self, handle: HandleId, fid: Fid) -> Result<(), FsError> {
+        let watched = self.watch(fid, Watching::First).await;
+        watched.inspect_err(|_| self.release(handle))
+    }
+
+    async fn open_unwatched(&self, fid: Fid, wish: OpenWish) -> Result<Opened, FsError> {
         let OpenWish { access, append } = wish;
         let (mut state, exec) = match access {
             Access { write: true, .. } => {
@@ -86,6 +99,9 @@ impl Client {
             Access { exec: true, .. } => file.readers += 1,
             // Counted already.
             _ => {}
+        }
+        if access.read || access.exec {
+            file.lookers += 1;
         }
         let keep_cache = file.kernel_pages && !access.write;
         let told = file.failures.at_open();
@@ -375,6 +391,10 @@ impl Client {
             }
             false => file.reader_gone(),
         };
+        if gone.access.read || gone.access.exec {
+            state.looker_goes(fid);
+        }
+        let file = state.file(fid);
         ended.extend(gone.exec);
         if file.writers == 0 && file.write_open.is_some() {
             state.closing.insert(fid);
@@ -546,6 +566,15 @@ pub(crate) fn uncovered_readers(state: &mut State, fid: Fid, bits: Bits) -> Vec<
     };
     let is_uncovered = |fid: &Fid| unregistered_readers(state, *fid) && !state.attr_valid(*fid);
     open.filter(is_uncovered).collect()
+}
+
+/// The open files of which attributes went with `bits` of `fid`.
+pub(crate) fn uncovered_files(state: &mut State, fid: Fid, bits: Bits) -> Vec<Fid> {
+    let open = match bits.overlaps(Bits::LEASE) {
+        true => state.handles.open_files().into_iter(),
+        false => vec![fid].into_iter(),
+    };
+    open.filter(|fid| state.is_unwatched(*fid)).collect()
 }
 
 /// The file is open here for reading and the MDT was not told.

@@ -12,6 +12,7 @@ use crate::io::kernel_pages::KernelPages;
 use crate::io::pages::PageCache;
 use crate::io::read::ReadTo;
 use crate::io::reshapes::Reshapes;
+use crate::io::watch::Watch;
 use crate::remembered::{RememberedBytes, RememberedFailures, remember_failures};
 use crate::statahead::files::Ahead;
 use crate::statahead::sizes::Sized;
@@ -56,6 +57,12 @@ pub(crate) struct FileState {
     pub readers: u32,
     /// Local handles open for writing.
     pub writers: u32,
+    /// Those of either by which it can be read: what the kernel takes for its size counts.
+    pub lookers: u32,
+    /// Whether this client is told that it grows.
+    pub watch: Watch,
+    /// The size that the kernel was told by a notice.
+    pub raised: u64,
     /// Calls that must find it, whoever removes its name.
     pub pins: u32,
     /// The MDT's handle for this client's writers.
@@ -163,6 +170,7 @@ impl FileState {
             && self.lapsing == 0
             && self.users == 0
             && self.asking.is_idle()
+            && self.watch == Watch::No
             && self.revoking == Revoking::No
     }
 

@@ -18,4 +18,5 @@ pub(crate) mod reshapes;
 pub(crate) mod revoke;
 mod room;
 pub(crate) mod seek;
+pub(crate) mod watch;
 pub(crate) mod write;

@@ -114,6 +114,10 @@ impl Client {
         if let Shape::Range(range, _) = shape {
             self.forget_changed(fid, (shape, range)).await;
         }
+        let is_announced = !self.lock().grows_alone(fid);
+        if let Some(end) = shape.reaches().filter(|_| is_announced) {
+            self.announce(fid, end).await?;
+        }
         self.tell_size(fid).await
     }
 

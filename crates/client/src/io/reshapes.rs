@@ -46,6 +46,15 @@ impl Shape {
         }
     }
 
+    /// Where the file ends at least, if it may be longer than before.
+    pub fn reaches(self) -> Option<u64> {
+        match self {
+            Shape::Size(size) => Some(size),
+            Shape::Range(range, AllocateMode::Extend | AllocateMode::Zero) => Some(range.end),
+            Shape::Range(..) => None,
+        }
+    }
+
     /// The OST's request that makes it so.
     pub fn request(
         self,

@@ -3,7 +3,6 @@
 //! and sends again (docs/recovery.md, section 5).
 
 use base::{ByteRange, Fid, FsError, LockHandle};
-use dlm::CacheInput;
 
 use crate::cache::State;
 use crate::client::Client;
@@ -100,7 +99,7 @@ impl Client {
     ) {
         let mut state = self.lock();
         state.withdraw();
-        state.locks.step(holder, CacheInput::Dropped { handle });
+        state.drop_extent(fid, (holder, handle));
         state.with_pages(fid, |file| {
             if let Err(error) = written {
                 file.failures.add(error);
@@ -139,6 +138,7 @@ impl Client {
                 state.lose_exclusive(fid);
             }
         }
+        self.watch_uncovered(vec![fid]).await;
         self.finish_revoking(fid, ByteRange::ALL, written, (Holder::Mdt, handle));
         self.send_releases();
     }

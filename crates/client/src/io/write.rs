@@ -6,7 +6,7 @@ use dlm::Mode;
 
 use crate::cache::State;
 use crate::client::Client;
-use crate::executor::{Oneshot, oneshot};
+use crate::executor::Oneshot;
 use crate::handles::HandleId;
 use crate::io::cover::{By, Covering, covering};
 use crate::io::kernel_pages::Moment;
@@ -31,8 +31,8 @@ const FORGET_TRIES: u32 = 64;
 
 /// What came of trying to write.
 enum Attempt {
-    /// The bytes are at this place; whether the next process would know of them; what is left to do.
-    Put(u64, bool, Option<Outdated>),
+    /// The bytes are in the cache.
+    Put(Put),
     /// The kernel holds pages of this, which must go first: none that has yet to forget what was there
     /// before is beside a size that counts the new bytes.
     Held(ByteRange),
@@ -44,14 +44,24 @@ enum Attempt {
     Unbounded,
 }
 
+/// Where bytes went, and what is left to do before that is answered.
+struct Put {
+    at: u64,
+    /// The next process would know of them.
+    remembered: bool,
+    outdated: Option<Outdated>,
+    /// The end of a file that became longer, where others may watch that.
+    grown: Option<u64>,
+}
+
 /// What of the kernel a write has made old.
 struct Outdated {
     fid: Fid,
     range: ByteRange,
     /// It holds pages of the range.
     pages: bool,
-    /// It takes another place for the end of file; the last byte.
-    end: Option<u8>,
+    /// It takes another place for the end of file.
+    end: bool,
     pin: Pin,
 }
 
@@ -75,10 +85,10 @@ impl Client {
         self.wait_for_room(wish.write_back).await;
         let by = written_by(wish.write_back);
         let mut forgotten = 0;
-        let (at, remembered, outdated) = loop {
+        let put = loop {
             let may_forget = forgotten < FORGET_TRIES;
             match self.put_covered(fid, (offset, data), (wish.write_back, append), may_forget)? {
-                Attempt::Put(at, remembered, outdated) => break (at, remembered, outdated),
+                Attempt::Put(put) => break put,
                 Attempt::Held(range) => {
                     forgotten += 1;
                     self.forget_range(fid, range).await;
@@ -88,10 +98,13 @@ impl Client {
                 Attempt::Unbounded => self.ask_size_limit(fid).await?,
             }
         };
-        if let Some(outdated) = outdated {
+        if let Some(outdated) = put.outdated {
             self.update_kernel(outdated).await;
         }
-        if !remembered {
+        if let Some(end) = put.grown {
+            self.announce(fid, end).await?;
+        }
+        if !put.remembered {
             bump(&self.0.stats.unremembered);
             self.write_out_durably(fid, ByteRange::ALL, |_| true)
                 .await?;
@@ -102,10 +115,11 @@ impl Client {
         let counter = &self.0.stats.write_bytes;
         counter.fetch_add(data.len() as u64, std::sync::atomic::Ordering::Relaxed);
         if let (true, Some(handle)) = (wish.durable, handle) {
-            let end = at.saturating_add(data.len() as u64);
-            self.fsync_range(handle, ByteRange::new(at, end)).await?;
+            let end = put.at.saturating_add(data.len() as u64);
+            self.fsync_range(handle, ByteRange::new(put.at, end))
+                .await?;
         }
-        Ok(at)
+        Ok(put.at)
     }
 
     /// Writes under a lock, if there is one; and `may_forget`, if the kernel holds no page of that.
@@ -131,7 +145,12 @@ impl Client {
         }
         if write_back {
             let remembered = self.put_back(&mut state, fid, at, data);
-            return Ok(Attempt::Put(at, remembered, None));
+            return Ok(Attempt::Put(Put {
+                at,
+                remembered,
+                outdated: None,
+                grown: None,
+            }));
         }
         let held = written_at(at, data);
         if let Some(range) = held.filter(|held| state.file(fid).in_kernel.holds(*held))
@@ -139,12 +158,18 @@ impl Client {
         {
             return Ok(Attempt::Held(range));
         }
+        let end = at + data.len() as u64;
+        let is_announced = end > state.file(fid).known.size && !state.grows_alone(fid);
         let remembered = self.put(&mut state, fid, at, data);
         if append && remembered {
             state.remember_written();
         }
-        let outdated = self.outdates(&mut state, fid, (offset, at), data);
-        Ok(Attempt::Put(at, remembered, outdated))
+        Ok(Attempt::Put(Put {
+            at,
+            remembered,
+            outdated: self.outdates(&mut state, fid, (offset, at), data),
+            grown: is_announced.then_some(end),
+        }))
     }
 
     /// What the kernel must forget or learn before this write is answered.
@@ -155,19 +180,19 @@ impl Client {
         (asked, at): (u64, u64),
         data: &[u8],
     ) -> Option<Outdated> {
-        let (range, last) = (written_at(at, data)?, *data.last()?);
+        let range = written_at(at, data)?;
         let file = state.file(fid);
         let pages = file.in_kernel.changed(range);
         let end = asked != at;
         if !(pages || end) {
             return None;
         }
-        // The byte that the kernel is given is the file's last as long as the lock stays.
+        // What the kernel holds is true as long as the lock stays.
         file.users += 1;
         Some(Outdated {
             range,
             pages,
-            end: end.then_some(last),
+            end,
             pin: Pin::new(self, fid),
             fid,
         })
@@ -178,10 +203,8 @@ impl Client {
         if outdated.pages {
             self.forget_range(fid, range).await;
         }
-        if let Some(last) = outdated.end {
-            let (done, told) = oneshot();
-            self.0.kernel.extend(fid, range.end, last, done);
-            told.await;
+        if outdated.end {
+            self.raise(fid, range.end).await;
         }
         drop(outdated.pin);
     }

@@ -322,6 +322,9 @@ fn restore_handle(state: &mut State, body: HandleBody, told: Told, record: Recor
         true => file.writers += 1,
         false => file.readers += 1,
     }
+    if !body.directory && (body.access.read || body.access.exec) {
+        file.lookers += 1;
+    }
     if body.directory {
         let open = DirHandle {
             fid,
@@ -496,6 +499,7 @@ impl Client {
                 .collect(),
         )
         .await;
+        self.raise_watched();
         self.write_out_files(&files).await;
         // The locks they are under go with `Ready`, and as any other not before that is durable.
         for (target, _) in self.0.cluster.osts() {

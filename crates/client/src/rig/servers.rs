@@ -5,8 +5,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use base::{
-    BootEpoch, ClientId, Fid, FsError, LockHandle, SequenceRange, SystemClock, TargetIndex,
-    TargetKind, TargetName, Xid,
+    BootEpoch, ByteRange, ClientId, Fid, FsError, LockHandle, SequenceRange, SystemClock,
+    TargetIndex, TargetKind, TargetName, Xid,
 };
 use dlm::Mode;
 use rpc::{
@@ -273,7 +273,7 @@ impl Service for Target {
                 }
                 TargetKind::Ost => {
                     let request = wire::decode(&message.body).expect("the client's own");
-                    let reply = answer_of_ost(&request);
+                    let reply = state.answer_of_ost(&request);
                     is_held |= state.hear(Heard::Ost(request));
                     wire::encode(&reply)
                 }
@@ -385,17 +385,25 @@ impl State {
             _ => Reply::Done,
         }
     }
-}
 
-fn answer_of_ost(request: &ost::Request) -> ost::Reply {
-    match request {
-        ost::Request::Write { .. } => ost::Reply::Written {
-            attr: ost::ObjectAttr::default(),
-        },
-        ost::Request::Glimpse { .. } => ost::Reply::Glimpsed {
-            attr: ost::ObjectAttr::default(),
-        },
-        _ => ost::Reply::Done,
+    /// Who watches an object is told of what others do, which is nothing.
+    fn answer_of_ost(&mut self, request: &ost::Request) -> ost::Reply {
+        let attr = ost::ObjectAttr::default();
+        match *request {
+            ost::Request::Write { .. } => ost::Reply::Written { attr },
+            ost::Request::Glimpse { .. } => ost::Reply::Glimpsed { attr },
+            ost::Request::Announce { .. } => ost::Reply::Announced { grant: None, attr },
+            ost::Request::Watch { object, .. } => {
+                let grant = ost::ExtentGrant {
+                    handle: LockHandle(self.next()),
+                    object,
+                    mode: Mode::CR.index() as u8,
+                    range: ByteRange::ALL,
+                };
+                ost::Reply::Locked { grant, attr }
+            }
+            _ => ost::Reply::Done,
+        }
     }
 }
 

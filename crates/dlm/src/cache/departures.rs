@@ -4,6 +4,7 @@ use base::{LockHandle, Tick};
 
 use super::{BY_AGE, CacheOutput, LockCache, Reason, Release};
 use crate::lock::Keep;
+use crate::mode::Mode;
 
 impl LockCache {
     pub(super) fn release(&mut self, now: Tick, handle: LockHandle, out: &mut Vec<CacheOutput>) {
@@ -96,6 +97,28 @@ impl LockCache {
         self.start_drop(slot, reason, out);
     }
 
+    /// As [`LockCache::dropped`], but the lock stays in `mode` and in use, if nobody minds.
+    pub(super) fn kept(
+        &mut self,
+        now: Tick,
+        handle: LockHandle,
+        mode: Mode,
+        out: &mut Vec<CacheOutput>,
+    ) {
+        let Some(slot) = self.by_handle.get(&handle).copied() else {
+            return;
+        };
+        let entry = self.locks.at_mut(slot);
+        if entry.dropping != Some(Keep::Nothing) || !entry.keep_in(mode) {
+            return self.dropped(now, handle, out);
+        }
+        entry.dropping = None;
+        entry.used_at = now;
+        self.dropping -= 1;
+        let keep = Keep::Mode(mode);
+        self.releases.push_back(Release::Convert(handle, keep));
+    }
+
     pub(super) fn drop_all(&mut self, out: &mut Vec<CacheOutput>) {
         *self = LockCache::new(self.limits);
         out.push(CacheOutput::DropAll);
@@ -149,7 +172,6 @@ mod tests {
     use crate::bits::Bits;
     use crate::cache::{CacheInput, CacheLimits};
     use crate::lock::{Cover, Grant, ResourceId};
-    use crate::mode::Mode;
 
     /// What went with a message is not given back once more, nor is a part of it kept.
     #[test]

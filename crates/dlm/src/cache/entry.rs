@@ -89,13 +89,10 @@ impl Cached {
                 }
             }
             Cover::Range(_) => {
-                let reading_stays =
-                    self.mode.covers(Mode::PW) && self.wanted_modes.all_compatible_with(Mode::PR);
-                Some(if reading_stays {
-                    Keep::Mode(Mode::PR)
-                } else {
-                    Keep::Nothing
-                })
+                let is_weaker = |mode: &Mode| *mode != self.mode && self.mode.covers(*mode);
+                let mut weaker = [Mode::PW, Mode::PR].into_iter().filter(is_weaker);
+                let stays = weaker.find(|mode| self.wanted_modes.all_compatible_with(*mode));
+                Some(stays.map_or(Keep::Nothing, Keep::Mode))
             }
         }
     }
@@ -151,6 +148,17 @@ impl Cached {
             self.wanted_modes = ModeSet::default();
             self.wanted_bits = Bits::NONE;
         }
+    }
+
+    /// It stays in `mode`, if that is in nobody's way.
+    pub fn keep_in(&mut self, mode: Mode) -> bool {
+        let stays = self.mode.covers(mode) && self.wanted_modes.all_compatible_with(mode);
+        if stays {
+            self.leaving = None;
+            self.uses += 1;
+            self.shrink(Keep::Mode(mode));
+        }
+        stays
     }
 
     /// Nobody uses it and nobody wants it.

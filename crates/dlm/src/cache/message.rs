@@ -55,6 +55,14 @@ pub enum CacheInput {
         /// Which lock.
         handle: LockHandle,
     },
+    /// The same, and the owner keeps the lock in a weaker mode. If that is in nobody's way it stays, in
+    /// use, until it is released; else all of it is given back.
+    Kept {
+        /// Which lock.
+        handle: LockHandle,
+        /// How.
+        mode: Mode,
+    },
     /// The owner has invalidated what a `Withdrawn` named.
     Withdrawn {
         /// Under which lock.

@@ -91,6 +91,7 @@ impl LockCache {
             }
             CacheInput::Release { handle } => self.release(now, handle, out),
             CacheInput::Dropped { handle } => self.dropped(now, handle, out),
+            CacheInput::Kept { handle, mode } => self.kept(now, handle, mode, out),
             CacheInput::Withdrawn { handle, version } => {
                 if self.by_handle.contains_key(&handle) {
                     self.releases
@@ -222,6 +223,12 @@ impl LockCache {
     /// Some lock on the resource is held.
     pub fn is_locked(&self, resource: ResourceId) -> bool {
         self.resources.contains_key(&resource)
+    }
+
+    /// The mode in which the lock is held.
+    pub fn mode_of(&self, handle: LockHandle) -> Option<Mode> {
+        let slot = self.by_handle.get(&handle)?;
+        Some(self.locks.at(*slot).mode)
     }
 
     /// The lock is held, for whatever mode and part.

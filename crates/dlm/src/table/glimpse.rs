@@ -1,7 +1,8 @@
 //! Glimpses: asking writers for their current values without taking their locks.
 //!
 //! A lock has one glimpse under way at most. Operations that come meanwhile share the next one:
-//! an answer that was on its way before they began could be too old for them.
+//! an answer that was on its way before they began could be too old for them. So it is with those who
+//! watch an object in CR, and are told how it grows.
 
 use std::collections::BTreeMap;
 
@@ -29,9 +30,7 @@ impl LockTable {
             return;
         };
         let client = operation.client;
-        let glimpses =
-            |want: &&Want| matches!(want, Want::Glimpse { .. } | Want::GlimpseExtent { .. });
-        let wants: Vec<Want> = operation.wants.iter().filter(glimpses).copied().collect();
+        let wants = operation.wants.clone();
         let (mut slots, mut busy) = (Vec::new(), false);
         for want in wants {
             match want {
@@ -46,6 +45,7 @@ impl LockTable {
                     busy |= speculative && !writers.is_empty();
                     slots.extend(writers.into_iter().filter(|_| !speculative));
                 }
+                Want::Tell { resource } => slots.extend(self.watchers(resource, client)),
                 _ => {}
             }
         }
@@ -67,6 +67,18 @@ impl LockTable {
         };
         let mut slots = self.conflicts(resource, ask);
         slots.retain(|slot| self.locks.at(*slot).lock.mode.covers(Mode::PW));
+        slots
+    }
+
+    /// Locks of others than `client` whose holders only watch the object.
+    fn watchers(&self, resource: ResourceId, client: Option<ClientId>) -> Vec<u32> {
+        let ask = Ask {
+            mode: Mode::EX,
+            cover: Cover::Range(ByteRange::ALL),
+            except: client,
+        };
+        let mut slots = self.conflicts(resource, ask);
+        slots.retain(|slot| self.locks.at(*slot).lock.mode == Mode::CR);
         slots
     }
 
@@ -107,7 +119,8 @@ impl LockTable {
     /// have written under a lower one too, which was not asked because this one was.
     pub(super) fn pass_on_glimpse(&mut self, slot: u32) {
         let lock = self.locks.at(slot).lock;
-        if matches!(lock.cover, Cover::Bits(_)) || !self.glimpses.contains_key(&lock.handle) {
+        let writes = matches!(lock.cover, Cover::Range(_)) && lock.mode.covers(Mode::PW);
+        if !writes || !self.glimpses.contains_key(&lock.handle) {
             return;
         }
         let Some(other) = self.next_writer(lock.resource, lock.client, slot) else {
@@ -123,6 +136,8 @@ impl LockTable {
         let lock = self.locks.at(slot).lock;
         let at = self.now.after(self.limits.callback_deadline);
         let due = self.deadlines.add(at, lock.client);
+        let watches = lock.mode == Mode::CR;
+        let ops = if watches { asked.clone() } else { Vec::new() };
         self.glimpses.insert(
             lock.handle,
             Glimpse {
@@ -131,10 +146,19 @@ impl LockTable {
                 next: Vec::new(),
             },
         );
-        self.out.push(Output::Glimpse {
-            client: lock.client,
-            handle: lock.handle,
-            resource: lock.resource,
+        let (client, handle, resource) = (lock.client, lock.handle, lock.resource);
+        self.out.push(match watches {
+            true => Output::Tell {
+                client,
+                handle,
+                resource,
+                ops,
+            },
+            false => Output::Glimpse {
+                client,
+                handle,
+                resource,
+            },
         });
     }
 

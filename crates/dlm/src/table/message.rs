@@ -72,6 +72,11 @@ pub enum Want {
         /// Ask nobody: just say whether somebody would have to be asked.
         speculative: bool,
     },
+    /// Every other client that holds CR on bytes has heard what its owner tells it.
+    Tell {
+        /// The object.
+        resource: ResourceId,
+    },
 }
 
 impl Want {
@@ -173,7 +178,7 @@ pub enum Input {
         /// As the callback said.
         version: u64,
     },
-    /// A client's answer to a glimpse.
+    /// A client's answer to a glimpse, or that it has heard what it was told.
     GlimpseReply {
         /// Who.
         client: ClientId,
@@ -293,6 +298,18 @@ pub enum Output {
         handle: LockHandle,
         /// On what.
         resource: ResourceId,
+    },
+    /// Tell the client what these operations have to say to those who watch the object; it answers as
+    /// it does to a glimpse, and keeps its lock.
+    Tell {
+        /// Whom.
+        client: ClientId,
+        /// Which lock.
+        handle: LockHandle,
+        /// On what.
+        resource: ResourceId,
+        /// For which operations.
+        ops: Vec<OpId>,
     },
     /// The client left a callback unanswered for too long: evict it. Said once.
     EvictionDue {

@@ -96,7 +96,7 @@ impl LockTable {
                 } => {
                     unanswered += self.withdraw(op, client, resource, bits, key);
                 }
-                Want::Glimpse { .. } | Want::GlimpseExtent { .. } => {}
+                Want::Glimpse { .. } | Want::GlimpseExtent { .. } | Want::Tell { .. } => {}
             }
         }
         if let Some(operation) = self.operations.get_mut(&op) {
@@ -220,7 +220,7 @@ impl LockTable {
                         self.op_acquired(next);
                     }
                 }
-                Want::Glimpse { .. } | Want::GlimpseExtent { .. } => {}
+                Want::Glimpse { .. } | Want::GlimpseExtent { .. } | Want::Tell { .. } => {}
             }
         }
     }

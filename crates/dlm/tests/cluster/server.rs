@@ -223,6 +223,7 @@ impl Server {
                 self.sent
                     .push((client, ToClient::Glimpse(handle, resource)));
             }
+            Output::Tell { client, .. } => return Err(format!("nobody told {client} anything")),
             Output::ShrinkYourLocks { client } => self.call(client, CacheInput::Shrink),
             Output::EvictionDue { client } => return Err(format!("{client} did not answer")),
             Output::Misuse { client, reason } => return Err(format!("{client}: {reason}")),

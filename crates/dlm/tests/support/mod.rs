@@ -293,6 +293,10 @@ impl World {
         let input = match verb {
             "release" => CacheInput::Release { handle },
             "dropped" => CacheInput::Dropped { handle },
+            "keeps" => CacheInput::Kept {
+                handle,
+                mode: words.mode()?,
+            },
             "give_up" => CacheInput::GiveUp { handle },
             "withdrawn" => {
                 let version = words.version()?;

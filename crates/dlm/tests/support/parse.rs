@@ -266,6 +266,7 @@ fn want(words: &mut Words) -> Result<Want, String> {
                 speculative: false,
             },
         },
+        "tell" => Want::Tell { resource },
         "peek" => Want::GlimpseExtent {
             resource,
             speculative: true,

@@ -123,6 +123,16 @@ impl Names {
                     resource(*on)
                 )
             }
+            Output::Tell {
+                client: to,
+                handle,
+                resource: on,
+                ops,
+            } => {
+                let ops: Vec<String> = ops.iter().map(|op| op.0.to_string()).collect();
+                let (to, name) = (client(*to), self.show(*handle));
+                format!("tell {to} {name} {} for {}", resource(*on), ops.join(" "))
+            }
             Output::EvictionDue { client: whom } => format!("eviction due {}", client(*whom)),
             Output::ShrinkYourLocks { client: whom } => format!("shrink {}", client(*whom)),
             Output::Misuse {

@@ -1,5 +1,8 @@
 //! One open /dev/fuse: where requests are read and answers written.
-#![allow(unsafe_code, reason = "the clone ioctl has no safe wrapper")]
+#![allow(
+    unsafe_code,
+    reason = "the clone ioctl, and a notice of which a part cannot be read, have no safe wrapper"
+)]
 
 use std::fs::{File, OpenOptions};
 use std::io::Read as _;
@@ -7,6 +10,7 @@ use std::io::{self, IoSlice, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -133,6 +137,31 @@ impl Device {
         self.send(0, code as i32, parts)
     }
 
+    /// Writes a notice of which the last part is one byte that cannot be read.
+    pub(super) fn notify_of_a_byte(&self, code: Code, part: &[u8]) -> io::Result<()> {
+        let header = OutHeader {
+            len: (size_of::<OutHeader>() + part.len() + 1) as u32,
+            error: code as i32,
+            unique: 0,
+        };
+        let mut message = [header.as_bytes(), part].concat();
+        let slice = |base: *mut libc::c_void, len| libc::iovec {
+            iov_base: base,
+            iov_len: len,
+        };
+        let parts = [
+            slice(message.as_mut_ptr().cast(), message.len()),
+            slice(unreadable()?, 1),
+        ];
+        // SAFETY: the kernel reads the first part, which lives across the call, and finds that it must
+        // not read the second.
+        let sent = unsafe { libc::writev(self.file.as_raw_fd(), parts.as_ptr(), 2) };
+        match sent {
+            0.. => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
     fn send(&self, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<()> {
         let body: usize = parts.iter().map(|part| part.len()).sum();
         let len = u32::try_from(size_of::<OutHeader>() + body)
@@ -178,6 +207,22 @@ impl Device {
         (&self.file)
             .write_vectored(&slices[..=parts.len()])
             .map(drop)
+    }
+}
+
+/// A place in memory that nobody may read.
+fn unreadable() -> io::Result<*mut libc::c_void> {
+    static PLACE: OnceLock<usize> = OnceLock::new();
+    if let Some(place) = PLACE.get() {
+        return Ok(*place as *mut libc::c_void);
+    }
+    let (access, kind) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping at a place of the kernel's choice touches nothing that is there.
+    let made = unsafe { libc::mmap(std::ptr::null_mut(), 1, access, kind, -1, 0) };
+    match made {
+        libc::MAP_FAILED => Err(io::Error::last_os_error()),
+        // Of two that are made at once one stays unused.
+        made => Ok(*PLACE.get_or_init(|| made as usize) as *mut libc::c_void),
     }
 }
 

@@ -271,26 +271,11 @@ impl KernelCache for Gate {
             .is_some_and(|rim| rim.notifier.inc_epoch().is_ok())
     }
 
-    fn extend(&self, fid: Fid, end: u64, last: u8, done: Sender<()>) {
-        let Some(Rim { queue, .. }) = self.rim() else {
-            return done.send(());
-        };
-        let Some(offset) = end.checked_sub(1) else {
-            return done.send(());
-        };
-        let store = Notice::Store {
-            nodeid: fid.0,
-            offset,
-            data: [last].into(),
-        };
-        // Of the page that the byte makes the kernel would have no more than it: it goes again.
-        let page = Notice::InvalInode {
-            nodeid: fid.0,
-            pages: Pages::Drop(ByteRange::new(offset, end)),
-        };
-        // Refused only beyond the queue's bound; dropped untold, which ends the waiting.
-        let _ = queue.submit(page_lane(fid), store, |_| {});
-        let _ = queue.submit(page_lane(fid), page, move |_| done.send(()));
+    fn extend(&self, fid: Fid, end: u64, done: Sender<()>) {
+        let nodeid = fid.0;
+        self.submit(page_lane(fid), Notice::Extend { nodeid, end }, move |_| {
+            done.send(());
+        });
     }
 
     fn let_go(&self, files: Vec<Fid>) {

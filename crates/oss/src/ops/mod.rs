@@ -7,6 +7,7 @@ mod list;
 mod read;
 mod reshape;
 mod seek;
+mod watch;
 mod write;
 
 pub(crate) use append::Append;
@@ -15,4 +16,5 @@ pub(crate) use list::{LISTED_MAX, list, page};
 pub(crate) use read::Read;
 pub(crate) use reshape::Reshape;
 pub(crate) use seek::{Seek, seek};
+pub(crate) use watch::{Watch, announce};
 pub(crate) use write::Write;

@@ -121,7 +121,7 @@ impl Oss {
             if self.recovery.window.is_open() {
                 return Ok(Right::NotNow);
             }
-            let grant = self.locks.try_grant(now, client, wish);
+            let grant = self.locks.try_best(now, client, wish);
             return Ok(grant.map_or(Right::NotNow, |grant| {
                 Right::Granted(Some(locks::told(&grant)))
             }));

@@ -133,7 +133,7 @@ impl Oss {
 
     /// What an earlier life of the target did, or the process before of the client, is done once more.
     fn is_redone(&mut self, now: Tick, client: ClientId, wish: Wish) -> bool {
-        let again = self.is_recovering() || self.left_behind.contains(&client);
+        let again = self.is_recovering() || self.left_behind.contains_key(&client);
         self.writes_for_who_was_before(client, wish)
             || again && self.locks.is_free(now, client, wish)
     }

@@ -59,7 +59,7 @@ impl Oss {
 
     /// The client's process has taken the place of another, of whose locks it does not know the names.
     pub(crate) fn writes_for_who_was_before(&self, client: ClientId, wish: Wish) -> bool {
-        self.left_behind.contains(&client) && self.locks.covers(client, wish)
+        self.left_behind.contains_key(&client) && self.locks.covers(client, wish)
     }
 
     /// A right without a lock here: then nobody else can have one, and whoever has one got it after

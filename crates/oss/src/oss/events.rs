@@ -2,11 +2,12 @@
 
 use base::{ClientId, FsError, Tick, Transno};
 use dlm::{Glimpsed, Grant, Input, OpId, Output as Event, Refusal};
+use layout::ObjectId;
 use wire::ost::{Callback, Reply};
 
-use super::{Job, Oss, Parked, Step, reply};
+use super::{Job, Need, Oss, Parked, Step, reply};
 use crate::failure::Outcome;
-use crate::locks;
+use crate::locks::{self, Wish};
 use crate::outbox::{Outbox, Output};
 
 /// Locks a client is asked to give back when it holds too many.
@@ -27,8 +28,8 @@ impl Oss {
                 client,
                 handle,
                 resource,
+                mode,
                 cover,
-                ..
             } => {
                 let (object, range) = (locks::object_of(resource), locks::range_of(cover));
                 self.call_back(
@@ -37,6 +38,7 @@ impl Oss {
                         handle,
                         object,
                         range,
+                        mode: mode.index() as u8,
                     },
                     out,
                 );
@@ -48,6 +50,20 @@ impl Oss {
             } => {
                 let object = locks::object_of(resource);
                 let id = self.call_back(client, Callback::Glimpse { handle, object }, out);
+                self.glimpses.insert((client, id), handle);
+            }
+            Event::Tell {
+                client,
+                handle,
+                resource,
+                ops,
+            } => {
+                let grown = Callback::Grown {
+                    handle,
+                    object: locks::object_of(resource),
+                    size: self.announced_by(&ops),
+                };
+                let id = self.call_back(client, grown, out);
                 self.glimpses.insert((client, id), handle);
             }
             Event::ShrinkYourLocks { client } => {
@@ -81,6 +97,30 @@ impl Oss {
         self.callbacks
     }
 
+    /// The longest that one of these says an object is.
+    fn announced_by(&self, ops: &[OpId]) -> u64 {
+        let size = |op: &OpId| match self.parked.get(&op.0)?.job {
+            Job::Announce { size, .. } => Some(size),
+            _ => None,
+        };
+        ops.iter().filter_map(size).max().unwrap_or(0)
+    }
+
+    /// A lock that may have to be waited for.
+    pub(super) fn enqueue(
+        &mut self,
+        now: Tick,
+        client: ClientId,
+        wish: Wish,
+        object: ObjectId,
+    ) -> Outcome<Step> {
+        let Some(grant) = self.locks.try_best(now, client, wish) else {
+            return Ok(Step::Park(Job::Enqueue, Need::Grant(wish)));
+        };
+        let (grant, attr) = (locks::told(&grant), self.objects.attr(object)?);
+        Step::answer(Reply::Locked { grant, attr })
+    }
+
     /// A client's lock is there.
     fn granted(&mut self, wait: u64, grant: &Grant, out: &mut Outbox) {
         let Some(Parked { caller, .. }) = self.parked.remove(&wait) else {
@@ -110,12 +150,18 @@ impl Oss {
         let Some(Parked { caller, job }) = self.parked.remove(&op.0) else {
             return self.locks.tell(now, Input::End { op });
         };
-        let step = self.run(now, job, glimpses, busy);
+        let step = self.run(now, (caller.client, job), glimpses, busy);
         self.locks.tell(now, Input::End { op });
         self.proceed(now, caller, step, out);
     }
 
-    fn run(&mut self, now: Tick, job: Job, glimpses: &[Glimpsed], busy: bool) -> Outcome<Step> {
+    fn run(
+        &mut self,
+        now: Tick,
+        (client, job): (ClientId, Job),
+        glimpses: &[Glimpsed],
+        busy: bool,
+    ) -> Outcome<Step> {
         if self.stopped {
             return Err(FsError::Io.into());
         }
@@ -124,6 +170,7 @@ impl Oss {
             Job::Reshape(reshape) => self.reshape_locked(now, &reshape),
             Job::Seek(seek) => self.seek_locked(&seek),
             Job::Glimpse { object } => self.glimpsed(object, glimpses, busy),
+            Job::Announce { object, .. } => self.announced(now, client, object),
             // Its lock is the client's: it is granted, never run.
             Job::Enqueue => Err(FsError::Invalid.into()),
         }

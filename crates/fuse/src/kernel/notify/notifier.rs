@@ -101,6 +101,10 @@ pub enum Notice {
         offset: u64,
         data: Box<[u8]>,
     },
+    Extend {
+        nodeid: u64,
+        end: u64,
+    },
     IncEpoch,
     Prune {
         nodeids: Box<[u64]>,
@@ -158,6 +162,7 @@ impl Notifier {
                 offset,
                 data,
             } => self.store(*nodeid, *offset, data),
+            Notice::Extend { nodeid, end } => self.extend(*nodeid, *end),
             Notice::IncEpoch => self.inc_epoch(),
             Notice::Prune { nodeids } => self.prune(nodeids),
         }
@@ -238,6 +243,26 @@ impl Notifier {
         self.write(Code::Store, &[head.as_bytes(), data])
     }
 
+    /// The file reaches to `end` at least; no byte of it is changed. There is no notice for that. The
+    /// kernel moves the end of file before it takes the bytes of a STORE: so it is told of the last
+    /// one, and cannot have that. Waits for a read of the page in which it is.
+    pub fn extend(&self, nodeid: u64, end: u64) -> Result<NoticeOutcome, NotifyError> {
+        let Some(offset) = end.checked_sub(1) else {
+            return Ok(NoticeOutcome::Done);
+        };
+        let head = notice::Store {
+            nodeid,
+            offset,
+            size: 1,
+            padding: 0,
+        };
+        let told = self.device.notify_of_a_byte(Code::Store, head.as_bytes());
+        match told.as_ref().map_err(io::Error::raw_os_error) {
+            Ok(()) | Err(Some(libc::EFAULT)) => Ok(NoticeOutcome::Done),
+            Err(_) => outcome(told),
+        }
+    }
+
     /// Asks for cached data; it comes to [`crate::kernel::Handler::retrieved`] under the id
     /// returned. `None` where the inode is not cached.
     pub fn retrieve(
@@ -295,13 +320,15 @@ impl Notifier {
     }
 
     fn write(&self, code: Code, parts: &[&[u8]]) -> Result<NoticeOutcome, NotifyError> {
-        match self.device.notify(code, parts) {
-            Ok(()) => Ok(NoticeOutcome::Done),
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
-                Ok(NoticeOutcome::NotCached)
-            }
-            Err(error) => Err(error.into()),
-        }
+        outcome(self.device.notify(code, parts))
+    }
+}
+
+fn outcome(told: io::Result<()>) -> Result<NoticeOutcome, NotifyError> {
+    match told {
+        Ok(()) => Ok(NoticeOutcome::Done),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(NoticeOutcome::NotCached),
+        Err(error) => Err(error.into()),
     }
 }
 
