@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use base::{Clock, TargetKind, TargetName, Transno};
 use rpc::window::RECOVERY_WINDOW;
-use rpc::{Address, Key, LastCommitted, MemPort, ServedTarget, Server, ServerConfig, Service};
+use rpc::{
+    Address, Credential, Key, LastCommitted, MemPort, ServedTarget, Server, ServerConfig, Service,
+};
 use storage::{
-    COMMIT_MS, Fence, KvOptions, Pace, Process, SealedObjects, StorageError, Target, TargetDir,
+    COMMIT_MS, Fence, KeyKind, KvOptions, Pace, Process, SealedObjects, StorageError, Target,
+    TargetDir, TargetError,
 };
 use wire::mgs::{Config, TargetInfo};
 
@@ -17,7 +20,7 @@ use crate::descriptors::{Descriptors, Shares};
 use crate::directories;
 use crate::mgs::{self, Mgs};
 use crate::port_holder::why_not_started;
-use crate::registration::{self, Followed, Following, Registration};
+use crate::registration::{self, Followed, Following, Registration, Way};
 
 /// Finds the way to an address as the configuration spells it.
 pub type Reach = Arc<dyn Fn(&str) -> Option<Address> + Send + Sync>;
@@ -99,6 +102,51 @@ struct Opened {
     served: ServedTarget,
 }
 
+/// What is proven to the targets of a directory.
+struct Keys {
+    client: Key,
+    server: Key,
+}
+
+/// The key that servers prove to each other, which all directories have then. Those made before there
+/// was one get it from one that has it, or with the MGS, of which all others copy it.
+fn settle_server_key(opened: &mut [(&Path, TargetDir)]) -> Result<Key, String> {
+    let known = opened.iter().find_map(|(_, dir)| dir.server_key().cloned());
+    let has_mgs = |dir: &TargetDir| {
+        let mut targets = dir.targets().iter();
+        targets.any(|target| target.superblock().target == TargetName::MGS)
+    };
+    let key = match known {
+        Some(key) => key,
+        None => {
+            let mgs = opened.iter_mut().find(|(_, dir)| has_mgs(dir));
+            let Some((_, dir)) = mgs else {
+                let (path, _) = opened.first().ok_or("no directory to serve")?;
+                let path = KeyKind::Server.path_in(path);
+                return Err(TargetError::ServerKeyMissing { path }.to_string());
+            };
+            dir.add_server_key(None)
+                .map_err(|error| error.to_string())?
+        }
+    };
+    for (path, dir) in opened {
+        match dir.server_key() {
+            Some(found) if *found == key => {}
+            Some(_) => {
+                return Err(format!(
+                    "{} is not the key of the other directories' servers; copy theirs, if they are of one file system",
+                    KeyKind::Server.path_in(path).display()
+                ));
+            }
+            None => drop(
+                dir.add_server_key(Some(&key))
+                    .map_err(|error| error.to_string())?,
+            ),
+        }
+    }
+    Ok(Key::new(*key.as_bytes()))
+}
+
 struct Opening {
     timeout: Duration,
     undurable: bool,
@@ -114,21 +162,11 @@ struct Opening {
 impl Serving {
     /// Opens every target and serves it.
     pub fn start(config: &ServeConfig, clock: Arc<dyn Clock>) -> Result<Serving, String> {
-        let opened = open_all(config)?;
+        let mut opened = open_all(config)?;
         let shares = shares(config, &opened)?;
         let mut opening = Opening::new(config, shares);
-        let mut key = None;
-        for (dir, found) in opened {
-            let dir_key = Key::new(*found.key().as_bytes());
-            key.get_or_insert_with(|| dir_key.clone());
-            for target in found.into_targets() {
-                let act = config.when_fenced.clone();
-                target.fence().on_loss(move |cause| act(cause));
-                opening.fences.push(target.fence().clone());
-                opening.open(dir, target, &dir_key, &clock)?;
-            }
-        }
-        let key = key.ok_or("no directory to serve")?;
+        let server_key = settle_server_key(&mut opened)?;
+        opening.open_all(config, opened, &server_key, &clock)?;
         let port = port_of_this_process(config.mount_outlives);
         let server_config = server_config(config, &port, shares, clock.clone());
         let Opening {
@@ -150,11 +188,14 @@ impl Serving {
         let registration = Registration {
             mgs,
             addresses: config.mgs.clone(),
-            key,
-            insecure: config.insecure,
+            way: Way {
+                key: server_key,
+                credential: Credential::Server,
+                insecure: config.insecure,
+                clock,
+                clocks: rpc::Clocks::default(),
+            },
             here: (port.clone(), infos.iter().map(|info| info.name).collect()),
-            clock,
-            clocks: rpc::Clocks::default(),
         };
         let told = infos.into_iter();
         let told = told.map(|info| registration::at(info, &addresses, &config.also));
@@ -214,11 +255,15 @@ impl Serving {
         }
     }
 
-    /// Why a target no longer serves, if one does not.
-    pub fn stopped(&self) -> Option<String> {
-        let mdts = self.mdts.iter().filter_map(|mdt| mdt.stopped());
-        mdts.chain(self.osts.iter().filter_map(oss::serve::OstServer::stopped))
-            .next()
+    /// Why targets no longer serve, each on its own: those that do not.
+    pub fn stopped(&self) -> Vec<(TargetName, String)> {
+        let stopped = |of: &Controls| Some((of.name, of.recovering.stopped()?));
+        self.controls.iter().filter_map(stopped).collect()
+    }
+
+    /// No target serves any more that holds something of files.
+    pub fn has_ended(&self) -> bool {
+        !self.controls.is_empty() && self.stopped().len() == self.controls.len()
     }
 
     /// Makes everything durable and ends. Nothing is lost.
@@ -230,6 +275,14 @@ impl Serving {
         self.mdts.iter().for_each(|mdt| mdt.stop());
         self.osts.iter().for_each(oss::serve::OstServer::stop);
     }
+}
+
+/// Why targets have stopped, in one line.
+pub fn stopped_in_words(stopped: &[(TargetName, String)]) -> String {
+    let each = stopped
+        .iter()
+        .map(|(target, reason)| format!("{target} has stopped: {reason}"));
+    each.collect::<Vec<_>>().join("; ")
 }
 
 impl Drop for Serving {
@@ -255,6 +308,29 @@ impl Opening {
             osts: Vec::new(),
             controls: Vec::new(),
         }
+    }
+
+    /// Opens the targets of every directory.
+    fn open_all(
+        &mut self,
+        config: &ServeConfig,
+        opened: Vec<(&Path, TargetDir)>,
+        server_key: &Key,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<(), String> {
+        for (dir, found) in opened {
+            let keys = Keys {
+                client: Key::new(*found.key().as_bytes()),
+                server: server_key.clone(),
+            };
+            for target in found.into_targets() {
+                let act = config.when_fenced.clone();
+                target.fence().on_loss(move |cause| act(cause));
+                self.fences.push(target.fence().clone());
+                self.open(dir, target, &keys, clock)?;
+            }
+        }
+        Ok(())
     }
 
     fn rules(&self, life: base::BootEpoch) -> mds::Rules {
@@ -317,7 +393,7 @@ impl Opening {
         &mut self,
         dir: &Path,
         target: Target,
-        key: &Key,
+        keys: &Keys,
         clock: &Arc<dyn Clock>,
     ) -> Result<(), String> {
         let superblock = target.superblock().clone();
@@ -371,7 +447,8 @@ impl Opening {
         };
         let served = ServedTarget {
             name,
-            key: Some(key.clone()),
+            key: Some(keys.client.clone()),
+            server_key: Some(keys.server.clone()),
             boot_epoch: superblock.boot_epoch,
             last_committed: committed,
             service: Arc::new(Held { service, target }),

@@ -28,7 +28,18 @@ pub fn fetch_config(
     config: &MountConfig,
     clock: Arc<dyn Clock>,
 ) -> Result<mgs::Config, MountError> {
-    let (began, peer) = (threads::now(), mgs_peer(config, clock)?);
+    // Who goes on with a mount has what is lost if it does not; who begins one is told at once.
+    let goes_on = config
+        .heritage
+        .as_deref()
+        .is_some_and(|left| left.incarnation() > 1);
+    let policy = match goes_on {
+        true => Policy::Soft { timeout: ANSWER },
+        false => Policy::Trial {
+            timeout: Some(ANSWER),
+        },
+    };
+    let (began, peer) = (threads::now(), mgs_peer(config, policy, clock)?);
     let found = loop {
         match ask(&peer) {
             ControlFlow::Break(found) => break found,
@@ -46,9 +57,13 @@ pub fn fetch_config(
     found
 }
 
-fn mgs_peer(config: &MountConfig, clock: Arc<dyn Clock>) -> Result<Peer, MountError> {
+fn mgs_peer(
+    config: &MountConfig,
+    policy: Policy,
+    clock: Arc<dyn Clock>,
+) -> Result<Peer, MountError> {
     let mut peer = config.peer(TargetName::MGS, config.addresses.clone(), 1);
-    peer.policy = Policy::Soft { timeout: ANSWER };
+    peer.policy = policy;
     Peer::new(peer, Arc::new(NoCallbacks), clock).map_err(MountError::Threads)
 }
 
@@ -298,9 +313,13 @@ impl Follower {
             return None;
         }
         if state.mgs.is_none() {
-            state.mgs = mgs_peer(&self.acquaintance.config, self.acquaintance.clock.clone())
-                .ok()
-                .map(Arc::new);
+            state.mgs = mgs_peer(
+                &self.acquaintance.config,
+                Policy::Soft { timeout: ANSWER },
+                self.acquaintance.clock.clone(),
+            )
+            .ok()
+            .map(Arc::new);
         }
         let mgs = state.mgs.clone();
         drop(state);

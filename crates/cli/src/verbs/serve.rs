@@ -1,5 +1,6 @@
 //! `glint serve`
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::daemon::{self, Daemon};
 use crate::descriptors::Descriptors;
 use crate::foreground::Stop;
 use crate::memory;
-use crate::server::{ServeConfig, Serving};
+use crate::server::{ServeConfig, Serving, stopped_in_words};
 
 /// Serve the targets of directories until SIGTERM, which is a clean stop.
 ///
@@ -107,12 +108,20 @@ impl Serve {
             serving.config().fsname,
             addresses.join(",")
         ));
-        stop.wait(|| serving.stopped().is_some());
+        let mut told = BTreeSet::new();
+        stop.wait(|| {
+            for (target, reason) in serving.stopped() {
+                if told.insert(target) {
+                    tracing::error!("{target} has stopped, other targets here serve on: {reason}");
+                }
+            }
+            serving.has_ended()
+        });
         let stopped = serving.stopped();
         serving.stop();
-        match stopped {
-            Some(reason) => Err(reason),
-            None => Ok(()),
+        match stopped.is_empty() {
+            true => Ok(()),
+            false => Err(stopped_in_words(&stopped)),
         }
     }
 }

@@ -149,11 +149,13 @@ fn show_target(status: &TargetStatus) {
         awaited,
         given_up,
         replayed,
+        stopped,
         ..
     } = status;
-    let state = match seconds_left {
-        Some(left) => format!("recovering, {left} s left"),
-        None => "serving".to_owned(),
+    let state = match (stopped, seconds_left) {
+        (Some(reason), _) => format!("stopped: {reason}"),
+        (None, Some(left)) => format!("recovering, {left} s left"),
+        (None, None) => "serving".to_owned(),
     };
     let replayed = replayed.filter(|count| *count > 0);
     let replayed = replayed.map_or(String::new(), |count| {

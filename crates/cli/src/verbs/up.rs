@@ -20,7 +20,7 @@ use crate::descriptors::Descriptors;
 use crate::foreground::Stop;
 use crate::memory;
 use crate::mounting::Mounting;
-use crate::server::{ServeConfig, Serving, WhenFenced};
+use crate::server::{ServeConfig, Serving, WhenFenced, stopped_in_words};
 use crate::supervisor::Supervision;
 
 /// How long it may take to take a mount off whose targets are served elsewhere.
@@ -114,9 +114,10 @@ impl Up {
         let (dir, point) = (self.dir.display(), mounting.point().display().to_string());
         daemon::ready(&format!("{dir} mounted at {point}"));
         loop {
-            stop.wait(|| mounting.has_ended() || serving.stopped().is_some());
-            if let Some(reason) = serving.stopped() {
-                return Err(reason);
+            stop.wait(|| mounting.has_ended() || !serving.stopped().is_empty());
+            let stopped = serving.stopped();
+            if !stopped.is_empty() {
+                return Err(stopped_in_words(&stopped));
             }
             match mounting.stop(Unmount::Clean) {
                 Ok(()) => break,

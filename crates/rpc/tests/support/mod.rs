@@ -29,6 +29,7 @@ pub const PANIC: u16 = 7;
 pub const READ: u16 = 6;
 
 pub const KEY: [u8; 32] = [42; 32];
+pub const SERVER_KEY: [u8; 32] = [43; 32];
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn target() -> TargetName {
@@ -398,6 +399,7 @@ impl Place {
         let served = ServedTarget {
             name,
             key: Some(Key::new(KEY)),
+            server_key: Some(Key::new(SERVER_KEY)),
             boot_epoch: BootEpoch(epoch),
             last_committed: self.disk.committed.clone(),
             service: Arc::new(TestServiceHandle(service.clone())),
@@ -426,6 +428,7 @@ impl Place {
             uuid: ClientUuid([1; 16]),
             incarnation: 1,
             key: Some(Key::new(KEY)),
+            credential: rpc::Credential::Client,
             insecure: false,
             policy: Policy::Hard,
             lanes: 2,
