@@ -160,7 +160,7 @@ pub fn ask(peer: &Peer, request: &Request) -> Result<Config, String> {
         .call(Batch::of(opcode::MGS, wire::encode(request)))
         .wait();
     let answer = answer.map_err(|cause| match peer.state() {
-        PeerState::Refused(refusal) => format!("the MGS refuses this server: {refusal}"),
+        PeerState::Refused(refusal) => format!("the MGS refuses us: {refusal}"),
         _ => format!("the MGS did not answer: {cause}"),
     })?;
     let reply = answer

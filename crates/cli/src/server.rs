@@ -1,5 +1,6 @@
 //! A serving process: every target of its directories behind one listener.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use rpc::{
 };
 use storage::{
     COMMIT_MS, Fence, KeyKind, KvOptions, Pace, Process, SealedObjects, StorageError, Target,
-    TargetDir, TargetError,
+    TargetDir, TargetError, TargetKey,
 };
 use wire::mgs::{Config, TargetInfo};
 
@@ -94,6 +95,9 @@ pub struct Serving {
     port: Arc<MemPort>,
     config: Config,
     controls: Vec<Controls>,
+    has_mgs: bool,
+    /// Of which of those that have stopped a person was told.
+    told: BTreeSet<TargetName>,
 }
 
 /// One target, opened and not yet served.
@@ -108,27 +112,28 @@ struct Keys {
     server: Key,
 }
 
-/// The key that servers prove to each other, which all directories have then. Those made before there
-/// was one get it from one that has it, or with the MGS, of which all others copy it.
-fn settle_server_key(opened: &mut [(&Path, TargetDir)]) -> Result<Key, String> {
-    let known = opened.iter().find_map(|(_, dir)| dir.server_key().cloned());
+/// The key that servers prove to each other. Where no directory has one, as those made before there was
+/// one, it is made with the MGS.
+fn known_server_key(opened: &mut [(&Path, TargetDir)]) -> Result<TargetKey, String> {
+    if let Some(known) = opened.iter().find_map(|(_, dir)| dir.server_key()) {
+        return Ok(known.clone());
+    }
+    let (path, _) = opened.first().ok_or("no directory to serve")?;
+    let path = KeyKind::Server.path_in(path);
     let has_mgs = |dir: &TargetDir| {
         let mut targets = dir.targets().iter();
         targets.any(|target| target.superblock().target == TargetName::MGS)
     };
-    let key = match known {
-        Some(key) => key,
-        None => {
-            let mgs = opened.iter_mut().find(|(_, dir)| has_mgs(dir));
-            let Some((_, dir)) = mgs else {
-                let (path, _) = opened.first().ok_or("no directory to serve")?;
-                let path = KeyKind::Server.path_in(path);
-                return Err(TargetError::ServerKeyMissing { path }.to_string());
-            };
-            dir.add_server_key(None)
-                .map_err(|error| error.to_string())?
-        }
+    let made = match opened.iter_mut().find(|(_, dir)| has_mgs(dir)) {
+        Some((_, dir)) => dir.add_server_key(None),
+        None => Err(TargetError::ServerKeyMissing { path }),
     };
+    made.map_err(|error| error.to_string())
+}
+
+/// The same, which all directories have then.
+fn settle_server_key(opened: &mut [(&Path, TargetDir)]) -> Result<Key, String> {
+    let key = known_server_key(opened)?;
     for (path, dir) in opened {
         match dir.server_key() {
             Some(found) if *found == key => {}
@@ -138,10 +143,10 @@ fn settle_server_key(opened: &mut [(&Path, TargetDir)]) -> Result<Key, String> {
                     KeyKind::Server.path_in(path).display()
                 ));
             }
-            None => drop(
-                dir.add_server_key(Some(&key))
-                    .map_err(|error| error.to_string())?,
-            ),
+            None => {
+                let added = dir.add_server_key(Some(&key));
+                added.map_err(|error| error.to_string())?;
+            }
         }
     }
     Ok(Key::new(*key.as_bytes()))
@@ -185,6 +190,7 @@ impl Serving {
         let server =
             Server::start(server_config, served).map_err(|error| why_not_started(&error))?;
         let addresses = told_to_others(server.local_addresses());
+        let has_mgs = mgs.is_some();
         let registration = Registration {
             mgs,
             addresses: config.mgs.clone(),
@@ -216,6 +222,8 @@ impl Serving {
             port,
             config: found,
             controls,
+            has_mgs,
+            told: BTreeSet::new(),
         })
     }
 
@@ -255,15 +263,38 @@ impl Serving {
         }
     }
 
-    /// Why targets no longer serve, each on its own: those that do not.
-    pub fn stopped(&self) -> Vec<(TargetName, String)> {
+    /// Why targets no longer serve: those that do not.
+    fn stopped(&self) -> Vec<(TargetName, String)> {
         let stopped = |of: &Controls| Some((of.name, of.recovering.stopped()?));
         self.controls.iter().filter_map(stopped).collect()
     }
 
-    /// No target serves any more that holds something of files.
-    pub fn has_ended(&self) -> bool {
-        !self.controls.is_empty() && self.stopped().len() == self.controls.len()
+    /// The targets that have stopped, each on its own; a person is told of those that have since.
+    pub fn look_for_stopped(&mut self) -> Vec<TargetName> {
+        let stopped = self.stopped();
+        for (target, reason) in &stopped {
+            if self.told.insert(*target) {
+                tracing::error!("{target} has stopped, other targets here serve on: {reason}");
+            }
+        }
+        stopped.into_iter().map(|(target, _)| target).collect()
+    }
+
+    /// Whether any target serves on where these have stopped.
+    pub fn serves_beside(&self, stopped: &[TargetName]) -> bool {
+        self.has_mgs || stopped.len() < self.controls.len()
+    }
+
+    /// Why the process that serves them fails, if targets have stopped.
+    pub fn outcome(&self) -> Result<(), String> {
+        let stopped = self.stopped().into_iter();
+        let words: Vec<String> = stopped
+            .map(|(target, reason)| format!("{target} has stopped: {reason}"))
+            .collect();
+        match words.is_empty() {
+            true => Ok(()),
+            false => Err(words.join("; ")),
+        }
     }
 
     /// Makes everything durable and ends. Nothing is lost.
@@ -275,14 +306,6 @@ impl Serving {
         self.mdts.iter().for_each(|mdt| mdt.stop());
         self.osts.iter().for_each(oss::serve::OstServer::stop);
     }
-}
-
-/// Why targets have stopped, in one line.
-pub fn stopped_in_words(stopped: &[(TargetName, String)]) -> String {
-    let each = stopped
-        .iter()
-        .map(|(target, reason)| format!("{target} has stopped: {reason}"));
-    each.collect::<Vec<_>>().join("; ")
 }
 
 impl Drop for Serving {

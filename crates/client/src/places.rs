@@ -45,11 +45,7 @@ pub fn fetch_config(
             ControlFlow::Break(found) => break found,
             ControlFlow::Continue(()) if (config.patience)(threads::now() - began) => {}
             ControlFlow::Continue(()) => {
-                let tried: Vec<String> = config.addresses.iter().map(Address::to_string).collect();
-                break Err(MountError::Mgs(format!(
-                    "nobody serves it at {}; check the address, or start glint serve there",
-                    tried.join(",")
-                )));
+                break Err(MountError::Mgs(no_answer(config, &peer)));
             }
         }
     };
@@ -65,6 +61,18 @@ fn mgs_peer(
     let mut peer = config.peer(TargetName::MGS, config.addresses.clone(), 1);
     peer.policy = policy;
     Peer::new(peer, Arc::new(NoCallbacks), clock).map_err(MountError::Threads)
+}
+
+/// Why the MGS has not answered.
+fn no_answer(config: &MountConfig, peer: &Peer) -> String {
+    let tried: Vec<String> = config.addresses.iter().map(Address::to_string).collect();
+    let tried = tried.join(",");
+    match peer.obstacle() {
+        Some(said) => format!("at {tried} somebody says: {said}"),
+        None => {
+            format!("nobody serves it at {tried}; check the address, or start glint serve there")
+        }
+    }
 }
 
 /// Asks once. `Continue`: no answer yet.

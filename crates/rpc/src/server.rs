@@ -187,7 +187,7 @@ pub struct ServerConfig {
     pub insecure: bool,
     /// How long a client may be gone before its session ends.
     pub grace: Duration,
-    /// Connections at one time. Beyond: closed at once, and whoever came comes again.
+    /// Connections at one time. Beyond: told at once that the server is busy, and to come again.
     pub connections_max: usize,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
@@ -469,7 +469,9 @@ impl Shared {
             peer,
             "busy: there are {most} connections, and the limit of open files allows no more"
         );
-        transport.shutdown();
+        let text =
+            "the server has as many connections as its limit of open files allows: come again";
+        handshakes::turn_away(&**transport, text);
     }
 
     fn run_connection(self: &Arc<Self>, id: u64, transport: &Arc<dyn Transport>) {

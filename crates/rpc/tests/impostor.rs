@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should panic")]
 
-#[allow(dead_code, reason = "each test uses a part of it")]
 mod support;
 
 use std::io::{Read, Write};
@@ -287,4 +286,38 @@ fn what_a_client_says_of_the_past_ends_nothing_but_its_own_session() {
     let (_stream, refused) = answer(&place, &server, SERVER_KEY);
     assert_eq!(reason(&refused), RefusalReason::Damaged);
     service.wait_for_line("lost changes");
+}
+
+/// A server that may have no more connections tells one more, which comes again; a command that has nothing
+/// to lose does so, too.
+#[test]
+fn a_full_server_says_that_it_is_busy_and_is_waited_for() {
+    let mut place = Place::new(Over::Tcp);
+    place.connections_max = 2;
+    let (_server, _) = place.serve(1);
+    let connect = || TcpStream::connect(place.listen.to_string()).unwrap();
+    let idle = [connect(), connect()];
+    assert_eq!(reason(&hear(&mut connect())), RefusalReason::Busy);
+    let policies = [Policy::Hard, Policy::Trial { timeout: None }];
+    let peers = policies.map(|policy| {
+        place.peer_with(PeerConfig {
+            policy,
+            lanes: 1,
+            ..place.config()
+        })
+    });
+    let calls = peers
+        .each_ref()
+        .map(|(peer, _)| peer.call(Batch::of(ECHO, b"waits".to_vec())));
+    for (peer, _) in &peers {
+        until("it is told", || {
+            let told = peer.obstacle();
+            told.is_some_and(|told| told.contains("as many connections as"))
+        });
+        assert!(matches!(peer.state(), PeerState::WaitingSince(_)));
+    }
+    drop(idle);
+    for call in calls {
+        assert_eq!(call.wait().unwrap().replies[0].body, b"waits");
+    }
 }

@@ -1,6 +1,5 @@
 //! `glint serve`
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use crate::daemon::{self, Daemon};
 use crate::descriptors::Descriptors;
 use crate::foreground::Stop;
 use crate::memory;
-use crate::server::{ServeConfig, Serving, stopped_in_words};
+use crate::server::{ServeConfig, Serving};
 
 /// Serve the targets of directories until SIGTERM, which is a clean stop.
 ///
@@ -108,21 +107,13 @@ impl Serve {
             serving.config().fsname,
             addresses.join(",")
         ));
-        let mut told = BTreeSet::new();
         stop.wait(|| {
-            for (target, reason) in serving.stopped() {
-                if told.insert(target) {
-                    tracing::error!("{target} has stopped, other targets here serve on: {reason}");
-                }
-            }
-            serving.has_ended()
+            let stopped = serving.look_for_stopped();
+            !serving.serves_beside(&stopped)
         });
-        let stopped = serving.stopped();
+        let outcome = serving.outcome();
         serving.stop();
-        match stopped.is_empty() {
-            true => Ok(()),
-            false => Err(stopped_in_words(&stopped)),
-        }
+        outcome
     }
 }
 

@@ -129,7 +129,8 @@ fn show_mount(point: &Path, status: &control::Status) {
         None => {}
     }
     for (target, state) in targets {
-        say(format!("  {target}: {state}"));
+        // It may have words of a peer's in it.
+        say(format!("  {target}: {}", shown(state)));
     }
     let [files, open, directories, locks] = sizes;
     say(format!(

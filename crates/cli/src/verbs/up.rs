@@ -20,7 +20,7 @@ use crate::descriptors::Descriptors;
 use crate::foreground::Stop;
 use crate::memory;
 use crate::mounting::Mounting;
-use crate::server::{ServeConfig, Serving, WhenFenced, stopped_in_words};
+use crate::server::{ServeConfig, Serving, WhenFenced};
 use crate::supervisor::Supervision;
 
 /// How long it may take to take a mount off whose targets are served elsewhere.
@@ -113,20 +113,11 @@ impl Up {
         let _ = point.set(mounting.point().to_owned());
         let (dir, point) = (self.dir.display(), mounting.point().display().to_string());
         daemon::ready(&format!("{dir} mounted at {point}"));
-        loop {
-            stop.wait(|| mounting.has_ended() || !serving.stopped().is_empty());
-            let stopped = serving.stopped();
-            if !stopped.is_empty() {
-                return Err(stopped_in_words(&stopped));
-            }
-            match mounting.stop(Unmount::Clean) {
-                Ok(()) => break,
-                Err(reason) => eprintln!("glint: {reason}; still mounted"),
-            }
-            stop.clear();
-        }
+        // Of a target that stops the others serve on, the MGS at least.
+        mounting.serve(&stop, || serving.look_for_stopped());
+        let outcome = serving.outcome();
         serving.stop();
-        mounting.outcome()
+        outcome.and(mounting.outcome())
     }
 
     /// What can't work is refused before anything is made.

@@ -15,7 +15,7 @@ use std::path::Path;
 
 use base::{Rng, SeededRng, TargetName};
 use nix::sys::signal::Signal;
-use peer::{Outcome, Peer, Place, Who, hello};
+use peer::{Await, Outcome, Peer, Place, Who, hello};
 use rpc::Credential;
 use script::{Player, kind_of};
 use support::{Staying, glint};
@@ -86,9 +86,13 @@ impl Cluster {
             };
             let all = requests::of(kind_of(target));
             let (_, request) = all.into_iter().find(|(known, _)| *known == name).unwrap();
-            // It may have much to do just then.
-            let answered = (0..50).any(|_| peer.send(&request) == Outcome::Done);
-            assert!(answered, "{when}: {target}: {}", self.server.said());
+            let answered = peer.send(&request, Await::Answer);
+            assert_eq!(
+                answered,
+                Outcome::Done,
+                "{when}: {target}: {}",
+                self.server.said()
+            );
             peer.leave();
         }
     }
@@ -176,7 +180,7 @@ fn by_chance(cluster: &mut Cluster, seed: u64) {
         for _ in 0..choose(4) {
             spoil(&mut request, &mut choose);
         }
-        if here.send(&request) == Outcome::Closed {
+        if here.send(&request, Await::Turn) == Outcome::Closed {
             peer = None;
         }
     }

@@ -1,5 +1,6 @@
 //! One connection to a server, whose every byte the test chooses.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -15,10 +16,8 @@ use wire::opcode;
 
 use crate::shape::Node;
 
-/// How long an answer may take. What waits for others at the server may have none.
-const PATIENCE: Duration = Duration::from_millis(400);
-/// How long a handshake may.
-const GREETING: Duration = Duration::from_secs(20);
+/// How long the server may take for whatever it must say.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Where the servers are, and what proves what.
 #[derive(Clone)]
@@ -38,7 +37,7 @@ pub enum Outcome {
     Closed,
     Done,
     Failed(base::FsError),
-    /// The connection stands, and no answer has come.
+    /// The connection stands, the server has dealt with what came after it, and no answer has come.
     Silence,
 }
 
@@ -106,8 +105,22 @@ pub struct Peer {
     session: SessionId,
     epoch: u32,
     xid: u64,
-    slots: u16,
-    slot: u16,
+    /// Slots that carry no request.
+    free: Vec<u16>,
+    /// Those of requests that have no answer yet.
+    waiting: BTreeMap<Xid, u16>,
+    /// Pings that have no answer yet.
+    pings: u32,
+}
+
+/// What to wait for after a request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Await {
+    /// Its answer.
+    Answer,
+    /// Its answer, if that comes before the one to a ping behind it: the server may do the request later, or
+    /// never.
+    Turn,
 }
 
 pub fn hello(target: TargetName, number: u64, credential: Credential) -> Hello {
@@ -135,15 +148,19 @@ impl Peer {
             true => Stream::Unix(UnixStream::connect(&place.unix)?),
             false => Stream::Tcp(TcpStream::connect(&place.tcp)?),
         };
-        stream.set_timeout(GREETING)?;
+        if let Stream::Tcp(stream) = &stream {
+            stream.set_nodelay(true)?;
+        }
+        stream.set_timeout(PATIENCE)?;
         Ok(Peer {
             stream,
             target,
             session: SessionId::NONE,
             epoch: 0,
             xid: 0,
-            slots: 1,
-            slot: 0,
+            free: Vec::new(),
+            waiting: BTreeMap::new(),
+            pings: 0,
         })
     }
 
@@ -174,8 +191,7 @@ impl Peer {
                 Ok(Handshake::Welcome(welcome)) => {
                     self.session = welcome.session;
                     self.epoch = welcome.boot_epoch.0 as u32;
-                    self.slots = welcome.slots;
-                    let _ = self.stream.set_timeout(PATIENCE);
+                    self.free = (0..welcome.slots).rev().collect();
                     let mut ready = Header::new(FrameKind::Ready);
                     self.stamp(&mut ready);
                     let _ = self.say(&Frame::bare(ready));
@@ -221,13 +237,14 @@ impl Peer {
         header.epoch = self.epoch;
     }
 
-    /// A request frame with this body.
+    /// A request frame with this body, in a slot of its own.
     pub fn request(&mut self, body: Vec<u8>) -> Frame {
         let mut header = Header::new(FrameKind::Request);
         self.stamp(&mut header);
         self.xid += 1;
         header.xid = Xid(self.xid);
-        header.slot = self.slot;
+        header.slot = self.free.pop().expect("a slot is free");
+        self.waiting.insert(header.xid, header.slot);
         let mut frame = Frame::bare(header);
         let opcode = match self.target.kind {
             TargetKind::Mgs => opcode::MGS,
@@ -238,46 +255,53 @@ impl Peer {
         frame
     }
 
-    /// Sends it; what is answered to it. Callbacks that come meanwhile are answered with nothing.
-    pub fn ask(&mut self, frame: &Frame) -> Outcome {
-        if self.say(frame).is_err() {
+    /// Sends it, and a ping behind it; what is answered to it. Callbacks that come meanwhile are answered with
+    /// nothing.
+    pub fn ask(&mut self, frame: &Frame, what: Await) -> Outcome {
+        let mut ping = Header::new(FrameKind::Ping);
+        self.stamp(&mut ping);
+        if self.say(frame).is_err() || self.say(&Frame::bare(ping)).is_err() {
             return Outcome::Closed;
         }
-        loop {
+        self.pings += 1;
+        while what == Await::Answer || self.pings > 0 {
             let heard = match self.hear() {
                 Ok(heard) => heard,
-                Err(error) if is_timeout(&error) => {
-                    // It waits in its slot.
-                    self.slot += 1;
-                    return Outcome::Silence;
-                }
+                Err(error) if is_timeout(&error) => panic!("{} says nothing", self.target),
                 Err(_) => return Outcome::Closed,
             };
             match heard.header.kind {
-                FrameKind::Reply if heard.header.xid == frame.header.xid => {
-                    let status = heard.payload.subs.first().map_or(0, |sub| sub.status);
-                    return match wire::status_from(status) {
-                        Ok(()) if self.is_refused(&heard) => {
-                            Outcome::Failed(base::FsError::NotPermitted)
-                        }
-                        Ok(()) => Outcome::Done,
-                        Err(error) => Outcome::Failed(error),
-                    };
-                }
-                FrameKind::Callback => {
-                    let mut header = Header::new(FrameKind::CallbackReply);
-                    self.stamp(&mut header);
-                    (header.slot, header.xid) = (heard.header.slot, heard.header.xid);
-                    let mut answer = Frame::bare(header);
-                    answer.payload = payload(heard.payload.subs[0].opcode, vec![9], Vec::new());
-                    if self.say(&answer).is_err() {
-                        return Outcome::Closed;
+                FrameKind::Reply => {
+                    self.free.extend(self.waiting.remove(&heard.header.xid));
+                    if heard.header.xid == frame.header.xid {
+                        return self.outcome(&heard);
                     }
                 }
+                FrameKind::Pong => self.pings -= 1,
+                FrameKind::Callback if self.answer(&heard).is_err() => return Outcome::Closed,
                 FrameKind::Evicted => return Outcome::Closed,
                 _ => {}
             }
         }
+        Outcome::Silence
+    }
+
+    fn outcome(&self, reply: &Frame) -> Outcome {
+        let status = reply.payload.subs.first().map_or(0, |sub| sub.status);
+        match wire::status_from(status) {
+            Ok(()) if self.is_refused(reply) => Outcome::Failed(base::FsError::NotPermitted),
+            Ok(()) => Outcome::Done,
+            Err(error) => Outcome::Failed(error),
+        }
+    }
+
+    fn answer(&mut self, callback: &Frame) -> io::Result<()> {
+        let mut header = Header::new(FrameKind::CallbackReply);
+        self.stamp(&mut header);
+        (header.slot, header.xid) = (callback.header.slot, callback.header.xid);
+        let mut answer = Frame::bare(header);
+        answer.payload = payload(callback.payload.subs[0].opcode, vec![9], Vec::new());
+        self.say(&answer)
     }
 
     /// The MGS says no in words.
@@ -289,16 +313,16 @@ impl Peer {
     }
 
     /// Sends a request with this body.
-    pub fn send(&mut self, request: &Node) -> Outcome {
+    pub fn send(&mut self, request: &Node, what: Await) -> Outcome {
         let mut body = Vec::new();
         request.encode(&mut body);
         let frame = self.request(body);
-        self.ask(&frame)
+        self.ask(&frame, what)
     }
 
     /// Too many requests wait: there is no slot left.
     pub fn is_full(&self) -> bool {
-        self.slot + 1 >= self.slots
+        self.free.is_empty()
     }
 
     /// Ends the session.

@@ -17,11 +17,13 @@
 //! expect OUTCOME | OUTCOME     of the line before
 //! ```
 
+use std::io;
+
 use base::{TargetIndex, TargetKind, TargetName};
 use rpc::Credential;
 use wire::frame::{Frame, FrameKind};
 
-use crate::peer::{Outcome, Peer, Place, Who, hello};
+use crate::peer::{Await, Outcome, Peer, Place, Who, hello};
 use crate::requests;
 use crate::shape::Node;
 
@@ -72,15 +74,23 @@ impl<'p> Player<'p> {
     }
 
     pub fn play(&mut self, script: &Script) {
-        for line in &script.lines {
+        for (at, line) in script.lines.iter().enumerate() {
             let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
             let told = format!("{}: {line}", script.name);
+            let next = script.lines.get(at + 1);
+            let expected = next.and_then(|line| line.strip_prefix("expect "));
             match word {
                 "to" => self.target = target_of(rest),
                 "as" => self.who = who_of(rest),
                 "over" => self.over_unix = rest == "unix",
                 "connect" => self.connect(rest, &told),
-                "send" => self.last = self.send(rest, &told),
+                "send" => {
+                    let what = match expected.is_some_and(|all| !all.contains("silence")) {
+                        true => Await::Answer,
+                        false => Await::Turn,
+                    };
+                    self.last = self.send(rest, what, &told);
+                }
                 "frame" => {
                     self.header = settings(rest)
                         .map(|(name, value)| {
@@ -88,8 +98,8 @@ impl<'p> Player<'p> {
                         })
                         .collect()
                 }
-                "say" => self.last = self.say(rest, &told),
-                "bytes" => self.last = self.raw(rest),
+                "say" => self.say(rest, expected.is_some(), &told),
+                "bytes" => self.raw(rest, expected.is_some()),
                 "idle" => self.stay_idle(rest.parse().expect(&told)),
                 "sweep" => self.sweep(),
                 "cut" => self.cut(),
@@ -120,7 +130,7 @@ impl<'p> Player<'p> {
         self.peer = Some(peer);
     }
 
-    fn send(&mut self, rest: &str, told: &str) -> Outcome {
+    fn send(&mut self, rest: &str, what: Await, told: &str) -> Outcome {
         let (name, fields) = rest.split_once(' ').unwrap_or((rest, ""));
         let all = requests::of(kind_of(self.target));
         let found = all.into_iter().find(|(known, _)| *known == name);
@@ -134,25 +144,18 @@ impl<'p> Player<'p> {
         headers
             .iter()
             .for_each(|(name, value)| set_header(&mut frame, name, *value));
-        peer.ask(&frame)
+        peer.ask(&frame, what)
     }
 
     /// A message of the handshake, out of order.
-    fn say(&mut self, rest: &str, told: &str) -> Outcome {
+    fn say(&mut self, rest: &str, hears: bool, told: &str) {
         let opcode = rest.parse().expect(told);
         *self.number += 1;
         let body = hello(self.target, *self.number, Credential::Client).to_bytes();
-        let silent = || Peer::silent(self.place, self.over_unix, self.target);
-        let peer = self
-            .peer
-            .get_or_insert_with(|| silent().expect("it listens"));
-        match peer.say_handshake(opcode, body).and_then(|()| peer.hear()) {
-            Ok(_) => Outcome::Done,
-            Err(_) => Outcome::Closed,
-        }
+        self.unasked(hears, |peer| peer.say_handshake(opcode, body));
     }
 
-    fn raw(&mut self, hex: &str) -> Outcome {
+    fn raw(&mut self, hex: &str, hears: bool) {
         let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
         let pairs = digits.chunks_exact(2);
         let bytes: Vec<u8> = pairs
@@ -161,14 +164,20 @@ impl<'p> Player<'p> {
                 u8::from_str_radix(pair, 16).expect("digits")
             })
             .collect();
+        self.unasked(hears, |peer| peer.bytes(&bytes));
+    }
+
+    /// What no peer would say, over the connection that there is or a new one.
+    fn unasked(&mut self, hears: bool, say: impl FnOnce(&mut Peer) -> io::Result<()>) {
         let silent = || Peer::silent(self.place, self.over_unix, self.target);
         let peer = self
             .peer
             .get_or_insert_with(|| silent().expect("it listens"));
-        match peer.bytes(&bytes).and_then(|()| peer.hear()) {
-            Ok(_) => Outcome::Done,
+        self.last = match say(peer).and_then(|()| hears.then(|| peer.hear()).transpose()) {
+            Ok(None) => Outcome::Nothing,
+            Ok(Some(_)) => Outcome::Done,
             Err(_) => Outcome::Closed,
-        }
+        };
     }
 
     fn stay_idle(&mut self, count: usize) {
@@ -198,7 +207,7 @@ impl<'p> Player<'p> {
                 for border in borders.unwrap_or_default() {
                     let mut hostile = request.clone();
                     *hostile.at(&field).expect("it has the field") = border;
-                    if self.ready_peer().send(&hostile) == Outcome::Closed {
+                    if self.ready_peer().send(&hostile, Await::Turn) == Outcome::Closed {
                         self.peer = None;
                     }
                     sent += 1;
@@ -218,7 +227,7 @@ impl<'p> Player<'p> {
                 let body = whole[..end].to_vec();
                 let peer = self.ready_peer();
                 let frame = peer.request(body);
-                match peer.ask(&frame) {
+                match peer.ask(&frame, Await::Answer) {
                     Outcome::Closed => self.peer = None,
                     Outcome::Done => panic!("{whole:02x?} cut to {end} bytes was taken"),
                     _ => {}

@@ -129,7 +129,7 @@ impl Node {
             }
             Node::Option(inner) => {
                 let mut all = vec![Node::Option(None)];
-                all.extend(inner.is_none().then(|| Node::Flag(2)));
+                all.extend(inner.is_none().then_some(Node::Flag(2)));
                 all
             }
             Node::List(all) => {

@@ -360,8 +360,8 @@ impl Connector {
     /// A refusal that ends by itself, or by what a person does at the servers: nothing is given up.
     fn may_end(&self, refusal: &Refusal) -> bool {
         match refusal.reason {
-            RefusalReason::Damaged => true,
-            RefusalReason::Version | RefusalReason::Busy => !self.inner.config.policy.is_trial(),
+            RefusalReason::Damaged | RefusalReason::Busy => true,
+            RefusalReason::Version => !self.inner.config.policy.is_trial(),
             _ => false,
         }
     }
@@ -381,6 +381,7 @@ impl Connector {
     /// Nobody answers: whoever refused us before may be gone.
     fn not_refused(&self) {
         let mut state = lock(&self.inner.state);
+        state.obstacle = None;
         if matches!(state.standing, PeerState::Refused(_)) {
             state.standing = PeerState::WaitingSince(state.waiting.since());
         }

@@ -108,22 +108,29 @@ impl Handshakes {
 }
 
 impl TurnedAway {
-    /// Tells it, if it takes that at once, and hangs up. True: it is the connection `id`.
+    /// Tells it, and hangs up. True: it is the connection `id`.
     pub(super) fn tell(self, id: u64) -> bool {
         let (peer, count) = (self.transport.peer(), self.count);
         tracing::warn!(
             peer,
             "{count} connections from there are in their handshake: the oldest is told to come again"
         );
-        let text = "too many connections are in their handshake: come again";
-        let refusal = Handshake::Refusal(Refusal::new(RefusalReason::Busy, text));
-        if let Ok(mut outgoing) = Outgoing::new(&refusal.to_frame(), false) {
-            // Who does not take it has what follows.
-            let _ = self.transport.try_send(&mut outgoing);
-        }
-        self.transport.shutdown();
+        turn_away(
+            &*self.transport,
+            "too many connections are in their handshake: come again",
+        );
         self.id == id
     }
+}
+
+/// Tells a connection that the server is busy, if it takes that at once, and hangs up.
+pub(super) fn turn_away(transport: &dyn Transport, text: &str) {
+    let refusal = Handshake::Refusal(Refusal::new(RefusalReason::Busy, text));
+    if let Ok(mut outgoing) = Outgoing::new(&refusal.to_frame(), false) {
+        // An error means that the peer has gone.
+        let _ = transport.try_send(&mut outgoing);
+    }
+    transport.shutdown();
 }
 
 #[cfg(test)]

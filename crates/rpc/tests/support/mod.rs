@@ -363,6 +363,7 @@ pub struct Place {
     pub disk: Arc<Disk>,
     pub clock: Arc<dyn Clock>,
     pub grace: Duration,
+    pub connections_max: usize,
     pub link: Arc<Link>,
     _dir: tempfile::TempDir,
 }
@@ -381,6 +382,7 @@ impl Place {
             disk: Arc::default(),
             clock: Arc::new(SystemClock::default()),
             grace: Duration::from_secs(150),
+            connections_max: usize::MAX,
             link: Link::new(Duration::from_millis(2), Some(500_000_000)),
             _dir: dir,
         }
@@ -407,6 +409,7 @@ impl Place {
         let config = ServerConfig {
             clock: self.clock.clone(),
             grace: self.grace,
+            connections_max: self.connections_max,
             ..ServerConfig::new(vec![self.listen.clone()])
         };
         let server = Server::start(config, vec![served]).unwrap();
