@@ -109,6 +109,8 @@ pub struct Oss {
     last_ageing: Tick,
     pub(crate) clients: Clients,
     witness: Witness,
+    /// Those that speak for targets.
+    pub(crate) servers: BTreeSet<ClientId>,
     /// Those with a session, from other processes.
     pub(crate) clients_here: BTreeMap<ClientId, ClientUuid>,
     pub(crate) recovery: Recovery,
@@ -145,6 +147,7 @@ impl Oss {
             last_ageing: Tick::default(),
             clients,
             witness,
+            servers: BTreeSet::new(),
             clients_here: BTreeMap::new(),
             recovery: Recovery::new(life.epoch, window),
             reading: BTreeMap::new(),
@@ -373,7 +376,7 @@ impl Oss {
                     object,
                     offset,
                     data: part(bulk, place)?,
-                    change: Change { ticket, mtime },
+                    change: Change::by(ticket, mtime)?,
                     under,
                     life,
                 };
@@ -387,7 +390,7 @@ impl Oss {
             } => self.append(Append {
                 object,
                 data: part(bulk, place)?.to_vec(),
-                change: Change { ticket, mtime },
+                change: Change::by(ticket, mtime)?,
                 from: 0,
             }),
             _ => Err(FsError::NotSupported.into()),
