@@ -1,6 +1,7 @@
 //! Messages as trees of fields: what the protocol's own types would never hold can be put into each, and
 //! the bytes that come of it are sent.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 
 use serde::ser::{self, Serialize};
@@ -103,7 +104,10 @@ impl Node {
                 let of_type = [mask(*bits), mask(*bits) - 1, 1 << (bits - 1), 1 << *bits];
                 let of_files = [(1 << 63) - 1, (1 << 63) - (1 << 20), 1 << 60, 1 << 44];
                 let small = [0, 1, 999_999_999, 1_000_000_000, value + 1];
+                // Beyond its type one value is as good as another.
                 let all = small.into_iter().chain(of_type).chain(of_files);
+                let all: BTreeSet<u128> = all.map(|value: u128| value.min(1 << *bits)).collect();
+                let all = all.into_iter();
                 all.map(|value| Node::Unsigned(value, *bits)).collect()
             }
             Node::Signed(_, bits) => {
