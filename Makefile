@@ -59,7 +59,6 @@ check: ## format, lints, tidy, licences, documentation
 
 test: tools ## all tests, those on real mounts too, and a minute of simulated clusters
 	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(CARGO) xtask test
-	$(CARGO) build --quiet --profile test --package sim
 	target/debug/glint-sim 30 1 & first=$$!; target/debug/glint-sim 30 1000001; second=$$?; wait $$first && exit $$second
 
 soak: tools ## the same with millions of operations: an hour and more

@@ -64,7 +64,8 @@ impl Wish {
 /// Builds and runs what `arguments` ask for; says what came of it in a line.
 pub fn run(root: &Path, arguments: &[String]) -> Result<String, String> {
     let wish = Wish::parse(arguments)?;
-    let mut programs = program::build_all(root)?;
+    let built = program::build_all(root)?;
+    let mut programs = built.programs;
     programs.retain(|program| wish.wants(program));
     if programs.is_empty() {
         return Err(format!(
@@ -78,8 +79,9 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<String, String> {
         .partition(|program| alone.contains(&program.name));
     let begun = Instant::now();
     let mut summary = Summary::default();
-    run_programs(first, wish.jobs, &mut summary)?;
-    run_programs(last, 1, &mut summary)?;
+    let glint = built.glint.as_deref();
+    run_programs(first, wish.jobs, glint, &mut summary)?;
+    run_programs(last, 1, glint, &mut summary)?;
     if wish.only.is_empty() {
         summary.add(run_examples(root)?);
     }
@@ -87,10 +89,11 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<String, String> {
     summary.verdict(begun.elapsed())
 }
 
-/// Runs `programs`, at most `jobs` at a time.
+/// Runs `programs`, at most `jobs` at a time, with `glint` as the binary under test.
 fn run_programs(
     programs: VecDeque<Program>,
     jobs: usize,
+    glint: Option<&Path>,
     summary: &mut Summary,
 ) -> Result<(), String> {
     let mut waiting = programs;
@@ -107,7 +110,7 @@ fn run_programs(
             && admission.may_start(began.elapsed(), machine)
             && let Some(program) = waiting.pop_front()
         {
-            running.push(Running::start(program)?);
+            running.push(Running::start(program, glint)?);
         }
         let mut left = Vec::new();
         for program in running {

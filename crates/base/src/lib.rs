@@ -19,4 +19,4 @@ pub use id::{BootEpoch, ClientId, LockHandle, TargetIndex, TargetKind, TargetNam
 pub use name::{Name, NameError};
 pub use range::ByteRange;
 pub use rng::{Rng, SeededRng};
-pub use time::Timestamp;
+pub use time::{Timestamp, TooManyNanos};

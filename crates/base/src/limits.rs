@@ -60,8 +60,11 @@ pub const CALLBACK_SLOTS_MAX: u16 = 1024;
 pub const UNSENT_CALLS_MAX: usize = 1 << 16;
 /// Bytes of a reply that a slot keeps for a resend. Beyond, and if it changed nothing: made again.
 pub const STORED_REPLY_BYTES_MAX: usize = PEER_QUEUE_BYTES_MAX / SLOTS_MAX as usize;
-/// Connections of one listener that have not said yet who they are. Beyond: closed at once.
+/// Connections of a server that have not said yet who they are. Beyond: the oldest of the source with most
+/// of them is told that the server is busy, and closed; the newest where no source has more than its own.
 pub const HANDSHAKES_MAX: usize = 256;
+/// The same of one machine, or of one user of this one. Beyond: the oldest of them.
+pub const HANDSHAKES_PER_SOURCE_MAX: usize = 64;
 /// How long a connection may take to say who it is. Beyond: closed.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection may be silent before its peer is asked whether it lives.
@@ -80,6 +83,13 @@ pub const SESSION_GRACE: Duration = Duration::from_secs(150);
 pub const RULES_MAX: usize = 64;
 /// Buckets of all rules of one target. Beyond: the clients, or callers, that come then share one.
 pub const RULE_CLASSES_MAX: usize = 1 << 16;
+/// Targets of a file system. Beyond: registration is refused.
+pub const TARGETS_MAX: usize = 4096;
+/// Addresses of one target. Beyond: registration is refused.
+pub const TARGET_ADDRESSES_MAX: usize = 16;
+/// Bytes of one address. Beyond: registration is refused.
+pub const ADDRESS_BYTES_MAX: usize = 300;
+
 /// Bytes of requests that wait for tokens at one target. Beyond: they go at once, and owe them.
 pub const HELD_BYTES_MAX: usize = 256 << 20;
 /// A request waits for tokens for at most this part of the time after which a client is evicted.
@@ -131,6 +141,7 @@ pub const LOCK_LRU_BATCH: usize = 256;
 /// Sequences granted at once.
 pub const SEQUENCES_PER_GRANT: u64 = 1;
 
+const _: () = assert!(HANDSHAKES_PER_SOURCE_MAX < HANDSHAKES_MAX);
 const _: () = assert!(XATTR_TOTAL_BYTES_MAX < KV_VALUE_BYTES_MAX);
 const _: () = assert!(BULK_BYTES_MAX + (64 << 10) < FRAME_BYTES_MAX);
 const _: () = assert!(PAGE_BYTES_MAX < FRAME_BYTES_MAX);

@@ -31,7 +31,8 @@ use wire::mdt::WalkLevel;
 pub use asking::{Asked, ask, ask_all, path};
 use asking::{LINE_BYTES_MAX, read_line};
 pub use whereabouts::{
-    Endpoint, directory, mount_of, mount_of_entry, path_for_dir, path_for_mount, path_for_process,
+    Endpoint, directory, made_private, mount_of, mount_of_entry, path_for_dir, path_for_mount,
+    path_for_process,
 };
 
 /// What is asked of a mount, or of a server.
@@ -233,6 +234,8 @@ pub struct TargetStatus {
     pub given_up: Vec<String>,
     /// Requests that did again what a crash had taken, where that is counted.
     pub replayed: Option<u64>,
+    /// Why it no longer serves.
+    pub stopped: Option<String>,
 }
 
 impl Question {

@@ -8,16 +8,17 @@
     reason = "closing what the caller has open has no safe wrapper"
 )]
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use clap::Args;
 use nix::libc;
+use nix::unistd::{User, geteuid};
 
 use crate::control;
+use crate::logging;
 use crate::output::say;
 
 /// In the environment of the child.
@@ -29,7 +30,8 @@ pub struct Daemon {
     /// Go to the background as soon as all is ready, and say the process id.
     #[arg(long)]
     daemon: bool,
-    /// Where a daemon logs [default: /run/glint/VERB-PID.log, or below the temporary directory].
+    /// Where a daemon logs, and beside it, as FILE.1, what was before [default:
+    /// /var/log/glint/daemon-PID.log, for users below ~/.local/state/glint].
     #[arg(long, value_name = "FILE", requires = "daemon")]
     log: Option<PathBuf>,
 }
@@ -46,7 +48,7 @@ impl Daemon {
         }
         let log = match &self.log {
             Some(log) => log.clone(),
-            None => control::directory()?.join(format!("daemon-{}.log", std::process::id())),
+            None => log_directory()?.join(format!("daemon-{}.log", std::process::id())),
         };
         launch(&log).map(|()| true)
     }
@@ -56,6 +58,21 @@ impl Daemon {
     /// This process runs in the background.
     pub fn is_daemon(&self) -> bool {
         self.daemon
+    }
+}
+
+/// Where this user's daemons log: on disk, for what they said is wanted after a restart, too.
+fn log_directory() -> Result<PathBuf, String> {
+    let user = geteuid();
+    if user.is_root() {
+        return control::made_private(PathBuf::from("/var/log/glint"));
+    }
+    let home = User::from_uid(user).ok().flatten().map(|user| user.dir);
+    let home = home.filter(|home| home.is_dir());
+    match home.map(|home| control::made_private(home.join(".local/state/glint"))) {
+        Some(Ok(dir)) => Ok(dir),
+        // A user without a home has what there is for sockets.
+        _ => control::directory(),
     }
 }
 
@@ -78,15 +95,9 @@ pub fn ready(line: &str) {
 
 fn launch(path: &PathBuf) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-    let mut options = OpenOptions::new();
-    let log = options
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(failed)?;
+    let log = logging::open(path).map_err(failed)?;
     let before = log.metadata().map_err(failed)?.len() as usize;
-    let mut child = spawn(log).map_err(|error| format!("cannot start a daemon: {error}"))?;
+    let mut child = spawn(log, path).map_err(|error| format!("cannot start a daemon: {error}"))?;
     let mut line = String::new();
     if let Some(output) = child.stdout.take() {
         BufReader::new(output)
@@ -127,12 +138,13 @@ fn keep_to_ourselves() -> std::io::Result<()> {
     }
 }
 
-fn spawn(log: File) -> std::io::Result<Child> {
+fn spawn(log: File, path: &Path) -> std::io::Result<Child> {
     keep_to_ourselves()?;
     let mut arguments = std::env::args_os();
     arguments.next();
     let mut command = Command::new(std::env::current_exe()?);
     command.args(arguments).env(CHILD, "1");
+    command.env(logging::LOG_FILE, std::path::absolute(path)?);
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -81,7 +81,7 @@ impl Stop {
     }
 
     /// Forgets a wish that could not be fulfilled.
-    pub fn clear(&self) {
+    fn clear(&self) {
         self.0.store(false, Ordering::SeqCst);
     }
 

@@ -5,6 +5,7 @@ mod daemon;
 mod descriptors;
 mod directories;
 mod foreground;
+mod logging;
 mod memory;
 mod mgs;
 mod mounting;
@@ -16,12 +17,10 @@ mod supervisor;
 mod unreadable;
 mod verbs;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
 use mimalloc::MiMalloc;
-use tracing_subscriber::EnvFilter;
 
 /// Buffers of file data are freed by other threads than they were made by, and it gives them out
 /// again instead of asking the system for fresh pages (docs/adr/0001-libraries.md).
@@ -51,13 +50,7 @@ fn main() -> ExitCode {
         return helper.run();
     }
     let verb = Glint::parse().verb;
-    let usual = verb.log_level();
-    let filter = EnvFilter::try_from_env("GLINT_LOG").unwrap_or_else(|_| EnvFilter::new(usual));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    logging::start(verb.log_level());
     match verb.run() {
         Ok(code) => code,
         Err(reason) => {

@@ -1,11 +1,15 @@
 //! The management service: which targets there are, and where. Small enough to live here.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use base::{ClientId, TargetKind, Xid};
+use base::limits::{ADDRESS_BYTES_MAX, TARGET_ADDRESSES_MAX, TARGETS_MAX};
+use base::{ClientId, TargetKind, TargetName, Xid};
 use rpc::{
-    Address, Batch, Connected, Departure, ReplyBatch, ReplyMessage, Responder, Service, Unwelcome,
+    Address, Batch, Connected, Departure, PeerInfo, ReplyBatch, ReplyMessage, Responder, Service,
+    Unwelcome,
 };
 use storage::{Kv, TableId};
 use wire::mgs::{Config, Reply, Request, TargetInfo};
@@ -13,11 +17,22 @@ use wire::mgs::{Config, Reply, Request, TargetInfo};
 /// The MGS's one table: one record, the configuration.
 pub const TABLE: TableId = TableId(1);
 const KEY: &[u8] = b"config";
+/// The targets that were removed: their numbers are not given to others, whose files would be empty.
+const REMOVED: &[u8] = b"removed";
+/// A target that registered within this time is being served: its server says so every ten seconds.
+const SERVED_FOR: Duration = Duration::from_secs(30);
 
 /// Keeps the configuration and tells it.
 pub struct Mgs {
     kv: Kv,
-    config: Mutex<Config>,
+    state: Mutex<State>,
+}
+
+struct State {
+    config: Config,
+    removed: Vec<(TargetName, [u8; 16])>,
+    /// When a target registered last, in this life of the MGS.
+    heard: HashMap<TargetName, Instant>,
 }
 
 impl Mgs {
@@ -33,18 +48,36 @@ impl Mgs {
                 targets: Vec::new(),
             },
         };
+        let removed = kv.get(TABLE, REMOVED).map_err(|error| error.to_string())?;
+        let removed = removed.map(|bytes| wire::decode(&bytes)).transpose();
+        let removed = removed.map_err(|error| format!("MGS: {error}"))?;
         Ok(Arc::new(Mgs {
             kv,
-            config: Mutex::new(config),
+            state: Mutex::new(State {
+                config,
+                removed: removed.unwrap_or_default(),
+                heard: HashMap::new(),
+            }),
         }))
     }
 
     /// Notes where targets are, durably: all of them or none; a target that comes back elsewhere has
     /// moved.
     pub fn register(&self, targets: Vec<TargetInfo>) -> Result<Config, String> {
-        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = config.clone();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = state.config.clone();
+        let names: Vec<TargetName> = targets.iter().map(|target| target.name).collect();
         for target in targets {
+            let (name, uuid) = (target.name, target.uuid);
+            let mut removed = state.removed.iter();
+            if removed.any(|(known, was)| *known == name && *was != uuid) {
+                return Err(format!(
+                    "{name} of this file system was another target, and was removed; an empty one can't \
+                     take its place, as its files would read as empty: give this one a number that was \
+                     never used"
+                ));
+            }
+            let count = next.targets.len();
             match next
                 .targets
                 .iter_mut()
@@ -55,33 +88,82 @@ impl Mgs {
                     return Err(is_another(&known, &next.targets));
                 }
                 Some(known) => *known = target,
+                None if count >= TARGETS_MAX => {
+                    return Err(format!(
+                        "{TARGETS_MAX} targets are known, and no more may be"
+                    ));
+                }
                 None => next.targets.push(target),
             }
         }
         next.targets.sort_by_key(|target| target.name);
-        if next.targets != config.targets {
+        if next.targets != state.config.targets {
             next.generation += 1;
             let mut batch = storage::Batch::new();
             batch.put(TABLE, KEY, wire::encode(&next));
-            let stored = self
-                .kv
-                .commit(batch)
-                .and_then(|ticket| self.kv.wait_durable(ticket));
-            stored.map_err(|error| error.to_string())?;
-            tell_of_moves(&config.targets, &next.targets);
-            *config = next;
+            self.store(batch)?;
+            tell_of_moves(&state.config.targets, &next.targets);
+            state.config = next;
         }
-        Ok(config.clone())
+        let now = Instant::now();
+        state
+            .heard
+            .extend(names.into_iter().map(|name| (name, now)));
+        Ok(state.config.clone())
     }
 
-    /// Answers who came from `peer`.
-    fn answer(&self, peer: &str, body: &[u8]) -> ReplyMessage {
+    /// Forgets a target that nobody serves, durably. Its number stays its own.
+    pub fn remove(&self, name: TargetName) -> Result<Config, String> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = state.config.clone();
+        let at = next.targets.iter().position(|target| target.name == name);
+        let at = at.ok_or_else(|| format!("{name} is no target of this file system"))?;
+        if name == TargetName::MGS {
+            return Err("the MGS can't remove itself".to_owned());
+        }
+        let heard = state.heard.get(&name);
+        if heard.is_some_and(|heard| heard.elapsed() < SERVED_FOR) {
+            let places = next.targets[at].addresses.join(",");
+            return Err(format!(
+                "{name} is being served at {places}; stop it, wait {} s, and remove it then",
+                SERVED_FOR.as_secs()
+            ));
+        }
+        let gone = next.targets.remove(at);
+        next.generation += 1;
+        let mut removed = state.removed.clone();
+        removed.retain(|known| *known != (name, gone.uuid));
+        removed.push((name, gone.uuid));
+        let mut batch = storage::Batch::new();
+        batch.put(TABLE, KEY, wire::encode(&next));
+        batch.put(TABLE, REMOVED, wire::encode(&removed));
+        self.store(batch)?;
+        tracing::info!("MGS: {name} is removed");
+        (state.config, state.removed) = (next, removed);
+        Ok(state.config.clone())
+    }
+
+    fn store(&self, batch: storage::Batch) -> Result<(), String> {
+        let stored = self.kv.commit(batch);
+        let durable = stored.and_then(|ticket| self.kv.wait_durable(ticket));
+        durable.map_err(|error| error.to_string())
+    }
+
+    /// Answers a peer.
+    fn answer(&self, peer: &PeerInfo, body: &[u8]) -> ReplyMessage {
         let config = match wire::decode::<Request>(body) {
             Ok(Request::GetConfig) => self.register(Vec::new()),
-            Ok(Request::Register { targets }) => {
+            Ok(Request::Register { .. } | Request::Remove { .. }) if !peer.is_server() => Err(
+                "targets are registered and removed by who has the key of the servers, \
+                     DIR/server-key, and this peer has not proven that one"
+                    .to_owned(),
+            ),
+            Ok(Request::Register { targets }) => check(&targets).and_then(|()| {
                 let targets = targets.into_iter();
-                self.register(targets.map(|target| seen_from(peer, target)).collect())
-            }
+                let seen = targets.map(|target| seen_from(&peer.address, target));
+                self.register(seen.collect())
+            }),
+            Ok(Request::Remove { target }) => self.remove(target),
             Err(error) => {
                 tracing::warn!("MGS: {error}");
                 return ReplyMessage {
@@ -92,7 +174,7 @@ impl Mgs {
         };
         let reply = config.map_or_else(
             |reason| {
-                tracing::warn!("MGS: {peer}: {reason}");
+                tracing::warn!("MGS: {}: {reason}", peer.address);
                 Reply::Refused { reason }
             },
             Reply::Config,
@@ -102,6 +184,31 @@ impl Mgs {
             body: wire::encode(&reply),
         }
     }
+}
+
+/// What is registered is told to every mount: addresses are addresses, and no more of them than a mount
+/// would try.
+fn check(targets: &[TargetInfo]) -> Result<(), String> {
+    for target in targets {
+        let name = target.name;
+        if target.addresses.is_empty() || target.addresses.len() > TARGET_ADDRESSES_MAX {
+            return Err(format!(
+                "{name} has {} addresses; it must have 1 to {TARGET_ADDRESSES_MAX}",
+                target.addresses.len()
+            ));
+        }
+        for address in &target.addresses {
+            if address.len() > ADDRESS_BYTES_MAX {
+                let bytes = address.len();
+                return Err(format!(
+                    "an address of {name} has {bytes} bytes, more than {ADDRESS_BYTES_MAX}"
+                ));
+            }
+            let parsed = address.parse::<Address>();
+            parsed.map_err(|error| format!("{name}: {error}"))?;
+        }
+    }
+    Ok(())
 }
 
 fn tell_of_moves(before: &[TargetInfo], now: &[TargetInfo]) {
@@ -129,7 +236,13 @@ fn is_another(known: &TargetInfo, all: &[TargetInfo]) -> String {
     let osts = all
         .iter()
         .filter(|target| target.name.kind == TargetKind::Ost);
-    let free = osts.map(|ost| ost.name.index.0 + 1).max().unwrap_or(0);
+    let used: Vec<u16> = osts.map(|ost| ost.name.index.0).collect();
+    // Not one in between: it may have been another's once.
+    let after = used
+        .iter()
+        .max()
+        .map_or(Some(0), |last| last.checked_add(1));
+    let free = after.unwrap_or_else(|| (0..u16::MAX).find(|one| !used.contains(one)).unwrap_or(0));
     let was = name.index.0;
     format!(
         "{found}; if that one is still there, or a copy of it, serve that; an empty one can't take its \
@@ -176,7 +289,7 @@ impl Service for Mgs {
         let replies = batch
             .messages
             .iter()
-            .map(|message| self.answer(&session.peer().address, &message.body))
+            .map(|message| self.answer(session.peer(), &message.body))
             .collect();
         responder.reply(ReplyBatch {
             replies,
@@ -193,7 +306,7 @@ impl Service for Mgs {
 
 #[cfg(test)]
 mod tests {
-    use base::{TargetIndex, TargetName};
+    use base::TargetIndex;
     use storage::{FaultyDisk, KvOptions, MemDisk, Survivors};
 
     use super::*;
@@ -238,6 +351,48 @@ mod tests {
         let impostor = vec![ost(0, 1, "b"), ost(2, 4, "b"), ost(1, 3, "b")];
         mgs.register(impostor).expect_err("OST1 is another");
         assert_eq!(mgs.register(Vec::new()), Ok(known));
+    }
+
+    #[test]
+    fn a_target_that_is_gone_is_removed_and_its_number_stays_its_own() {
+        let kv = Kv::scratch(&[(TABLE, "config")]).expect("a store");
+        let mgs = Mgs::open(kv, "glint", [0; 16]).expect("an MGS");
+        let known = mgs.register(vec![ost(0, 1, "a"), ost(1, 2, "a")]);
+        known.expect("they are new");
+        let served = mgs.remove(ost(1, 2, "a").name).expect_err("it is served");
+        assert!(served.contains("OST1 is being served at a"), "{served}");
+        mgs.state.lock().expect("unhurt").heard.clear();
+        let left = mgs.remove(ost(1, 2, "a").name).expect("nobody serves it");
+        assert_eq!(left.targets, [ost(0, 1, "a")]);
+        mgs.remove(ost(1, 2, "a").name).expect_err("it is gone");
+        let other = mgs.register(vec![ost(1, 3, "a")]).expect_err("empty");
+        assert!(other.contains("would read as empty"), "{other}");
+        let back = mgs.register(vec![ost(1, 2, "b")]).expect("it is itself");
+        assert_eq!(back.targets.len(), 2);
+    }
+
+    #[test]
+    fn what_is_no_address_is_not_registered() {
+        let with = |addresses: &[&str]| TargetInfo {
+            addresses: addresses.iter().map(|text| (*text).to_owned()).collect(),
+            ..ost(0, 1, "a")
+        };
+        let long = format!("{}:7", "h".repeat(ADDRESS_BYTES_MAX));
+        for wrong in [
+            &[][..],
+            &["10.0.0.1:7"; TARGET_ADDRESSES_MAX + 1],
+            &["10.0.0.1:7", "a b"],
+            &["10.0.0.1:70000"],
+            &["h\n:7"],
+            &[""],
+            &[&long],
+        ] {
+            check(&[with(wrong)]).expect_err("it is none");
+        }
+        assert_eq!(
+            check(&[with(&["10.0.0.1:7", "unix:/s", "[::1]:7"])]),
+            Ok(())
+        );
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use base::Clock;
+use base::{Clock, TargetName};
 use client::params::Params;
-use client::{Heritage, MountConfig, Mounted};
+use client::{Client, Heritage, MountConfig, Mounted, Unwritten};
 use fuse::kernel::mount::{MountOptions, Unmount, mount_on};
 use fuse::kernel::{
     Device, InitFlags, InitOffer, KernelLevel, Mount, Session, SessionConfig, mount,
@@ -20,11 +21,16 @@ use crate::control::of_mount::ServedMount;
 use crate::control::of_targets::ServedTargets;
 use crate::control::{Audience, ControlServer, path_for_dir, path_for_mount, path_for_process};
 use crate::descriptors::Descriptors;
+use crate::foreground::Stop;
 use crate::memory;
 use crate::supervisor::Held;
 
 /// How long mounting waits for the root's attributes, from a server that may be away.
 const ROOT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Said when servers are away at the end.
+const LEAVING: &str = "still waiting for servers to take what they do not have yet; stop it once \
+                       more to leave at once: what was written since the last fsync may be lost";
 
 /// Where to mount, and how.
 pub struct MountWish {
@@ -88,6 +94,7 @@ pub struct Mounting {
     mounted: Arc<std::sync::Mutex<Mounted>>,
     mount: Arc<Mount>,
     session: Option<Session>,
+    client: Client,
     gate: Arc<Gate>,
     /// Where the next process of a supervised mount finds what it needs.
     records: Option<Records>,
@@ -147,7 +154,7 @@ impl Mounting {
             mount: mount.clone(),
             records: records.clone(),
             ending: ending.clone(),
-            client,
+            client: client.clone(),
             fsname,
             files,
             uuid: config.uuid.to_string(),
@@ -159,6 +166,7 @@ impl Mounting {
             mounted,
             mount,
             session: Some(session),
+            client,
             gate,
             records,
             ending,
@@ -172,12 +180,12 @@ impl Mounting {
     }
 
     /// Somebody unmounted it.
-    pub fn has_ended(&self) -> bool {
+    fn has_ended(&self) -> bool {
         self.session.as_ref().is_none_or(Session::has_ended)
     }
 
     /// Takes it off, where it still is, and fails all that it is asked. No other process goes on.
-    pub fn abort(&self) -> impl FnOnce() + Send + 'static {
+    fn abort(&self) -> impl FnOnce() + Send + 'static {
         let (mount, records) = (self.mount.clone(), self.records.clone());
         let ending = self.ending.clone();
         move || {
@@ -189,21 +197,41 @@ impl Mounting {
         }
     }
 
-    /// Unmounts and leaves the file system. `Err`: it is in use and stays.
-    pub fn stop(&mut self, how: Unmount) -> Result<(), String> {
+    /// Serves until somebody unmounts it or `stop` wishes it, and it could be taken off. `stopped`, which is
+    /// asked again and again, says which targets do not come back while this process lives.
+    pub fn serve(&mut self, stop: &Stop, mut stopped: impl FnMut() -> Vec<TargetName> + Send) {
+        loop {
+            stop.wait(|| {
+                stopped();
+                self.has_ended()
+            });
+            let abort = self.abort();
+            match stop.fulfil(|| self.stop(&mut stopped), LEAVING, abort) {
+                Ok(()) => return,
+                Err(reason) => eprintln!("glint: {reason}; still mounted"),
+            }
+        }
+    }
+
+    /// Unmounts and leaves the file system; what targets that have `stopped` do not have is lost. `Err`: it
+    /// is in use and stays.
+    fn stop(
+        &mut self,
+        stopped: &mut (impl FnMut() -> Vec<TargetName> + Send),
+    ) -> Result<(), String> {
         match self.has_ended() {
             true => self.mount.note_gone(),
-            false => self.mount.unmount(how).map_err(|error| error.to_string())?,
+            false => {
+                let unmounted = self.mount.unmount(Unmount::Clean);
+                unmounted.map_err(|error| error.to_string())?;
+            }
         }
-        if let Some(session) = self.session.take() {
-            session.join();
-        }
-        self.gate.close();
-        let left = self
-            .mounted
-            .lock()
-            .unwrap_or_else(|p| p.into_inner())
-            .leave();
+        let client = self.client.clone();
+        let forsake = || {
+            let gone = stopped().into_iter();
+            gone.for_each(|target| client.forsake(target));
+        };
+        let left = beside(forsake, || self.leave());
         if let Some(records) = &self.records {
             // Whatever this process says at its end, another has nothing to go on with.
             client::end_serving(records);
@@ -213,10 +241,34 @@ impl Mounting {
         Ok(())
     }
 
+    /// Answers what the kernel has asked, and makes all of it durable.
+    fn leave(&mut self) -> Result<(), Unwritten> {
+        if let Some(session) = self.session.take() {
+            session.join();
+        }
+        self.gate.close();
+        let mut mounted = self.mounted.lock().unwrap_or_else(|p| p.into_inner());
+        mounted.leave()
+    }
+
     /// How the end went: what is lost, if anything is.
     pub fn outcome(&self) -> Result<(), String> {
         self.ending.outcome().unwrap_or(Ok(()))
     }
+}
+
+/// Does something, and `look`s again and again meanwhile.
+fn beside<T>(mut look: impl FnMut() + Send, run: impl FnOnce() -> T) -> T {
+    std::thread::scope(|scope| {
+        // Dropped at the end, whatever that is.
+        let (_running, ended) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            while ended.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Timeout) {
+                look();
+            }
+        });
+        run()
+    })
 }
 
 /// As long as the answer lives; also for the targets of `dir`, if this process serves such.

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use base::{BootEpoch, Clock, TargetIndex, TargetKind, TargetName, Transno};
 use mds::serve::MdtServer;
 use rpc::{
-    Address, Batch, CallbackResponder, ClientHandler, Clocks, Key, MemPort, Message, Peer,
-    PeerConfig, Policy,
+    Address, Batch, CallbackResponder, ClientHandler, Clocks, Credential, Key, MemPort, Message,
+    Peer, PeerConfig, PeerState, Policy,
 };
 use storage::Fence;
 use wire::mgs::{Config, Reply, Request, TargetInfo};
@@ -29,13 +29,22 @@ pub struct Registration {
     pub mgs: Option<Arc<Mgs>>,
     /// Where it is otherwise.
     pub addresses: Vec<Address>,
-    /// What proves that this process belongs to the file system.
-    pub key: Key,
-    /// Beyond loopback although nothing is encrypted.
-    pub insecure: bool,
+    /// How others are spoken to.
+    pub way: Way,
     /// Where this process listens for itself, and the targets it serves: these are reached without
     /// a socket, whether or not others can reach them.
     pub here: (Arc<MemPort>, Vec<TargetName>),
+}
+
+/// How a process speaks to targets, for other targets or a person.
+#[derive(Clone)]
+pub struct Way {
+    /// What is proven.
+    pub key: Key,
+    /// Whose key that is.
+    pub credential: Credential,
+    /// Beyond loopback although nothing is encrypted.
+    pub insecure: bool,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// The servers of whose clocks a person was told.
@@ -75,7 +84,11 @@ impl Registration {
         if self.addresses.is_empty() {
             return Err("no MGS among the targets; say where it is with --mgs ADDR".to_owned());
         }
-        let peer = self.peer(TargetName::MGS, self.addresses.clone(), Policy::Hard)?;
+        // Nothing is served yet: a person is told what is wrong.
+        let policy = Policy::Trial { timeout: None };
+        let peer = self
+            .way
+            .peer(TargetName::MGS, self.addresses.clone(), policy)?;
         let answer = ask(&peer, &Request::Register { targets });
         peer.close();
         answer
@@ -93,7 +106,7 @@ impl Registration {
             kind: TargetKind::Ost,
             index,
         };
-        self.peer(name, addresses, Policy::Hard)
+        self.way.peer(name, addresses, Policy::Hard)
     }
 
     fn osts(&self, config: &Config) -> Vec<(TargetIndex, Vec<Address>)> {
@@ -111,8 +124,11 @@ impl Registration {
         let parsed = target.addresses.iter().map(|text| text.parse());
         parsed.filter_map(Result::ok).collect()
     }
+}
 
-    fn peer(
+impl Way {
+    /// A target that is spoken to.
+    pub fn peer(
         &self,
         target: TargetName,
         addresses: Vec<Address>,
@@ -125,6 +141,7 @@ impl Registration {
             uuid,
             incarnation: 1,
             key: Some(self.key.clone()),
+            credential: self.credential,
             insecure: self.insecure,
             policy,
             lanes: 1,
@@ -137,11 +154,15 @@ impl Registration {
     }
 }
 
-fn ask(peer: &Peer, request: &Request) -> Result<Config, String> {
+/// What the MGS knows when it has done what is asked.
+pub fn ask(peer: &Peer, request: &Request) -> Result<Config, String> {
     let answer = peer
         .call(Batch::of(opcode::MGS, wire::encode(request)))
         .wait();
-    let answer = answer.map_err(|cause| format!("the MGS did not answer: {cause}"))?;
+    let answer = answer.map_err(|cause| match peer.state() {
+        PeerState::Refused(refusal) => format!("the MGS refuses us: {refusal}"),
+        _ => format!("the MGS did not answer: {cause}"),
+    })?;
     let reply = answer
         .replies
         .first()
@@ -258,7 +279,11 @@ impl Followed {
         let addresses = self.registration.addresses.clone();
         let peer = match peer {
             Some(peer) => peer,
-            none => none.insert(self.registration.peer(TargetName::MGS, addresses, policy)?),
+            none => none.insert(
+                self.registration
+                    .way
+                    .peer(TargetName::MGS, addresses, policy)?,
+            ),
         };
         let config = ask(peer, &Request::Register { targets })?;
         peer.set_addresses(self.mgs_is_at(&config));

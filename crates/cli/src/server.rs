@@ -1,14 +1,18 @@
 //! A serving process: every target of its directories behind one listener.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::{Clock, TargetKind, TargetName, Transno};
 use rpc::window::RECOVERY_WINDOW;
-use rpc::{Address, Key, LastCommitted, MemPort, ServedTarget, Server, ServerConfig, Service};
+use rpc::{
+    Address, Credential, Key, LastCommitted, MemPort, ServedTarget, Server, ServerConfig, Service,
+};
 use storage::{
-    COMMIT_MS, Fence, KvOptions, Pace, Process, SealedObjects, StorageError, Target, TargetDir,
+    COMMIT_MS, Fence, KeyKind, KvOptions, Pace, Process, SealedObjects, StorageError, Target,
+    TargetDir, TargetError, TargetKey,
 };
 use wire::mgs::{Config, TargetInfo};
 
@@ -17,7 +21,7 @@ use crate::descriptors::{Descriptors, Shares};
 use crate::directories;
 use crate::mgs::{self, Mgs};
 use crate::port_holder::why_not_started;
-use crate::registration::{self, Followed, Following, Registration};
+use crate::registration::{self, Followed, Following, Registration, Way};
 
 /// Finds the way to an address as the configuration spells it.
 pub type Reach = Arc<dyn Fn(&str) -> Option<Address> + Send + Sync>;
@@ -91,12 +95,61 @@ pub struct Serving {
     port: Arc<MemPort>,
     config: Config,
     controls: Vec<Controls>,
+    has_mgs: bool,
+    /// Of which of those that have stopped a person was told.
+    told: BTreeSet<TargetName>,
 }
 
 /// One target, opened and not yet served.
 struct Opened {
     info: TargetInfo,
     served: ServedTarget,
+}
+
+/// What is proven to the targets of a directory.
+struct Keys {
+    client: Key,
+    server: Key,
+}
+
+/// The key that servers prove to each other. Where no directory has one, as those made before there was
+/// one, it is made with the MGS.
+fn known_server_key(opened: &mut [(&Path, TargetDir)]) -> Result<TargetKey, String> {
+    if let Some(known) = opened.iter().find_map(|(_, dir)| dir.server_key()) {
+        return Ok(known.clone());
+    }
+    let (path, _) = opened.first().ok_or("no directory to serve")?;
+    let path = KeyKind::Server.path_in(path);
+    let has_mgs = |dir: &TargetDir| {
+        let mut targets = dir.targets().iter();
+        targets.any(|target| target.superblock().target == TargetName::MGS)
+    };
+    let made = match opened.iter_mut().find(|(_, dir)| has_mgs(dir)) {
+        Some((_, dir)) => dir.add_server_key(None),
+        None => Err(TargetError::ServerKeyMissing { path }),
+    };
+    made.map_err(|error| error.to_string())
+}
+
+/// The same, which all directories have then.
+fn settle_server_key(opened: &mut [(&Path, TargetDir)]) -> Result<Key, String> {
+    let key = known_server_key(opened)?;
+    for (path, dir) in opened {
+        match dir.server_key() {
+            Some(found) if *found == key => {}
+            Some(_) => {
+                return Err(format!(
+                    "{} is not the key of the other directories' servers; copy theirs, if they are of one file system",
+                    KeyKind::Server.path_in(path).display()
+                ));
+            }
+            None => {
+                let added = dir.add_server_key(Some(&key));
+                added.map_err(|error| error.to_string())?;
+            }
+        }
+    }
+    Ok(Key::new(*key.as_bytes()))
 }
 
 struct Opening {
@@ -114,21 +167,11 @@ struct Opening {
 impl Serving {
     /// Opens every target and serves it.
     pub fn start(config: &ServeConfig, clock: Arc<dyn Clock>) -> Result<Serving, String> {
-        let opened = open_all(config)?;
+        let mut opened = open_all(config)?;
         let shares = shares(config, &opened)?;
         let mut opening = Opening::new(config, shares);
-        let mut key = None;
-        for (dir, found) in opened {
-            let dir_key = Key::new(*found.key().as_bytes());
-            key.get_or_insert_with(|| dir_key.clone());
-            for target in found.into_targets() {
-                let act = config.when_fenced.clone();
-                target.fence().on_loss(move |cause| act(cause));
-                opening.fences.push(target.fence().clone());
-                opening.open(dir, target, &dir_key, &clock)?;
-            }
-        }
-        let key = key.ok_or("no directory to serve")?;
+        let server_key = settle_server_key(&mut opened)?;
+        opening.open_all(config, opened, &server_key, &clock)?;
         let port = port_of_this_process(config.mount_outlives);
         let server_config = server_config(config, &port, shares, clock.clone());
         let Opening {
@@ -147,14 +190,18 @@ impl Serving {
         let server =
             Server::start(server_config, served).map_err(|error| why_not_started(&error))?;
         let addresses = told_to_others(server.local_addresses());
+        let has_mgs = mgs.is_some();
         let registration = Registration {
             mgs,
             addresses: config.mgs.clone(),
-            key,
-            insecure: config.insecure,
+            way: Way {
+                key: server_key,
+                credential: Credential::Server,
+                insecure: config.insecure,
+                clock,
+                clocks: rpc::Clocks::default(),
+            },
             here: (port.clone(), infos.iter().map(|info| info.name).collect()),
-            clock,
-            clocks: rpc::Clocks::default(),
         };
         let told = infos.into_iter();
         let told = told.map(|info| registration::at(info, &addresses, &config.also));
@@ -175,6 +222,8 @@ impl Serving {
             port,
             config: found,
             controls,
+            has_mgs,
+            told: BTreeSet::new(),
         })
     }
 
@@ -214,11 +263,38 @@ impl Serving {
         }
     }
 
-    /// Why a target no longer serves, if one does not.
-    pub fn stopped(&self) -> Option<String> {
-        let mdts = self.mdts.iter().filter_map(|mdt| mdt.stopped());
-        mdts.chain(self.osts.iter().filter_map(oss::serve::OstServer::stopped))
-            .next()
+    /// Why targets no longer serve: those that do not.
+    fn stopped(&self) -> Vec<(TargetName, String)> {
+        let stopped = |of: &Controls| Some((of.name, of.recovering.stopped()?));
+        self.controls.iter().filter_map(stopped).collect()
+    }
+
+    /// The targets that have stopped, each on its own; a person is told of those that have since.
+    pub fn look_for_stopped(&mut self) -> Vec<TargetName> {
+        let stopped = self.stopped();
+        for (target, reason) in &stopped {
+            if self.told.insert(*target) {
+                tracing::error!("{target} has stopped, other targets here serve on: {reason}");
+            }
+        }
+        stopped.into_iter().map(|(target, _)| target).collect()
+    }
+
+    /// Whether any target serves on where these have stopped.
+    pub fn serves_beside(&self, stopped: &[TargetName]) -> bool {
+        self.has_mgs || stopped.len() < self.controls.len()
+    }
+
+    /// Why the process that serves them fails, if targets have stopped.
+    pub fn outcome(&self) -> Result<(), String> {
+        let stopped = self.stopped().into_iter();
+        let words: Vec<String> = stopped
+            .map(|(target, reason)| format!("{target} has stopped: {reason}"))
+            .collect();
+        match words.is_empty() {
+            true => Ok(()),
+            false => Err(words.join("; ")),
+        }
     }
 
     /// Makes everything durable and ends. Nothing is lost.
@@ -255,6 +331,29 @@ impl Opening {
             osts: Vec::new(),
             controls: Vec::new(),
         }
+    }
+
+    /// Opens the targets of every directory.
+    fn open_all(
+        &mut self,
+        config: &ServeConfig,
+        opened: Vec<(&Path, TargetDir)>,
+        server_key: &Key,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<(), String> {
+        for (dir, found) in opened {
+            let keys = Keys {
+                client: Key::new(*found.key().as_bytes()),
+                server: server_key.clone(),
+            };
+            for target in found.into_targets() {
+                let act = config.when_fenced.clone();
+                target.fence().on_loss(move |cause| act(cause));
+                self.fences.push(target.fence().clone());
+                self.open(dir, target, &keys, clock)?;
+            }
+        }
+        Ok(())
     }
 
     fn rules(&self, life: base::BootEpoch) -> mds::Rules {
@@ -317,7 +416,7 @@ impl Opening {
         &mut self,
         dir: &Path,
         target: Target,
-        key: &Key,
+        keys: &Keys,
         clock: &Arc<dyn Clock>,
     ) -> Result<(), String> {
         let superblock = target.superblock().clone();
@@ -371,7 +470,8 @@ impl Opening {
         };
         let served = ServedTarget {
             name,
-            key: Some(key.clone()),
+            key: Some(keys.client.clone()),
+            server_key: Some(keys.server.clone()),
             boot_epoch: superblock.boot_epoch,
             last_committed: committed,
             service: Arc::new(Held { service, target }),

@@ -6,7 +6,10 @@ mod support;
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -166,4 +169,33 @@ fn who_waits_at_its_end_for_servers_that_are_gone_ends_when_it_is_told_to() {
     let is_gone = |pid: u32| !Path::new(&format!("/proc/{pid}")).exists();
     eventually("both have ended", || is_gone(worker) && is_gone(supervisor));
     assert!(!log().contains("another goes on"), "{}", log());
+}
+
+/// A log that has become too long is kept beside the one that takes its place.
+#[test]
+fn a_log_does_not_grow_without_end() {
+    if needs_root() {
+        return;
+    }
+    let dir = place(&[]);
+    let [log, before] = ["log", "log.1"].map(|name| dir.path().join(name));
+    let long = 9 << 20;
+    fs::write(&log, vec![b'\n'; long]).unwrap();
+    glint(dir.path(), &["format", "D"]).worked();
+    let serve = ["serve", "D", "--listen", "unix:sock"];
+    let serve = [&serve[..], &["--daemon", "--log", "log"]].concat();
+    let server = pid_in(glint(dir.path(), &serve).worked());
+    eventually("what was logged before is kept", || before.exists());
+    assert!(fs::metadata(&before).unwrap().len() >= long as u64);
+    let mut stranger = UnixStream::connect(dir.path().join("sock")).unwrap();
+    stranger.write_all(&[b'?'; 64]).unwrap();
+    eventually("it logs on", || {
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        said.len() < long && said.contains("disconnected")
+    });
+    let mode = fs::metadata(&log).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    kill(Pid::from_raw(server as i32), Signal::SIGTERM).unwrap();
+    let is_gone = || !Path::new(&format!("/proc/{server}")).exists();
+    eventually("it has ended", is_gone);
 }

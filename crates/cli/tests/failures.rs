@@ -6,11 +6,13 @@ mod support;
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
 use support::{
-    OPEN_DEVICE, Staying, as_nobody, directory_of_nobody, finish, glint, needs_root, program,
+    OPEN_DEVICE, Staying, as_nobody, directory_of_nobody, eventually, finish, glint, needs_root,
+    program, shell,
 };
 
 fn place() -> tempfile::TempDir {
@@ -53,8 +55,8 @@ fn wrong_usage_is_two() {
 fn every_verb_has_help() {
     let dir = place();
     for verb in [
-        "up", "down", "format", "serve", "mount", "umount", "status", "stats", "param", "fs",
-        "fsck", "bench",
+        "up", "down", "format", "serve", "mount", "umount", "status", "target", "stats", "param",
+        "fs", "fsck", "bench",
     ] {
         let ran = glint(dir.path(), &[verb, "--help"]);
         assert!(ran.worked().contains("Usage: glint"), "{ran:?}");
@@ -276,4 +278,52 @@ fn questions_about_what_is_no_mount_are_refused() {
         glint(dir.path(), words).failed_saying(&["mnt is not on a Glint mount"]);
     }
     glint(dir.path(), &["down", "mnt"]).failed_saying(&["nothing of FUSE is mounted on"]);
+}
+
+/// Of the targets of a process that serves and mounts one stops: the others serve on, and so does its mount.
+/// What only that one could take is lost at the end, and nobody waits for it.
+#[test]
+fn a_target_that_stops_takes_neither_others_nor_the_mount_along() {
+    if needs_root() {
+        return;
+    }
+    const NAME: &str = "a name to be found on the disk";
+    let dir = place();
+    let mut up = Staying::start(dir.path(), &UP);
+    let made = format!(
+        "mkdir mnt/dir && touch mnt/dir/$(seq -s ' mnt/dir/' 300) 'mnt/dir/{NAME}' mnt/open"
+    );
+    shell(dir.path(), &made).worked();
+    glint(dir.path(), &["down", "mnt"]).worked();
+    assert_eq!(up.ended(), Some(0), "{}", up.said());
+    let db = dir.path().join("D/mdt0/db");
+    let mut bytes = fs::read(&db).unwrap();
+    let is_it = |at: &usize| bytes[*at..].starts_with(NAME.as_bytes());
+    let places: Vec<usize> = (0..bytes.len()).filter(is_it).collect();
+    assert!(!places.is_empty(), "the name is not stored");
+    places.into_iter().for_each(|at| bytes[at] ^= 4);
+    fs::write(&db, bytes).unwrap();
+
+    let mut up = Staying::start(dir.path(), &UP);
+    let mnt = dir.path().join("mnt");
+    let mut open = fs::OpenOptions::new();
+    let open = open.read(true).write(true).open(mnt.join("open")).unwrap();
+    open.write_all_at(b"words", 0).unwrap();
+    fs::metadata(mnt.join("dir").join(NAME)).unwrap_err();
+    eventually("it is told", || {
+        up.said()
+            .contains("MDT0 has stopped, other targets here serve on: ")
+    });
+    let status = glint(dir.path(), &["status", "mnt"]);
+    for part in ["MDT0: stopped: ", "MDT0: waiting for it", "OST0: serving"] {
+        assert!(status.worked().contains(part), "no {part:?} in {status:?}");
+    }
+    let mut read = [0; 5];
+    open.read_exact_at(&mut read, 0).unwrap();
+    assert_eq!(&read, b"words");
+    drop(open);
+    glint(dir.path(), &["down", "mnt"]);
+    assert_eq!(up.ended(), Some(1), "{}", up.said());
+    let said = up.said();
+    assert!(said.contains("glint: MDT0 has stopped: "), "{said}");
 }

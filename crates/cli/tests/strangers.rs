@@ -7,13 +7,22 @@ mod support;
 
 use std::fs;
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use support::{NOBODY, Staying, as_nobody, directory_of_nobody, finish, glint, needs_root};
+use nix::sys::signal::Signal;
+use rpc::{Refusal, RefusalReason};
+use support::{
+    NOBODY, Staying, as_nobody, directory_of_nobody, eventually, finish, glint, needs_root,
+};
+use wire::handshake::Handshake;
 
 /// Where the socket of a mount is (root's).
 fn socket_of(point: &Path) -> PathBuf {
@@ -196,4 +205,150 @@ fn mounts_of_others_that_may_not_be_asked_fail_nothing() {
     let mnt = dir.path().join("mnt");
     let named = theirs(&["status", mnt.to_str().unwrap()]);
     named.failed_saying(&["belongs to uid 0"]);
+}
+
+/// Takes the address of a server that has died, and tells each mount that comes to give up, until it is dropped.
+struct Impostor {
+    stop: Arc<AtomicBool>,
+    address: String,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Impostor {
+    fn at(address: &str, reason: RefusalReason) -> Impostor {
+        let mut listener = None;
+        eventually("the port is free", || {
+            listener = TcpListener::bind(address).ok();
+            listener.is_some()
+        });
+        let (listener, stop) = (listener.unwrap(), Arc::<AtomicBool>::default());
+        let stopped = stop.clone();
+        let refusal = Handshake::Refusal(Refusal::new(reason, "give up\nall is lost \x1b[2J"));
+        let frame = refusal.to_frame().encode(false).unwrap();
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                let mut stream = stream.unwrap();
+                // Whoever asked may have gone.
+                let heard = stream.read(&mut [0; 1024]);
+                let _ = heard.and_then(|_| stream.write_all(&frame));
+            }
+        });
+        Impostor {
+            stop,
+            address: address.to_owned(),
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Impostor {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(&self.address);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+#[test]
+fn who_takes_the_port_of_a_dead_server_costs_a_mount_nothing_but_time() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (at, mnt) = (dir.path(), dir.path().join("mnt"));
+    fs::create_dir(&mnt).unwrap();
+    glint(at, &["format", "D"]).worked();
+    let address = support::ports::free_address();
+    let serve = || Staying::start(at, &["serve", "D", "--listen", &address]);
+    let mount = || {
+        let words = ["mount", &address, "mnt", "--key", "D/key", "-o", "hard"];
+        Staying::start(at, &words)
+    };
+    let mut server = serve();
+    let mut mounted = mount();
+    use RefusalReason::*;
+    for reason in [Version, Key, Damaged, Replaced] {
+        let [unsynced, waits] = ["unsynced", "waits"].map(|name| format!("{name}-{reason:?}"));
+        fs::write(mnt.join(&unsynced), &unsynced).unwrap();
+        server.signal(Signal::SIGKILL);
+        server.ended();
+        let impostor = Impostor::at(&address, reason);
+        let (path, words) = (mnt.join(&waits), waits.clone());
+        let call = std::thread::spawn(move || fs::write(path, words));
+        eventually("it is told", || {
+            let status = glint(at, &["status", "mnt"]);
+            let told = "at its address somebody says: give up\\nall is lost";
+            status.worked().matches(told).count() == 2
+        });
+        assert!(!call.is_finished(), "{}", mounted.said());
+        drop(impostor);
+        server = serve();
+        call.join().unwrap().unwrap();
+        for name in [unsynced, waits] {
+            assert_eq!(fs::read_to_string(mnt.join(&name)).unwrap(), name);
+        }
+    }
+    let said = mounted.said();
+    assert!(
+        said.contains("who answers has not proven its key"),
+        "{said}"
+    );
+    assert!(!said.lines().any(|line| line.starts_with("all is lost")));
+    glint(at, &["umount", "mnt"]).worked();
+    assert_eq!(mounted.ended(), Some(0), "{said}");
+    let mounted = mount();
+    for entry in fs::read_dir(&mnt).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), name);
+    }
+    assert_eq!(fs::read_dir(&mnt).unwrap().count(), 8);
+    drop(mounted);
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.ended(), Some(0), "{}", server.said());
+    glint(at, &["fsck", "D"]).worked();
+}
+
+/// A user's processes find each other wherever somebody else has not been before.
+#[test]
+fn a_directory_that_somebody_made_first_locks_nobody_out() {
+    if needs_root() {
+        return;
+    }
+    let (dir, copy) = directory_of_nobody();
+    let made = |name: &str, owner| {
+        let path = dir.path().join(name);
+        fs::create_dir_all(&path).unwrap();
+        chown(&path, Some(owner), Some(owner)).unwrap();
+        path
+    };
+    let (session, temporary) = (made("session", NOBODY), made("tmp", NOBODY));
+    let squatted = made(&format!("tmp/glint-{NOBODY}"), 1);
+    let (others, free) = (made("others", 1), made("free", NOBODY));
+    for (number, runtime, temporary) in [(0, &session, &temporary), (1, &others, &free)] {
+        let user = || {
+            let mut command = as_nobody(&copy);
+            command.current_dir(dir.path());
+            command
+                .env("XDG_RUNTIME_DIR", runtime)
+                .env("TMPDIR", temporary);
+            command
+        };
+        let store = format!("D{number}");
+        finish(user().args(["format", &store])).worked();
+        let listen = format!("unix:sock{number}");
+        let serve = ["serve", &store, "--listen", &listen];
+        let server = Staying::run(user().args(serve), dir.path());
+        let status = finish(user().args(["status", &store]));
+        assert!(status.worked().contains("OST0: serving"), "{status:?}");
+        drop(server);
+    }
+    assert_eq!(fs::read_dir(squatted).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(others).unwrap().count(), 0);
+    let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(session.join("glint")), 0o700);
+    assert_eq!(mode(free.join(format!("glint-{NOBODY}"))), 0o700);
 }

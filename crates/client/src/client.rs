@@ -326,12 +326,20 @@ impl Client {
     /// Each target, and how things stand with it.
     pub fn targets(&self) -> Vec<(String, String)> {
         let now = self.0.clock.tick();
-        let state = |peer: &rpc::Peer| told(&peer.state(), now);
+        let state = |peer: &rpc::Peer| told(&peer.state(), peer.obstacle(), now);
         self.0
             .cluster
             .peers()
             .map(|peer| (peer.target().to_string(), state(peer)))
             .collect()
+    }
+
+    /// A target does not come back as long as this mount lives: calls on it fail from now on.
+    pub fn forsake(&self, target: base::TargetName) {
+        let mut peers = self.0.cluster.peers();
+        if let Some(peer) = peers.find(|peer| peer.target() == target) {
+            peer.close();
+        }
     }
 
     /// Gives every idle lock back, with what it covers: as after a fresh mount.
@@ -348,11 +356,15 @@ impl Client {
 }
 
 /// How things stand with a target, for people.
-fn told(state: &rpc::PeerState, now: base::Tick) -> String {
+fn told(state: &rpc::PeerState, obstacle: Option<String>, now: base::Tick) -> String {
     match state {
         rpc::PeerState::Connected => "connected".to_owned(),
         rpc::PeerState::WaitingSince(since) => {
-            format!("waiting for it, {} s", now.since(*since).as_secs())
+            let waited = format!("waiting for it, {} s", now.since(*since).as_secs());
+            match obstacle {
+                Some(said) => format!("{waited}; at its address somebody says: {said}"),
+                None => waited,
+            }
         }
         rpc::PeerState::Refused(refusal) => format!("refuses this mount: {refusal}"),
         rpc::PeerState::Closed => "left".to_owned(),
@@ -390,7 +402,14 @@ mod tests {
     #[test]
     fn how_things_stand_with_a_target_is_told_in_words() {
         let refusal = rpc::Refusal::new(rpc::RefusalReason::Key, "another key: copy it");
-        let words = told(&rpc::PeerState::Refused(refusal), base::Tick::default());
+        let now = base::Tick::default();
+        let words = told(&rpc::PeerState::Refused(refusal), None, now);
         assert_eq!(words, "refuses this mount: another key: copy it");
+        let waits = rpc::PeerState::WaitingSince(now);
+        let words = told(&waits, Some("come again".to_owned()), now);
+        assert_eq!(
+            words,
+            "waiting for it, 0 s; at its address somebody says: come again"
+        );
     }
 }

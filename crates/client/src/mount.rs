@@ -226,6 +226,7 @@ impl MountConfig {
             uuid: self.uuid,
             incarnation: self.heritage.as_deref().map_or(1, Heritage::incarnation),
             key: self.key.clone(),
+            credential: rpc::Credential::Client,
             insecure: self.insecure,
             policy: self.policy,
             lanes,

@@ -28,17 +28,24 @@ pub fn fetch_config(
     config: &MountConfig,
     clock: Arc<dyn Clock>,
 ) -> Result<mgs::Config, MountError> {
-    let (began, peer) = (threads::now(), mgs_peer(config, clock)?);
+    // Who goes on with a mount has what is lost if it does not; who begins one is told at once.
+    let goes_on = config
+        .heritage
+        .as_deref()
+        .is_some_and(|left| left.incarnation() > 1);
+    let policy = match goes_on {
+        true => Policy::Soft { timeout: ANSWER },
+        false => Policy::Trial {
+            timeout: Some(ANSWER),
+        },
+    };
+    let (began, peer) = (threads::now(), mgs_peer(config, policy, clock)?);
     let found = loop {
         match ask(&peer) {
             ControlFlow::Break(found) => break found,
             ControlFlow::Continue(()) if (config.patience)(threads::now() - began) => {}
             ControlFlow::Continue(()) => {
-                let tried: Vec<String> = config.addresses.iter().map(Address::to_string).collect();
-                break Err(MountError::Mgs(format!(
-                    "nobody serves it at {}; check the address, or start glint serve there",
-                    tried.join(",")
-                )));
+                break Err(MountError::Mgs(no_answer(config, &peer)));
             }
         }
     };
@@ -46,10 +53,26 @@ pub fn fetch_config(
     found
 }
 
-fn mgs_peer(config: &MountConfig, clock: Arc<dyn Clock>) -> Result<Peer, MountError> {
+fn mgs_peer(
+    config: &MountConfig,
+    policy: Policy,
+    clock: Arc<dyn Clock>,
+) -> Result<Peer, MountError> {
     let mut peer = config.peer(TargetName::MGS, config.addresses.clone(), 1);
-    peer.policy = Policy::Soft { timeout: ANSWER };
+    peer.policy = policy;
     Peer::new(peer, Arc::new(NoCallbacks), clock).map_err(MountError::Threads)
+}
+
+/// Why the MGS has not answered.
+fn no_answer(config: &MountConfig, peer: &Peer) -> String {
+    let tried: Vec<String> = config.addresses.iter().map(Address::to_string).collect();
+    let tried = tried.join(",");
+    match peer.obstacle() {
+        Some(said) => format!("at {tried} somebody says: {said}"),
+        None => {
+            format!("nobody serves it at {tried}; check the address, or start glint serve there")
+        }
+    }
 }
 
 /// Asks once. `Continue`: no answer yet.
@@ -298,9 +321,13 @@ impl Follower {
             return None;
         }
         if state.mgs.is_none() {
-            state.mgs = mgs_peer(&self.acquaintance.config, self.acquaintance.clock.clone())
-                .ok()
-                .map(Arc::new);
+            state.mgs = mgs_peer(
+                &self.acquaintance.config,
+                Policy::Soft { timeout: ANSWER },
+                self.acquaintance.clock.clone(),
+            )
+            .ok()
+            .map(Arc::new);
         }
         let mgs = state.mgs.clone();
         drop(state);

@@ -3,10 +3,13 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::task::Poll;
+use std::time::Duration;
 
 use base::TargetKind;
 use base::limits::SLOTS_MAX;
-use handover::Region;
+use handover::{Death, Region};
 use wire::mdt::{Caller, Request};
 
 use super::*;
@@ -21,6 +24,9 @@ use crate::rig::servers::{Heard, Servers, UUID, told_again};
 
 /// More than there are slots, and than may be asked of at once.
 const FILES: u32 = 100;
+
+/// How long a call may take.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 const WRITING: Access = Access {
     read: true,
@@ -78,6 +84,95 @@ fn what_is_asked_again_after_a_restart_leaves_slots_for_what_the_next_life_hears
 fn heritage(memory: &OwnedFd) -> Arc<Heritage> {
     let region = Region::map(memory).expect("it is there");
     Arc::new(Heritage::open(region, UUID).expect("it is in order"))
+}
+
+/// A mount whose process is killed when the test says so.
+fn mortal(memory: &OwnedFd, servers: &Servers) -> (Mounted, Death) {
+    let death = Death::after(u64::MAX);
+    let region = Region::mapped_until(memory, &death).expect("it is there");
+    let heritage = Heritage::open(region, UUID).expect("it is in order");
+    (servers.mount(Some(Arc::new(heritage))), death)
+}
+
+/// Its process is killed: it is not heard any more, and what it remembered stays.
+fn is_killed((mut mount, death): (Mounted, Death), servers: &mut Servers) {
+    death.come();
+    servers.stop();
+    mount.abandon();
+    servers.live_anew();
+}
+
+/// The next process, which goes on.
+fn takes_over(memory: &OwnedFd, servers: &Servers) -> Mounted {
+    let mount = servers.mount(Some(heritage(memory)));
+    assert!(mount.client().take_over(), "there was one before");
+    mount
+}
+
+/// What comes of a write of the kernel's request 77, which is never answered.
+fn write_for_77(
+    mount: &Mounted,
+    (fid, handle): (Fid, HandleId),
+    durable: bool,
+) -> Receiver<Result<u64, FsError>> {
+    let (told, comes) = channel();
+    let client = mount.client().clone();
+    crate::executor::spawn_for(77, async move {
+        let wish = WriteWish {
+            durable,
+            ..WriteWish::default()
+        };
+        let written = client.write(fid, Some(handle), 0, b"bytes", wish).await;
+        // The test may be over.
+        let _ = told.send(written);
+        drop(client);
+        std::future::poll_fn(|task| {
+            std::mem::forget(task.waker().clone());
+            Poll::Pending
+        })
+        .await
+    });
+    comes
+}
+
+fn is_write(heard: &Heard) -> bool {
+    matches!(heard, Heard::Ost(ost::Request::Write { .. }))
+}
+
+/// Others may have written there since its bytes were durable.
+#[test]
+fn a_write_that_is_durable_is_not_done_again_for_the_same_request() {
+    let memory = Region::create(8 << 20).expect("there is memory");
+    let mut servers = Servers::start();
+    let first = mortal(&memory, &servers);
+    let made = made(&first.0);
+    let written = write_for_77(&first.0, made, false).recv_timeout(PATIENCE);
+    assert_eq!(written.expect("it ends"), Ok(0));
+    assert_eq!(fsync(&first.0, made.1), Ok(()));
+    is_killed(first, &mut servers);
+    let mount = takes_over(&memory, &servers);
+    let written = write_for_77(&mount, made, false).recv_timeout(PATIENCE);
+    assert_eq!(written.expect("it ends"), Ok(0));
+    assert_eq!(fsync(&mount, made.1), Ok(()));
+    assert!(!servers.heard().iter().any(is_write));
+}
+
+/// Its servers gave the client up meanwhile.
+#[test]
+fn a_write_that_must_be_durable_and_is_lost_is_an_error_for_the_same_request() {
+    let memory = Region::create(8 << 20).expect("there is memory");
+    let servers = Servers::start();
+    let (mut mount, death) = mortal(&memory, &servers);
+    let made = made(&mount);
+    servers.hold(is_write);
+    write_for_77(&mount, made, true);
+    servers.wait_for(1, is_write);
+    death.come();
+    mount.abandon();
+    servers.answer();
+    let mount = takes_over(&memory, &servers);
+    let written = write_for_77(&mount, made, true).recv_timeout(PATIENCE);
+    assert_eq!(written.expect("it ends"), Err(FsError::Io));
 }
 
 #[test]
@@ -161,7 +256,6 @@ fn what_is_being_told_when_an_eviction_comes_is_lost_and_fsync_says_so() {
 
 #[test]
 fn what_is_being_written_when_an_eviction_comes_is_lost_and_fsync_says_so() {
-    let is_write = |heard: &Heard| matches!(heard, Heard::Ost(ost::Request::Write { .. }));
     let has_come_back =
         |heard: &Heard| matches!(heard, Heard::Ready | Heard::Ost(ost::Request::Join { .. }));
     for kind in [TargetKind::Mdt, TargetKind::Ost] {

@@ -618,6 +618,7 @@ fn a_client_of_which_a_record_is_damaged_is_not_let_in() {
         incarnation: 1,
         address: "10.0.0.1:700".to_owned(),
         uid: None,
+        credential: rpc::Credential::Client,
         was_given_up: false,
     };
     let why = Machine::connected(&mut world.mds, ClientId(1), &peer).expect_err("damaged");

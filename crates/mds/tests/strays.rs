@@ -350,6 +350,7 @@ fn who_was_told_that_it_was_given_up_is_given_up_again() {
         incarnation: 1,
         address: "10.0.0.1:700".to_owned(),
         uid: None,
+        credential: rpc::Credential::Client,
         was_given_up: true,
     };
     Machine::connected(&mut world.mds, ClientId(1), &told).expect("readable");

@@ -478,6 +478,19 @@ pub struct Change {
     pub mtime: Timestamp,
 }
 
+impl Change {
+    /// A change that an object's record can tell of.
+    pub fn by(ticket: WriteTicket, mtime: Timestamp) -> Result<Change, FsError> {
+        let record = ObjectRecord {
+            mtime,
+            layout_generation: ticket.layout_generation,
+            open_epoch: ticket.open_epoch,
+        };
+        record.check().map_err(|_| FsError::Invalid)?;
+        Ok(Change { ticket, mtime })
+    }
+}
+
 /// `len` bytes at `offset`, if a file may have bytes there.
 pub fn file_range(offset: u64, len: u64) -> Result<ByteRange, FsError> {
     ByteRange::at(offset, len)

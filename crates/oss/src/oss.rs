@@ -2,7 +2,7 @@
 
 mod events;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base::limits::BULK_BYTES_MAX;
@@ -112,6 +112,8 @@ pub struct Oss {
     last_ageing: Tick,
     pub(crate) clients: Clients,
     witness: Witness,
+    /// Those that speak for targets.
+    pub(crate) servers: BTreeSet<ClientId>,
     /// Those with a session, from other processes.
     pub(crate) clients_here: BTreeMap<ClientId, ClientUuid>,
     pub(crate) recovery: Recovery,
@@ -148,6 +150,7 @@ impl Oss {
             last_ageing: Tick::default(),
             clients,
             witness,
+            servers: BTreeSet::new(),
             clients_here: BTreeMap::new(),
             recovery: Recovery::new(life.epoch, window),
             reading: BTreeMap::new(),
@@ -387,7 +390,7 @@ impl Oss {
                     object,
                     offset,
                     data: part(bulk, place)?,
-                    change: Change { ticket, mtime },
+                    change: Change::by(ticket, mtime)?,
                     under,
                     life,
                 };
@@ -401,7 +404,7 @@ impl Oss {
             } => self.append(Append {
                 object,
                 data: part(bulk, place)?.to_vec(),
-                change: Change { ticket, mtime },
+                change: Change::by(ticket, mtime)?,
                 from: 0,
             }),
             _ => Err(FsError::NotSupported.into()),

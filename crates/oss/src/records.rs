@@ -3,7 +3,7 @@
 //!
 //! Keys are big-endian so that they sort by file; values are little-endian behind a version byte.
 
-use base::{Damage, Fid, Timestamp, Transno};
+use base::{Damage, Fid, Timestamp, TooManyNanos, Transno};
 use layout::ObjectId;
 use storage::TableId;
 use wire::handshake::ClientUuid;
@@ -101,6 +101,11 @@ pub fn object_of_key(key: &[u8]) -> Result<ObjectId, Damage> {
 }
 
 impl ObjectRecord {
+    /// Whether it may be stored, and so read.
+    pub fn check(&self) -> Result<(), TooManyNanos> {
+        self.mtime.checked().map(drop)
+    }
+
     /// As stored.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
@@ -122,9 +127,8 @@ impl ObjectRecord {
             layout_generation: u32::from_le_bytes(fields.take()?),
             open_epoch: u64::from_le_bytes(fields.take()?),
         };
-        if record.mtime.nanos >= 1_000_000_000 {
-            return Err(fields.damage("a second has 1,000,000,000 nanoseconds"));
-        }
+        let checked = record.check();
+        checked.map_err(|error| fields.damage(&error.to_string()))?;
         fields.end(record)
     }
 }
@@ -202,6 +206,8 @@ impl Witnessed {
             secs: i64::from_le_bytes(fields.take()?),
             nanos: u32::from_le_bytes(fields.take()?),
         };
+        let checked = life.checked();
+        checked.map_err(|error| fields.damage(&error.to_string()))?;
         let committed = Transno(u64::from_le_bytes(fields.take()?));
         fields.end(Witnessed { life, committed })
     }

@@ -79,6 +79,14 @@ impl Oss {
         }
     }
 
+    /// What only servers may ask is refused to whoever has not proven to be one.
+    pub(crate) fn permitted(&self, client: ClientId, request: Request) -> Result<Request, FsError> {
+        match request.is_for_servers() && !self.servers.contains(&client) {
+            true => Err(FsError::NotPermitted),
+            false => Ok(request),
+        }
+    }
+
     /// The target gave up on this client, and it has not joined since.
     pub fn gave_up(&self, client: ClientUuid) -> Result<bool, StorageError> {
         let known = self.clients.get(client)?;
@@ -105,6 +113,7 @@ impl Oss {
         out: &mut Outbox,
     ) {
         self.forget_client(now, client);
+        self.servers.remove(&client);
         if let Some(uuid) = self.clients_here.remove(&client) {
             if let Err(error) = self.note_departure(now, wall, uuid, how) {
                 self.note_failure(&Failure::Storage(error), out);

@@ -349,6 +349,9 @@ impl Machine for Oss {
 
     fn connected(&mut self, client: ClientId, peer: &PeerInfo) -> Result<(), String> {
         Oss::connected(self, client, peer.uuid, peer.dies_with_this_process());
+        if peer.is_server() {
+            self.servers.insert(client);
+        }
         Ok(())
     }
 
@@ -378,7 +381,8 @@ impl Machine for Oss {
         let (mut room, bulk) = (BULK_BYTES_MAX, batch.bulk.joined());
         for (tag, message) in (arrival.first_tag..).zip(&batch.messages) {
             let before = out.len();
-            match request_in(message, room) {
+            let request = request_in(message, room);
+            match request.and_then(|request| self.permitted(client, request)) {
                 Ok(request) => {
                     let call = Call {
                         client,

@@ -69,6 +69,7 @@ impl Cluster {
         let target = ServedTarget {
             name: OST,
             key: None,
+            server_key: None,
             boot_epoch: BootEpoch(1),
             last_committed,
             service: ost.service(),
@@ -91,6 +92,7 @@ impl Cluster {
             uuid: ClientUuid([number; 16]),
             incarnation: 1,
             key: None,
+            credential: rpc::Credential::Client,
             insecure: false,
             policy: Policy::Soft {
                 timeout: Duration::from_secs(20),

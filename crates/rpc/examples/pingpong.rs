@@ -85,6 +85,7 @@ fn run(name: &str, listen: Address) {
     let served = ServedTarget {
         name: target,
         key: Some(key.clone()),
+        server_key: None,
         boot_epoch: BootEpoch(1),
         last_committed: LastCommitted::new(Transno(0)),
         service: Arc::new(Echo),
@@ -96,6 +97,7 @@ fn run(name: &str, listen: Address) {
         uuid: ClientUuid([1; 16]),
         incarnation: 1,
         key: Some(key),
+        credential: rpc::Credential::Client,
         insecure: false,
         policy: Policy::Hard,
         lanes: 2,

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use base::limits::HANDSHAKE_TIMEOUT;
 use wire::frame::Frame;
 use wire::handshake::{
-    self, Challenge, Garbled, HANDSHAKE_BYTES_MAX, Handshake, Hello, Key, Nonce, Proof, Refusal,
-    RefusalReason, Role, Versions, Welcome,
+    self, Challenge, Credential, Garbled, HANDSHAKE_BYTES_MAX, Handshake, Hello, Key, Nonce, Proof,
+    Refusal, RefusalReason, Role, Versions, Welcome,
 };
 
 use crate::transport::{Identity, Outgoing, ReceiveError, Transport};
@@ -22,15 +22,18 @@ pub(crate) enum GreetError {
     Broken(String),
     /// The other end is not what it should be.
     Garbled(String),
-    /// One end says no.
+    /// One end says no: this one, or one that has proven who it is.
     Refused(Refusal),
+    /// The other end has not proven who it is, and anybody may have said this: no reason to give
+    /// anything up.
+    Unproven(Refusal),
 }
 
 impl fmt::Display for GreetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             GreetError::Broken(text) | GreetError::Garbled(text) => f.write_str(text),
-            GreetError::Refused(refusal) => refusal.fmt(f),
+            GreetError::Refused(refusal) | GreetError::Unproven(refusal) => refusal.fmt(f),
         }
     }
 }
@@ -60,6 +63,10 @@ fn refused(reason: RefusalReason, text: String) -> GreetError {
     GreetError::Refused(Refusal::new(reason, text))
 }
 
+fn unproven(reason: RefusalReason, text: String) -> GreetError {
+    GreetError::Unproven(Refusal::new(reason, text))
+}
+
 /// Says `message`.
 pub(crate) fn say(transport: &dyn Transport, message: &Handshake) -> Result<(), GreetError> {
     let outgoing = Outgoing::new(&message.to_frame(), false);
@@ -72,7 +79,8 @@ fn hear(transport: &dyn Transport, deadline: Instant) -> Result<Frame, GreetErro
     Ok(transport.receive(HANDSHAKE_BYTES_MAX, Some(deadline))?)
 }
 
-/// The client's half. Also how long the quickest answer took: a round trip, about.
+/// The client's half. Also how long the quickest answer took: a round trip, about. Nothing that the
+/// server says counts before it has proven the key, where the kernel does not vouch for it.
 pub(crate) fn greet(
     transport: &dyn Transport,
     hello: &Hello,
@@ -83,7 +91,7 @@ pub(crate) fn greet(
     say(transport, &Handshake::Hello(hello.clone()))?;
     let mut answer = Handshake::from_frame(&hear(transport, deadline)?)?;
     let mut quickest = ::threads::now() - begun;
-    let mut proven = transport.identity() != Identity::Unknown;
+    let mut proven = !hello.wants_proof;
     if let Handshake::Challenge(challenge) = &answer {
         let proof = answer_challenge(transport, hello, challenge, key)?;
         let begun = ::threads::now();
@@ -99,9 +107,10 @@ pub(crate) fn greet(
         }
         Handshake::Welcome(_) => {
             let text = format!("the server at {} did not prove its key", transport.peer());
-            Err(refused(RefusalReason::Key, text))
+            Err(unproven(RefusalReason::Key, text))
         }
-        Handshake::Refusal(refusal) => Err(refusal.into()),
+        Handshake::Refusal(refusal) if proven => Err(refusal.into()),
+        Handshake::Refusal(refusal) => Err(GreetError::Unproven(refusal)),
         _ => Err(GreetError::Garbled("handshake out of order".into())),
     }
 }
@@ -123,17 +132,21 @@ fn answer_challenge(
     challenge: &Challenge,
     key: Option<&Key>,
 ) -> Result<Proof, GreetError> {
-    check_version(challenge.version)?;
+    check_version(challenge.version).map_err(GreetError::Unproven)?;
     let (target, peer) = (hello.target, transport.peer());
     let key = key.ok_or_else(|| {
         let text = format!("{target} at {peer} asks for its key; give the file with --key FILE");
-        refused(RefusalReason::Key, text)
+        unproven(RefusalReason::Key, text)
     })?;
     let bytes = hello.to_bytes();
     let (version, nonce) = (challenge.version, &challenge.nonce);
     if !handshake::verify(key, Role::Server, &bytes, version, nonce, &challenge.proof) {
-        let text = format!("the server at {peer} has another key for {target} than this side");
-        return Err(refused(RefusalReason::Key, text));
+        let whose = match hello.credential {
+            Credential::Client => "key",
+            Credential::Server => "key of its servers (DIR/server-key)",
+        };
+        let text = format!("the server at {peer} has another {whose} for {target} than this side");
+        return Err(unproven(RefusalReason::Key, text));
     }
     Ok(Proof(handshake::prove(
         key,
@@ -159,11 +172,12 @@ pub(crate) struct Caller {
 pub(crate) fn hear_hello(transport: &dyn Transport) -> Result<Caller, GreetError> {
     let deadline = ::threads::now() + HANDSHAKE_TIMEOUT;
     let frame = hear(transport, deadline)?;
+    // What follows the versions is of the version that both speak.
+    let version = handshake::negotiate(Versions::OURS, handshake::versions_of(&frame)?)?;
     let Handshake::Hello(hello) = Handshake::from_frame(&frame)? else {
         return Err(GreetError::Garbled("handshake out of order".into()));
     };
     let bytes = handshake::hello_bytes(&frame)?.to_vec();
-    let version = handshake::negotiate(Versions::OURS, hello.versions)?;
     Ok(Caller {
         hello,
         bytes,
@@ -172,29 +186,49 @@ pub(crate) fn hear_hello(transport: &dyn Transport) -> Result<Caller, GreetError
     })
 }
 
+/// The keys of a target.
+#[derive(Clone, Default)]
+pub(crate) struct Keys {
+    pub client: Option<Key>,
+    pub server: Option<Key>,
+}
+
 /// The server's half, second part: who the peer is. The uid that the kernel vouches for, or none
-/// for a peer that has proven `key`.
+/// for a peer of whom only the proof is known. Who speaks for targets proves that in any case.
 pub(crate) fn identify(
     transport: &dyn Transport,
     caller: &Caller,
-    key: Option<&Key>,
+    keys: &Keys,
 ) -> Result<Option<u32>, GreetError> {
-    let target = caller.hello.target;
-    match (transport.identity(), key) {
-        (Identity::User(uid), _) => {
-            let own = nix::unistd::geteuid().as_raw();
-            if uid == 0 || uid == own {
-                return Ok(Some(uid));
-            }
-            let text = format!("{target} is for uid {own} and root, not for uid {uid}");
-            Err(refused(RefusalReason::User, text))
-        }
-        (Identity::Unknown, Some(key)) => {
+    let hello = &caller.hello;
+    let trusted = transport.identity().trusted();
+    let key = match hello.credential {
+        Credential::Client => keys.client.as_ref(),
+        Credential::Server => keys.server.as_ref(),
+    };
+    let is_vouched_for = trusted.is_some() && !hello.wants_proof;
+    match (hello.credential, key) {
+        (Credential::Client, _) if is_vouched_for => Ok(trusted),
+        (_, Some(key)) => {
             challenge(transport, caller, key)?;
-            Ok(None)
+            Ok(trusted)
         }
-        (Identity::Unknown, None) => {
-            let text = format!("{target} has no key: it can be reached over its Unix socket only");
+        // A target without any key is nobody's but this user's.
+        (Credential::Server, None) if is_vouched_for && keys.client.is_none() => Ok(trusted),
+        (_, None) => {
+            let text = match transport.identity() {
+                Identity::User(uid) => {
+                    let own = nix::unistd::geteuid();
+                    format!(
+                        "{} is for uid {own} and root, not for uid {uid}",
+                        hello.target
+                    )
+                }
+                Identity::Unknown => format!(
+                    "{} has no key: it can be reached over its Unix socket only",
+                    hello.target
+                ),
+            };
             Err(refused(RefusalReason::Key, text))
         }
     }

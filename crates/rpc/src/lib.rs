@@ -47,7 +47,7 @@ pub use server::{
 pub use session::{Keeping, Legacy};
 pub use transport::delay::Link;
 pub use transport::mem::{MemPort, Way};
-pub use wire::handshake::{ClientUuid, Key, KeyParseError, Refusal, RefusalReason};
+pub use wire::handshake::{ClientUuid, Credential, Key, KeyParseError, Refusal, RefusalReason};
 
 /// A random name for a mount, from the kernel's random numbers.
 pub fn new_client_uuid() -> std::io::Result<ClientUuid> {

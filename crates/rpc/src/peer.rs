@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use base::{BootEpoch, ClientId, Clock, Disrupted, TargetName, Tick, Transno, Xid};
 use wire::frame::{Frame, FrameKind, Payload, SessionId};
-use wire::handshake::{ClientUuid, Key, Lane, Refusal, RefusalReason};
+use wire::handshake::{ClientUuid, Credential, Key, Lane, Refusal, RefusalReason};
 
 use crate::address::Address;
 use crate::attendance::Attendance;
@@ -40,6 +40,25 @@ pub enum Policy {
         /// From the call on.
         timeout: Duration,
     },
+    /// As soft, for who has nothing to lose and asks a person: a refusal ends it, proven or not.
+    Trial {
+        /// From the call on; none: as long as it takes.
+        timeout: Option<Duration>,
+    },
+}
+
+impl Policy {
+    pub(crate) fn is_trial(self) -> bool {
+        matches!(self, Policy::Trial { .. })
+    }
+
+    fn timeout(self) -> Option<Duration> {
+        match self {
+            Policy::Hard => None,
+            Policy::Soft { timeout } => Some(timeout),
+            Policy::Trial { timeout } => timeout,
+        }
+    }
 }
 
 /// Whom to reach, and how.
@@ -53,8 +72,10 @@ pub struct PeerConfig {
     pub uuid: ClientUuid,
     /// Which life of that mount.
     pub incarnation: u64,
-    /// The target's key, needed over TCP.
+    /// The key that both ends prove, where the kernel does not vouch for them.
     pub key: Option<Key>,
+    /// Whose key that is.
+    pub credential: Credential,
     /// Speak to addresses beyond loopback although connections are not encrypted.
     pub insecure: bool,
     /// What a call does when the target is away.
@@ -162,6 +183,8 @@ struct State {
     moved: bool,
     lanes: [Option<Arc<Connection>>; Lane::COUNT],
     standing: PeerState,
+    /// Why calls wait, where something answers in the target's place.
+    obstacle: Option<String>,
     /// Since when the target has known this client without giving it up.
     begun: Option<Tick>,
     waiting: Waiting,
@@ -230,6 +253,7 @@ impl Peer {
                 moved: false,
                 lanes: Default::default(),
                 standing: PeerState::WaitingSince(now),
+                obstacle: None,
                 begun: None,
                 waiting: Waiting::new(now),
                 condemned: None,
@@ -359,6 +383,11 @@ impl Peer {
     /// How things stand.
     pub fn state(&self) -> PeerState {
         lock(&self.inner.state).standing.clone()
+    }
+
+    /// What is said in the target's place while calls wait for it: words of who may be anybody.
+    pub fn obstacle(&self) -> Option<String> {
+        lock(&self.inner.state).obstacle.clone()
     }
 
     /// What the target calls this client; zero before the first connection.
@@ -510,10 +539,8 @@ impl Inner {
             tracing::error!(target = %self.config.target, %error, "a batch can't be sent");
             return Err((token, Disrupted::Refused));
         }
-        let deadline = match self.config.policy {
-            Policy::Hard => None,
-            Policy::Soft { timeout } => Some(self.clock.tick().after(timeout)),
-        };
+        let timeout = self.config.policy.timeout();
+        let deadline = timeout.map(|timeout| self.clock.tick().after(timeout));
         let call = Call {
             payload,
             lane,

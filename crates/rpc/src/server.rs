@@ -3,6 +3,8 @@
 mod admission;
 mod connected;
 mod deferred;
+mod doubts;
+mod handshakes;
 
 use ::threads::JoinHandle;
 use ::threads::Mutex;
@@ -11,10 +13,10 @@ use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use base::limits::{HANDSHAKES_MAX, SESSION_GRACE};
+use base::limits::SESSION_GRACE;
 use base::{BootEpoch, ClientId, Clock, Disrupted, SystemClock, TargetName, Tick, Transno, Xid};
 use wire::frame::{Frame, FrameKind};
 use wire::handshake::{ClientUuid, Handshake, Key, Lane, Refusal};
@@ -23,7 +25,7 @@ use crate::address::Address;
 use crate::batch::Batch;
 use crate::connection::{Connection, Reading};
 use crate::counters::Counters;
-use crate::greet::{self, GreetError};
+use crate::greet::{self, GreetError, Keys};
 use crate::replier::Violation;
 use crate::server_session::Event;
 use crate::threads::{self, lock};
@@ -34,6 +36,8 @@ pub use connected::{Connected, OnReply, PeerInfo, Responder};
 
 use admission::Registry;
 use deferred::Deferred;
+use doubts::Doubters;
+use handshakes::Handshakes;
 
 /// How often silence, grace and what became durable are looked at.
 const TICK: Duration = Duration::from_millis(250);
@@ -93,7 +97,8 @@ pub trait Service: Send + Sync {
         _ = client;
         Ok(())
     }
-    /// A client was told of changes that the target does not have: it must serve no longer.
+    /// Peers that are independent were told of changes that the target does not have: it must serve no
+    /// longer.
     fn lost_changes(&self, reason: &str) {
         _ = reason;
     }
@@ -161,8 +166,10 @@ impl LastCommitted {
 pub struct ServedTarget {
     /// Its name.
     pub name: TargetName,
-    /// What TCP peers must prove. None: no TCP peer is let in.
+    /// What clients must prove for whom the kernel does not vouch. None: none of them is let in.
     pub key: Option<Key>,
+    /// What must be proven by who speaks for targets.
+    pub server_key: Option<Key>,
     /// This life of it. Not zero.
     pub boot_epoch: BootEpoch,
     /// Its newest durable change.
@@ -180,7 +187,7 @@ pub struct ServerConfig {
     pub insecure: bool,
     /// How long a client may be gone before its session ends.
     pub grace: Duration,
-    /// Connections at one time. Beyond: closed at once, and whoever came comes again.
+    /// Connections at one time. Beyond: told at once that the server is busy, and to come again.
     pub connections_max: usize,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
@@ -222,10 +229,12 @@ impl std::error::Error for StartError {}
 /// A target with its sessions.
 struct Target {
     name: TargetName,
-    key: Option<Key>,
+    keys: Keys,
     boot_epoch: BootEpoch,
     last_committed: Arc<LastCommitted>,
     service: Arc<dyn Service>,
+    /// Who has seen a later copy of it.
+    doubters: Mutex<Doubters>,
     counters: Arc<Counters>,
     sessions: Mutex<Registry>,
     /// Held while a client comes or goes, the service's calls about it included.
@@ -239,7 +248,7 @@ struct Shared {
     connections_max: usize,
     clock: Arc<dyn Clock>,
     stopping: AtomicBool,
-    handshakes: AtomicUsize,
+    handshakes: Mutex<Handshakes>,
     connections: Mutex<Connections>,
     /// What the timer runs, and what wakes it.
     deferred: Arc<Deferred>,
@@ -292,7 +301,7 @@ impl Server {
             connections_max: config.connections_max,
             clock: config.clock,
             stopping: AtomicBool::new(false),
-            handshakes: AtomicUsize::new(0),
+            handshakes: Mutex::default(),
             connections: Mutex::default(),
             deferred,
         });
@@ -375,10 +384,14 @@ impl Target {
     fn new(served: ServedTarget, deferred: Arc<Deferred>) -> Arc<Target> {
         Arc::new(Target {
             name: served.name,
-            key: served.key,
+            keys: Keys {
+                client: served.key,
+                server: served.server_key,
+            },
             boot_epoch: served.boot_epoch,
             last_committed: served.last_committed,
             service: served.service,
+            doubters: Mutex::default(),
             counters: Arc::default(),
             sessions: Mutex::default(),
             admission: Mutex::default(),
@@ -418,22 +431,17 @@ impl Shared {
     }
 
     fn on_accept(self: &Arc<Self>, transport: Arc<dyn Transport>) {
-        if self.handshakes.fetch_add(1, Ordering::AcqRel) >= HANDSHAKES_MAX {
-            self.handshakes.fetch_sub(1, Ordering::AcqRel);
-            tracing::warn!(
-                peer = transport.peer(),
-                "too many connections in their handshake"
-            );
-            return transport.shutdown();
-        }
         let mut connections = lock(&self.connections);
         if connections.transports.len() >= self.connections_max {
             drop(connections);
-            self.handshakes.fetch_sub(1, Ordering::AcqRel);
             return self.is_busy(&transport);
         }
         let id = connections.next;
         connections.next += 1;
+        let turned_away = lock(&self.handshakes).begin(id, &transport);
+        if turned_away.is_some_and(|turned_away| turned_away.tell(id)) {
+            return;
+        }
         connections.transports.insert(id, transport.clone());
         let shared = self.clone();
         let thread = threads::spawn(format!("rpc-in{id}-r"), move || {
@@ -446,7 +454,7 @@ impl Shared {
             Ok(thread) => connections.threads.push(thread),
             Err(error) => {
                 tracing::warn!(%error, "no thread to serve a connection");
-                self.handshakes.fetch_sub(1, Ordering::AcqRel);
+                lock(&self.handshakes).end(id);
                 if let Some(transport) = connections.transports.remove(&id) {
                     transport.shutdown();
                 }
@@ -461,12 +469,14 @@ impl Shared {
             peer,
             "busy: there are {most} connections, and the limit of open files allows no more"
         );
-        transport.shutdown();
+        let text =
+            "the server has as many connections as its limit of open files allows: come again";
+        handshakes::turn_away(&**transport, text);
     }
 
     fn run_connection(self: &Arc<Self>, id: u64, transport: &Arc<dyn Transport>) {
         let admitted = self.admit(id, transport);
-        self.handshakes.fetch_sub(1, Ordering::AcqRel);
+        lock(&self.handshakes).end(id);
         match admitted {
             Ok((session, lane)) => self.serve(id, &session, lane, transport),
             Err(GreetError::Broken(reason)) => {
@@ -475,7 +485,7 @@ impl Shared {
             Err(GreetError::Garbled(reason)) => {
                 tracing::warn!(peer = transport.peer(), reason, "disconnected");
             }
-            Err(GreetError::Refused(refusal)) => {
+            Err(GreetError::Refused(refusal) | GreetError::Unproven(refusal)) => {
                 tracing::warn!(peer = transport.peer(), reason = %refusal, "refused");
                 // The peer may be gone already; it has nothing more to learn then.
                 let _ = greet::say(&**transport, &Handshake::Refusal(refusal));

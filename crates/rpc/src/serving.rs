@@ -189,6 +189,8 @@ pub trait Recovering: Send + Sync {
     fn report(&self) -> Report;
     /// Waits no longer: who is missing is given up.
     fn end(&self);
+    /// Why it no longer serves, if it does not.
+    fn stopped(&self) -> Option<String>;
     /// Answers kept for requests that are sent again: how many, and their bytes.
     fn kept(&self) -> (usize, usize);
     /// Evicts a client, as if it had not done in time what others wait for. False: it is not here.
@@ -239,6 +241,8 @@ impl<M: Machine> State<M> {
     fn stop(&mut self, reason: String) {
         tracing::error!(reason, "the target stops");
         self.stopped = Some(reason);
+        // Clients wait for its next life; the process has other targets, and may go on for long.
+        self.sessions.values().for_each(|session| session.cut());
     }
 
     /// What a target that stops says to whom it hears from would not be durable.
@@ -463,6 +467,8 @@ impl<M: Machine> Serving<M> {
                 }
                 self.call_back(state, client, id, message);
             }
+            // Whom it evicts now would not be durable.
+            Effect::Evict { .. } if state.stopped.is_some() => {}
             Effect::Evict { client } => {
                 tracing::warn!(%client, "evicted: it did not do in time what others wait for");
                 if let Some(session) = state.sessions.remove(&client) {
@@ -516,6 +522,10 @@ impl<M: Machine> Serving<M> {
             timer.due = None;
             drop(timer);
             self.with_state(|state, moment, out| {
+                // Nothing that a target which stops decides would be durable.
+                if state.stopped.is_some() {
+                    return;
+                }
                 if now >= next_tick {
                     state.machine.tick(moment, out);
                 }
@@ -549,6 +559,10 @@ impl<M: Machine> Recovering for Serving<M> {
 
     fn end(&self) {
         self.with(|machine, moment, out| machine.give_up_waiting(moment, out));
+    }
+
+    fn stopped(&self) -> Option<String> {
+        Serving::stopped(self)
     }
 
     fn kept(&self) -> (usize, usize) {
@@ -597,6 +611,10 @@ impl<M: Machine> Service for Served<M> {
         batch: Batch,
         responder: Responder,
     ) {
+        if self.0.stopped().is_some() {
+            // The target's next life answers it. Dropped, it would be answered here.
+            return std::mem::forget(responder);
+        }
         (self.0.foresee)(&batch);
         self.0.run_batch(batch, responder);
     }
@@ -665,6 +683,10 @@ impl<M: Machine> Service for Served<M> {
     fn expired(&self, client: ClientId, how: Departure) {
         self.0.with_state(|state, _, out| {
             state.sessions.remove(&client);
+            if state.stopped.is_some() {
+                // It cannot come back to this life, and is waited for by the next.
+                return;
+            }
             self.0.end_client(state, (client, how), out);
         });
     }

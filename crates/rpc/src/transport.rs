@@ -131,6 +131,17 @@ pub(crate) enum Identity {
     Unknown,
 }
 
+impl Identity {
+    /// The user whom the kernel vouches for, where that one is trusted without a proof: root, and who
+    /// this process runs as. Both may read what this process has of keys.
+    pub(crate) fn trusted(self) -> Option<u32> {
+        match self {
+            Identity::User(uid) if uid == 0 || uid == nix::unistd::geteuid().as_raw() => Some(uid),
+            _ => None,
+        }
+    }
+}
+
 /// One connection's bytes. Frames go out whole and in order, or the connection ends.
 pub(crate) trait Transport: Send + Sync {
     /// Sends as much of `outgoing` as fits without waiting.

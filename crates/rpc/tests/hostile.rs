@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use base::{Disrupted, TargetName};
 use rpc::{
-    Address, Batch, ClientUuid, Key, Peer, PeerConfig, PeerState, RefusalReason, Server,
-    ServerConfig,
+    Address, Batch, ClientUuid, Credential, Key, Peer, PeerConfig, PeerState, Policy,
+    RefusalReason, Server, ServerConfig,
 };
 use support::*;
 use wire::frame::{Frame, FrameKind, Header, SessionId};
@@ -25,7 +25,10 @@ fn refusal_of(peer: &Peer) -> (RefusalReason, String) {
 }
 
 fn refused(place: &Place, config: PeerConfig) -> (RefusalReason, String) {
-    let (peer, _) = place.peer_with(config);
+    let (peer, _) = place.peer_with(PeerConfig {
+        policy: Policy::Trial { timeout: None },
+        ..config
+    });
     let answer = peer.call(Batch::of(ECHO, Vec::new())).wait();
     assert!(answer.is_err(), "{answer:?}");
     refusal_of(&peer)
@@ -238,6 +241,8 @@ fn hello(versions: Versions) -> Hello {
         session: SessionId::NONE,
         boot_epoch: base::BootEpoch(0),
         last_committed: base::Transno(0),
+        credential: Credential::Client,
+        wants_proof: true,
     }
 }
 
@@ -270,7 +275,7 @@ fn a_version_that_is_not_spoken_is_refused_naming_both() {
     };
     assert_eq!(refusal.reason, RefusalReason::Version);
     assert!(
-        refusal.text.contains("8 to 9") && refusal.text.contains("the server 1"),
+        refusal.text.contains("8 to 9") && refusal.text.contains("the server 2"),
         "{refusal}"
     );
     assert!(is_closed(stream));
@@ -314,7 +319,7 @@ fn a_server_that_asks_for_no_proof_over_tcp_is_not_trusted() {
             panic!("no hello")
         };
         let welcome = wire::handshake::Welcome {
-            version: 1,
+            version: wire::handshake::PROTOCOL,
             session: SessionId(1),
             resumed: false,
             client: base::ClientId(1),
@@ -360,7 +365,13 @@ fn proven(place: &Place, hello: Hello) -> TcpStream {
         panic!("no challenge")
     };
     let (key, role) = (Key::new(KEY), wire::handshake::Role::Client);
-    let proof = wire::handshake::prove(&key, role, &hello.to_bytes(), 1, &challenge.nonce);
+    let proof = wire::handshake::prove(
+        &key,
+        role,
+        &hello.to_bytes(),
+        challenge.version,
+        &challenge.nonce,
+    );
     say(
         &mut stream,
         &Handshake::Proof(wire::handshake::Proof(proof)),

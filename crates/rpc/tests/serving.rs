@@ -222,6 +222,7 @@ fn config_of(server: &Server) -> PeerConfig {
         uuid: ClientUuid([1; 16]),
         incarnation: 1,
         key: None,
+        credential: rpc::Credential::Client,
         insecure: false,
         policy: Policy::Hard,
         lanes: 1,
@@ -258,6 +259,7 @@ impl Rig {
         let served = ServedTarget {
             name: target,
             key: None,
+            server_key: None,
             boot_epoch: BootEpoch(1),
             last_committed,
             service: serving.service(),

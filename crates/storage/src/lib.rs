@@ -27,6 +27,6 @@ pub use objects::{
 pub use pace::{COMMIT_BYTES, COMMIT_MS, Pace, Taken};
 pub use room::Room;
 pub use target::{
-    FirstRecords, FormatRequest, FsName, State, Superblock, SystemRandom, Target, TargetDir,
-    TargetError, TargetKey, Uuid,
+    FirstRecords, FormatRequest, FsName, KeyKind, State, Superblock, SystemRandom, Target,
+    TargetDir, TargetError, TargetKey, Uuid,
 };

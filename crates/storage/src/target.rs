@@ -13,7 +13,7 @@ mod superblock;
 
 pub use directory::{FormatRequest, State, Target, TargetDir};
 pub use error::TargetError;
-pub use key::TargetKey;
+pub use key::{KeyKind, TargetKey};
 pub use making::FirstRecords;
 pub use random::SystemRandom;
 pub use superblock::{FsName, SUPERBLOCK_BYTES, SUPERBLOCK_VERSION, Superblock, Uuid};

@@ -29,6 +29,7 @@ fn without_a_descriptor_fences_are_kept_and_objects_made_written_and_synced() {
         fs_name: "demo".parse().unwrap(),
         fs_uuid: None,
         key: None,
+        server_key: None,
         targets: vec![TargetName::ost(0)],
         created: Timestamp { secs: 7, nanos: 0 },
     };

@@ -112,6 +112,7 @@ fn a_target_sets_space_aside_and_takes_it_again() {
         fs_name: "demo".parse().unwrap(),
         fs_uuid: None,
         key: None,
+        server_key: None,
         targets: vec![TargetName::MGS],
         created: Timestamp::default(),
     };

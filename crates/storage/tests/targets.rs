@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use base::{ByteRange, Fid, SeededRng, TargetName, Timestamp};
 use storage::{
-    Batch, Commit, FileDisk, FormatRequest, KvOptions, ObjectId, ObjectStore, State, StorageError,
-    Superblock, SystemRandom, TableId, TargetDir, TargetError, TargetKey, Uuid,
+    Batch, Commit, FileDisk, FormatRequest, KeyKind, KvOptions, ObjectId, ObjectStore, State,
+    StorageError, Superblock, SystemRandom, TableId, TargetDir, TargetError, TargetKey, Uuid,
 };
 
 fn request(targets: &[TargetName]) -> FormatRequest {
@@ -21,6 +21,7 @@ fn request(targets: &[TargetName]) -> FormatRequest {
         fs_name: "demo".parse().unwrap(),
         fs_uuid: None,
         key: None,
+        server_key: None,
         targets: targets.to_vec(),
         created: Timestamp { secs: 7, nanos: 0 },
     }
@@ -315,19 +316,23 @@ fn the_key_is_random_private_and_checked() {
     let (a, b) = (tempdir(), tempdir());
     format(a.path(), &all()).unwrap();
     format(b.path(), &all()).unwrap();
-    let path = TargetKey::path_in(a.path());
+    let path = KeyKind::Client.path_in(a.path());
     assert_eq!(
         fs::metadata(&path).unwrap().permissions().mode() & 0o777,
         0o600
     );
     let key = TargetKey::load(&path).unwrap();
-    assert_ne!(key, TargetKey::load(&TargetKey::path_in(b.path())).unwrap());
+    assert_ne!(
+        key,
+        TargetKey::load(&KeyKind::Client.path_in(b.path())).unwrap()
+    );
     assert_eq!(TargetDir::open(a.path()).unwrap().key(), &key);
     assert!(!format!("{key:?}").contains(&fs::read_to_string(&path).unwrap()[..8]));
     let (c, joining) = (tempdir(), TargetDir::file_system(a.path()).unwrap());
     let joined = FormatRequest {
         fs_uuid: Some(joining.0),
         key: Some(joining.1),
+        server_key: Some(joining.2),
         ..request(&[TargetName::ost(1)])
     };
     TargetDir::format(

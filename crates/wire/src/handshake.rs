@@ -7,7 +7,7 @@
 //!   Proof      ───────────────────────▶              (TCP: proves it back)
 //!              ◀───────────────────────  Welcome, or at any point Refusal
 //! ```
-//! Over Unix sockets and inside a process the kernel vouches for the peer: no challenge, no proof.
+//! Where the kernel vouches for the peer and neither end wants more, there is no challenge and no proof.
 
 #[cfg(test)]
 mod tests;
@@ -21,10 +21,13 @@ use hmac::{Hmac, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-use crate::frame::{self, Bulk, Frame, FrameKind, Header, Payload, SessionId, Sub};
+use crate::frame::{Bulk, Frame, FrameKind, Header, Payload, SessionId, Sub};
 
 /// Bytes in a handshake frame. Beyond: the peer is disconnected before it is known.
 pub const HANDSHAKE_BYTES_MAX: usize = 4096;
+
+/// The protocol that this build speaks.
+pub const PROTOCOL: u8 = 2;
 
 /// The protocol versions one end speaks, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,8 +41,8 @@ pub struct Versions {
 impl Versions {
     /// What this build speaks.
     pub const OURS: Versions = Versions {
-        min: frame::VERSION,
-        max: frame::VERSION,
+        min: PROTOCOL,
+        max: PROTOCOL,
     };
 
     /// The highest version that both speak.
@@ -123,6 +126,15 @@ impl fmt::Display for Lane {
     }
 }
 
+/// Whose key a peer proves, and so what it may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Credential {
+    /// The file system's key: it is a mount.
+    Client,
+    /// The key of its servers: it speaks for targets.
+    Server,
+}
+
 /// The client's first words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
@@ -144,6 +156,10 @@ pub struct Hello {
     pub boot_epoch: BootEpoch,
     /// The highest `last_committed` it was ever told: a target that has less was damaged or restored.
     pub last_committed: Transno,
+    /// Whose key both ends prove, where they prove one.
+    pub credential: Credential,
+    /// The kernel does not vouch for the server: it is to prove the key.
+    pub wants_proof: bool,
 }
 
 /// The server proves its key and asks for the client's proof.
@@ -208,6 +224,8 @@ pub enum RefusalReason {
     Service,
     /// Not words of this handshake.
     Garbled,
+    /// Too many connections are in their handshake: come again.
+    Busy,
 }
 
 /// The server says no, and why.
@@ -308,6 +326,15 @@ impl Handshake {
             5 => Handshake::Refusal(from_bytes(&sub.body)?),
             _ => return Err(Garbled("unknown message")),
         })
+    }
+}
+
+/// The versions of a Hello, which begins with them in all versions of the protocol.
+pub fn versions_of(frame: &Frame) -> Result<Versions, Garbled> {
+    let sub = only_sub(frame)?;
+    match sub.opcode {
+        1 => from_bytes(&sub.body),
+        _ => Err(Garbled("handshake out of order")),
     }
 }
 

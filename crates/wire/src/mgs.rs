@@ -32,10 +32,16 @@ pub struct Config {
 pub enum Request {
     /// -> [`Reply::Config`].
     GetConfig,
-    /// A serving process says where its targets are -> [`Reply::Config`].
+    /// A serving process says where its targets are -> [`Reply::Config`]. For servers only.
     Register {
         /// Its targets.
         targets: Vec<TargetInfo>,
+    },
+    /// A target is gone for good: it is no part of the file system any more -> [`Reply::Config`]. For
+    /// servers only.
+    Remove {
+        /// Which.
+        target: TargetName,
     },
 }
 

@@ -372,6 +372,29 @@ impl Request {
         )
     }
 
+    /// Only an MDT asks it, which has proven that it speaks for targets: it removes what is anybody's, or
+    /// tells what the OST believes of the past.
+    pub fn is_for_servers(&self) -> bool {
+        match self {
+            Request::Destroy { .. } | Request::List { .. } | Request::Witness { .. } => true,
+            Request::Enqueue { .. }
+            | Request::Read { .. }
+            | Request::Write { .. }
+            | Request::Append { .. }
+            | Request::Truncate { .. }
+            | Request::Allocate { .. }
+            | Request::Glimpse { .. }
+            | Request::Seek { .. }
+            | Request::Sync
+            | Request::Cancel { .. }
+            | Request::Convert { .. }
+            | Request::Watch { .. }
+            | Request::Announce { .. }
+            | Request::StatFs
+            | Request::Join { .. } => false,
+        }
+    }
+
     /// Gives back what others may wait for, or writes again, after a restart, what the target had
     /// known. No rule holds it: who waits for it would wait for longer, and who is held would be
     /// evicted.

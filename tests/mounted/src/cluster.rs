@@ -254,7 +254,8 @@ impl Cluster {
         &self.targets
     }
 
-    /// Waits until the server ends by itself, as it must soon and with a failure. What it said.
+    /// Waits until the server ends by itself, or a target of it stops, as it must soon and with a failure.
+    /// What it said.
     pub fn server_gives_up(&mut self) -> String {
         self.servers[0].gives_up()
     }

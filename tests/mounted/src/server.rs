@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
@@ -98,9 +100,20 @@ impl Server {
         Some(format!("a server did not end:\n{}", process.said()))
     }
 
-    /// Waits until it ends by itself, as it must soon and with a failure. What it said.
+    /// Waits until it ends by itself, or one of its targets stops, as it must soon; the others serve on
+    /// until it is ended, with a failure. What it said.
     pub fn gives_up(&mut self) -> String {
         let mut process = self.take();
+        let start = Instant::now();
+        while start.elapsed() < START_AND_END
+            && matches!(process.child.try_wait(), Ok(None))
+            && !process.said().contains(" has stopped, ")
+        {
+            sleep(Duration::from_millis(10));
+        }
+        if process.said().contains(" has stopped, ") {
+            process.signal(Signal::SIGTERM);
+        }
         let ended = process.ends_within(START_AND_END);
         self.watchdog.remove(process.pid());
         let status = process.child.try_wait().expect("a child can be waited for");

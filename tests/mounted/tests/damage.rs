@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use mounted::Cluster;
+use mounted::{Cluster, Layout, in_own_network, run};
 
 const FILES: usize = 300;
 const NAME: &str = "a name to be found on the disk";
@@ -280,4 +280,59 @@ fn add(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let file = File::options().append(true).open(path)?;
     (&file).write_all(bytes)?;
     file.sync_all()
+}
+
+/// What the mounts of one machine say of a target's past ends their own sessions; two machines are believed.
+#[test]
+fn mounts_of_two_machines_stop_an_older_copy() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: only root can make a network to be cut");
+        return;
+    }
+    in_own_network(|| {
+        let mut cluster = Cluster::of(Layout {
+            has_links: true,
+            ..Layout::default()
+        });
+        let roots = [cluster.mount(), cluster.mount()].map(|n| cluster.root(n).to_owned());
+        let make = |name: &str| {
+            for (number, root) in roots.iter().enumerate() {
+                fs::create_dir(root.join(format!("{name}{number}"))).unwrap();
+                File::open(root).unwrap().sync_all().unwrap();
+            }
+        };
+        let (local, dir) = (cluster.local(), cluster.target_dirs()[0].clone());
+        cluster.timed("early", || make("early"));
+        cluster.stop_server();
+        run(&local, &format!("cp -a {} copy", dir.display()));
+        cluster.restart_server();
+        cluster.timed("late", || make("late"));
+        cluster.cut_off(1);
+        cluster.stop_server();
+        run(&local, &format!("mv {0} newer; mv copy {0}", dir.display()));
+        cluster.restart_server();
+        let refused = |cluster: &Cluster| {
+            let said = cluster.server_said();
+            said.matches("MDT0 has lost changes").count()
+        };
+        // It asks again, and again.
+        cluster.timed("refusals", || {
+            while refused(&cluster) < 3 {
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let said = cluster.server_said();
+        assert!(!said.contains("has stopped"), "{said}");
+        cluster.mend(1);
+        let said = cluster.server_gives_up();
+        let stopped = "MDT0 has stopped, other targets here serve on: MDT0 has lost changes";
+        assert!(said.contains(stopped), "{said}");
+        run(&local, &format!("rm -r {0}; mv newer {0}", dir.display()));
+        cluster.restart_server();
+        cluster.timed("what both have made", || {
+            for root in &roots {
+                assert_eq!(fs::read_dir(root).unwrap().count(), 4);
+            }
+        });
+    });
 }

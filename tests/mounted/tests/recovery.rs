@@ -253,7 +253,7 @@ fn who_does_not_come_back_is_given_up() {
         assert!(!here.join("unsynced").exists());
     });
     cluster.thaw_mount(0);
-    cluster.wait_for_log(0, "evicted this mount");
+    cluster.wait_for_log(0, "Mdt evicted this mount");
     cluster.timed("going on", || {
         assert!(!away.join("unsynced").exists() && away.join("later").exists());
         let mut file = File::create(away.join("unsynced")).unwrap();

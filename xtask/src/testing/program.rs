@@ -18,6 +18,16 @@ pub struct Program {
     pub folder: PathBuf,
 }
 
+/// All that is built for tests.
+#[derive(Debug, Default)]
+pub struct Built {
+    /// The test programs.
+    pub programs: VecDeque<Program>,
+    /// The binary that tests on mounts start. Without it each of them would have cargo build another, of
+    /// which it alone is the workspace, with other features of what it depends on.
+    pub glint: Option<PathBuf>,
+}
+
 /// What cargo says of each thing that it has built.
 #[derive(Deserialize)]
 struct Message {
@@ -40,6 +50,13 @@ struct Profile {
 }
 
 impl Message {
+    fn glint(&self) -> Option<&Path> {
+        let target = self.target.as_ref()?;
+        let is_glint = target.name == "glint" && target.kind.iter().any(|kind| kind == "bin");
+        let is_test = self.profile.as_ref()?.test;
+        self.executable.as_deref().filter(|_| is_glint && !is_test)
+    }
+
     fn into_program(self) -> Option<Program> {
         let is_test = self.reason == "compiler-artifact" && self.profile?.test;
         let (path, target) = (self.executable.filter(|_| is_test)?, self.target?);
@@ -60,7 +77,7 @@ pub fn cargo() -> OsString {
 }
 
 /// Builds all test programs. Those on mounts come first: they wait most, and others fill their pauses.
-pub fn build_all(root: &Path) -> Result<VecDeque<Program>, String> {
+pub fn build_all(root: &Path) -> Result<Built, String> {
     let output = Command::new(cargo())
         .args(["test", "--workspace", "--no-run"])
         .arg("--message-format=json-render-diagnostics")
@@ -72,20 +89,23 @@ pub fn build_all(root: &Path) -> Result<VecDeque<Program>, String> {
         return Err("the tests do not build; cargo says above why".to_owned());
     }
     let said = String::from_utf8_lossy(&output.stdout);
-    let mut programs = read_messages(&said)?;
+    let mut built = read_messages(&said)?;
+    let programs = built.programs.make_contiguous();
     programs.sort_by_key(|program| (!program.name.starts_with("mounted"), program.name.clone()));
-    Ok(programs.into())
+    Ok(built)
 }
 
-fn read_messages(said: &str) -> Result<Vec<Program>, String> {
-    let messages = said.lines().filter(|line| line.starts_with('{'));
-    let programs = messages.map(|line| {
-        serde_json::from_str::<Message>(line)
-            .map(Message::into_program)
-            .map_err(|error| format!("cargo said something unexpected: {error}: {line:?}"))
-    });
-    let programs: Vec<Option<Program>> = programs.collect::<Result<_, _>>()?;
-    Ok(programs.into_iter().flatten().collect())
+fn read_messages(said: &str) -> Result<Built, String> {
+    let mut built = Built::default();
+    for line in said.lines().filter(|line| line.starts_with('{')) {
+        let message: Message = serde_json::from_str(line)
+            .map_err(|error| format!("cargo said something unexpected: {error}: {line:?}"))?;
+        if let Some(path) = message.glint() {
+            built.glint = Some(path.to_owned());
+        }
+        built.programs.extend(message.into_program());
+    }
+    Ok(built)
 }
 
 /// Names of programs that run while nothing else does: lines `name: reason` of `.ci/alone`.
@@ -116,14 +136,16 @@ mod tests {
             "\n",
             r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/rpc/Cargo.toml","target":{"name":"rpc","kind":["lib"]},"profile":{"test":false},"executable":null}"#,
             "\n",
+            r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/cli/Cargo.toml","target":{"name":"glint","kind":["bin"]},"profile":{"test":true},"executable":"/t/glint-1"}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/cli/Cargo.toml","target":{"name":"glint","kind":["bin"]},"profile":{"test":false},"executable":"/t/glint"}"#,
+            "\n",
             r#"{"reason":"build-finished","success":true}"#,
             "\n",
         );
-        let names: Vec<String> = read_messages(said)
-            .unwrap()
-            .into_iter()
-            .map(|program| program.name)
-            .collect();
-        assert_eq!(names, ["rpc", "mounted::pairs"]);
+        let built = read_messages(said).unwrap();
+        let names = built.programs.iter().map(|program| program.name.as_str());
+        assert_eq!(names.collect::<Vec<_>>(), ["rpc", "mounted::pairs", "cli"]);
+        assert_eq!(built.glint.as_deref(), Some(Path::new("/t/glint")));
     }
 }

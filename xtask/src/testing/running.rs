@@ -1,7 +1,7 @@
 //! One test program while it runs: its output goes to a file and is shown when it has ended.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,14 +19,18 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts it under `.ci/limit`, which ends it aloud if it hangs.
-    pub fn start(program: Program) -> Result<Running, String> {
+    /// Starts it under `.ci/limit`, which ends it aloud if it hangs; `glint` is the binary under test.
+    pub fn start(program: Program, glint: Option<&Path>) -> Result<Running, String> {
         let beside = |what: &str| program.path.with_extension(what);
         let (output, times) = (beside("output"), beside("times"));
         let failed = |error: std::io::Error| format!("cannot run {}: {error}", program.name);
         let said = File::create(&output).map_err(failed)?;
         let limit = concat!(env!("CARGO_MANIFEST_DIR"), "/../.ci/limit");
-        let child = Command::new(limit)
+        let mut command = Command::new(limit);
+        if let Some(glint) = glint {
+            command.env("GLINT_BINARY", glint);
+        }
+        let child = command
             .arg(&program.path)
             .current_dir(&program.folder)
             .env("TIMES", &times)

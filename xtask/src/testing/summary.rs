@@ -1,4 +1,4 @@
-//! What came of the test programs: a line for each as it ends, and a table of all, longest first.
+//! What came of the test programs: its tests as each ends, and a table of all, longest first.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -48,13 +48,22 @@ impl Outcome {
         counts
     }
 
-    /// Says in a line what came of it; all that it wrote, where it failed.
+    /// Says which tests ran and what came of them; all that it wrote, where it failed.
     pub fn told(self) -> Outcome {
-        if !self.is_success {
-            println!("{}", self.output);
+        println!("\n     Running {}", self.name);
+        match self.is_success {
+            true => self.verdicts().for_each(|line| println!("{line}")),
+            false => println!("{}", self.output),
         }
         println!("{}", self.line());
         self
+    }
+
+    /// The lines in which the program says how many tests it runs, what came of each, and of all: a log that
+    /// lacks them does not show that anything was tested.
+    fn verdicts(&self) -> impl Iterator<Item = &str> {
+        let is_verdict = |line: &&str| line.starts_with("running ") || line.starts_with("test ");
+        self.output.lines().filter(is_verdict)
     }
 
     fn line(&self) -> String {
@@ -146,6 +155,21 @@ mod tests {
         let said = "running 4 tests\ntest a ... ok\ntest b::c ... ignored, long\ntest d ... FAILED\n\
                     test result: FAILED. 1 passed\ntest of something else\ntest e has been running for over 60 seconds\n";
         assert_eq!(outcome("x", false, said).counts(), [1, 1, 1]);
+    }
+
+    #[test]
+    fn a_log_names_each_test_and_the_result_of_all() {
+        let said = "\nrunning 1 test\nsomething it says\ntest a::b ... ok\n\ntest result: ok. 1 passed; 0 failed;\n";
+        let verdicts: Vec<_> = outcome("x", true, said)
+            .verdicts()
+            .map(str::to_owned)
+            .collect();
+        let expected = [
+            "running 1 test",
+            "test a::b ... ok",
+            "test result: ok. 1 passed; 0 failed;",
+        ];
+        assert_eq!(verdicts, expected);
     }
 
     #[test]

@@ -180,7 +180,9 @@ impl ServedTargets {
             let here: Vec<(ClientUuid, String)> = here
                 .map(|(_, peer)| (peer.uuid, peer.address.clone()))
                 .collect();
-            target_status(of.name.to_string(), of.recovering.report(), &here)
+            let stopped = of.recovering.stopped();
+            let status = target_status(of.name.to_string(), of.recovering.report(), &here);
+            TargetStatus { stopped, ..status }
         });
         ServerStatus {
             fsname: self.fsname.clone(),
@@ -241,6 +243,7 @@ fn target_status(target: String, report: Report, here: &[(ClientUuid, String)]) 
         awaited: named(report.awaited),
         given_up: named(report.given_up),
         replayed: report.replayed,
+        stopped: None,
     }
 }
 

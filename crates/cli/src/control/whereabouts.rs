@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use fuse::kernel::Mount;
 use fuse::kernel::mount::{MountEntry, MountError, mounts, resolve};
-use nix::unistd::{Uid, geteuid};
+use nix::unistd::{Uid, User, geteuid};
 
 use super::{Answer, Question, identity};
 use crate::output::shown;
@@ -30,20 +30,49 @@ pub struct Endpoint {
     pub(super) owner: Uid,
 }
 
-/// Where the sockets of a user's processes are: one per mount, named by its device number, and one per
-/// directory that is served, named by where it is stored.
-fn directory_of(user: Uid) -> PathBuf {
-    match user.is_root() {
-        true => PathBuf::from("/run/glint"),
-        false => std::env::temp_dir().join(format!("glint-{user}")),
+/// Where the sockets of a user's processes may be, best first: one per mount, named by its device number,
+/// and one per directory that is served, named by where it is stored. Only what belongs to the user counts,
+/// so that nobody locks somebody out who takes the name of a directory in /tmp first.
+fn directories_of(user: Uid) -> Vec<PathBuf> {
+    if user.is_root() {
+        return vec![PathBuf::from("/run/glint")];
     }
+    let session = match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(dir) if user == geteuid() && !dir.is_empty() => Some(PathBuf::from(dir)),
+        _ => None,
+    };
+    let of_system = PathBuf::from(format!("/run/user/{user}"));
+    let parents = session.into_iter().chain([of_system]);
+    let parents = parents.filter(|dir| dir.is_absolute() && is_owned(dir, user));
+    let mut all: Vec<PathBuf> = parents.map(|dir| dir.join("glint")).collect();
+    all.push(std::env::temp_dir().join(format!("glint-{user}")));
+    let home = User::from_uid(user).ok().flatten().map(|user| user.dir);
+    all.extend(home.map(|home| home.join(".cache/glint")));
+    all.dedup();
+    all
 }
 
-/// This user's directory for sockets and logs; made if it is not there. Nobody else sees what is in it;
-/// that of root others may pass through, to the sockets of mounts that are for everybody.
+fn is_owned(dir: &Path, user: Uid) -> bool {
+    let found = std::fs::symlink_metadata(dir);
+    found.is_ok_and(|found| found.is_dir() && found.uid() == user.as_raw())
+}
+
+/// This user's directory for sockets; made if it is not there. Nobody else sees what is in it; that of
+/// root others may pass through, to the sockets of mounts that are for everybody.
 pub fn directory() -> Result<PathBuf, String> {
+    let mut refused = Vec::new();
+    for path in directories_of(geteuid()) {
+        match made_private(path) {
+            Ok(path) => return Ok(path),
+            Err(reason) => refused.push(reason),
+        }
+    }
+    Err(refused.join("; "))
+}
+
+/// The directory, made if it is not there, and open to nobody but this user.
+pub fn made_private(path: PathBuf) -> Result<PathBuf, String> {
     let user = geteuid();
-    let path = directory_of(user);
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     std::fs::create_dir_all(&path).map_err(failed)?;
     let found = std::fs::symlink_metadata(&path).map_err(failed)?;
@@ -88,11 +117,27 @@ pub fn path_for_dir(dir: &Path) -> Result<PathBuf, String> {
 
 /// The socket of this user's, or else of whose it is.
 fn own_or_of(user: Uid, socket: impl Fn(&Path) -> PathBuf) -> PathBuf {
-    let own = socket(&directory_of(geteuid()));
-    match own.exists() {
-        true => own,
-        false => socket(&directory_of(user)),
+    let of = |user: Uid| {
+        let owned = directories_of(user).into_iter();
+        let owned = owned.filter(move |dir| is_owned(dir, user));
+        owned.map(|dir| socket(&dir)).collect::<Vec<_>>()
+    };
+    let mut all = of(geteuid());
+    if user != geteuid() {
+        all.extend(of(user));
     }
+    let there = all.iter().find(|socket| socket.exists());
+    let none = || socket(&directories_of(geteuid())[0]);
+    there.or(all.first()).cloned().unwrap_or_else(none)
+}
+
+/// All that is in this user's directories.
+fn own_entries() -> impl Iterator<Item = std::fs::DirEntry> {
+    let user = geteuid();
+    let owned = directories_of(user).into_iter();
+    let owned = owned.filter(move |dir| is_owned(dir, user));
+    let listed = owned.filter_map(|dir| std::fs::read_dir(dir).ok());
+    listed.flat_map(|listed| listed.flatten())
 }
 
 impl Endpoint {
@@ -130,7 +175,8 @@ impl Endpoint {
             std::fs::metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let owner = Uid::from_raw(found.uid());
         let socket = own_or_of(owner, |dir| socket_in_dir_of(dir, &found));
-        let owner = match socket.starts_with(directory_of(geteuid())) {
+        let mut own = directories_of(geteuid()).into_iter();
+        let owner = match own.any(|dir| socket.starts_with(dir)) {
             true => geteuid(),
             false => owner,
         };
@@ -163,13 +209,13 @@ impl Endpoint {
     /// The process of a mount of this user's at `point` that is off, and that has yet to end.
     pub fn of_ending(point: &Path) -> Option<Endpoint> {
         let point = std::path::absolute(point).ok()?;
-        let sockets = std::fs::read_dir(directory_of(geteuid())).ok()?.flatten();
-        let mut all = sockets.map(|entry| {
-            let shown = shown(&point.to_string_lossy());
+        let mut all = own_entries().map(|entry| {
+            let name = format!("the process of the mount at {}", point.display());
+            let (at, socket) = (point.clone(), entry.path());
             Endpoint {
-                name: format!("the process of the mount at {shown}"),
-                at: point.clone(),
-                socket: entry.path(),
+                name,
+                at,
+                socket,
                 owner: geteuid(),
             }
         });
@@ -187,8 +233,7 @@ impl Endpoint {
             .map(|entry| Endpoint::at(&entry.point, &entry))
             .collect();
         let mut seen: Vec<_> = all.iter().map(|mount| identity(&mount.socket)).collect();
-        let listed = std::fs::read_dir(directory_of(geteuid()));
-        for entry in listed.into_iter().flatten().flatten() {
+        for entry in own_entries() {
             let is_server = entry.file_name().to_string_lossy().starts_with(SERVER);
             let (socket, found) = (entry.path(), identity(&entry.path()));
             let server = Endpoint {

@@ -27,7 +27,7 @@ pub struct Format {
     /// Erase these targets first (mgs, mdt0, ost0 …): all they hold is lost.
     #[arg(long, value_name = "TARGET", value_delimiter = ',', value_parser = parse_role)]
     erase: Vec<TargetName>,
-    /// The directory whose file system to join, and whose key to use.
+    /// The directory whose file system to join, and whose keys to use.
     #[arg(long, value_name = "DIR")]
     join: Option<PathBuf>,
 }
@@ -54,7 +54,7 @@ fn parse_name(text: &str) -> Result<String, String> {
 }
 
 /// `mdt` is MDT0, `ost3` is OST3.
-fn parse_role(text: &str) -> Result<TargetName, String> {
+pub(super) fn parse_role(text: &str) -> Result<TargetName, String> {
     let wrong = || format!("{text:?} is no target; expected mgs, mdt, ost or ostN");
     let digits = text
         .find(|c: char| c.is_ascii_digit())
@@ -86,11 +86,15 @@ pub fn format(
     let no_randomness = |error| format!("no source of randomness: {error}");
     let mut random = SystemRandom::open().map_err(no_randomness)?;
     let joined = join.map(TargetDir::file_system).transpose();
-    let (fs_uuid, key) = joined.map_err(|error| error.to_string())?.unzip();
+    let (fs_uuid, key, server_key) = match joined.map_err(|error| error.to_string())? {
+        Some((uuid, key, server_key)) => (Some(uuid), Some(key), Some(server_key)),
+        None => (None, None, None),
+    };
     let request = FormatRequest {
         fs_name: name.parse::<FsName>()?,
         fs_uuid,
         key,
+        server_key,
         targets: targets.to_vec(),
         created: SystemClock::default().now(),
     };

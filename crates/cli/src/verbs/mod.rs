@@ -11,6 +11,7 @@ mod prefetch;
 mod serve;
 mod stats;
 mod status;
+mod target;
 mod umount;
 mod up;
 
@@ -37,6 +38,8 @@ pub enum Verb {
     Umount(umount::Umount),
     /// How things stand with the mounts of this machine and the targets they use.
     Status(status::Status),
+    /// The targets of a file system: list them, remove one that is gone.
+    Target(target::TargetVerb),
     /// Counters of a mount.
     Stats(stats::Stats),
     /// Tunables of mounts and servers.
@@ -69,6 +72,7 @@ impl Verb {
             Verb::Mount(verb) => verb.run(),
             Verb::Umount(verb) | Verb::Down(verb) => verb.run(),
             Verb::Status(verb) => verb.run(),
+            Verb::Target(verb) => verb.run(),
             Verb::Stats(verb) => verb.run(),
             Verb::Param(verb) => verb.run(),
             Verb::Fs(verb) => verb.run(),

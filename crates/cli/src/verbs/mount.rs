@@ -23,10 +23,6 @@ use crate::memory;
 use crate::mounting::{MountWish, Mounting};
 use crate::supervisor::Supervision;
 
-/// Said when servers are away at the end.
-const LEAVING: &str = "still waiting for servers to take what they do not have yet; stop it once \
-                       more to leave at once: what was written since the last fsync may be lost";
-
 /// Mount a file system that others serve. Stays in the foreground until it is unmounted, by
 /// `glint umount`, `umount`, or SIGTERM; nothing is lost then. While its servers are away it waits
 /// for them; SIGTERM once more leaves at once.
@@ -149,13 +145,7 @@ impl MountVerb {
         let clock = Arc::new(SystemClock::default());
         let mut mounting = Mounting::start(&config, &wish, None, (held, descriptors), clock)?;
         daemon::ready(&format!("mounted at {}", mounting.point().display()));
-        loop {
-            stop.wait(|| mounting.has_ended());
-            let abort = mounting.abort();
-            match stop.fulfil(|| mounting.stop(Unmount::Clean), LEAVING, abort) {
-                Ok(()) => return mounting.outcome(),
-                Err(reason) => eprintln!("glint: {reason}; still mounted"),
-            }
-        }
+        mounting.serve(&stop, Vec::new);
+        mounting.outcome()
     }
 }

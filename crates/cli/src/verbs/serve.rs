@@ -107,13 +107,13 @@ impl Serve {
             serving.config().fsname,
             addresses.join(",")
         ));
-        stop.wait(|| serving.stopped().is_some());
-        let stopped = serving.stopped();
+        stop.wait(|| {
+            let stopped = serving.look_for_stopped();
+            !serving.serves_beside(&stopped)
+        });
+        let outcome = serving.outcome();
         serving.stop();
-        match stopped {
-            Some(reason) => Err(reason),
-            None => Ok(()),
-        }
+        outcome
     }
 }
 

@@ -129,7 +129,8 @@ fn show_mount(point: &Path, status: &control::Status) {
         None => {}
     }
     for (target, state) in targets {
-        say(format!("  {target}: {state}"));
+        // It may have words of a peer's in it.
+        say(format!("  {target}: {}", shown(state)));
     }
     let [files, open, directories, locks] = sizes;
     say(format!(
@@ -149,11 +150,13 @@ fn show_target(status: &TargetStatus) {
         awaited,
         given_up,
         replayed,
+        stopped,
         ..
     } = status;
-    let state = match seconds_left {
-        Some(left) => format!("recovering, {left} s left"),
-        None => "serving".to_owned(),
+    let state = match (stopped, seconds_left) {
+        (Some(reason), _) => format!("stopped: {reason}"),
+        (None, Some(left)) => format!("recovering, {left} s left"),
+        (None, None) => "serving".to_owned(),
     };
     let replayed = replayed.filter(|count| *count > 0);
     let replayed = replayed.map_or(String::new(), |count| {

@@ -113,19 +113,11 @@ impl Up {
         let _ = point.set(mounting.point().to_owned());
         let (dir, point) = (self.dir.display(), mounting.point().display().to_string());
         daemon::ready(&format!("{dir} mounted at {point}"));
-        loop {
-            stop.wait(|| mounting.has_ended() || serving.stopped().is_some());
-            if let Some(reason) = serving.stopped() {
-                return Err(reason);
-            }
-            match mounting.stop(Unmount::Clean) {
-                Ok(()) => break,
-                Err(reason) => eprintln!("glint: {reason}; still mounted"),
-            }
-            stop.clear();
-        }
+        // Of a target that stops the others serve on, the MGS at least.
+        mounting.serve(&stop, || serving.look_for_stopped());
+        let outcome = serving.outcome();
         serving.stop();
-        mounting.outcome()
+        outcome.and(mounting.outcome())
     }
 
     /// What can't work is refused before anything is made.

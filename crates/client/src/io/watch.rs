@@ -207,6 +207,12 @@ impl Client {
         Ok(())
     }
 
+    /// The same of a file to which the process before wrote: whether it had announced that is not known.
+    pub(crate) async fn announce_written(&self, fid: Fid) -> Result<(), FsError> {
+        let now = self.glimpse_object(fid, false).await?;
+        self.announce(fid, now.size).await
+    }
+
     /// Before it is acknowledged that what covered the size of these files is gone. Those whose OST is
     /// away are watched when it is there again.
     pub(crate) async fn watch_uncovered(&self, mut fids: Vec<Fid>) {

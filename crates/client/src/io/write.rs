@@ -79,9 +79,35 @@ impl Client {
         let append = wish.append
             || handle.is_some_and(|id| self.lock().handles.file(id).is_some_and(|f| f.append));
         // Pages are written back for nobody, and again is right for those.
-        if !wish.write_back && self.lock().written_before.take() {
-            return Ok(offset);
+        let is_done = !wish.write_back && self.lock().written_before.take();
+        let (at, range) = match is_done {
+            // Where an append went the process before knew.
+            true => {
+                self.announce_written(fid).await?;
+                (offset, ByteRange::ALL)
+            }
+            false => {
+                let at = self
+                    .put_somewhere(fid, (offset, data), wish, append)
+                    .await?;
+                (at, ByteRange::new(at, at.saturating_add(data.len() as u64)))
+            }
+        };
+        if let (true, Some(handle)) = (wish.durable, handle) {
+            self.fsync_range(handle, range).await?;
         }
+        Ok(at)
+    }
+
+    /// Puts `data` where it belongs, which is what it returns. The kernel has forgotten what that makes old,
+    /// and the next process knows of it.
+    async fn put_somewhere(
+        &self,
+        fid: Fid,
+        (offset, data): (u64, &[u8]),
+        wish: WriteWish,
+        append: bool,
+    ) -> Result<u64, FsError> {
         self.wait_for_room(wish.write_back).await;
         let by = written_by(wish.write_back);
         let mut forgotten = 0;
@@ -108,17 +134,12 @@ impl Client {
             bump(&self.0.stats.unremembered);
             self.write_out_durably(fid, ByteRange::ALL, |_| true)
                 .await?;
-            if append {
+            if !wish.write_back {
                 self.lock().remember_written();
             }
         }
         let counter = &self.0.stats.write_bytes;
         counter.fetch_add(data.len() as u64, std::sync::atomic::Ordering::Relaxed);
-        if let (true, Some(handle)) = (wish.durable, handle) {
-            let end = put.at.saturating_add(data.len() as u64);
-            self.fsync_range(handle, ByteRange::new(put.at, end))
-                .await?;
-        }
         Ok(put.at)
     }
 
@@ -161,7 +182,7 @@ impl Client {
         let end = at + data.len() as u64;
         let is_announced = end > state.file(fid).known.size && !state.grows_alone(fid);
         let remembered = self.put(&mut state, fid, at, data);
-        if append && remembered {
+        if remembered {
             state.remember_written();
         }
         Ok(Attempt::Put(Put {

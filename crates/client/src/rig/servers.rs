@@ -232,6 +232,7 @@ fn serve(known: &Arc<Known>, index: usize, life: u64) -> Server {
     let served = ServedTarget {
         name,
         key: None,
+        server_key: None,
         boot_epoch: BootEpoch(life),
         last_committed: Arc::<LastCommitted>::default(),
         service: Arc::new(target),

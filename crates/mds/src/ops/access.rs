@@ -82,13 +82,11 @@ pub fn ctime_with_bytes(ctime: Timestamp, change: &SetAttr) -> Timestamp {
 /// Times of a change are within what `stat` can show.
 pub fn check_times(change: &SetAttr) -> Result<()> {
     let valid = |set: &Option<SetTime>| match set {
-        Some(SetTime::At(time)) => time.nanos < 1_000_000_000,
+        Some(SetTime::At(time)) => time.checked().is_ok(),
         _ => true,
     };
-    let size = change
-        .size
-        .is_none_or(|size| size.mtime.nanos < 1_000_000_000);
-    let ctime = change.ctime.is_none_or(|ctime| ctime.nanos < 1_000_000_000);
+    let size = change.size.is_none_or(|size| size.mtime.checked().is_ok());
+    let ctime = change.ctime.is_none_or(|ctime| ctime.checked().is_ok());
     let all = valid(&change.atime) && valid(&change.mtime) && size && ctime;
     if all {
         Ok(())

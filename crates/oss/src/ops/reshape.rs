@@ -64,7 +64,7 @@ impl Reshape {
         Ok(Reshape {
             object,
             shape: shape.checked()?,
-            change: Change { ticket, mtime },
+            change: Change::by(ticket, mtime)?,
             under: Some(under).filter(|under| !matches!(*under, LockHandle(0) | UNDER_MDT)),
             life,
         })

@@ -30,6 +30,9 @@ const FAR: Duration = Duration::from_millis(10);
 /// Lanes to a target that is nearer.
 const LANES_NEAR: usize = 2;
 
+/// Of a target at whose address somebody answers who may be anybody.
+const UNPROVEN: &str = "is not reached; calls wait: who answers has not proven its key, and says";
+
 /// A connection that is welcome.
 type Greeted = (Arc<dyn Transport>, Welcome);
 
@@ -39,9 +42,11 @@ pub(super) struct Connector {
     address: usize,
     /// What this round of addresses has met.
     refusal: Option<Refusal>,
+    /// The same of what nobody has proven.
+    unproven: Option<Refusal>,
     broken: Option<String>,
     /// What a person was told last of a target that is not what it was.
-    told: Option<Refusal>,
+    told: Option<RefusalReason>,
     backoff: Duration,
     /// When the last attempt began.
     begun: Instant,
@@ -57,6 +62,7 @@ impl Connector {
             inner,
             address: 0,
             refusal: None,
+            unproven: None,
             broken: None,
             told: None,
             backoff: BACKOFF_FIRST,
@@ -96,7 +102,7 @@ impl Connector {
         let mut state = lock(&self.inner.state);
         if std::mem::take(&mut state.moved) {
             (self.address, self.retry_at[0]) = (0, None);
-            (self.refusal, self.broken) = (None, None);
+            (self.refusal, self.unproven, self.broken) = (None, None, None);
             self.backoff = BACKOFF_FIRST;
         }
         let condemned = state.condemned.take();
@@ -189,8 +195,7 @@ impl Connector {
         self.begun = begun;
         match self.greet(Lane::Control) {
             Ok(greeted) => {
-                self.refusal = None;
-                self.broken = None;
+                (self.refusal, self.unproven, self.broken) = (None, None, None);
                 self.backoff = BACKOFF_FIRST;
                 // A server that welcomes us and hangs up at once must not keep us spinning.
                 self.retry_at = [None; Lane::COUNT];
@@ -211,14 +216,18 @@ impl Connector {
             let text = format!("no address is known for {}", config.target);
             GreetError::Refused(Refusal::new(RefusalReason::NotServed, text))
         })?;
-        let transport =
-            transport::connect(&address, config.insecure).map_err(|error| match error.kind() {
-                std::io::ErrorKind::PermissionDenied => {
+        let transport = transport::connect(&address, config.insecure).map_err(|error| {
+            // This side's own rule, and not what a file's mode or a firewall says of the moment.
+            let is_ours = error.raw_os_error().is_none();
+            match error.kind() {
+                std::io::ErrorKind::PermissionDenied if is_ours => {
                     GreetError::Refused(Refusal::new(RefusalReason::User, error.to_string()))
                 }
                 _ => broken(error),
-            })?;
-        let hello = self.hello(lane, crate::random().map_err(broken)?);
+            }
+        })?;
+        let vouched_for = transport.identity().trusted().is_some();
+        let hello = self.hello(lane, crate::random().map_err(broken)?, !vouched_for);
         let mut state = lock(&self.inner.state);
         if state.closing {
             transport.shutdown();
@@ -255,7 +264,7 @@ impl Connector {
         }
     }
 
-    fn hello(&self, lane: Lane, nonce: [u8; 32]) -> Hello {
+    fn hello(&self, lane: Lane, nonce: [u8; 32], wants_proof: bool) -> Hello {
         let config = &self.inner.config;
         let state = lock(&self.inner.state);
         Hello {
@@ -268,6 +277,8 @@ impl Connector {
             session: state.session.id(),
             boot_epoch: state.session.epoch(),
             last_committed: state.session.last_committed(),
+            credential: config.credential,
+            wants_proof,
         }
     }
 
@@ -277,6 +288,11 @@ impl Connector {
         tracing::debug!(%target, address = self.address, %error, "connection attempt failed");
         match error {
             GreetError::Refused(refusal) => self.refusal = Some(refusal),
+            // Who has nothing to lose is told at once.
+            GreetError::Unproven(refusal) if self.inner.config.policy.is_trial() => {
+                self.refusal = Some(refusal);
+            }
+            GreetError::Unproven(refusal) => self.unproven = Some(refusal),
             GreetError::Broken(text) | GreetError::Garbled(text) => self.broken = Some(text),
         }
         self.address += 1;
@@ -288,13 +304,14 @@ impl Connector {
         }
         self.address = 0;
         let (refusal, broken) = (self.refusal.take(), self.broken.take());
+        let unproven = self.unproven.take();
         // One that is not at one address may come back at one that does not answer; one that was
         // there, or of which the MGS says where it is, is on its way from one to another.
         let may_come = broken.is_some() || is_known || target.kind != TargetKind::Mgs;
         let pause = match refusal {
-            // A better copy may come.
-            Some(refusal) if refusal.reason == RefusalReason::Damaged => {
-                self.waits_for_another(refusal);
+            // A better copy may come, or another release.
+            Some(refusal) if self.may_end(&refusal) => {
+                self.waits_for_another(refusal, "refuses us; calls wait");
                 BACKOFF_LONGEST
             }
             Some(refusal) if !may_come || refusal.reason != RefusalReason::NotServed => {
@@ -302,7 +319,17 @@ impl Connector {
                 BACKOFF_REFUSED
             }
             _ => {
-                self.not_refused();
+                match unproven {
+                    // It may be on its way from one address to another.
+                    None
+                    | Some(Refusal {
+                        reason: RefusalReason::NotServed,
+                        ..
+                    }) => {
+                        self.not_refused();
+                    }
+                    Some(said) => self.waits_for_another(said, UNPROVEN),
+                }
                 let pause = self.backoff;
                 self.backoff = (pause * 2).min(BACKOFF_LONGEST);
                 pause
@@ -330,19 +357,31 @@ impl Connector {
         fail(tokens, disrupted);
     }
 
-    /// What is there is not the target as it was: nothing is given up, and a person is told once.
-    fn waits_for_another(&mut self, refusal: Refusal) {
+    /// A refusal that ends by itself, or by what a person does at the servers: nothing is given up.
+    fn may_end(&self, refusal: &Refusal) -> bool {
+        match refusal.reason {
+            RefusalReason::Damaged | RefusalReason::Busy => true,
+            RefusalReason::Version => !self.inner.config.policy.is_trial(),
+            _ => false,
+        }
+    }
+
+    /// What is there is not the target as it was: nothing is given up, and a person is told once of
+    /// each reason.
+    fn waits_for_another(&mut self, refusal: Refusal, what: &str) {
         let target = self.inner.config.target;
         self.not_refused();
-        if self.told.as_ref() != Some(&refusal) {
-            tracing::error!("{target} refuses us, and calls wait: {refusal}");
-            self.told = Some(refusal);
+        lock(&self.inner.state).obstacle = Some(refusal.text.clone());
+        if self.told != Some(refusal.reason) {
+            tracing::error!("{target} {what}: {refusal}");
+            self.told = Some(refusal.reason);
         }
     }
 
     /// Nobody answers: whoever refused us before may be gone.
     fn not_refused(&self) {
         let mut state = lock(&self.inner.state);
+        state.obstacle = None;
         if matches!(state.standing, PeerState::Refused(_)) {
             state.standing = PeerState::WaitingSince(state.waiting.since());
         }
@@ -352,6 +391,7 @@ impl Connector {
         let target = self.inner.config.target;
         self.told = None;
         let mut state = lock(&self.inner.state);
+        state.obstacle = None;
         let (before, life) = (state.session.last_committed(), state.session.epoch());
         let begun = state.session.begin(&welcome);
         let committed = state.session.last_committed();

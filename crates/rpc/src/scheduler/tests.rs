@@ -26,6 +26,7 @@ fn peer(client: u64) -> PeerInfo {
         incarnation: 1,
         address: format!("10.0.0.{client}:700"),
         uid: None,
+        credential: wire::handshake::Credential::Client,
         was_given_up: false,
     }
 }

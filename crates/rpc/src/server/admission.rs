@@ -10,7 +10,7 @@ use wire::handshake::{ClientUuid, Handshake, Hello, Lane, Refusal, RefusalReason
 
 use super::connected::{Connected, PeerInfo};
 use super::{Departure, Shared, Target, Unwelcome};
-use crate::greet::{self, GreetError};
+use crate::greet::{self, Caller, GreetError};
 use crate::threads::lock;
 use crate::transport::Transport;
 
@@ -66,16 +66,16 @@ impl Shared {
     ) -> Result<(Arc<Connected>, Lane), GreetError> {
         let caller = greet::hear_hello(&**transport)?;
         let hello = &caller.hello;
-        let target = self.targets.get(&hello.target).ok_or_else(|| {
-            let text = format!("{} is not served here", hello.target);
-            Refusal::new(RefusalReason::NotServed, text)
-        })?;
-        let uid = greet::identify(&**transport, &caller, target.key.as_ref())?;
+        let Some(target) = self.targets.get(&hello.target) else {
+            return Err(self.not_here(&**transport, &caller));
+        };
+        let uid = greet::identify(&**transport, &caller, &target.keys)?;
         let info = PeerInfo {
             uuid: hello.client,
             incarnation: hello.incarnation,
             address: transport.peer(),
             uid,
+            credential: hello.credential,
             was_given_up: target.was_given_up(hello),
         };
         let admitted = match hello.lane {
@@ -99,6 +99,18 @@ impl Shared {
         Ok((session, hello.lane))
     }
 
+    /// The target is not served here. What tells that to a client counts if it proves a key of the same
+    /// file system, as any target here does.
+    fn not_here(&self, transport: &dyn Transport, caller: &Caller) -> GreetError {
+        let any = self.targets.values().next();
+        let identified = any.map(|target| greet::identify(transport, caller, &target.keys));
+        if let Some(Err(error)) = identified {
+            return error;
+        }
+        let text = format!("{} is not served here", caller.hello.target);
+        Refusal::new(RefusalReason::NotServed, text).into()
+    }
+
     fn admit_control(
         &self,
         target: &Arc<Target>,
@@ -106,7 +118,7 @@ impl Shared {
         hello: &Hello,
         info: PeerInfo,
     ) -> Result<Admitted, Unwelcome> {
-        target.check_history(hello)?;
+        target.check_history(hello, &info)?;
         loop {
             // Others may say hello meanwhile.
             target.service.wait_to_give_up(hello.client)?;
@@ -134,6 +146,10 @@ impl Shared {
         info: &PeerInfo,
     ) -> Result<Option<Admitted>, Unwelcome> {
         if let Some(session) = known {
+            if hello.credential != session.peer().credential {
+                let text = "this client's session was begun with another key";
+                return Err(Refusal::new(RefusalReason::Replaced, text).into());
+            }
             if hello.incarnation < session.peer().incarnation {
                 let text = "a later incarnation of this mount has taken over";
                 return Err(Refusal::new(RefusalReason::Replaced, text).into());
@@ -269,8 +285,8 @@ fn enter(session: &Arc<Connected>) -> Result<(), Unwelcome> {
 
 impl Target {
     /// A client that was told of more than is here, or knows a later life, has seen a better copy of
-    /// this target.
-    fn check_history(&self, hello: &Hello) -> Result<(), Refusal> {
+    /// this target, or lies: it is not let in. The target stops where that is known independently.
+    fn check_history(&self, hello: &Hello, info: &PeerInfo) -> Result<(), Refusal> {
         let (ours, life) = (self.last_committed.get(), self.boot_epoch);
         let (told, known) = (hello.last_committed, hello.boot_epoch);
         let found = match (told > ours, known > life) {
@@ -284,7 +300,9 @@ impl Target {
              it is damaged or was restored from an older copy; restore a newer one, or end the mounts \
              that saw more before it is served again"
         );
-        self.service.lost_changes(&text);
+        if lock(&self.doubters).hear(info) {
+            self.service.lost_changes(&text);
+        }
         Err(Refusal::new(RefusalReason::Damaged, text))
     }
 
@@ -312,11 +330,16 @@ impl Target {
     fn admit_bulk(&self, hello: &Hello) -> Result<Admitted, Refusal> {
         let known = lock(&self.sessions).sessions.get(&hello.client).cloned();
         match known {
-            Some(session) if self.resumes(hello, &session) => Ok(Admitted {
-                session,
-                resumed: true,
-                evicted: false,
-            }),
+            Some(session)
+                if self.resumes(hello, &session)
+                    && hello.credential == session.peer().credential =>
+            {
+                Ok(Admitted {
+                    session,
+                    resumed: true,
+                    evicted: false,
+                })
+            }
             _ => {
                 let text = "the bulk lane's session does not exist";
                 Err(Refusal::new(RefusalReason::NoSession, text))

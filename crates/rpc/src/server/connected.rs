@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::{ClientId, Disrupted, Tick, Transno, Xid};
 use wire::frame::{Frame, FrameKind, SessionId};
-use wire::handshake::{ClientUuid, Lane};
+use wire::handshake::{ClientUuid, Credential, Lane};
 
 use super::{Departure, Target};
 use crate::batch::{Message, ReplyBatch, ReplyMessage};
@@ -29,12 +29,19 @@ pub struct PeerInfo {
     pub address: String,
     /// Who it runs as, where the kernel says so.
     pub uid: Option<u32>,
+    /// What it has proven, and so what it may ask for.
+    pub credential: Credential,
     /// An earlier life of the target gave it up, and told it: it has nothing of that life any more.
     /// That need not have been durable.
     pub was_given_up: bool,
 }
 
 impl PeerInfo {
+    /// It speaks for targets, and has proven it.
+    pub fn is_server(&self) -> bool {
+        self.credential == Credential::Server
+    }
+
     /// It is in the server's own process, and goes with it.
     pub fn dies_with_this_process(&self) -> bool {
         self.address.starts_with("mem:")
@@ -207,6 +214,12 @@ impl Connected {
         if self.end(Disrupted::Evicted) {
             self.target.service.expired(self.client, how);
         }
+    }
+
+    /// Cuts its connections. The session stays.
+    pub(crate) fn cut(&self) {
+        let connections = self.connections();
+        connections.iter().for_each(|connection| connection.close());
     }
 
     pub(super) fn connections(&self) -> Vec<Arc<Connection>> {

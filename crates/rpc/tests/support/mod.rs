@@ -29,6 +29,7 @@ pub const PANIC: u16 = 7;
 pub const READ: u16 = 6;
 
 pub const KEY: [u8; 32] = [42; 32];
+pub const SERVER_KEY: [u8; 32] = [43; 32];
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn target() -> TargetName {
@@ -362,6 +363,7 @@ pub struct Place {
     pub disk: Arc<Disk>,
     pub clock: Arc<dyn Clock>,
     pub grace: Duration,
+    pub connections_max: usize,
     pub link: Arc<Link>,
     _dir: tempfile::TempDir,
 }
@@ -380,6 +382,7 @@ impl Place {
             disk: Arc::default(),
             clock: Arc::new(SystemClock::default()),
             grace: Duration::from_secs(150),
+            connections_max: usize::MAX,
             link: Link::new(Duration::from_millis(2), Some(500_000_000)),
             _dir: dir,
         }
@@ -398,6 +401,7 @@ impl Place {
         let served = ServedTarget {
             name,
             key: Some(Key::new(KEY)),
+            server_key: Some(Key::new(SERVER_KEY)),
             boot_epoch: BootEpoch(epoch),
             last_committed: self.disk.committed.clone(),
             service: Arc::new(TestServiceHandle(service.clone())),
@@ -405,6 +409,7 @@ impl Place {
         let config = ServerConfig {
             clock: self.clock.clone(),
             grace: self.grace,
+            connections_max: self.connections_max,
             ..ServerConfig::new(vec![self.listen.clone()])
         };
         let server = Server::start(config, vec![served]).unwrap();
@@ -426,6 +431,7 @@ impl Place {
             uuid: ClientUuid([1; 16]),
             incarnation: 1,
             key: Some(Key::new(KEY)),
+            credential: rpc::Credential::Client,
             insecure: false,
             policy: Policy::Hard,
             lanes: 2,

@@ -217,6 +217,7 @@ impl Machine {
         let served = ServedTarget {
             name: self.name,
             key: None,
+            server_key: None,
             boot_epoch: BootEpoch(self.lives),
             last_committed,
             service,
@@ -259,6 +260,7 @@ impl Machine {
                 uuid: self.uuid(),
                 incarnation: 1,
                 key: None,
+                credential: rpc::Credential::Server,
                 insecure: false,
                 policy: Policy::Hard,
                 lanes: 1,

@@ -78,6 +78,7 @@ impl Management {
         let target = ServedTarget {
             name: TargetName::MGS,
             key: None,
+            server_key: None,
             boot_epoch: BootEpoch(self.lives),
             last_committed: LastCommitted::new(Transno(0)),
             service: Arc::new(Mgs),

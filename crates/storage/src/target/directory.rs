@@ -9,7 +9,7 @@ use std::sync::Arc;
 use base::{BootEpoch, Rng, TargetIndex, TargetKind, TargetName, Timestamp};
 
 use super::error::TargetError;
-use super::key::{KEY, TargetKey};
+use super::key::{KeyKind, TargetKey};
 use super::lock::{ExclusiveLock, lock_exclusive};
 use super::making::{self, FirstRecords};
 use super::superblock::{FsName, Superblock, Unreadable, Uuid};
@@ -74,6 +74,8 @@ pub struct FormatRequest {
     pub fs_uuid: Option<Uuid>,
     /// The key of the file system to join; `None`: the one the directory has, else a new one.
     pub key: Option<TargetKey>,
+    /// The same of the key of its servers.
+    pub server_key: Option<TargetKey>,
     /// The targets to make.
     pub targets: Vec<TargetName>,
     /// The time now.
@@ -83,7 +85,9 @@ pub struct FormatRequest {
 /// Every target of a directory, held for this process alone.
 #[derive(Debug)]
 pub struct TargetDir {
+    path: PathBuf,
     key: TargetKey,
+    server_key: Option<TargetKey>,
     targets: Vec<Target>,
 }
 
@@ -168,7 +172,11 @@ fn classify(entry: &DirEntry) -> Found {
     match name.to_str() {
         Some("lost+found") if is_dir => Found::Ours,
         // Also one whose mode is wrong: loading it says so.
-        Some(KEY) if !is_dir && TargetKey::is_at(&entry.path()) => Found::Ours,
+        Some(name)
+            if KeyKind::of_file(name).is_some() && !is_dir && TargetKey::is_at(&entry.path()) =>
+        {
+            Found::Ours
+        }
         Some(_) if making::is_leftover(entry) => Found::Ours,
         Some(name) if is_dir => {
             target_of(name).map_or(Found::Foreign, |t| classify_target(&entry.path(), t))
@@ -312,11 +320,7 @@ impl TargetDir {
         making::settle(dir)?;
         // Again, now that nobody else formats it.
         let existing = TargetDir::check_format(dir, request)?;
-        let key = match &request.key {
-            Some(key) => Some(key.clone()),
-            None if TargetKey::path_in(dir).exists() => None,
-            None => Some(TargetKey::random(dir)?),
-        };
+        let keys = keys_for(dir, request)?;
         let known = existing.first().map(|superblock| superblock.fs_uuid);
         let fs_uuid = request.fs_uuid.or(known);
         let fs_uuid = fs_uuid.unwrap_or_else(|| Uuid::random(rng));
@@ -329,19 +333,24 @@ impl TargetDir {
             boot_epoch: BootEpoch(0),
         };
         let made: Vec<_> = request.targets.iter().map(superblock).collect();
-        making::make(dir, &made, key.as_ref(), first_records)?;
+        making::make(dir, &made, &keys, first_records)?;
         Ok(made)
     }
 
-    /// The file system that the targets in `dir` belong to, and its key: what a target needs to join
-    /// it.
-    pub fn file_system(dir: &Path) -> Result<(Uuid, TargetKey)> {
+    /// The file system that the targets in `dir` belong to, its key, and that of its servers: what a
+    /// target needs to join it.
+    pub fn file_system(dir: &Path) -> Result<(Uuid, TargetKey, TargetKey)> {
         let (superblocks, _) = TargetDir::existing(dir)?;
         let Some(first) = superblocks.first() else {
             let dir = dir.to_owned();
             return Err(TargetError::NoTarget { dir });
         };
-        Ok((first.fs_uuid, TargetKey::load(&making::key_path(dir))?))
+        let load = |kind| TargetKey::load(&making::key_path(dir, kind));
+        let server_key = load(KeyKind::Server).map_err(|error| match error {
+            TargetError::KeyMissing { path } => TargetError::ServerKeyMissing { path },
+            other => other,
+        });
+        Ok((first.fs_uuid, load(KeyKind::Client)?, server_key?))
     }
 
     /// What is in `dir`, if `request` may be carried out there.
@@ -392,7 +401,11 @@ impl TargetDir {
                 dir: dir.to_owned(),
             });
         }
-        let key = TargetKey::load(&TargetKey::path_in(dir))?;
+        let key = TargetKey::load(&KeyKind::Client.path_in(dir))?;
+        let server_key = match TargetKey::load(&KeyKind::Server.path_in(dir)) {
+            Err(TargetError::KeyMissing { .. }) => None,
+            found => Some(found?),
+        };
         let locked = superblocks.into_iter().map(|superblock| {
             let path = dir.join(dir_name(superblock.target));
             let lock = hold(&path, process)?;
@@ -405,7 +418,9 @@ impl TargetDir {
         let targets = locked.into_iter().zip(fences);
         let targets = targets.map(|((path, lock), fence)| start(path, fence, lock));
         Ok(TargetDir {
+            path: dir.to_owned(),
             key,
+            server_key,
             targets: targets.collect::<Result<_>>()?,
         })
     }
@@ -413,6 +428,22 @@ impl TargetDir {
     /// The key that peers of these targets prove.
     pub fn key(&self) -> &TargetKey {
         &self.key
+    }
+
+    /// The key that servers prove to each other. None: it was formatted before there was one.
+    pub fn server_key(&self) -> Option<&TargetKey> {
+        self.server_key.as_ref()
+    }
+
+    /// Gives a directory that has no key of the servers this one, or a new one, durably.
+    pub fn add_server_key(&mut self, key: Option<&TargetKey>) -> Result<TargetKey> {
+        let key = match key {
+            Some(key) => key.clone(),
+            None => TargetKey::random(&self.path)?,
+        };
+        key.install(&self.path, KeyKind::Server)?;
+        self.server_key = Some(key.clone());
+        Ok(key)
     }
 
     /// Its targets, by name.
@@ -447,6 +478,24 @@ impl TargetDir {
             .iter()
             .try_for_each(|target| making::unmake(dir, *target))
     }
+}
+
+/// The keys to install with new targets in `dir`. A directory with a key and none of the servers is of
+/// before there was one: it gets it when it is served.
+fn keys_for(dir: &Path, request: &FormatRequest) -> Result<Vec<(KeyKind, TargetKey)>> {
+    let is_new = request.key.is_none() && !KeyKind::Client.path_in(dir).exists();
+    let mut keys = Vec::new();
+    for (kind, wished) in [
+        (KeyKind::Client, &request.key),
+        (KeyKind::Server, &request.server_key),
+    ] {
+        match wished {
+            Some(key) => keys.push((kind, key.clone())),
+            None if is_new => keys.push((kind, TargetKey::random(dir)?)),
+            None => {}
+        }
+    }
+    Ok(keys)
 }
 
 fn refuse_twice(targets: &[TargetName]) -> Result<()> {

@@ -102,6 +102,11 @@ pub enum TargetError {
         /// Where its file should be.
         path: PathBuf,
     },
+    /// There is no key of the servers.
+    ServerKeyMissing {
+        /// Where it would be.
+        path: PathBuf,
+    },
     /// The key file holds no key.
     KeyMalformed {
         /// The key's file.
@@ -214,6 +219,11 @@ impl fmt::Display for TargetError {
             TargetError::KeyMissing { path } => write!(
                 f,
                 "{} is missing; it is the key of the file system: copy it from another directory of its targets, or from a client that has it",
+                path.display()
+            ),
+            TargetError::ServerKeyMissing { path } => write!(
+                f,
+                "{} is missing; servers prove it to each other: serve the directory of the MGS, which makes one where there is none, and copy that",
                 path.display()
             ),
             TargetError::KeyMalformed { path } => write!(

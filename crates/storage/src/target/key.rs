@@ -1,4 +1,5 @@
-//! The secret that peers prove over TCP: `DIR/key`, readable by its owner alone.
+//! The secrets that peers prove: `DIR/key`, which clients have too, and `DIR/server-key`, which only
+//! servers have. Readable by their owner alone. docs/disk.md, "A directory of targets", is normative.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -6,6 +7,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use super::directory::UNFINISHED;
 use super::error::TargetError;
 use super::random::SystemRandom;
 
@@ -14,9 +16,44 @@ pub const KEY_BYTES: usize = 32;
 /// Bytes of its file: hexadecimal digits and a line end.
 const FILE_BYTES: usize = 2 * KEY_BYTES + 1;
 
-pub(super) const KEY: &str = "key";
-/// What the key's file is called until it is whole.
-pub(super) const UNFINISHED_KEY: &str = "key.new";
+/// Whose secret a key is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyKind {
+    /// Clients prove it, and servers prove it to clients.
+    Client,
+    /// Servers prove it to each other.
+    Server,
+}
+
+impl KeyKind {
+    /// Both.
+    pub(super) const ALL: [KeyKind; 2] = [KeyKind::Client, KeyKind::Server];
+
+    /// What its file is called.
+    pub(super) fn file_name(self) -> &'static str {
+        match self {
+            KeyKind::Client => "key",
+            KeyKind::Server => "server-key",
+        }
+    }
+
+    /// The kind whose file is called `name`.
+    pub(super) fn of_file(name: &str) -> Option<KeyKind> {
+        KeyKind::ALL
+            .into_iter()
+            .find(|kind| kind.file_name() == name)
+    }
+
+    /// The same while the file is not whole.
+    pub(super) fn of_unfinished(name: &str) -> Option<KeyKind> {
+        KeyKind::of_file(name.strip_suffix(UNFINISHED)?)
+    }
+
+    /// Where the key of this kind is of the targets in `dir`.
+    pub fn path_in(self, dir: &Path) -> PathBuf {
+        dir.join(self.file_name())
+    }
+}
 
 /// A shared secret. Never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -67,9 +104,9 @@ impl TargetKey {
         Ok(TargetKey(bytes))
     }
 
-    /// Makes this the key of the targets in `dir`, in one durable step.
-    pub(super) fn install(&self, dir: &Path) -> Result<(), TargetError> {
-        let unfinished = dir.join(UNFINISHED_KEY);
+    /// Makes this the key of that kind of the targets in `dir`, in one durable step.
+    pub(super) fn install(&self, dir: &Path, kind: KeyKind) -> Result<(), TargetError> {
+        let unfinished = dir.join(format!("{}{UNFINISHED}", kind.file_name()));
         let io = |error| TargetError::io(&unfinished, "write the key", &error);
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
@@ -79,7 +116,7 @@ impl TargetKey {
             .map_err(io)?;
         file.write_all(self.to_text().as_bytes()).map_err(io)?;
         file.sync_all().map_err(io)?;
-        fs::rename(&unfinished, TargetKey::path_in(dir)).map_err(io)?;
+        fs::rename(&unfinished, kind.path_in(dir)).map_err(io)?;
         File::open(dir).and_then(|dir| dir.sync_all()).map_err(io)
     }
 
@@ -94,11 +131,6 @@ impl TargetKey {
     fn to_text(&self) -> String {
         let digits = self.0.iter().map(|byte| format!("{byte:02x}"));
         digits.chain(["\n".to_owned()]).collect()
-    }
-
-    /// Where the key of the targets in `dir` is.
-    pub fn path_in(dir: &Path) -> PathBuf {
-        dir.join(KEY)
     }
 }
 

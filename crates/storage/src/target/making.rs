@@ -16,7 +16,7 @@ use super::directory::{
     replace_superblock, reserve, sync_dir, target_of,
 };
 use super::error::TargetError;
-use super::key::{KEY, TargetKey, UNFINISHED_KEY};
+use super::key::{KeyKind, TargetKey};
 use super::superblock::Superblock;
 use crate::disk::FileDisk;
 use crate::error::StorageError;
@@ -32,18 +32,20 @@ const MADE: &str = "targets.made";
 pub type FirstRecords<'a> =
     &'a mut dyn FnMut(TargetName, FileDisk) -> std::result::Result<(), StorageError>;
 
-/// Makes targets in `dir`, which the caller has locked, and installs `key` for them; both appear in
-/// one step, or not at all.
+/// Makes targets in `dir`, which the caller has locked, and installs `keys` for them; all of it appears
+/// in one step, or not at all.
 pub(super) fn make(
     dir: &Path,
     superblocks: &[Superblock],
-    key: Option<&TargetKey>,
+    keys: &[(KeyKind, TargetKey)],
     first_records: FirstRecords<'_>,
 ) -> Result<()> {
     clear(dir)?;
     let aside = dir.join(ASIDE);
     make_directory(&aside)?;
-    key.map_or(Ok(()), |key| key.install(&aside))?;
+    for (kind, key) in keys {
+        key.install(&aside, *kind)?;
+    }
     for superblock in superblocks {
         let path = aside.join(dir_name(superblock.target));
         make_target(&path, superblock, first_records)?;
@@ -126,7 +128,7 @@ fn is_of_made(made: &Path) -> bool {
         entries
             .iter()
             .all(|entry| match entry.file_name().to_str() {
-                Some(KEY) => TargetKey::is_at(&entry.path()),
+                Some(name) if KeyKind::of_file(name).is_some() => TargetKey::is_at(&entry.path()),
                 name => name.and_then(target_of).is_some() && is_directory(entry),
             })
     })
@@ -142,12 +144,12 @@ pub(super) fn contents(dir: &Path) -> Result<Vec<DirEntry>> {
     Ok(found)
 }
 
-/// Where the key of the targets in `dir` is now.
-pub(super) fn key_path(dir: &Path) -> PathBuf {
-    let made = TargetKey::path_in(&dir.join(MADE));
+/// Where the key of that kind is now, of the targets in `dir`.
+pub(super) fn key_path(dir: &Path, kind: KeyKind) -> PathBuf {
+    let made = kind.path_in(&dir.join(MADE));
     match is_made(dir) && made.exists() {
         true => made,
-        false => TargetKey::path_in(dir),
+        false => kind.path_in(dir),
     }
 }
 
@@ -169,7 +171,13 @@ fn is_of_aside(aside: &Path) -> bool {
         entries
             .iter()
             .all(|entry| match entry.file_name().to_str() {
-                Some(KEY | UNFINISHED_KEY) => TargetKey::is_begun_at(&entry.path()),
+                Some(name)
+                    if KeyKind::of_file(name)
+                        .or(KeyKind::of_unfinished(name))
+                        .is_some() =>
+                {
+                    TargetKey::is_begun_at(&entry.path())
+                }
                 name => {
                     let is_targets = name.and_then(target_of).is_some() && is_directory(entry);
                     is_targets && is_of_target(&entry.path())

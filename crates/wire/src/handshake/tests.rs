@@ -15,6 +15,8 @@ fn hello() -> Hello {
         session: SessionId(300),
         boot_epoch: BootEpoch(4),
         last_committed: Transno(200),
+        credential: Credential::Server,
+        wants_proof: true,
     }
 }
 
@@ -50,7 +52,7 @@ fn all() -> [Handshake; 5] {
 fn golden_bytes() {
     let golden = [
         format!(
-            "0103{}05010201{}ac0204c801",
+            "0103{}05010201{}ac0204c8010101",
             "aa".repeat(16),
             "01".repeat(32)
         ),
@@ -74,6 +76,16 @@ fn a_later_hello_with_more_fields_is_read() {
     let payload = Arc::make_mut(&mut frame.payload);
     payload.subs[0].body.extend_from_slice(b"later fields");
     assert_eq!(Handshake::from_frame(&frame), Ok(Handshake::Hello(hello())));
+}
+
+#[test]
+fn the_versions_of_an_older_hello_are_read() {
+    let mut frame = Handshake::Hello(hello()).to_frame();
+    let payload = Arc::make_mut(&mut frame.payload);
+    let fields = payload.subs[0].body.len();
+    payload.subs[0].body.truncate(fields - 2);
+    assert!(Handshake::from_frame(&frame).is_err());
+    assert_eq!(versions_of(&frame), Ok(hello().versions));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use base::TargetName;
 use bench::process::{ProcessId, Running};
 use bench::{Link, StopFlag};
 use rpc::DEFAULT_PORT;
-use storage::TargetKey;
+use storage::KeyKind;
 
 use crate::verbs::format::format;
 
@@ -187,7 +187,7 @@ impl<'l> Served<'l> {
         command.arg("mount").arg(&self.address).arg(point);
         command
             .arg("--key")
-            .arg(TargetKey::path_in(&self.dir.join("store")));
+            .arg(KeyKind::Client.path_in(&self.dir.join("store")));
         if self.link.is_some() {
             command.arg("--insecure");
         }

@@ -1,0 +1,229 @@
+//! What is logged: one event a line, whatever the words in it; no more of one kind than a person can read;
+//! and a daemon's file that does not grow without end.
+//!
+//! Peers, users and file names choose words of messages: control characters are escaped, so that none of
+//! them makes a line of its own or speaks to a terminal.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::sys::stat::fstat;
+use tracing::Metadata;
+use tracing::callsite::Identifier;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// In the environment of a daemon: the file that it logs to.
+pub const LOG_FILE: &str = "GLINT_DAEMON_LOG";
+/// Bytes of one line. Beyond: cut.
+const LINE_BYTES_MAX: usize = 2000;
+/// Lines of one kind at once, and how soon there may be one more.
+const BURST: u32 = 200;
+const EVERY: Duration = Duration::from_millis(50);
+/// Bytes of a daemon's file. Beyond: it is kept under another name, and the one kept before goes.
+const FILE_BYTES_MAX: i64 = 8 << 20;
+
+/// Begins to log to standard error.
+pub fn start(usual: &str) {
+    let filter = EnvFilter::try_from_env("GLINT_LOG").unwrap_or_else(|_| EnvFilter::new(usual));
+    let file = std::env::var_os(LOG_FILE).map(PathBuf::from);
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        // Colours are control characters.
+        .with_ansi(false)
+        .with_writer(Log {
+            kinds: Mutex::default(),
+            file,
+        })
+        .init();
+}
+
+/// Takes lines.
+struct Log {
+    kinds: Mutex<HashMap<Identifier, Kind>>,
+    file: Option<PathBuf>,
+}
+
+/// Lines that come from one place of the program.
+struct Kind {
+    left: u32,
+    /// Up to when lines have been made good.
+    since: Instant,
+    dropped: u64,
+}
+
+impl Kind {
+    /// Another line comes. None: it is one too many; else how many were since the last.
+    fn admit(&mut self, now: Instant) -> Option<u64> {
+        let earned = now.duration_since(self.since).as_nanos() / EVERY.as_nanos();
+        let earned = u32::try_from(earned).unwrap_or(u32::MAX);
+        if earned > 0 {
+            self.left = self.left.saturating_add(earned).min(BURST);
+            self.since = now;
+        }
+        if self.left == 0 {
+            self.dropped += 1;
+            return None;
+        }
+        self.left -= 1;
+        Some(std::mem::take(&mut self.dropped))
+    }
+}
+
+/// Where one line goes.
+enum Line<'a> {
+    Out { log: &'a Log, dropped: u64 },
+    Nowhere,
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Line<'a>;
+
+    fn make_writer(&'a self) -> Line<'a> {
+        Line::Out {
+            log: self,
+            dropped: 0,
+        }
+    }
+
+    fn make_writer_for(&'a self, meta: &Metadata<'_>) -> Line<'a> {
+        // Who asks for more than the usual wants all of it.
+        if *meta.level() > LevelFilter::INFO {
+            return self.make_writer();
+        }
+        let now = Instant::now();
+        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let kind = kinds.entry(meta.callsite()).or_insert(Kind {
+            left: BURST,
+            since: now,
+            dropped: 0,
+        });
+        match kind.admit(now) {
+            Some(dropped) => Line::Out { log: self, dropped },
+            None => Line::Nowhere,
+        }
+    }
+}
+
+impl Write for Line<'_> {
+    /// A whole line: events are written at once.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Line::Out { log, dropped } = self {
+            let mut line = plain(bytes);
+            if *dropped > 0 {
+                line.pop();
+                line.push_str(&format!(" (and {dropped} like it)\n"));
+            }
+            io::stderr().write_all(line.as_bytes())?;
+            if let Some(file) = &log.file {
+                let _turn = log.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+                rotate(file)?;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// One line of at most so many bytes, without control characters but for its end.
+pub fn plain(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let text = text.strip_suffix('\n').unwrap_or(&text);
+    let mut line = String::with_capacity(text.len() + 1);
+    for c in text.chars() {
+        if line.len() >= LINE_BYTES_MAX {
+            line.push_str(&format!("... ({} bytes)", bytes.len()));
+            break;
+        }
+        match c.is_control() || is_invisible(c) {
+            true => line.extend(c.escape_default()),
+            false => line.push(c),
+        }
+    }
+    line.push('\n');
+    line
+}
+
+/// Ends lines, or turns their direction, in what shows them.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A daemon's file that has grown too long is kept under another name, and a new one takes its place, for
+/// all that goes to standard error.
+fn rotate(path: &Path) -> io::Result<()> {
+    let here = fstat(io::stderr())?;
+    if here.st_size <= FILE_BYTES_MAX {
+        return Ok(());
+    }
+    // Another process that logs there may have done it.
+    let is_named = std::fs::metadata(path)
+        .is_ok_and(|named| (named.dev(), named.ino()) == (here.st_dev, here.st_ino));
+    if is_named {
+        let mut before = path.as_os_str().to_owned();
+        before.push(".1");
+        std::fs::rename(path, before)?;
+    }
+    let new = open(path)?;
+    let out = fstat(io::stdout())?;
+    nix::unistd::dup2_stderr(&new)?;
+    // Until a daemon is ready whoever started it listens there.
+    if (out.st_dev, out.st_ino) == (here.st_dev, here.st_ino) {
+        nix::unistd::dup2_stdout(&new)?;
+    }
+    Ok(())
+}
+
+/// A log file, at its end. Nobody else reads it.
+pub fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_say_stays_in_its_line() {
+        let said = plain(b"peer says \x1b[2J\r\nERROR all is lost\x07 \xff\n");
+        assert_eq!(
+            said,
+            "peer says \\u{1b}[2J\\r\\nERROR all is lost\\u{7} \u{fffd}\n"
+        );
+        assert_eq!(
+            plain("a\u{202e}b\u{2028}c".as_bytes()),
+            "a\\u{202e}b\\u{2028}c\n"
+        );
+        assert_eq!(plain("naïve 日本\n".as_bytes()), "naïve 日本\n");
+        let long = plain(&[b'x'; 1 << 20]);
+        assert!(long.len() < LINE_BYTES_MAX + 40, "{}", long.len());
+        assert!(long.ends_with("x... (1048576 bytes)\n"));
+    }
+
+    #[test]
+    fn a_flood_is_counted_and_not_written() {
+        let start = Instant::now();
+        let mut kind = Kind {
+            left: BURST,
+            since: start,
+            dropped: 0,
+        };
+        let first: Vec<_> = (0..1000).filter_map(|_| kind.admit(start)).collect();
+        assert_eq!(first.len(), BURST as usize);
+        assert_eq!(kind.admit(start + EVERY), Some(800));
+        assert_eq!(kind.admit(start + EVERY), None);
+        let later = start + EVERY * BURST * 2;
+        let more = (0..1000).filter_map(|_| kind.admit(later)).count();
+        assert_eq!(more, BURST as usize);
+    }
+}
