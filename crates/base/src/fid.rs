@@ -1,6 +1,6 @@
 //! File ids.
 //!
-//! A FID is 40 bits of sequence and 24 bits of object, never reused, and equal to `st_ino` and to
+//! A FID is 38 bits of sequence and 24 bits of object, never reused, and equal to `st_ino` and to
 //! the FUSE nodeid, so it must be injective in 64 bits (a colliding `st_ino` corrupts `tar`,
 //! `rsync -H` and `cp -a`).
 
@@ -23,8 +23,8 @@ impl Fid {
     pub const NONE: Fid = Fid(0);
     /// The last object number of a sequence.
     pub const OBJECT_MAX: u32 = (1 << OBJECT_BITS) - 1;
-    /// The last sequence.
-    pub const SEQUENCE_MAX: u64 = (1 << (64 - OBJECT_BITS)) - 1;
+    /// The last sequence: two bits above FIDs are free, for numbers that are none beside those that are.
+    pub const SEQUENCE_MAX: u64 = (1 << (62 - OBJECT_BITS)) - 1;
     /// The first sequence granted to clients; those below belong to the servers.
     pub const SEQUENCE_FIRST: u64 = 0x400;
 

@@ -30,14 +30,14 @@ pub mod stats;
 mod untold;
 
 pub use cache::inode::Reached;
-pub use calls::{Changed, Credentials, DirPage, OpenWish, Opened, PageEntry, PinnedFile};
+pub use calls::{Changed, Credentials, DirPage, Moved, OpenWish, Opened, PageEntry, PinnedFile};
 pub use client::{Client, Entry, NewNode, Place, Stat};
 pub use handles::HandleId;
 pub use io::losses::Unwritten;
 pub use io::read::{ReadData, ReadTo};
 pub use io::write::WriteWish;
 pub use mount::{MountConfig, MountError, Mounted, Patience};
-pub use remembered::{Heritage, Left, begin_serving, end_serving, note_offer, offer};
+pub use remembered::{FurtherNode, Heritage, Left, begin_serving, end_serving, note_offer, offer};
 pub use statahead::advice::{Advice, Heard, NameRange, RANGE_PART_MAX};
 pub use statahead::reading::FETCHED_BYTES_MAX;
 pub use statahead::report::{Pattern, WalkReport};

@@ -34,7 +34,7 @@ use crate::io::failures::Failures;
 use crate::io::file::FileState;
 use crate::io::losses::Losses;
 use crate::locks::{Holder, Locks};
-use crate::remembered::{self, CHANGE, ChangeBody, NODE, WrittenBefore};
+use crate::remembered::{self, CHANGE, ChangeBody, FurtherNode, NODE, WrittenBefore};
 use crate::statahead::files::Files;
 use crate::statahead::series::AllSeries;
 use crate::statahead::sizes::{Sized, Sizes};
@@ -129,6 +129,8 @@ pub(crate) struct State {
     pub records: Option<Records>,
     /// Of each file that the kernel knows.
     pub nodes: HashMap<Fid, Record>,
+    /// Further nodes of directories in the kernel, which the process before had made.
+    pub inherited_nodes: Vec<FurtherNode>,
     /// The next write's place in the order of all.
     pub write_order: u64,
     /// Requests of the kernel whose bytes a process before had written, and perhaps not said so.
@@ -182,6 +184,7 @@ impl State {
             stamp,
             records: None,
             nodes: HashMap::new(),
+            inherited_nodes: Vec::new(),
             write_order: 0,
             written_before: WrittenBefore::default(),
             reshaped_for: HashMap::new(),

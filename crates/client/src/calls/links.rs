@@ -20,6 +20,15 @@ use crate::io::file::FileState;
 use crate::kernel::Forget;
 use crate::stats::bump;
 
+/// What a rename has moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    /// What the source led to.
+    pub there: Fid,
+    /// What the target led to, where the two changed places.
+    pub back: Option<Fid>,
+}
+
 /// The user who may remove any name.
 const ROOT: u32 = 0;
 
@@ -89,7 +98,7 @@ impl Client {
         Ok(())
     }
 
-    /// Moves a name; where it was a whiteout may be left, which is there at the same moment.
+    /// Moves a name; where it was a whiteout may be left, which is there at the same moment. What has moved.
     pub async fn rename(
         &self,
         source: Place,
@@ -97,7 +106,7 @@ impl Client {
         target: Name,
         mode: RenameMode,
         leaves_whiteout: bool,
-    ) -> Result<(), FsError> {
+    ) -> Result<Moved, FsError> {
         bump(&self.0.stats.rename);
         if leaves_whiteout && mode == RenameMode::Exchange {
             return Err(FsError::Invalid);
@@ -141,7 +150,7 @@ impl Client {
         (target_mark, target): (Mark, &Name),
         mode: RenameMode,
         reply: Reply,
-    ) -> Result<(), FsError> {
+    ) -> Result<Moved, FsError> {
         let source_dir = source_mark.dir;
         let Reply::Renamed {
             source_dir: source_now,
@@ -164,8 +173,13 @@ impl Client {
         state.name_changed(source_dir, gone, source_current && !both_stay);
         let (from, to) = ((source_mark, source), (target_mark, target));
         self.name_moved(&mut state, &node, from, to, cookie, target_current);
+        let mut has_moved = Moved {
+            there: node.fid,
+            back: None,
+        };
         match replaced {
             Some(back) if mode == RenameMode::Exchange => {
+                has_moved.back = Some(back.fid);
                 let cookie = replaced_cookie;
                 self.name_moved(&mut state, &back, to, from, cookie, source_current);
             }
@@ -180,7 +194,7 @@ impl Client {
             let cookie = replaced_cookie;
             state.name_changed(source_dir, Deed::Made { cookie, entry }, source_current);
         }
-        Ok(())
+        Ok(has_moved)
     }
 
     /// A sticky directory lets owners remove names, and of a file that this mount has to itself it alone

@@ -12,6 +12,7 @@ mod replacing;
 mod space;
 mod xattr;
 
+pub use links::Moved;
 pub use listing::{DirPage, PageEntry};
 pub use open::{OpenWish, Opened};
 pub use pinned::PinnedFile;

@@ -21,8 +21,8 @@ use super::errors;
 use super::memos::{found_answer, found_request, outcome_of_resent};
 use super::reshapes::{self, FoundReshape, Reshape};
 use super::{
-    ANSWER, BYTES, CHANGE, ChangeBody, FAILED, HANDLE, HandleBody, INCARNATION, NODE, REQUEST,
-    RESHAPE,
+    ANSWER, BYTES, CHANGE, ChangeBody, FAILED, FURTHER_NODE, FurtherNode, HANDLE, HandleBody,
+    INCARNATION, NODE, REQUEST, RESHAPE,
 };
 use super::{Redone, SETTLED, Sessions, TARGET, TargetBody, UUID, WRITTEN, WROTE, decode};
 use crate::cache::inode::Inode;
@@ -185,6 +185,9 @@ impl Heritage {
                 state.nodes.insert(fid, found.record);
             }
         }
+        let further = self.take(FURTHER_NODE).into_iter();
+        let further = further.filter_map(|found| FurtherNode::inherit(&found.bytes, found.record));
+        state.inherited_nodes = further.collect();
         for failed in self.take(FAILED).into_iter().filter_map(errors::found) {
             let file = state.file(failed.fid);
             // The process before may have been about to forget one that it knew less of.

@@ -8,6 +8,7 @@ mod bytes;
 mod errors;
 mod heritage;
 mod memos;
+mod nodes;
 mod reshapes;
 mod sessions;
 #[cfg(test)]
@@ -35,6 +36,7 @@ pub(crate) use errors::{
 pub use heritage::Heritage;
 pub(crate) use heritage::Takings;
 pub(crate) use memos::{Forgotten, Redone, RequestMemo};
+pub use nodes::FurtherNode;
 pub(crate) use reshapes::RememberedReshape;
 pub(crate) use sessions::{Sessions, TargetBody};
 pub(crate) use written::WrittenBefore;
@@ -75,6 +77,8 @@ pub(crate) const FAILED: u8 = 8;
 pub(crate) const RESHAPE: u8 = 9;
 /// A request of the kernel whose bytes are written, until it is answered.
 pub(crate) const WRITTEN: u8 = 10;
+/// A further node of a directory in the kernel; its mark is how often the kernel knows that.
+pub(crate) const FURTHER_NODE: u8 = 11;
 
 /// Body of a [`HANDLE`].
 #[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]

@@ -96,6 +96,44 @@ pub(super) fn state(thread: u32) -> Option<char> {
     behind_its_name.chars().next()
 }
 
+/// It is in a call that looks up every name of its path once more where the kernel cannot take a directory to
+/// one of them. Making things (`mkdir`, `mknod`, `link`, `symlink`) does not; where the kernel does not say
+/// which call it is, neither.
+pub(super) fn looks_again(thread: u32) -> bool {
+    let call = told(thread, "syscall");
+    let call = call.and_then(|call| call.split(' ').next()?.parse().ok());
+    call.is_some_and(|call| LOOK_AGAIN.contains(&call) || LOOK_AGAIN_HERE.contains(&call))
+}
+
+const LOOK_AGAIN: &[libc::c_long] = &[
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_readlinkat,
+    libc::SYS_chdir,
+    libc::SYS_unlinkat,
+    libc::SYS_renameat2,
+    libc::SYS_execve,
+];
+
+/// Those that only older architectures have.
+#[cfg(target_arch = "x86_64")]
+const LOOK_AGAIN_HERE: &[libc::c_long] = &[
+    libc::SYS_open,
+    libc::SYS_stat,
+    libc::SYS_lstat,
+    libc::SYS_access,
+    libc::SYS_readlink,
+    libc::SYS_unlink,
+    libc::SYS_rmdir,
+    libc::SYS_rename,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const LOOK_AGAIN_HERE: &[libc::c_long] = &[];
+
 /// For how long it has run.
 pub(super) fn ran(thread: u32) -> Option<Duration> {
     let counts = told(thread, "schedstat")?;

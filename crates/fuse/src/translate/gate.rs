@@ -21,6 +21,7 @@ use client::kernel::{Forget, ForgetName, KernelCache};
 use tracing::{debug, error, trace};
 
 use super::answers::{Answers, Late, SharedAnswers};
+use super::nodes::Nodes;
 use crate::kernel::notify::{LateNotice, NoticePort, NotifyQueueConfig};
 use crate::kernel::{Lane, Notice, NoticeOutcome, Notifier, NotifyError, NotifyQueue, Pages};
 
@@ -33,9 +34,36 @@ const PRUNE_MAX: usize = 512;
 /// A name no file has: asking the kernel to forget it waits for the directory's lock.
 const BARRIER: &[u8] = b"/";
 
-/// Who waits for a notice that waits for a directory's lock in the kernel. Told when it is late;
-/// dropped when it is done.
-type Waiting = Arc<Mutex<Option<Sender<()>>>>;
+/// Who waits for notices that wait for a directory's lock in the kernel, one for each node of the
+/// directory. Told when one is late; dropped when all are done.
+#[derive(Clone)]
+struct Waiting(Arc<Mutex<(Option<Sender<()>>, usize)>>);
+
+impl Waiting {
+    fn for_all(sender: Sender<()>, notices: usize) -> Waiting {
+        Waiting(Arc::new(Mutex::new((Some(sender), notices))))
+    }
+
+    fn is_over(&self) -> bool {
+        lock(&self.0).0.is_none()
+    }
+
+    fn late(&self) {
+        let sender = lock(&self.0).0.take();
+        if let Some(sender) = sender {
+            sender.send(());
+        }
+    }
+
+    /// One of the notices is done.
+    fn done(&self) {
+        let mut waiting = lock(&self.0);
+        waiting.1 -= 1;
+        let over = (waiting.1 == 0).then(|| waiting.0.take());
+        drop(waiting);
+        drop(over);
+    }
+}
 
 /// The same, until a notice is late.
 struct Waiter {
@@ -47,6 +75,7 @@ struct Waiter {
 /// The kernel's caches of one mount.
 #[derive(Default)]
 pub struct Gate {
+    pub(super) nodes: Nodes,
     answers: SharedAnswers,
     rim: Mutex<Option<Rim>>,
 }
@@ -114,6 +143,11 @@ impl Gate {
         }
     }
 
+    /// All who were told of `fid`, by a name or by a page of `dir`, have digested that.
+    pub(super) fn is_digested(&self, fid: Fid, dir: Fid) -> bool {
+        self.answers.making(fid, dir).iter().all(Late::is_over)
+    }
+
     fn rim(&self) -> Option<Rim> {
         lock(&self.rim).clone()
     }
@@ -134,60 +168,74 @@ impl Gate {
             return done.send(());
         };
         // Takes no lock in the kernel, so it needs no thread of its own.
-        let told = notifier.inval_inode(fid.0, Pages::Keep);
-        let absent = matches!(told, Ok(NoticeOutcome::NotCached));
+        let nodes = self.nodes.of(fid);
+        let mut absent = false;
+        for node in &nodes {
+            let told = notifier.inval_inode(*node, Pages::Keep);
+            absent |= matches!(told, Ok(NoticeOutcome::NotCached));
+        }
         if !absent || dir == Fid::NONE || !self.answers.lock().may_appear(fid, dir) {
             return done.send(());
         }
-        let digesting = self.answers.making(fid, dir);
-        let barrier = Notice::ExpireEntry {
-            parent: dir.0,
-            name: BARRIER.into(),
-        };
-        // Whatever came of the barrier, the answer is digested or the mount is gone.
-        let digested = move || {
-            let _ = notifier.inval_inode(fid.0, Pages::Keep);
-        };
-        self.submit_waiting(dir, barrier, (done, digesting), digested);
+        let parents = self.nodes.of(dir);
+        let waiting = Waiting::for_all(done, parents.len());
+        for parent in parents {
+            let digesting = self.answers.making(fid, dir);
+            let barrier = Notice::ExpireEntry {
+                parent,
+                name: BARRIER.into(),
+            };
+            // Whatever came of the barrier, the answer is digested or the mount is gone.
+            let (notifier, nodes) = (notifier.clone(), nodes.clone());
+            let digested = move || {
+                for node in nodes {
+                    let _ = notifier.inval_inode(node, Pages::Keep);
+                }
+            };
+            self.submit_waiting(parent, barrier, (waiting.clone(), digesting), digested);
+        }
     }
 
-    /// A notice that waits for the lock of `dir`. `then` runs when it is done.
+    /// A notice that waits for the lock of the directory of node `parent`. `then` runs when it is done.
     fn submit_waiting(
         &self,
-        dir: Fid,
+        parent: u64,
         notice: Notice,
-        (waiting, digesting): (Sender<()>, Vec<Late>),
+        (waiting, digesting): (Waiting, Vec<Late>),
         then: impl FnOnce() + Send + 'static,
     ) {
         let Some(Rim { queue, waiters, .. }) = self.rim() else {
-            return;
+            return waiting.done();
         };
-        let waiting: Waiting = Arc::new(Mutex::new(Some(waiting)));
         let told = waiting.clone();
         let done = move |_| {
             then();
-            // Dropped untold, which ends the waiting too.
-            drop(lock(&told).take());
+            told.done();
         };
         // Nobody is found to be late before it is known who waits.
         let mut waiters = lock(&waiters);
-        let Ok(ticket) = queue.submit(name_lane(dir), notice, done) else {
-            // All senders are dropped, which tells whoever waits.
-            return debug!("too many notices: names in {dir} may be asked for once more");
+        let Ok(ticket) = queue.submit(name_lane(parent), notice, done) else {
+            waiting.done();
+            return debug!("too many notices: names in node {parent} may be asked for once more");
         };
         if waiters.len() >= WAITERS_KEPT {
-            waiters.retain(|_, waiter| lock(&waiter.waiting).is_some());
+            waiters.retain(|_, waiter| !waiter.waiting.is_over());
         }
         let waiter = Waiter { waiting, digesting };
         waiters.insert(ticket, waiter);
     }
 
     fn forget_pages(&self, fid: Fid, range: ByteRange, done: Sender<()>) {
-        let notice = Notice::InvalInode {
-            nodeid: fid.0,
-            pages: Pages::Drop(range),
-        };
-        self.submit(page_lane(fid), notice, move |_| done.send(()));
+        // Dropped with the last of them, which tells whoever waits.
+        let done = Arc::new(done);
+        for nodeid in self.nodes.of(fid) {
+            let notice = Notice::InvalInode {
+                nodeid,
+                pages: Pages::Drop(range),
+            };
+            let done = done.clone();
+            self.submit(page_lane(nodeid), notice, move |_| drop(done));
+        }
     }
 
     /// A call of the kernel holds the directory's lock, and may be waiting for us. Or it wants a
@@ -200,18 +248,12 @@ impl Gate {
         let Some(Waiter { waiting, digesting }) = waiter else {
             return;
         };
-        let tell = move || {
-            let waiting = lock(&waiting).take();
-            if let Some(waiting) = waiting {
-                waiting.send(());
-            }
-        };
         if digesting.iter().all(Late::is_over) {
-            return tell();
+            return waiting.late();
         }
         let digest = move || {
             digesting.into_iter().for_each(Late::digested);
-            tell();
+            waiting.late();
         };
         // Without a thread who waits is told when the notice is done.
         let spawned = std::thread::Builder::new()
@@ -246,24 +288,32 @@ impl KernelCache for Gate {
         let Some(Rim { notifier, .. }) = self.rim() else {
             return;
         };
-        let (parent, name) = (dir.0, Box::from(name.as_bytes()));
-        if !(expire && notifier.granted().expires_entries()) {
-            let notice = Notice::InvalEntry { parent, name };
-            return self.submit_waiting(dir, notice, (late, Vec::new()), move || {
-                notifier.after_requests(|| done.send(()));
+        let parents = self.nodes.of(dir);
+        let waiting = Waiting::for_all(late, parents.len());
+        // Dropped with the last of them, which tells whoever waits.
+        let done = Arc::new(done);
+        for parent in parents {
+            let (name, waiting, done) = (Box::from(name.as_bytes()), waiting.clone(), done.clone());
+            let notifier = notifier.clone();
+            if !(expire && notifier.granted().expires_entries()) {
+                let notice = Notice::InvalEntry { parent, name };
+                self.submit_waiting(parent, notice, (waiting, Vec::new()), move || {
+                    notifier.after_requests(|| drop(done));
+                });
+                continue;
+            }
+            let notice = Notice::ExpireEntry { parent, name };
+            let told = self.answers.late(dir, fid);
+            let again = notice.clone();
+            self.submit_waiting(parent, notice, (waiting, Vec::new()), move || {
+                if !told.is_empty() {
+                    told.into_iter().for_each(Late::digested);
+                    // The mount may be gone, and its names with it.
+                    let _ = notifier.send(&again);
+                }
+                notifier.after_requests(|| drop(done));
             });
         }
-        let notice = Notice::ExpireEntry { parent, name };
-        let told = self.answers.late(dir, fid);
-        let again = notice.clone();
-        self.submit_waiting(dir, notice, (late, Vec::new()), move || {
-            if !told.is_empty() {
-                told.into_iter().for_each(Late::digested);
-                // The mount may be gone, and its names with it.
-                let _ = notifier.send(&again);
-            }
-            notifier.after_requests(|| done.send(()));
-        });
     }
 
     fn forget_all_names(&self) -> bool {
@@ -289,8 +339,8 @@ impl KernelCache for Gate {
             pages: Pages::Drop(ByteRange::new(offset, end)),
         };
         // Refused only beyond the queue's bound; dropped untold, which ends the waiting.
-        let _ = queue.submit(page_lane(fid), store, |_| {});
-        let _ = queue.submit(page_lane(fid), page, move |_| done.send(()));
+        let _ = queue.submit(page_lane(fid.0), store, |_| {});
+        let _ = queue.submit(page_lane(fid.0), page, move |_| done.send(()));
     }
 
     fn let_go(&self, files: Vec<Fid>) {
@@ -303,8 +353,9 @@ impl KernelCache for Gate {
         if !notifier.granted().prunes() {
             return;
         }
-        for files in files.chunks(PRUNE_MAX) {
-            let nodeids = files.iter().map(|fid| fid.0).collect();
+        let nodes: Vec<u64> = files.iter().flat_map(|fid| self.nodes.of(*fid)).collect();
+        for nodes in nodes.chunks(PRUNE_MAX) {
+            let nodeids = nodes.into();
             // What the queue does not take is asked for again.
             let _ = queue.submit(PRUNE_LANE, Notice::Prune { nodeids }, |_| {});
         }
@@ -312,13 +363,13 @@ impl KernelCache for Gate {
 }
 
 /// Names of one directory go one after the other: they wait for the same lock.
-fn name_lane(dir: Fid) -> Lane {
-    Lane(dir.0.rotate_left(1))
+fn name_lane(parent: u64) -> Lane {
+    Lane(parent.rotate_left(1))
 }
 
 /// One after the other, so that other notices have a sender. No directory has it, and no file.
 const PRUNE_LANE: Lane = Lane(u64::MAX);
 
-fn page_lane(fid: Fid) -> Lane {
-    Lane(fid.0.rotate_left(1) | 1)
+fn page_lane(node: u64) -> Lane {
+    Lane(node.rotate_left(1) | 1)
 }

@@ -1,8 +1,10 @@
 //! OPENDIR, READDIR and READDIRPLUS. READDIRPLUS is always asked for, never the kernel's own guess.
 
-use base::Fid;
+use base::{Fid, Name};
 use client::{DirPage, HandleId, PageEntry, Reached};
+use wire::FileKind;
 
+use super::nodes::{Telling, Told};
 use super::retries::Question;
 use super::shape::{entry_of, kind_bits};
 use super::{Asked, shape};
@@ -60,7 +62,7 @@ impl Asked {
         let known = page.entries.iter().filter_map(|entry| entry.entry.as_ref());
         let counted: Vec<Fid> = known.filter(|_| plus).map(|known| known.fid).collect();
         client.remember(counted.iter().copied());
-        let mut told = 0;
+        let mut given = Vec::new();
         let mut passage = self.context.gate.pass();
         let current = client.stamp() == page.stamp;
         let mut buffer = DirectoryBuffer::new(size);
@@ -68,10 +70,14 @@ impl Asked {
         if dots {
             for entry in &page.entries {
                 let known = entry.entry.as_ref().filter(|_| plus && current);
+                let known =
+                    known.and_then(|known| Some((known, self.tell_listed(&entry.name, known)?)));
+                let reference = known.map(|(known, told)| (told.node, known.fid));
                 if !push(&mut buffer, entry, known, plus) {
+                    self.take_back(reference);
                     break;
                 }
-                told += usize::from(known.is_some());
+                given.extend(reference);
             }
         }
         passage.note(self.thread, fid, Fid::NONE);
@@ -79,15 +85,42 @@ impl Asked {
             .replier()
             .is_some_and(|replier| replier.directory(&buffer) == Delivery::Taken);
         drop(passage);
-        let told = if taken { told } else { 0 };
-        for fid in &counted[told..] {
-            client.forget(*fid, 1);
+        if !taken {
+            self.take_back(given.drain(..));
+        }
+        let mut given = given.into_iter().map(|(_, fid)| fid).peekable();
+        for fid in counted {
+            if given.next_if_eq(&fid).is_none() {
+                client.forget(fid, 1);
+            }
         }
         if !current {
             // What the kernel keeps of this page is older than a withdrawal.
             let (done, _) = oneshot();
             let range = base::ByteRange::ALL;
             self.context.gate.forget(Forget::Pages { fid, range }, done);
+        }
+    }
+}
+
+impl Asked {
+    /// By which node a page tells the kernel of what it has an entry of. None: it tells the name alone, as
+    /// nobody would hear whether the kernel could move the directory.
+    fn tell_listed(&self, name: &Name, known: &client::Entry) -> Option<Told> {
+        let nodes = self.context.nodes();
+        match known.attr.kind {
+            FileKind::Directory => {
+                nodes.tell((self.place(name), known.fid), Telling::Listing, |_| None)
+            }
+            _ => Some(Told::of_file(known.fid)),
+        }
+    }
+
+    /// The kernel was not given these references.
+    fn take_back(&self, references: impl IntoIterator<Item = (u64, Fid)>) {
+        let nodes = self.context.nodes();
+        for (node, _) in references {
+            nodes.forget(node, 1);
         }
     }
 }
@@ -118,7 +151,7 @@ fn push_dots(buffer: &mut DirectoryBuffer, fid: Fid, parent: Fid, offset: u64, p
 fn push(
     buffer: &mut DirectoryBuffer,
     entry: &PageEntry,
-    known: Option<&client::Entry>,
+    known: Option<(&client::Entry, Told)>,
     plus: bool,
 ) -> bool {
     let kind = DirEntry::kind_of(kind_bits(entry.kind));
@@ -130,7 +163,9 @@ fn push(
         name,
     };
     match (plus, known) {
-        (true, Some(known)) => buffer.push_plus(&dirent, &entry_of(known, true, true)),
+        (true, Some((known, told))) => {
+            buffer.push_plus(&dirent, &entry_of(known, told, true, true))
+        }
         (true, None) => buffer.push_plus(&dirent, &bare()),
         (false, _) => buffer.push(&dirent),
     }

@@ -7,6 +7,7 @@ mod caller;
 mod errno;
 pub mod gate;
 mod listing;
+mod nodes;
 mod parked;
 mod requests;
 mod retries;
@@ -15,14 +16,16 @@ mod shape;
 use std::future::Future;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use base::{Fid, FsError};
-use client::{Client, Entry, HandleId, Reached, executor};
+use base::{Fid, FsError, Name};
+use client::{Client, Entry, HandleId, Moved, Reached, executor};
 use tracing::{error, info, trace};
+use wire::FileKind;
 
 use crate::kernel::{
-    Delivery, Granted, Handler, Heard, InitOffer, InitWish, Notifier, Opened, Replier, Request,
+    Delivery, Granted, Handler, Heard, InitOffer, InitWish, Notifier, Op, Opened, Replier, Request,
 };
 use gate::Gate;
+use nodes::{Nodes, Place, Sequel, Telling, Told};
 use parked::{Parked, Promise, take};
 use retries::{Question, Retries};
 
@@ -49,6 +52,8 @@ pub(crate) struct Asked {
     context: Arc<Context>,
     unique: u64,
     thread: u32,
+    /// The node that is asked about; of a question about a name, its directory.
+    node: u64,
     promise: Promise,
 }
 
@@ -71,6 +76,7 @@ impl FileSystem {
 
     /// Answers from `client` from now on.
     pub fn serve(&self, client: Client) {
+        self.context.nodes().inherit(client.inherited_nodes());
         if self.context.client.set(client).is_err() {
             error!("a mount was given a second file system; the first one stays");
         }
@@ -99,9 +105,31 @@ impl Context {
     fn client(&self) -> Option<&Client> {
         self.client.get()
     }
+
+    fn nodes(&self) -> &Nodes {
+        &self.gate.nodes
+    }
+
+    /// A request says whether the kernel could move the directory that its thread was told of last: where it
+    /// could not, the thread looks every name up again.
+    fn hear_of_move(&self, request: &Request<'_>) {
+        let looks_up = matches!(
+            request.op,
+            Op::Lookup { .. } | Op::Getattr { .. } | Op::Statx { .. } | Op::Readlink
+        );
+        let sequel = self.nodes().asks(request.pid, request.nodeid);
+        if sequel == Sequel::Elsewhere && looks_up {
+            self.retries.told(request.pid);
+        }
+    }
 }
 
 impl Asked {
+    /// The file of a node; None: one that the kernel has given back.
+    fn file(&self, node: u64) -> Option<Fid> {
+        self.context.nodes().file(node)
+    }
+
     fn client(&self) -> Client {
         self.context
             .client
@@ -141,6 +169,17 @@ impl Asked {
         });
     }
 
+    /// How a change of names in one of these directories failed. One that the caller has found in its second
+    /// attempt, and that is gone by now, was removed during the call: there is no third attempt.
+    fn failed_in(&self, dirs: &[Fid], failure: FsError) -> FsError {
+        let retries = &self.context.retries;
+        let is_found = |dir: &Fid| retries.has_found_directory(self.thread, *dir);
+        match failure == FsError::Stale && dirs.iter().any(is_found) {
+            true => FsError::NotFound,
+            false => failure,
+        }
+    }
+
     /// The replier, if the caller still waits.
     fn replier(&self) -> Option<Replier> {
         let replier = take(&self.promise);
@@ -166,8 +205,74 @@ impl Asked {
         }
     }
 
+    /// The place of a name in the directory that is asked about.
+    fn place(&self, name: &Name) -> Place {
+        Place::new(self.node, name.as_bytes())
+    }
+
+    /// The node by which the kernel is told of `entry`, which `name` leads to.
+    fn tell(&self, name: &Name, entry: &Entry, telling: Telling) -> Told {
+        let fid = entry.fid;
+        let nodes = self.context.nodes();
+        let told = match entry.attr.kind {
+            FileKind::Directory => {
+                let make = |node| self.client().further_node(node, fid);
+                nodes.tell((self.place(name), fid), telling, make)
+            }
+            _ => None,
+        };
+        let told = told.unwrap_or(Told::of_file(fid));
+        if told.must_move {
+            nodes.must_move(self.thread, told.node);
+        }
+        told
+    }
+
+    /// Whether the kernel may be told of a directory that it would have to move. Not where somebody else was told
+    /// of it and has yet to digest that: the kernel would move it back.
+    fn telling(&self, name: &Name, entry: &Entry) -> Telling {
+        let (fid, nodes) = (entry.fid, self.context.nodes());
+        let is_trial = entry.attr.kind == FileKind::Directory
+            && nodes.would_move(self.place(name), fid).is_some_and(|from| {
+                !self.context.retries.is_second(self.thread)
+                    && caller::looks_again(self.thread)
+                    && self.context.gate.is_digested(fid, from)
+            });
+        match is_trial {
+            true => Telling::Trial,
+            false => Telling::Final,
+        }
+    }
+
+    /// Answers with what `name` in `dir` was found to lead to.
+    fn found(&self, dir: Fid, name: &Name, result: Result<Entry, FsError>) {
+        let telling = result
+            .as_ref()
+            .map_or(Telling::Final, |entry| self.telling(name, entry));
+        self.entry(dir, result, |entry| self.tell(name, entry, telling));
+    }
+
+    /// Answers with what was made as `name` in `dir`.
+    fn made(&self, dir: Fid, name: &Name, result: Result<Entry, FsError>) {
+        self.entry(dir, result, |entry| self.tell(name, entry, Telling::Final));
+    }
+
+    /// Answers with a directory that was found without a name.
+    fn found_unnamed(&self, dir: Fid, result: Result<Entry, FsError>) {
+        let nodes = self.context.nodes();
+        self.entry(dir, result, |entry| {
+            nodes.tell_unnamed(self.node, entry.fid)
+        });
+    }
+
+    /// Gives a reference back that the kernel was not given.
+    fn untell(&self, node: u64, fid: Fid) {
+        self.context.nodes().forget(node, 1);
+        self.client().forget(fid, 1);
+    }
+
     /// Answers with an entry of `dir`; nobody waiting or wanting it, the reference is given back.
-    fn entry(&self, dir: Fid, result: Result<Entry, FsError>) {
+    fn entry(&self, dir: Fid, result: Result<Entry, FsError>, tell: impl FnOnce(&Entry) -> Told) {
         let found = result.as_ref().ok();
         let found = found.map(|entry| (entry.fid, entry.attr.kind));
         self.context.retries.looked_up(self.thread, found);
@@ -175,15 +280,30 @@ impl Asked {
             Ok(entry) => entry,
             Err(failure) => return self.error(failure),
         };
-        let taken = self.replier().is_some_and(|replier| {
-            let mut passage = self.context.gate.pass();
-            let current = self.client().stamp() == entry.stamp;
-            let watched = passage.note(self.thread, dir, entry.fid);
-            let entry = shape::entry_of(&entry, current, watched);
-            replier.entry(&entry) == Delivery::Taken
-        });
+        let Some(replier) = self.replier() else {
+            return self.client().forget(entry.fid, 1);
+        };
+        let mut passage = self.context.gate.pass();
+        let current = self.client().stamp() == entry.stamp;
+        let watched = passage.note(self.thread, dir, entry.fid);
+        let told = tell(&entry);
+        let shaped = shape::entry_of(&entry, told, current, watched);
+        let taken = replier.entry(&shaped) == Delivery::Taken;
+        drop(passage);
         if !taken {
-            self.client().forget(entry.fid, 1);
+            self.untell(told.node, entry.fid);
+        }
+    }
+
+    /// Answers RENAME. The kernel moves what it has at the places when it is told.
+    fn renamed(&self, places: (Place, Place), result: Result<Moved, FsError>) {
+        let moved = match result {
+            Ok(moved) => moved,
+            Err(failure) => return self.error(failure),
+        };
+        if let Some(replier) = self.replier() {
+            self.context.nodes().moves(places, moved);
+            replier.done();
         }
     }
 
@@ -201,7 +321,8 @@ impl Asked {
                 handle: handle.0,
                 ..opened
             };
-            let entry = shape::entry_of(&entry, current, watched);
+            let told = Told::of_file(entry.fid);
+            let entry = shape::entry_of(&entry, told, current, watched);
             replier.created(&entry, &opened) == Delivery::Taken
         });
         if !taken {
@@ -307,6 +428,7 @@ impl Handler for FileSystem {
 
     fn handle(&self, request: Request<'_>, replier: Replier) {
         self.context.gate.asks(request.pid);
+        self.context.hear_of_move(&request);
         trace!(unique = request.unique, thread = request.pid, nodeid = %Fid(request.nodeid), op = ?request.op, "asked");
         if self.context.client().is_none() {
             replier.error(crate::kernel::Errno::ENOTCONN);
@@ -319,6 +441,7 @@ impl Handler for FileSystem {
             context: self.context.clone(),
             unique: request.unique,
             thread: request.pid,
+            node: request.nodeid,
             promise: Arc::new(Mutex::new(Some(replier))),
         };
         requests::dispatch(asked, &request);
@@ -338,7 +461,8 @@ impl Handler for FileSystem {
 
     fn forget(&self, nodeid: u64, lookups: u64) {
         if let Some(client) = self.context.client() {
-            client.forget(Fid(nodeid), lookups);
+            let fid = self.context.nodes().forget(nodeid, lookups);
+            fid.inspect(|fid| client.forget(*fid, lookups));
         }
     }
 

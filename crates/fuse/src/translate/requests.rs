@@ -7,6 +7,7 @@ use wire::mdt::{Caller, RenameMode, SetAttr, XattrMode};
 use wire::ost::AllocateMode;
 
 use super::caller::Process;
+use super::nodes;
 use super::retries::Question;
 use super::shape::{change_of, kind_of, name, open_wish};
 use super::{Asked, advice, listing};
@@ -18,7 +19,9 @@ const FRAGMENT_BYTES: u64 = 4096;
 
 /// Hands the request to its call.
 pub(super) fn dispatch(asked: Asked, request: &Request<'_>) {
-    let fid = Fid(request.nodeid);
+    let Some(fid) = asked.file(request.nodeid) else {
+        return asked.error(FsError::Stale);
+    };
     let caller = Caller {
         uid: request.uid,
         gid: request.gid,
@@ -57,9 +60,9 @@ pub(super) fn dispatch(asked: Asked, request: &Request<'_>) {
             new_name,
             mode,
         } => {
-            rename(asked, place(name), Fid(new_parent), new_name, mode);
+            rename(asked, place(name), new_parent, new_name, mode);
         }
-        Op::Link { source, name } => link(asked, Fid(source), fid, name),
+        Op::Link { source, name } => link(asked, source, fid, name),
         Op::Create {
             name,
             mode,
@@ -71,7 +74,7 @@ pub(super) fn dispatch(asked: Asked, request: &Request<'_>) {
             create(asked, place(name), mode, (flags, process));
         }
         Op::Tmpfile { mode, flags, .. } => create_nameless(asked, (fid, caller), mode, flags),
-        _ => dispatch_open(asked, request),
+        _ => dispatch_open(asked, fid, request),
     }
 }
 
@@ -80,8 +83,7 @@ fn process(request: &Request<'_>) -> Process {
 }
 
 /// Requests on open files and directories.
-fn dispatch_open(asked: Asked, request: &Request<'_>) {
-    let fid = Fid(request.nodeid);
+fn dispatch_open(asked: Asked, fid: Fid, request: &Request<'_>) {
     match request.op {
         Op::Open { flags, .. } => open(asked, fid, flags),
         Op::Read {
@@ -139,12 +141,11 @@ fn dispatch_open(asked: Asked, request: &Request<'_>) {
             );
         }
         Op::Lseek { offset, whence, .. } => lseek(asked, fid, offset, whence),
-        _ => dispatch_rest(asked, request),
+        _ => dispatch_rest(asked, fid, request),
     }
 }
 
-fn dispatch_rest(asked: Asked, request: &Request<'_>) {
-    let fid = Fid(request.nodeid);
+fn dispatch_rest(asked: Asked, fid: Fid, request: &Request<'_>) {
     match request.op {
         Op::Getxattr { name, size } => getxattr(asked, fid, name, size),
         Op::Listxattr { size } => listxattr(asked, fid, size),
@@ -179,8 +180,10 @@ fn node(mode: u32, rdev: u32) -> Result<NewNode, FsError> {
 fn lookup(asked: Asked, dir: Fid, bytes: &[u8]) {
     let (client, answer) = (asked.client(), asked.clone());
     match bytes {
-        b"." => asked.run(async move { answer.entry(dir, client.lookup_self(dir).await) }),
-        b".." => asked.run(async move { answer.entry(dir, client.lookup_parent(dir).await) }),
+        b"." => asked.run(async move { answer.found_unnamed(dir, client.lookup_self(dir).await) }),
+        b".." => {
+            asked.run(async move { answer.found_unnamed(dir, client.lookup_parent(dir).await) })
+        }
         _ => {
             let name = match name(bytes) {
                 Ok(name) => name,
@@ -192,7 +195,7 @@ fn lookup(asked: Asked, dir: Fid, bytes: &[u8]) {
                     true => client.lookup_pinned(dir, &name).await,
                     false => client.lookup(dir, &name).await,
                 };
-                answer.entry(dir, found);
+                answer.found(dir, &name, found);
             });
         }
     }
@@ -260,8 +263,13 @@ fn make(asked: Asked, place: Result<Place, FsError>, new: Result<NewNode, FsErro
         (Ok(place), Ok(new)) => (place, new),
         (Err(failure), _) | (_, Err(failure)) => return asked.error(failure),
     };
-    let (client, answer, dir) = (asked.client(), asked.clone(), place.dir);
-    asked.run(async move { answer.entry(dir, client.make(place, new).await) });
+    let (client, answer) = (asked.client(), asked.clone());
+    asked.run(async move {
+        let (dir, name) = (place.dir, place.name.clone());
+        let made = client.make(place, new).await;
+        let made = made.map_err(|failure| answer.failed_in(&[dir], failure));
+        answer.made(dir, &name, made);
+    });
 }
 
 fn unlink(asked: Asked, place: Result<Place, FsError>, directory: bool) {
@@ -269,14 +277,17 @@ fn unlink(asked: Asked, place: Result<Place, FsError>, directory: bool) {
         Ok(place) => place,
         Err(failure) => return asked.error(failure),
     };
-    let (client, answer) = (asked.client(), asked.clone());
-    asked.run(async move { answer.done(client.unlink(place, directory).await) });
+    let (client, answer, dir) = (asked.client(), asked.clone(), place.dir);
+    asked.run(async move {
+        let removed = client.unlink(place, directory).await;
+        answer.done(removed.map_err(|failure| answer.failed_in(&[dir], failure)));
+    });
 }
 
 fn rename(
     asked: Asked,
     source: Result<Place, FsError>,
-    target_dir: Fid,
+    new_parent: u64,
     target: &[u8],
     mode: request::RenameMode,
 ) {
@@ -297,14 +308,25 @@ fn rename(
             return asked.error(failure);
         }
     };
-    let (client, answer) = (asked.client(), asked.clone());
+    let Some(target_dir) = asked.file(new_parent) else {
+        return asked.error(FsError::Stale);
+    };
+    let (client, answer, dirs) = (asked.client(), asked.clone(), [source.dir, target_dir]);
+    let from = asked.place(&source.name);
+    let to = nodes::Place::new(new_parent, target.as_bytes());
     asked.run(async move {
         let renamed = client.rename(source, target_dir, target, mode, leaves_whiteout);
-        answer.done(renamed.await);
+        let renamed = renamed
+            .await
+            .map_err(|failure| answer.failed_in(&dirs, failure));
+        answer.renamed((from, to), renamed);
     });
 }
 
-fn link(asked: Asked, source: Fid, dir: Fid, bytes: &[u8]) {
+fn link(asked: Asked, source: u64, dir: Fid, bytes: &[u8]) {
+    let Some(source) = asked.file(source) else {
+        return asked.error(FsError::Stale);
+    };
     let name = match name(bytes) {
         Ok(name) => name,
         Err(failure) => return asked.error(failure),
@@ -312,7 +334,9 @@ fn link(asked: Asked, source: Fid, dir: Fid, bytes: &[u8]) {
     let (client, answer) = (asked.client(), asked.clone());
     // The kernel holds the directory, and asked for the file's attributes before.
     asked.run_at(source, (Reached::Held, Question::Use), async move {
-        answer.entry(dir, client.link(source, dir, name).await);
+        let linked = client.link(source, dir, name.clone()).await;
+        let linked = linked.map_err(|failure| answer.failed_in(&[dir], failure));
+        answer.made(dir, &name, linked);
     });
 }
 
@@ -342,6 +366,7 @@ fn create(
     let mode = (mode & 0o7777) as u16;
     asked.run(async move {
         let made = create_or_open(&client, place, mode, (flags, process)).await;
+        let made = made.map_err(|failure| answer.failed_in(&[dir], failure));
         answer.created(dir, made, opened(wish.access.write, false));
     });
 }

@@ -120,6 +120,17 @@ impl Retries {
         !self.none() && self.lock().contains_key(&thread)
     }
 
+    /// `thread` has found the directory `dir` by name in its second attempt.
+    pub fn has_found_directory(&self, thread: u32, dir: Fid) -> bool {
+        if self.none() {
+            return false;
+        }
+        let is_it = |found: &Found| matches!(found, Found::Directory(fid, _) if *fid == dir);
+        let threads = self.lock();
+        let attempt = threads.get(&thread);
+        attempt.is_some_and(|attempt| attempt.found.iter().any(is_it))
+    }
+
     /// A name that `thread` asked for leads to this file of that kind, or nowhere.
     pub fn looked_up(&self, thread: u32, found: Option<(Fid, FileKind)>) {
         if self.none() {
@@ -175,6 +186,7 @@ mod tests {
         retries.looked_up(1, found);
         retries.looked_up(1, None);
         assert!(!retries.has_found(1, B, attributes) && !retries.has_found(2, A, attributes));
+        assert!(retries.has_found_directory(1, A) && !retries.has_found_directory(1, B));
         assert!((0..OF_DIRECTORY).all(|_| retries.has_found(1, A, attributes)));
         assert!(!retries.has_found(1, A, attributes), "the next call");
     }

@@ -7,6 +7,7 @@ use client::{Entry, OpenWish, Stat};
 use wire::mdt::{Access, Privileges, SetAttr, SetTime};
 use wire::{Attr, FileKind};
 
+use super::nodes::Told;
 use crate::kernel::{Attributes, FOREVER, OpenFlags, SetAttributes, attributes};
 
 /// Preferred I/O size in bytes: what `cp` and `cat` read at once.
@@ -68,14 +69,20 @@ pub(super) fn timeout(valid: bool) -> Duration {
 }
 
 /// The kernel's entry; `current`: nothing was withdrawn since it was put together. `watched`: it will
-/// be known when it is digested, and so when a directory's name can be expired for good.
-pub(super) fn entry_of(entry: &Entry, current: bool, watched: bool) -> attributes::Entry {
+/// be known when it is digested, and so when a directory's name can be expired for good. A directory that the
+/// kernel must move is asked about next, which says that it has.
+pub(super) fn entry_of(
+    entry: &Entry,
+    told: Told,
+    current: bool,
+    watched: bool,
+) -> attributes::Entry {
     let can_go = watched || entry.attr.kind != FileKind::Directory;
     attributes::Entry {
-        nodeid: entry.fid.0,
+        nodeid: told.node,
         generation: 0,
         entry_valid: timeout(entry.name_valid && current && can_go),
-        attributes_valid: timeout(entry.attr_valid && current),
+        attributes_valid: timeout(entry.attr_valid && current && !told.must_move),
         attributes: attributes_of(entry.fid, &entry.attr),
     }
 }

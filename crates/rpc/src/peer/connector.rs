@@ -31,7 +31,7 @@ const FAR: Duration = Duration::from_millis(10);
 const LANES_NEAR: usize = 2;
 
 /// Of a target at whose address somebody answers who may be anybody.
-const UNPROVEN: &str = "is not reached: who answers has not proven its key, and says";
+const UNPROVEN: &str = "is not reached; calls wait: who answers has not proven its key, and says";
 
 /// A connection that is welcome.
 type Greeted = (Arc<dyn Transport>, Welcome);
@@ -311,7 +311,7 @@ impl Connector {
         let pause = match refusal {
             // A better copy may come, or another release.
             Some(refusal) if self.may_end(&refusal) => {
-                self.waits_for_another(refusal, "refuses us");
+                self.waits_for_another(refusal, "refuses us; calls wait");
                 BACKOFF_LONGEST
             }
             Some(refusal) if !may_come || refusal.reason != RefusalReason::NotServed => {
@@ -373,7 +373,7 @@ impl Connector {
         self.not_refused();
         lock(&self.inner.state).obstacle = Some(refusal.text.clone());
         if self.told != Some(refusal.reason) {
-            tracing::error!("{target} {what}; calls wait: {refusal}");
+            tracing::error!("{target} {what}: {refusal}");
             self.told = Some(refusal.reason);
         }
     }

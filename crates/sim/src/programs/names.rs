@@ -205,7 +205,7 @@ impl Program {
         let (from, to) = (self.place(from)?, self.place(to)?);
         let client = self.client.clone();
         let renamed = async move { client.rename(from, to.dir, to.name, mode, false).await };
-        block_on(renamed).map(|()| Seen::Done)
+        block_on(renamed).map(|_| Seen::Done)
     }
 
     pub(super) fn link(&self, fid: Fid, slot: Slot) -> Result<Seen, FsError> {
