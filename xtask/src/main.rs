@@ -21,8 +21,8 @@ use repository::Repository;
 
 const USAGE: &str = "\
 usage: cargo xtask GATE
-  tidy      the code map, the layers, who may know what, sizes, words, SEMANTICS, invariants,
-            names of tests, links
+  tidy      the code map, the layers, circles of imports, who may know what, sizes, words, SEMANTICS,
+            invariants, names of tests, links
   licences  every dependency's licence is on the list
   planted   bugs put into a copy of the tree, one at a time, are found by simulated clusters;
             [--only NAME]... [--runs 3] [--limit 120 (seconds)]

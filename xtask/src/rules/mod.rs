@@ -1,5 +1,6 @@
 //! The rules of `cargo xtask tidy`, one file each.
 
+mod circles;
 mod code_map;
 mod documents;
 mod invariants;
@@ -21,6 +22,7 @@ pub fn tidy(repository: &Repository, workspace: &Workspace) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(code_map::check(repository, workspace));
     findings.extend(layers::check(workspace));
+    findings.extend(circles::check(repository));
     findings.extend(knowledge::check(repository));
     findings.extend(sizes::check(repository));
     findings.extend(words::check(repository, workspace));

@@ -98,6 +98,8 @@ fn parse(text: &str) -> (Vec<Allowance<'_>>, Vec<Finding>) {
         let (key, lines) = match words[..] {
             [] => continue,
             [first, ..] if first.starts_with('#') => continue,
+            // Of imports.
+            ["arrow", _, _] => continue,
             ["file", path, lines] => ((path, ""), lines.parse()),
             ["function", path, name, lines] => ((path, name), lines.parse()),
             _ => (("", ""), "".parse()),
@@ -107,7 +109,7 @@ fn parse(text: &str) -> (Vec<Allowance<'_>>, Vec<Finding>) {
             Err(_) => findings.push(Finding::new(
                 ALLOWANCES,
                 line,
-                "is neither `file PATH LINES` nor `function PATH NAME LINES`",
+                "is neither `file PATH LINES`, `function PATH NAME LINES` nor `arrow FROM TO`",
             )),
         }
     }

@@ -1,6 +1,6 @@
 //! The kernel's nodes: which file each leads to, and where the kernel has directories. A file's node is its
 //! FID; a directory that another mount moved may get a further node at its new place, to which the kernel
-//! could not take the other (docs/adr/0015-further-nodes.md).
+//! could not take the other (docs/adr/0016-further-nodes.md).
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
