@@ -12,7 +12,7 @@ use crate::io::kernel_pages::KernelPages;
 use crate::io::pages::PageCache;
 use crate::io::read::ReadTo;
 use crate::io::reshapes::Reshapes;
-use crate::io::watch::Watch;
+use crate::locks::Holder;
 use crate::remembered::{RememberedBytes, RememberedFailures, remember_failures};
 use crate::statahead::files::Ahead;
 use crate::statahead::sizes::Sized;
@@ -48,6 +48,18 @@ pub(crate) enum Standing {
     InDoubt,
     /// It has lost it: whoever has it open is told so.
     Gone,
+}
+
+/// Whether others tell this client how a file grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Watch {
+    /// They do not.
+    #[default]
+    No,
+    /// That is being asked for.
+    Asked,
+    /// They do, as long as this lock is used.
+    Held(Holder, LockHandle),
 }
 
 /// Open counts, locks and bytes of one file.

@@ -1,6 +1,6 @@
 //! Files that are open here to be read, and grow elsewhere: the kernel goes by the size that it was told
 //! last, so it is told of growth before that is acknowledged. Called by `open`, by what gives locks back,
-//! by writes, and by callbacks. Why so is in docs/adr/0015-growth-is-announced.md.
+//! by writes, and by callbacks. Why so is in docs/adr/0017-growth-is-announced.md.
 
 use base::{Fid, FsError, LockHandle, TargetIndex};
 use dlm::{CacheInput, Mode};
@@ -11,20 +11,8 @@ use crate::cache::{AskedExtent, State};
 use crate::client::{Client, unexpected};
 use crate::cluster::object_of;
 use crate::executor::{AT_ONCE, each_of, oneshot, spawn};
-use crate::io::file::FileState;
+use crate::io::file::{FileState, Watch};
 use crate::locks::Holder;
-
-/// Whether others tell this client how a file grows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Watch {
-    /// They do not.
-    #[default]
-    No,
-    /// That is being asked for.
-    Asked,
-    /// They do, as long as this lock is used.
-    Held(Holder, LockHandle),
-}
 
 /// When a watch is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
