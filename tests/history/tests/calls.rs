@@ -261,8 +261,8 @@ fn calls_without_faults_are_those_of_one_file_system() {
 fn calls_beside_faults_on_a_busy_machine_are_those_of_one_file_system() {
     let all = Trouble::ALL.into_iter();
     let faults: Vec<Trouble> = all.filter(|one| *one != Trouble::FillDisk).collect();
-    // SEMANTICS: op.lseek, op.mmap
-    let kinds = all_but(&[Kind::End, Kind::Word]);
+    // SEMANTICS: op.lseek
+    let kinds = all_but(&[Kind::End]);
     Plan::of(&faults, BUSY, 40).of_kinds(&kinds).run();
 }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use base::{Rng, SeededRng};
 use mounted::deaths::{Victims, kill_process, nothing_is_committed, taken_over, wait_for_another};
 use mounted::{
-    Cluster, Work, count, make_source_tree, output, pack_source_tree, run, seed, unpack,
+    Cluster, Mapping, Work, count, make_source_tree, output, pack_source_tree, run, seed, unpack,
 };
 
 /// Of the trees that are made.
@@ -596,4 +596,36 @@ fn a_process_that_fails_leaves_all_to_the_next() {
         assert_eq!(fs::read(&file).unwrap(), b"not sent yet");
     });
     assert!(!cluster.said(0).contains("evicted this mount"));
+}
+
+/// The kernel has the only copy, and writes it back for the next process: before others may write there.
+#[test]
+fn what_was_stored_into_a_mapping_comes_before_what_others_write_after_a_takeover() {
+    let cluster = supervised();
+    let path = cluster.root(0).join("mapped");
+    File::create(&path).unwrap().set_len(4096).unwrap();
+    let mapping = Mapping::new(&path, 4096).unwrap();
+    let other = File::options()
+        .read(true)
+        .write(true)
+        .open(cluster.root(1).join("mapped"));
+    let other = other.unwrap();
+    for round in 0..10u64 {
+        mapping.store_word(0, 2 * round + 1);
+        mapping.store_word(8, round + 1);
+        kill_process(&cluster);
+        other
+            .write_all_at(&(2 * round + 2).to_le_bytes(), 0)
+            .unwrap();
+        // What the kernel has yet to write back it does by then.
+        thread::sleep(Duration::from_secs(1));
+        let mut words = [0; 16];
+        other.read_exact_at(&mut words, 0).unwrap();
+        let word = |at: usize| u64::from_le_bytes(words[at..at + 8].try_into().unwrap());
+        assert_eq!((word(0), word(8)), (2 * round + 2, round + 1));
+        assert_eq!(
+            (mapping.load_word(0), mapping.load_word(8)),
+            (2 * round + 2, round + 1)
+        );
+    }
 }

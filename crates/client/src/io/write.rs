@@ -159,10 +159,14 @@ impl Client {
         let Some((at, range)) = place(&mut state, fid, offset, data.len(), append)? else {
             return Ok(Attempt::Unbounded);
         };
-        match covering(&mut state, fid, range, Mode::PW, written_by(write_back))? {
-            Covering::Lock(_) => {}
-            Covering::Wait(wait) => return Ok(Attempt::Wait(wait)),
-            Covering::No => return Ok(Attempt::Uncovered),
+        // Stored under locks of the process before, which stay until this is written, too.
+        let is_inherited = write_back && state.unsettled;
+        if !is_inherited {
+            match covering(&mut state, fid, range, Mode::PW, written_by(write_back))? {
+                Covering::Lock(_) => {}
+                Covering::Wait(wait) => return Ok(Attempt::Wait(wait)),
+                Covering::No => return Ok(Attempt::Uncovered),
+            }
         }
         if write_back {
             let remembered = self.put_back(&mut state, fid, at, data);

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 use tracing::{debug, error, info};
 use zerocopy::IntoBytes;
 
+#[path = "takeover.rs"]
+mod takeover;
+
 use super::abi::{MAJOR, MINOR_OLDEST, Opcode, READ_BUFFER_MIN, UNIQUE_INTERRUPT};
 use super::device::{Device, Received};
 use super::errno::Errno;
@@ -146,14 +149,10 @@ impl Session {
         handler: Arc<H>,
         inherited: bool,
     ) -> Result<Session, SessionError> {
-        let first = devices.first().ok_or(SessionError::Unmounted)?;
+        let first = devices.first().ok_or(SessionError::Unmounted)?.clone();
         let intake = Arc::new(Intake::default());
-        let notifier = Notifier::new(first.clone(), intake.clone(), &granted);
+        let notifier = Notifier::new(first, intake.clone(), &granted);
         handler.ready(&granted, &notifier);
-        // Before anybody reads: a request that a reader here has taken would be asked again as well.
-        if inherited && let Err(error) = notifier.resend() {
-            error!(%error, "what the process before had not answered stays so");
-        }
         let shared = Arc::new(Shared {
             handler,
             granted,
@@ -162,6 +161,13 @@ impl Session {
             intake,
             devices,
         });
+        if inherited {
+            // Before anybody reads: a request that a reader here has taken would be asked again as well.
+            if let Err(error) = notifier.resend() {
+                error!(%error, "what the process before had not answered stays so");
+            }
+            takeover::serve(&shared);
+        }
         let threads = (0..shared.devices.len())
             .map(|index| start_reader(&shared, index))
             .collect::<io::Result<Vec<_>>>()?;
@@ -317,9 +323,14 @@ impl<H: Handler + ?Sized> Drop for Reader<H> {
 }
 
 impl<H: Handler + ?Sized> Reader<H> {
-    fn run(&self) {
+    /// Room for any request.
+    fn buffer(&self) -> Vec<u8> {
         let body = (self.shared.granted.max_write as usize).max(BODY_BYTES_MIN);
-        let mut buffer = vec![0; HEAD_BYTES + body];
+        vec![0; HEAD_BYTES + body]
+    }
+
+    fn run(&self) {
+        let mut buffer = self.buffer();
         let mut watch = self.shared.post.take();
         loop {
             match self.next(&mut watch, &mut buffer) {

@@ -32,6 +32,10 @@ pub trait Handler: Send + Sync {
         let _ = (granted, notifier);
     }
 
+    /// Puts in order what another process that served the mount left. Called once, after
+    /// [`Handler::ready`]; meanwhile nothing comes but what the kernel writes back.
+    fn take_over(&self) {}
+
     /// A request that wants an answer.
     fn handle(&self, request: Request<'_>, replier: Replier);
 

@@ -421,6 +421,9 @@ impl Handler for FileSystem {
         if let Err(cause) = self.context.gate.open(notifier) {
             error!("no thread to tell the kernel what to forget: {cause}");
         }
+    }
+
+    fn take_over(&self) {
         if let Some(client) = self.context.client() {
             client.take_over();
         }
