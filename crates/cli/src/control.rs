@@ -2,7 +2,7 @@
 //! program.
 //!
 //! One line of JSON in, one out, over a Unix socket. A server's and a mount's own user and root may ask
-//! everything, others what a mount that is for everybody says to everybody.
+//! everything at theirs; others, at a second one, what a mount that is for everybody says to everybody.
 
 mod asking;
 pub mod ending;
@@ -10,15 +10,15 @@ pub mod of_mount;
 pub mod of_targets;
 mod whereabouts;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,7 @@ use wire::mdt::WalkLevel;
 
 pub use asking::{Asked, ask, ask_all, path};
 use asking::{LINE_BYTES_MAX, read_line};
+use whereabouts::public;
 pub use whereabouts::{
     Endpoint, directory, made_private, mount_of, mount_of_entry, path_for_dir, path_for_mount,
     path_for_process,
@@ -283,9 +284,12 @@ const ANSWER_AT_ONCE: Duration = Duration::from_secs(5);
 const ASKED_WITHIN: Duration = Duration::from_secs(5);
 /// Questions that are answered at the same time. Beyond: they wait in the socket's queue.
 const QUESTIONS_MAX: usize = 16;
-/// Of these, of users who are neither root nor the process's own. Beyond: refused, so that there is
-/// always room for those.
-const QUESTIONS_OF_OTHERS_MAX: usize = 4;
+/// Those of users who are neither root nor the process's own. Beyond: refused at once.
+const QUESTIONS_OF_OTHERS_MAX: usize = 8;
+/// Of these, those of one user.
+const QUESTIONS_OF_ONE_MAX: usize = 4;
+/// What a refused one is told.
+const BUSY: &str = "busy: ask again in a moment";
 
 /// Who knows the answers.
 pub trait Answering: Send + Sync + 'static {
@@ -315,13 +319,59 @@ pub enum Audience {
 /// Where questions come.
 struct Desk<A> {
     answering: A,
-    audience: Audience,
-    /// Questions of other users under way.
-    others: AtomicUsize,
+    visitors: Arc<Visitors>,
+}
+
+/// The questions under way of users who are neither root nor the process's own, by user.
+#[derive(Default)]
+struct Visitors(Mutex<HashMap<Uid, usize>>);
+
+/// One of these questions, until it is dropped.
+struct Visit {
+    visitors: Arc<Visitors>,
+    user: Uid,
+}
+
+impl Visitors {
+    fn questions(&self) -> MutexGuard<'_, HashMap<Uid, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// None: too many are under way.
+    fn admit(self: &Arc<Self>, user: Uid) -> Option<Visit> {
+        let mut questions = self.questions();
+        let own = questions.get(&user).copied().unwrap_or_default();
+        let all: usize = questions.values().sum();
+        if own >= QUESTIONS_OF_ONE_MAX || all >= QUESTIONS_OF_OTHERS_MAX {
+            return None;
+        }
+        questions.insert(user, own + 1);
+        let visitors = self.clone();
+        Some(Visit { visitors, user })
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        let mut questions = self.visitors.questions();
+        match questions.remove(&self.user) {
+            None | Some(1) => {}
+            Some(number) => {
+                questions.insert(self.user, number - 1);
+            }
+        }
+    }
 }
 
 /// Answers while it lives.
 pub struct ControlServer {
+    own: Door,
+    /// Where others ask: however many come there, root and the process's own user find theirs free.
+    _public: Option<Door>,
+}
+
+/// A socket at which questions are heard while it lives.
+struct Door {
     path: PathBuf,
     identity: Option<(u64, u64)>,
     /// Other names of it.
@@ -333,12 +383,44 @@ pub struct ControlServer {
 }
 
 impl ControlServer {
-    /// Listens at `path`, for the users of `audience`.
+    /// Listens at `path`, and beside it where `audience` is more than the process's own user and root.
     pub fn start(
         path: PathBuf,
         audience: Audience,
         answering: impl Answering,
     ) -> Result<ControlServer, String> {
+        let desk = Arc::new(Desk {
+            answering,
+            visitors: Arc::default(),
+        });
+        let public = match audience {
+            Audience::Own => None,
+            Audience::Everybody => Some(Door::open(public(&path), audience, &desk)?),
+        };
+        let own = Door::open(path, Audience::Own, &desk)?;
+        Ok(ControlServer {
+            own,
+            _public: public,
+        })
+    }
+
+    /// It is found at `path` too, which is in the same directory. A second name of the socket itself:
+    /// when the process is killed it leads nowhere, whoever listens at the first name then.
+    pub fn also_at(&mut self, path: PathBuf) -> Result<(), String> {
+        let _ = std::fs::remove_file(&path);
+        let linked = std::fs::hard_link(&self.own.path, &path);
+        linked.map_err(|error| format!("{}: {error}", path.display()))?;
+        self.own.links.push(path);
+        Ok(())
+    }
+}
+
+impl Door {
+    fn open(
+        path: PathBuf,
+        audience: Audience,
+        desk: &Arc<Desk<impl Answering>>,
+    ) -> Result<Door, String> {
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         // A socket left by a dead process; what it is named by is ours now.
         let _ = std::fs::remove_file(&path);
@@ -352,16 +434,11 @@ impl ControlServer {
         let identity = identity(&path);
         let accepting = listener.try_clone().map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
-        let desk = Arc::new(Desk {
-            answering,
-            audience,
-            others: AtomicUsize::new(0),
-        });
-        let work = move || accept(&accepting, &stopped, &desk);
+        let (stopped, desk) = (stop.clone(), desk.clone());
+        let work = move || accept(&accepting, &stopped, audience, &desk);
         let thread = std::thread::Builder::new().name("control".to_owned());
         let thread = thread.spawn(work).map_err(failed)?;
-        Ok(ControlServer {
+        Ok(Door {
             path,
             identity,
             links: Vec::new(),
@@ -370,19 +447,9 @@ impl ControlServer {
             thread: Some(thread),
         })
     }
-
-    /// It is found at `path` too, which is in the same directory. A second name of the socket itself:
-    /// when the process is killed it leads nowhere, whoever listens at the first name then.
-    pub fn also_at(&mut self, path: PathBuf) -> Result<(), String> {
-        let _ = std::fs::remove_file(&path);
-        let linked = std::fs::hard_link(&self.path, &path);
-        linked.map_err(|error| format!("{}: {error}", path.display()))?;
-        self.links.push(path);
-        Ok(())
-    }
 }
 
-impl Drop for ControlServer {
+impl Drop for Door {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
         // The device number may be another mount's by now, and the path with it.
@@ -415,6 +482,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 fn accept(
     listener: &UnixListener,
     stopped: &AtomicBool,
+    audience: Audience,
     desk: &Arc<Desk<impl Answering>>,
 ) -> Vec<JoinHandle<()>> {
     let mut answers: Vec<JoinHandle<()>> = Vec::new();
@@ -423,6 +491,9 @@ fn accept(
             break;
         }
         let Ok(stream) = stream else { continue };
+        let Some(asks) = desk.admit(&stream) else {
+            continue;
+        };
         answers.retain(|thread| !thread.is_finished());
         while answers.len() >= QUESTIONS_MAX && !stopped.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(10));
@@ -430,7 +501,7 @@ fn accept(
         }
         let desk = desk.clone();
         let work = move || {
-            if let Err(error) = desk.answer_one(&stream) {
+            if let Err(error) = desk.answer_one(&stream, &asks, audience) {
                 tracing::debug!("control: {error}");
             }
         };
@@ -443,48 +514,62 @@ fn accept(
     answers
 }
 
+/// The user who asks.
+enum Asks {
+    /// Root, or the process's own.
+    Own,
+    Other(#[expect(dead_code, reason = "counts until it is dropped")] Visit),
+}
+
 impl<A: Answering> Desk<A> {
-    fn answer_one(&self, stream: &UnixStream) -> Result<(), Box<dyn std::error::Error>> {
-        let asks = Uid::from_raw(getsockopt(stream, sockopt::PeerCredentials)?.uid());
-        let answer = match asks.is_root() || asks == geteuid() {
-            true => hear(stream)?.map(|question| match question {
-                Question::Ending => self.answering.ending(&|| is_wanted(stream)),
-                question => self.answering.answer(question),
-            }),
-            false => self.answer_other(stream)?,
-        };
+    /// None: one too many, who is told so without a thread.
+    fn admit(&self, stream: &UnixStream) -> Option<Asks> {
+        let user = Uid::from_raw(getsockopt(stream, sockopt::PeerCredentials).ok()?.uid());
+        if user.is_root() || user == geteuid() {
+            return Some(Asks::Own);
+        }
+        let visit = self.visitors.admit(user);
+        if visit.is_none() {
+            let told = stream
+                .set_nonblocking(true)
+                .and_then(|()| reply(stream, &Answer::Failed(BUSY.to_owned())));
+            // Whoever asked may have gone.
+            told.unwrap_or_else(|error| tracing::debug!("control: {error}"));
+        }
+        visit.map(Asks::Other)
+    }
+
+    fn answer_one(
+        &self,
+        stream: &UnixStream,
+        asks: &Asks,
+        audience: Audience,
+    ) -> std::io::Result<()> {
+        let answer = hear(stream)?.and_then(|question| match (asks, question) {
+            (Asks::Own, Question::Ending) => Ok(self.answering.ending(&|| is_wanted(stream))),
+            (Asks::Own, question) => Ok(self.answering.answer(question)),
+            (Asks::Other(_), question)
+                if question.is_for_everybody() && audience == Audience::Everybody =>
+            {
+                Ok(self.answering.answer_to_others(question))
+            }
+            (Asks::Other(_), _) => {
+                let own = geteuid();
+                Err(Some(format!("only root and uid {own} may ask that")))
+            }
+        });
         let answer = match answer {
             Ok(answer) => answer,
             Err(None) => return Ok(()),
             Err(Some(refusal)) => Answer::Failed(refusal),
         };
         stream.set_write_timeout(Some(ASKED_WITHIN))?;
-        let mut out = stream;
-        writeln!(out, "{}", serde_json::to_string(&answer)?)?;
-        Ok(())
+        reply(stream, &answer)
     }
+}
 
-    /// A question of another user.
-    fn answer_other(&self, stream: &UnixStream) -> std::io::Result<Result<Answer, Option<String>>> {
-        if self.others.fetch_add(1, Ordering::AcqRel) >= QUESTIONS_OF_OTHERS_MAX {
-            self.others.fetch_sub(1, Ordering::AcqRel);
-            return Ok(Err(Some("busy: ask again in a moment".to_owned())));
-        }
-        let heard = hear(stream);
-        let answer = heard.map(|heard| {
-            heard.and_then(|question| {
-                match question.is_for_everybody() && self.audience == Audience::Everybody {
-                    true => Ok(self.answering.answer_to_others(question)),
-                    false => Err(Some(format!(
-                        "only root and uid {} may ask that",
-                        geteuid()
-                    ))),
-                }
-            })
-        });
-        self.others.fetch_sub(1, Ordering::AcqRel);
-        answer
-    }
+fn reply(mut stream: &UnixStream, answer: &Answer) -> std::io::Result<()> {
+    writeln!(stream, "{}", serde_json::to_string(answer)?)
 }
 
 /// A question; `Err(None)`: the other end went away without one.

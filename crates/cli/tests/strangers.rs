@@ -189,7 +189,7 @@ fn mounts_of_others_that_may_not_be_asked_fail_nothing() {
     let (dir, copy) = directory_of_nobody();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let _up = up(dir.path());
-    let socket = socket_of(&dir.path().join("mnt"));
+    let socket = socket_of(&dir.path().join("mnt")).with_extension("public.sock");
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).unwrap();
     let theirs = |words: &[&str]| finish(as_nobody(&copy).args(words).current_dir("/"));
     let bare = theirs(&["status"]);
@@ -310,6 +310,95 @@ fn who_takes_the_port_of_a_dead_server_costs_a_mount_nothing_but_time() {
     server.signal(Signal::SIGTERM);
     assert_eq!(server.ended(), Some(0), "{}", server.said());
     glint(at, &["fsck", "D"]).worked();
+}
+
+/// Another user, whose processes keep the sockets of a mount as full as they can.
+struct Hog(Vec<Child>);
+
+impl Hog {
+    fn at(point: &Path) -> Hog {
+        let own = socket_of(point);
+        let script = "import socket, sys\nheld = []\nwhile True:\n for path in sys.argv[1:]:\n  try:\n   \
+                      s = socket.socket(socket.AF_UNIX)\n   s.setblocking(False)\n   s.connect(path)\n   \
+                      held.append(s)\n   if len(held) > 400: held.pop(0).close()\n  except OSError:\n   \
+                      held and held.pop(0).close()\n";
+        let public = own.with_extension("public.sock");
+        let hog = || {
+            let mut command = as_nobody(Path::new("python3"));
+            command.args(["-c", script]).args([&public, &own]);
+            command.current_dir("/").spawn().unwrap()
+        };
+        let hogs = Hog((0..3).map(|_| hog()).collect());
+        // They have begun, and have all that they can get.
+        std::thread::sleep(Duration::from_secs(1));
+        hogs
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        for hog in &mut self.0 {
+            hog.kill().unwrap();
+            hog.wait().unwrap();
+        }
+    }
+}
+
+#[test]
+fn another_user_who_asks_all_the_time_keeps_root_from_nothing() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let _up = up(dir.path());
+    let hog = Hog::at(&dir.path().join("mnt"));
+    for _ in 0..20 {
+        glint(dir.path(), &["status", "mnt"]).worked();
+    }
+    drop(hog);
+}
+
+#[test]
+fn an_unmount_that_another_user_disturbs_waits_for_what_is_left() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (at, mnt) = (dir.path(), dir.path().join("mnt"));
+    fs::create_dir(&mnt).unwrap();
+    glint(at, &["format", "D"]).worked();
+    let address = support::ports::free_address();
+    let serve = || Staying::start(at, &["serve", "D", "--listen", &address]);
+    let mut server = serve();
+    let mount = ["mount", &address, "mnt", "--key", "D/key"];
+    let mut mounted = Staying::start(at, &mount);
+    fs::write(mnt.join("file"), "words").unwrap();
+    server.signal(Signal::SIGKILL);
+    server.ended();
+    let hog = Hog::at(&mnt);
+    std::thread::scope(|scope| {
+        let unmount = scope.spawn(|| glint(at, &["umount", "mnt"]));
+        std::thread::sleep(Duration::from_secs(3));
+        assert!(!unmount.is_finished(), "{:?}", unmount.join());
+        let _server = serve();
+        unmount.join().unwrap().worked();
+        assert_eq!(mounted.ended(), Some(0), "{}", mounted.said());
+        drop(hog);
+        let _again = Staying::start(at, &mount);
+        assert_eq!(fs::read_to_string(mnt.join("file")).unwrap(), "words");
+    });
+}
+
+#[test]
+fn an_unmount_that_nobody_answers_does_not_say_that_all_is_well() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let up = up(dir.path());
+    up.signal(Signal::SIGSTOP);
+    let ran = glint(dir.path(), &["umount", "--force", "mnt"]);
+    ran.failed_saying(&["is unmounted, but", "is not known", "stands still"]);
 }
 
 /// A user's processes find each other wherever somebody else has not been before.

@@ -12,6 +12,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, 
 use nix::unistd::{Uid, geteuid};
 use serde_json::Value;
 
+use super::whereabouts::is_of_others;
 use super::{ANSWER_AT_ONCE, Answer, Endpoint, Question};
 use crate::output::{shown, shown_lines};
 
@@ -19,6 +20,8 @@ use crate::output::{shown, shown_lines};
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 /// Bytes of an answer of root's or one's own: a server lists all its clients.
 const TRUSTED_BYTES_MAX: usize = 64 << 20;
+/// How long it is looked whether somebody listens.
+const GLANCE: Duration = Duration::from_millis(1);
 /// Read at once.
 const PART_BYTES: usize = 64 << 10;
 
@@ -39,7 +42,11 @@ impl Endpoint {
     /// Asks it, and leaves the answer for later.
     pub fn begin(&self, question: &Question) -> Result<Asked<'_>, String> {
         let failed = |error: std::io::Error| self.failed(&error);
-        let stream = connect(&self.socket).map_err(failed)?;
+        let began = Instant::now();
+        let stream = connect(&self.socket, ANSWER_AT_ONCE).map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock => self.busy(),
+            _ => failed(error),
+        })?;
         let peer = getsockopt(&stream, sockopt::PeerCredentials);
         let peer = peer.map_err(|errno| failed(errno.into()))?;
         let listens = Uid::from_raw(peer.uid());
@@ -55,18 +62,32 @@ impl Endpoint {
         let deadline = question.deadline();
         stream.set_write_timeout(deadline).map_err(failed)?;
         let line = serde_json::to_string(question).map_err(|error| error.to_string())?;
-        writeln!(&stream, "{line}").map_err(failed)?;
+        match writeln!(&stream, "{line}") {
+            // It was refused before it was asked; the answer says why.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+            written => written.map_err(failed)?,
+        }
         let is_trusted = listens.is_root() || listens == geteuid();
         Ok(Asked {
             of: self,
             stream,
-            until: deadline.map(|time| Instant::now() + time),
+            until: deadline.map(|time| began + time),
             bytes_max: if is_trusted {
                 TRUSTED_BYTES_MAX
             } else {
                 LINE_BYTES_MAX
             },
         })
+    }
+
+    /// Its queue is full, be it that its process stands still.
+    fn busy(&self) -> String {
+        format!(
+            "{} is busy: for {} s more have asked its process than it could answer ({})",
+            self.name,
+            ANSWER_AT_ONCE.as_secs(),
+            shown(&self.socket.to_string_lossy())
+        )
     }
 
     fn failed(&self, error: &std::io::Error) -> String {
@@ -94,13 +115,12 @@ impl Endpoint {
 
     /// It belongs to another user, whose processes need not answer.
     pub fn is_of_others(&self) -> bool {
-        let me = geteuid();
-        !me.is_root() && me != self.owner
+        is_of_others(self.owner)
     }
 
     /// Somebody listens there.
-    pub(super) fn is_there(&self) -> bool {
-        match connect(&self.socket) {
+    pub fn is_there(&self) -> bool {
+        match connect(&self.socket, GLANCE) {
             Ok(_) => true,
             // So many wait for an answer that nobody gives: it will be named as silent.
             Err(error) => error.kind() == ErrorKind::WouldBlock,
@@ -204,13 +224,14 @@ pub fn ask_all(endpoints: &[Endpoint], question: &Question) -> Vec<Result<Answer
     })
 }
 
-/// Does not wait for a process that accepts nobody: whose queue is full refuses.
-fn connect(path: &Path) -> std::io::Result<UnixStream> {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    nix::sys::socket::connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+/// Waits for a place in the queue of whoever listens there, no longer than `patience`.
+fn connect(path: &Path, patience: Duration) -> std::io::Result<UnixStream> {
+    let kind = SockType::Stream;
+    let socket = socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None)?;
     let stream = UnixStream::from(socket);
-    stream.set_nonblocking(false)?;
+    // On Linux this ends the wait of connect(2), too (unix(7), socket(7)).
+    stream.set_write_timeout(Some(patience))?;
+    nix::sys::socket::connect(stream.as_raw_fd(), &UnixAddr::new(path)?)?;
     Ok(stream)
 }
 

@@ -17,6 +17,8 @@ const REVIVAL: &str = "glint umount takes it off, and glint mount at its place d
                        anew";
 /// What the names of servers' sockets begin with.
 const SERVER: &str = "serve-";
+/// And those of mounts' processes.
+const MOUNT: &str = "mount-";
 
 /// Somebody to ask.
 #[derive(Debug)]
@@ -98,6 +100,17 @@ fn socket_in_dir_of(directory: &Path, stored: &std::fs::Metadata) -> PathBuf {
     directory.join(format!("{SERVER}{:x}-{}.sock", stored.dev(), stored.ino()))
 }
 
+/// Where other users ask the process that listens at `own`, if they may.
+pub(super) fn public(own: &Path) -> PathBuf {
+    own.with_extension("public.sock")
+}
+
+/// A process of `owner` belongs to another user, and need not answer this one.
+pub(super) fn is_of_others(owner: Uid) -> bool {
+    let me = geteuid();
+    !me.is_root() && me != owner
+}
+
 /// Where this process answers for what it mounts.
 pub fn path_for_mount(mount: &Mount) -> Result<PathBuf, String> {
     let number = mount.number().ok_or("the mount is gone already")?;
@@ -106,7 +119,7 @@ pub fn path_for_mount(mount: &Mount) -> Result<PathBuf, String> {
 
 /// Where it does once the mount is off too, when another mount may have its device number.
 pub fn path_for_process() -> Result<PathBuf, String> {
-    Ok(directory()?.join(format!("mount-{}.sock", std::process::id())))
+    Ok(directory()?.join(format!("{MOUNT}{}.sock", std::process::id())))
 }
 
 /// Where this process answers for the targets of `dir`.
@@ -140,6 +153,15 @@ fn own_entries() -> impl Iterator<Item = std::fs::DirEntry> {
     listed.flat_map(|listed| listed.flatten())
 }
 
+/// The processes that have mounted something as this user, and the sockets that are named by them.
+fn processes() -> impl Iterator<Item = (u32, PathBuf)> {
+    own_entries().filter_map(|entry| {
+        let name = entry.file_name();
+        let pid = name.to_str()?.strip_prefix(MOUNT)?.strip_suffix(".sock")?;
+        Some((pid.parse().ok()?, entry.path()))
+    })
+}
+
 impl Endpoint {
     /// The mount at (or above) `path`.
     pub fn of_mount(path: &Path) -> Result<Endpoint, String> {
@@ -158,7 +180,13 @@ impl Endpoint {
 
     fn at(point: &Path, entry: &MountEntry) -> Endpoint {
         let (owner, number) = (Uid::from_raw(entry.user.unwrap_or_default()), entry.number);
-        let socket = own_or_of(owner, |dir| socket_in(dir, number.major, number.minor));
+        let socket = own_or_of(owner, |dir| {
+            let own = socket_in(dir, number.major, number.minor);
+            match is_of_others(owner) {
+                true => public(&own),
+                false => own,
+            }
+        });
         let name = format!("the mount at {}", shown(&point.to_string_lossy()));
         let at = point.to_owned();
         Endpoint {
@@ -209,9 +237,9 @@ impl Endpoint {
     /// The process of a mount of this user's at `point` that is off, and that has yet to end.
     pub fn of_ending(point: &Path) -> Option<Endpoint> {
         let point = std::path::absolute(point).ok()?;
-        let mut all = own_entries().map(|entry| {
+        let mut all = processes().map(|(_, socket)| {
             let name = format!("the process of the mount at {}", point.display());
-            let (at, socket) = (point.clone(), entry.path());
+            let at = point.clone();
             Endpoint {
                 name,
                 at,
@@ -223,6 +251,13 @@ impl Endpoint {
             Ok(Answer::Status(status)) => status.ending && status.mounted_at == point,
             _ => false,
         })
+    }
+
+    /// The process that listens there, as another name of its socket says, though it may not answer.
+    /// None: nobody listens, or it is no mount of this user's.
+    pub fn process(&self) -> Option<u32> {
+        let found = identity(&self.socket).filter(|_| self.is_there())?;
+        processes().find_map(|(pid, socket)| (identity(&socket) == Some(found)).then_some(pid))
     }
 
     /// Every mount of this machine, and every server of this user. A process that both serves and

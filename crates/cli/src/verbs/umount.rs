@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use fuse::kernel::mount::{MountUser, Unmount, resolve, unmount, users};
+use fuse::kernel::mount::{Unmount, resolve, unmount, users};
 
 use crate::control::{Answer, Asked, Endpoint, Question};
-use crate::output::say;
+use crate::output::{complain, note, say};
 
 /// Unmount. A mount that is in use stays as it is, and its users are listed.
 #[derive(Args)]
@@ -38,13 +38,15 @@ impl Umount {
             return self.abandon(&ending);
         }
         let endpoint = Endpoint::of_mount(&self.point).ok();
-        let pid = endpoint.as_ref().and_then(pid_of);
+        let process = endpoint.as_ref().map_or(Process::Ended, Process::of);
         let using = match resolve(&self.point) {
             Ok(point) => users(&point),
             Err(_) => Vec::new(),
         };
         if !using.is_empty() && !self.force {
-            return Err(self.in_use_by(&using));
+            complain(format!("{} is in use by:", self.point.display()));
+            using.iter().for_each(|user| note(format!("  {user}")));
+            return Err("end these, or use --force; nothing was changed".to_owned());
         }
         // Asked before: its process may end as soon as it is unmounted.
         let ending = endpoint.as_ref().map(|at| at.begin(&Question::Ending));
@@ -56,7 +58,7 @@ impl Umount {
         if let (Unmount::Lazy, Some(endpoint)) = (done, &endpoint) {
             end_service(endpoint)?;
         }
-        if let Some(pid) = pid {
+        if let Some(pid) = process.awaited(self.force) {
             wait_for(pid, endpoint.as_ref(), &self.point)?;
         }
         if self.force && !using.is_empty() {
@@ -64,41 +66,30 @@ impl Umount {
             using.iter().for_each(|user| say(format!("  {user}")));
         }
         let point = self.point.display();
-        // One that was killed, or is older, tells nothing of its end.
-        match ending.and_then(Result::ok).map(Asked::answer) {
+        let lost = process.ending(ending).map_err(|reason| {
+            format!(
+                "{point} is unmounted, but whether its servers have all of it is not known: {reason}"
+            )
+        })?;
+        match lost {
             // So it was wished.
-            Some(Ok(Answer::Ended(Some(lost)))) if done == Unmount::Lazy => {
-                say(format!("{point} unmounted; {lost}"));
-            }
-            Some(Ok(Answer::Ended(Some(lost)))) => {
-                return Err(format!("{point} is unmounted, but {lost}"));
-            }
-            _ => say(format!("{point} unmounted")),
+            Some(lost) if done == Unmount::Lazy => say(format!("{point} unmounted; {lost}")),
+            Some(lost) => return Err(format!("{point} is unmounted, but {lost}")),
+            None => say(format!("{point} unmounted")),
         }
         Ok(())
     }
 
     /// Of a mount that is off already.
     fn abandon(&self, ending: &Endpoint) -> Result<(), String> {
-        let pid = pid_of(ending);
+        let pid = pid_of(ending)?;
         ending.ask(&Question::Abandon)?;
-        if let Some(pid) = pid {
-            wait_for(pid, None, &self.point)?;
-        }
+        wait_for(pid, None, &self.point)?;
         say(format!(
             "{} unmounted; what its servers had not taken yet is lost",
             self.point.display()
         ));
         Ok(())
-    }
-
-    fn in_use_by(&self, using: &[MountUser]) -> String {
-        let mut lines = format!("{} is in use by:", self.point.display());
-        using
-            .iter()
-            .for_each(|user| lines.push_str(&format!("\n  {user}")));
-        lines.push_str("\nend these, or use --force; nothing was changed");
-        lines
     }
 }
 
@@ -115,11 +106,64 @@ fn end_service(endpoint: &Endpoint) -> Result<(), String> {
     }
 }
 
-/// The process that serves a mount, if it answers.
-fn pid_of(endpoint: &Endpoint) -> Option<u32> {
-    match endpoint.ask(&Question::Status) {
-        Ok(Answer::Status(status)) => Some(status.pid),
-        _ => None,
+/// The process that serves a mount.
+enum Process {
+    /// There is none any more.
+    Ended,
+    Answers(u32),
+    /// Somebody listens in its place, and does not answer.
+    Silent {
+        pid: Option<u32>,
+        reason: String,
+    },
+}
+
+impl Process {
+    fn of(endpoint: &Endpoint) -> Process {
+        match pid_of(endpoint) {
+            Ok(pid) => Process::Answers(pid),
+            Err(_) if !endpoint.is_there() => Process::Ended,
+            Err(reason) => Process::Silent {
+                pid: endpoint.process(),
+                reason,
+            },
+        }
+    }
+
+    /// Whose end is waited for. By force, one that is silent is not.
+    fn awaited(&self, force: bool) -> Option<u32> {
+        match self {
+            Process::Answers(pid) => Some(*pid),
+            Process::Silent { pid, .. } if !force => *pid,
+            Process::Silent { .. } | Process::Ended => None,
+        }
+    }
+
+    /// What is lost, if anything is, as it was `asked`. Fails where that could not be heard.
+    fn ending(self, asked: Option<Result<Asked<'_>, String>>) -> Result<Option<String>, String> {
+        match (self, asked) {
+            (Process::Ended, _) | (_, None) => Ok(None),
+            (_, Some(Err(reason))) => Err(reason),
+            (Process::Answers(_), Some(Ok(asked))) => match asked.answer() {
+                Ok(Answer::Ended(lost)) => Ok(lost),
+                // One that was killed, or is older, tells nothing of its end.
+                _ => Ok(None),
+            },
+            (Process::Silent { reason, .. }, Some(Ok(asked))) => {
+                match asked.within(LAST_WRITES).answer() {
+                    Ok(Answer::Ended(lost)) => Ok(lost),
+                    _ => Err(reason),
+                }
+            }
+        }
+    }
+}
+
+/// The number of the process that serves a mount, by its own answer.
+fn pid_of(endpoint: &Endpoint) -> Result<u32, String> {
+    match endpoint.ask(&Question::Status)? {
+        Answer::Status(status) => Ok(status.pid),
+        _ => Err(format!("{} answered something else", endpoint.name)),
     }
 }
 
@@ -142,11 +186,11 @@ fn wait_for(pid: u32, endpoint: Option<&Endpoint>, point: &Path) -> Result<(), S
         if start.elapsed() > SILENCE && !said {
             said = true;
             let awaited = endpoint.map(awaited).unwrap_or_default();
-            eprintln!(
-                "glint: {0} is off, and process {pid} still writes what is left{awaited}; `glint \
+            complain(format!(
+                "{0} is off, and process {pid} still writes what is left{awaited}; `glint \
                  umount --force {0}` ends it at once, and what is left is lost",
                 point.display()
-            );
+            ));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
