@@ -9,7 +9,7 @@
 )]
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -19,7 +19,7 @@ use nix::unistd::{User, geteuid};
 
 use crate::control;
 use crate::logging;
-use crate::output::say;
+use crate::output::{announce, note, say};
 
 /// In the environment of the child.
 const CHILD: &str = "GLINT_DAEMON";
@@ -82,9 +82,7 @@ fn is_child() -> bool {
 
 /// Everything is up: says so, to whoever started us.
 pub fn ready(line: &str) {
-    say(line);
-    // Fails only if nobody listens.
-    let _ = std::io::stdout().flush();
+    announce(line);
     if is_child() {
         // The parent has heard it and ends; later words go where the log goes.
         let _ = nix::unistd::dup2_stdout(std::io::stderr());
@@ -108,12 +106,12 @@ fn launch(path: &PathBuf) -> Result<(), String> {
         let status = child.wait().map_err(failed)?;
         let said = fs::read(path).unwrap_or_default();
         let said = String::from_utf8_lossy(said.get(before..).unwrap_or_default()).into_owned();
-        let said = said.trim().trim_start_matches("glint: ").to_owned();
-        return Err(if said.is_empty() {
-            format!("the daemon ended: {status}")
-        } else {
-            said
-        });
+        let mut lines: Vec<&str> = said.trim().lines().collect();
+        let Some(last) = lines.pop() else {
+            return Err(format!("the daemon ended: {status}"));
+        };
+        lines.into_iter().for_each(note);
+        return Err(last.trim_start_matches("glint: ").to_owned());
     }
     say(format!(
         "{} (pid {}, log {})",

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use crate::output::complain;
+
 /// How long an end takes before it is said what it waits for.
 const ENDING_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a clean end may take once the parent is gone.
@@ -36,7 +38,7 @@ impl Stop {
         std::thread::spawn(move || {
             while !is_begun.load(Ordering::SeqCst) {
                 if wished.load(Ordering::SeqCst) {
-                    eprintln!("glint: ended before it served");
+                    complain("ended before it served");
                     std::process::exit(0);
                 }
                 std::thread::sleep(Duration::from_millis(50));
@@ -100,7 +102,7 @@ impl Stop {
             if ended.load(Ordering::SeqCst) {
                 return;
             }
-            eprintln!("glint: {waiting}");
+            complain(waiting);
             wished.store(false, Ordering::SeqCst);
             while !ended.load(Ordering::SeqCst) {
                 if wished.load(Ordering::SeqCst) {

@@ -19,6 +19,8 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::output::push_shown;
+
 /// In the environment of a daemon: the file that it logs to.
 pub const LOG_FILE: &str = "GLINT_DAEMON_LOG";
 /// Bytes of one line. Beyond: cut.
@@ -37,6 +39,8 @@ pub fn start(usual: &str) {
         .with_env_filter(filter)
         // Colours are control characters.
         .with_ansi(false)
+        // That one cannot be written would be printed where it cannot be written, which panics.
+        .log_internal_errors(false)
         .with_writer(Log {
             kinds: Mutex::default(),
             file,
@@ -144,18 +148,10 @@ pub fn plain(bytes: &[u8]) -> String {
             line.push_str(&format!("... ({} bytes)", bytes.len()));
             break;
         }
-        match c.is_control() || is_invisible(c) {
-            true => line.extend(c.escape_default()),
-            false => line.push(c),
-        }
+        push_shown(&mut line, c);
     }
     line.push('\n');
     line
-}
-
-/// Ends lines, or turns their direction, in what shows them.
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A daemon's file that has grown too long is kept under another name, and a new one takes its place, for

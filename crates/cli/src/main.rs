@@ -1,5 +1,7 @@
 //! `glint`: the whole file system in one program.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod control;
 mod daemon;
 mod descriptors;
@@ -51,7 +53,10 @@ fn main() -> ExitCode {
     }
     let verb = Glint::parse().verb;
     logging::start(verb.log_level());
-    match verb.run() {
+    match verb
+        .run()
+        .and_then(|code| output::all_said().map(|()| code))
+    {
         Ok(code) => code,
         Err(reason) => {
             output::complain(reason);

@@ -23,6 +23,7 @@ use crate::control::{Audience, ControlServer, path_for_dir, path_for_mount, path
 use crate::descriptors::Descriptors;
 use crate::foreground::Stop;
 use crate::memory;
+use crate::output::complain;
 use crate::supervisor::Held;
 
 /// How long mounting waits for the root's attributes, from a server that may be away.
@@ -208,7 +209,7 @@ impl Mounting {
             let abort = self.abort();
             match stop.fulfil(|| self.stop(&mut stopped), LEAVING, abort) {
                 Ok(()) => return,
-                Err(reason) => eprintln!("glint: {reason}; still mounted"),
+                Err(reason) => complain(format!("{reason}; still mounted")),
             }
         }
     }
@@ -317,7 +318,9 @@ fn wait_for_root(mounted: &Mounted, timeout: Option<Duration>) -> Result<(), Str
             "{away}; start glint serve where it is, or look at glint status there, and mount again"
         ));
     }
-    eprintln!("glint: {away}; mounted, and whoever asks for something waits for it");
+    complain(format!(
+        "{away}; mounted, and whoever asks for something waits for it"
+    ));
     Ok(())
 }
 

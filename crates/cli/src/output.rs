@@ -1,51 +1,108 @@
-//! Lines on standard output.
+//! What this program writes on standard output and standard error. All of it goes through here.
+//!
+//! Peers, users and file names choose words of it: [`shown`] escapes those that would make a line of
+//! their own, turn the direction of others, or speak to a terminal.
 
 use std::fmt::Display;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::OnceLock;
 
-/// Writes a line, or several, without what a terminal would carry out. When nobody reads any more, as in
-/// `glint param list | head`, it is dropped.
+/// Why a line was not written: the first that failed.
+static FAILED: OnceLock<std::io::Error> = OnceLock::new();
+
+/// Writes one line on standard output. A failure is reported by [`all_said`].
 pub fn say(line: impl Display) {
-    // Nothing could be told to anybody by an error here.
-    let _ = writeln!(std::io::stdout(), "{}", shown_lines(&line.to_string()));
+    put(shown(&line.to_string()).as_bytes());
 }
 
-/// The same on standard error, as what the program itself says.
-pub fn complain(line: impl Display) {
-    eprintln!("glint: {}", shown_lines(&line.to_string()));
+/// Writes a text of several lines on standard output.
+pub fn say_lines(text: impl Display) {
+    put(shown_lines(&text.to_string()).as_bytes());
+}
+
+/// Writes a value on standard output, as JSON.
+pub fn say_json(value: &impl serde::Serialize) -> Result<(), String> {
+    let line = serde_json::to_vec(value).map_err(|error| error.to_string())?;
+    put(&line);
+    Ok(())
 }
 
 /// Writes a line of bytes as they are, as a path for other programs must be; to a terminal, which
 /// would carry out what is no text, as [`shown`].
 pub fn say_bytes(bytes: &[u8]) {
-    let mut out = std::io::stdout();
-    if out.is_terminal() {
-        return say(shown(&String::from_utf8_lossy(bytes)));
+    match std::io::stdout().is_terminal() {
+        true => say(String::from_utf8_lossy(bytes)),
+        false => put(bytes),
     }
-    let _ = out.write_all(bytes).and_then(|()| out.write_all(b"\n"));
+}
+
+/// Writes the line of a process that stays. The process goes on if nobody can read the line.
+pub fn announce(line: &str) {
+    let _ = write_line(shown(line).as_bytes());
+}
+
+fn put(line: &[u8]) {
+    if let Err(error) = write_line(line) {
+        FAILED.get_or_init(|| error);
+    }
+}
+
+fn write_line(line: &[u8]) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(line)?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+/// All lines so far were written. A caller that repeats itself ends when they are not.
+pub fn is_heard() -> bool {
+    FAILED.get().is_none()
+}
+
+/// Fails if a line could not be written. A pipe whose reader has ended, as in
+/// `glint param list | head`, is no failure.
+pub fn all_said() -> Result<(), String> {
+    match FAILED.get() {
+        Some(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to standard output: {error}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes one line on standard error, as what the program itself says.
+pub fn complain(line: impl Display) {
+    note(format!("glint: {line}"));
+}
+
+/// Writes one line on standard error.
+pub fn note(line: impl Display) {
+    // Nobody is left to hear of a failure.
+    let _ = writeln!(std::io::stderr(), "{}", shown(&line.to_string()));
 }
 
 /// Text of others', on one line and without what a terminal would carry out.
 pub fn shown(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for one in text.chars() {
-        match one.is_control() {
-            true => shown.extend(one.escape_default()),
-            false => shown.push(one),
-        }
-    }
-    shown
+    let mut line = String::with_capacity(text.len());
+    text.chars().for_each(|one| push_shown(&mut line, one));
+    line
 }
 
-/// The same where lines are lines.
+/// [`shown`] where lines are lines.
 pub fn shown_lines(text: &str) -> String {
     let lines: Vec<String> = text.split('\n').map(shown).collect();
     lines.join("\n")
 }
 
-/// The same as JSON.
-pub fn say_json(value: &impl serde::Serialize) -> Result<(), String> {
-    let line = serde_json::to_string(value).map_err(|error| error.to_string())?;
-    let _ = writeln!(std::io::stdout(), "{line}");
-    Ok(())
+/// [`shown`] of one character, added to `line`.
+pub fn push_shown(line: &mut String, one: char) {
+    match one.is_control() || is_invisible(one) {
+        true => line.extend(one.escape_default()),
+        false => line.push(one),
+    }
+}
+
+/// Ends lines, or turns their direction, in what shows them.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

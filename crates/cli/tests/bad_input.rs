@@ -281,6 +281,31 @@ fn a_file_that_is_missing() {
     }
 }
 
+/// Such a path would make its reader wait, or read without end.
+#[test]
+fn a_file_in_whose_place_is_a_fifo_or_a_device() {
+    let key: &[&[&str]] = &[
+        &["mount", "127.0.0.1:1", "mnt", "--key", "D/key"],
+        &["fsck", "D"],
+        &["serve", "D", "--listen", "127.0.0.1:0"],
+    ];
+    for (file, calls) in [
+        ("D/key", key),
+        ("D/mdt0/superblock", &[&["fsck", "D"], &["format", "D"]]),
+        ("D/mdt0/fence", &[&["fsck", "D"]]),
+    ] {
+        for (make, is) in [("mkfifo -m 600", "FIFO"), ("ln -s /dev/zero", "device")] {
+            let dir = place();
+            shell(dir.path(), &format!("rm {file} && {make} {file}")).worked();
+            let is = format!("it is a {is}, not a regular file");
+            for call in calls {
+                one_line(&glint(dir.path(), call), &[file, &is]);
+            }
+            glint(dir.path(), &["status", "D"]).failed_saying(&["D"]);
+        }
+    }
+}
+
 #[test]
 fn a_mount_says_once_what_it_waits_for() {
     if needs_root() {

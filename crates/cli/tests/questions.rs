@@ -8,7 +8,9 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use support::{NOBODY, OPEN_DEVICE, Staying, directory_of_nobody, finish, glint, needs_root};
+use support::{
+    NOBODY, OPEN_DEVICE, Staying, directory_of_nobody, finish, glint, needs_root, program, shell,
+};
 
 fn place(points: &[&str]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
@@ -46,6 +48,60 @@ fn what_is_too_large_to_be_fetched_is_said() {
         "not everything was fetched",
     ]);
     glint(dir.path(), &["fs", "prefetch", "mnt/small"]).worked();
+}
+
+#[test]
+fn what_cannot_be_written_fails_and_who_reads_no_more_does_not() {
+    let dir = place(&[]);
+    glint(dir.path(), &["format", "D"]).worked();
+    for call in ["fsck D --json", "fsck D", "format E"] {
+        let ran = shell(dir.path(), &format!("{} {call} >/dev/full", program()));
+        ran.failed_saying(&["glint: cannot write to standard output: No space left on device"]);
+        assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
+    }
+    let closed = format!("set -o pipefail; {} fsck D | true", program());
+    let ran = finish(Command::new("bash").args(["-c", &closed]).current_dir(&dir));
+    assert_eq!((ran.worked(), &*ran.err), ("", ""));
+    // Nor does an error that nobody can read end it otherwise.
+    for call in ["stats none", "fsck none", "serve D --listen 8.8.8.8:1"] {
+        let line = format!("{} {call} 2>/dev/full", program());
+        assert_eq!(shell(dir.path(), &line).code, Some(1), "{call}");
+    }
+}
+
+/// A name of a file that would make a line of its own, turn it, and clear the screen.
+const FORGED: &str = "a\nroot# FAKE\u{202e}\u{1b}[2J";
+const SHOWN: &str = "a\\nroot# FAKE\\u{202e}\\u{1b}[2J";
+
+#[test]
+fn names_make_no_lines_in_what_is_said_to_people() {
+    if needs_root() {
+        return;
+    }
+    let dir = place(&["mnt"]);
+    glint(dir.path(), &["fsck", FORGED]).failed_saying(&[SHOWN]);
+    let _up = up(&dir, "D", "mnt");
+    let path = format!("mnt/{FORGED}");
+    glint(dir.path(), &["fs", "stat", &path]).failed_saying(&[SHOWN]);
+    fs::create_dir(dir.path().join(&path)).unwrap();
+    let stat = glint(dir.path(), &["fs", "stat", &path]);
+    let first = stat.worked().lines().next().unwrap();
+    assert_eq!(first, format!("path   /{SHOWN}"));
+    let fid = glint(dir.path(), &["fs", "path2fid", &path]);
+    // Other programs get the name itself.
+    let named = glint(dir.path(), &["fs", "fid2path", "mnt", fid.worked().trim()]);
+    assert_eq!(named.worked(), format!("{FORGED}\n"));
+    let mut user = Command::new("sleep");
+    let mut user = user
+        .arg("60")
+        .current_dir(dir.path().join(&path))
+        .spawn()
+        .unwrap();
+    let busy = glint(dir.path(), &["umount", "mnt"]);
+    user.kill().unwrap();
+    user.wait().unwrap();
+    busy.failed_saying(&["mnt is in use by:\n  pid ", SHOWN, "\nglint: end these"]);
+    assert_eq!(busy.err.lines().count(), 3, "{busy:?}");
 }
 
 #[test]

@@ -181,6 +181,39 @@ fn a_socket_left_by_a_dead_server_is_replaced_and_a_live_one_is_not() {
     assert!(!path.exists());
 }
 
+#[test]
+fn a_file_that_is_no_socket_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    let config = || ServerConfig::new(vec![Address::Unix(path.clone())]);
+    std::fs::write(&path, "words").unwrap();
+    let error = Server::start(config(), Vec::new()).err().unwrap();
+    assert!(error.to_string().contains("not a socket"), "{error}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "words");
+    // Nor does an end remove what has taken the place of the server's socket.
+    std::fs::remove_file(&path).unwrap();
+    let server = Server::start(config(), Vec::new()).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "words").unwrap();
+    drop(server);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "words");
+}
+
+#[test]
+fn a_listener_whose_queue_is_full_keeps_its_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(0).unwrap()).unwrap();
+    let _queued = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    let config = ServerConfig::new(vec![Address::Unix(path.clone())]);
+    let (said, heard) = std::sync::mpsc::channel();
+    std::thread::spawn(move || said.send(Server::start(config, Vec::new()).err()));
+    let error = heard.recv_timeout(Duration::from_secs(10)).unwrap();
+    assert!(error.is_some());
+    assert!(path.exists());
+}
+
 /// A raw connection to a TCP server.
 fn raw(place: &Place) -> TcpStream {
     let stream = TcpStream::connect(place.listen.to_string()).unwrap();

@@ -13,6 +13,7 @@ pub mod fence;
 pub mod kv;
 pub mod objects;
 pub mod pace;
+mod regular;
 pub mod room;
 pub mod target;
 

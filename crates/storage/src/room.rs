@@ -5,7 +5,7 @@
 //! again, below the engine, which never hears of it. It comes back when there is space.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use crate::disk::Disk;
 use crate::error::{Result, StorageError};
 use crate::objects::SpaceStat;
+use crate::regular;
 
 /// Times a write that found no space is made again. With [`PAUSE`]: for a minute.
 const ATTEMPTS_MAX: u32 = 600;
@@ -140,7 +141,7 @@ impl ReserveFile {
     fn allocate(&self, bytes: u64) -> io::Result<()> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
-        let file: File = options.open(&self.path)?;
+        let file = regular::open(&self.path, &mut options)?;
         let len = i64::try_from(bytes).map_err(io::Error::other)?;
         fallocate(&file, FallocateFlags::empty(), 0, len)?;
         file.sync_all()

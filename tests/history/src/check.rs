@@ -71,7 +71,7 @@ pub fn check(history: &[Event], policy: Policy) -> Vec<Violation> {
     for (object, mut events) in objects {
         events.sort_by_key(|event| event.begin);
         found.extend(match object.kind {
-            Kind::Block | Kind::Word | Kind::Replaced | Kind::Size => {
+            Kind::Block | Kind::Word | Kind::Replaced | Kind::Size | Kind::End => {
                 registers::check(&events, policy)
             }
             Kind::Log => logs::check(&events, policy),

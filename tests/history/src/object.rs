@@ -14,6 +14,8 @@ pub enum Kind {
     Replaced,
     /// The size of a file that is truncated.
     Size,
+    /// The end of one, where `lseek` finds it.
+    End,
     /// A file that records are appended to.
     Log,
     /// A name that only one process can make at a time.
@@ -24,11 +26,12 @@ pub enum Kind {
     Names,
 }
 
-const KINDS: [(Kind, &str); 8] = [
+const KINDS: [(Kind, &str); 9] = [
     (Kind::Block, "block"),
     (Kind::Word, "word"),
     (Kind::Replaced, "replaced"),
     (Kind::Size, "size"),
+    (Kind::End, "end"),
     (Kind::Log, "log"),
     (Kind::Lock, "lock"),
     (Kind::Directory, "directory"),

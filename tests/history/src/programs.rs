@@ -131,7 +131,7 @@ impl Worker {
                 Kind::Block => blocks::step(&mut self, &mut open),
                 Kind::Word => words::step(&mut self, &mut open),
                 Kind::Replaced => replaced::step(&mut self),
-                Kind::Size => sizes::step(&mut self, &mut open),
+                Kind::Size | Kind::End => sizes::step(&mut self, &mut open, kind),
                 Kind::Log => logs::step(&mut self, &mut open),
                 Kind::Lock => locks::step(&mut self),
                 Kind::Directory => directories::step(&mut self),

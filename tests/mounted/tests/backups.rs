@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use mounted::{Cluster, run};
+use mounted::{Cluster, Mapping, run};
 use nix::unistd::{Whence, lseek};
 
 /// What is not asked for is not sent in a test's time.
@@ -147,4 +147,31 @@ fn holes_are_holes_before_and_after_bytes_are_sent() {
     }
     assert_eq!(found, data, "{}", reader.as_raw_fd());
     assert!(blocks(&one) >= 3 * 8 && blocks(&one) < 100);
+}
+
+/// Stores into a mapping that stays, which no call has told the file system of.
+#[test]
+fn what_was_just_stored_into_a_mapping_is_no_hole() {
+    let cluster = Cluster::with_mounts(2);
+    let hot = cluster.root(0).join("hot");
+    File::create(&hot).unwrap().set_len(4 * MIB).unwrap();
+    let mapping = Mapping::new(&hot, 4 * MIB as usize).unwrap();
+    for (number, (tool, copy)) in TOOLS.into_iter().enumerate() {
+        for mount in [0, 1] {
+            println!("{tool} of a mapped file on mount {mount}");
+            let at = number * 2 + mount;
+            mapping.store(at * 200_000, &[at as u8 + 1; 5000]);
+            let local = tempfile::tempdir().unwrap();
+            let to = local.path().display();
+            // One that adds to the file leaves the mapping behind.
+            if tool != "rsync --inplace" {
+                let script = format!("TO='{to}'; {copy}; cmp hot \"$TO/copy\"");
+                run(cluster.root(mount), &script);
+            }
+        }
+    }
+    let file = File::open(&hot).unwrap();
+    mapping.store(2 * MIB as usize, b"data");
+    let found = lseek(&file, 2 * MIB as i64, Whence::SeekData).unwrap();
+    assert_eq!(found, 2 * MIB as i64);
 }

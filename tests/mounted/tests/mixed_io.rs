@@ -319,14 +319,10 @@ impl Actor {
     }
 }
 
-/// Past the kernel's pages, as handles that may write do.
+/// All that comes behind `from`.
 fn read_on(path: &Path, from: u64) -> Vec<u8> {
     let (mut bytes, mut buffer) = (Vec::new(), [0; 16384]);
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(path)
-        .unwrap();
+    let file = File::open(path).unwrap();
     loop {
         match file
             .read_at(&mut buffer, from + bytes.len() as u64)

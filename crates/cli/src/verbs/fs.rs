@@ -134,16 +134,15 @@ fn stat(of: &OfPath) -> Result<(), String> {
     if of.json {
         return say_json(&facts);
     }
+    say(format!("path   {}", facts.path.display()));
+    say(format!("fid    {}", facts.fid));
+    say(format!("kind   {}", facts.kind));
+    say(format!("mode   {}", facts.mode));
+    say(format!("owner  {}:{}", facts.uid, facts.gid));
+    say(format!("links  {}", facts.links));
     say(format!(
-        "path   {}\nfid    {}\nkind   {}\nmode   {}",
-        facts.path.display(),
-        facts.fid,
-        facts.kind,
-        facts.mode
-    ));
-    say(format!(
-        "owner  {}:{}\nlinks  {}\nbytes  {} ({} stored)",
-        facts.uid, facts.gid, facts.links, facts.bytes, facts.bytes_stored
+        "bytes  {} ({} stored)",
+        facts.bytes, facts.bytes_stored
     ));
     Ok(())
 }
@@ -201,9 +200,11 @@ fn getsom(of: &OfPath) -> Result<(), String> {
         return say_json(&known);
     }
     say(format!(
-        "bytes  {} ({} stored)\nexact  {}",
-        known.bytes,
-        known.bytes_stored,
+        "bytes  {} ({} stored)",
+        known.bytes, known.bytes_stored
+    ));
+    say(format!(
+        "exact  {}",
         match exact {
             true => "yes",
             false => "no: it is, or was just now, open for writing",

@@ -21,6 +21,7 @@ use crate::descriptors::Descriptors;
 use crate::foreground::Stop;
 use crate::memory;
 use crate::mounting::{MountWish, Mounting};
+use crate::output::complain;
 use crate::supervisor::Supervision;
 
 /// Mount a file system that others serve. Stays in the foreground until it is unmounted, by
@@ -77,9 +78,9 @@ fn patience(servers: &[Address], timeout: Option<Duration>, stop: Stop) -> Patie
     let said = AtomicBool::new(false);
     Arc::new(move |waited| {
         if !said.swap(true, Ordering::SeqCst) {
-            eprintln!(
-                "glint: waiting for the management service, which nobody serves at {servers} yet"
-            );
+            complain(format!(
+                "waiting for the management service, which nobody serves at {servers} yet"
+            ));
         }
         let is_over = timeout.is_some_and(|timeout| waited >= timeout);
         !is_over && !stop.is_wished()

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::symlink_metadata;
-use std::io::{BufRead, IsTerminal, stderr, stdin};
+use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -135,14 +135,12 @@ impl Came {
                 other => return Err(format!("the mount answered something else: {other:?}")),
             }
             if stderr().is_terminal() {
-                eprint!(
-                    "\r{} directories, {} entries ",
-                    self.directories, self.entries
-                );
+                let (directories, entries) = (self.directories, self.entries);
+                let _ = write!(stderr(), "\r{directories} directories, {entries} entries ");
             }
         }
         if stderr().is_terminal() {
-            eprintln!();
+            let _ = writeln!(stderr());
         }
         Ok(())
     }

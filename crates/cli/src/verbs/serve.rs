@@ -14,6 +14,7 @@ use crate::daemon::{self, Daemon};
 use crate::descriptors::Descriptors;
 use crate::foreground::Stop;
 use crate::memory;
+use crate::output::complain;
 use crate::server::{ServeConfig, Serving};
 
 /// Serve the targets of directories until SIGTERM, which is a clean stop.
@@ -86,7 +87,7 @@ impl Serve {
             machine: self.machine,
             when_fenced: Arc::new(|cause| {
                 // Whatever is still done here is done in somebody else's target.
-                eprintln!("glint: {cause}");
+                complain(cause);
                 std::process::exit(1);
             }),
             timeout: Duration::from_secs(self.timeout),

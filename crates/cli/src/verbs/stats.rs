@@ -7,7 +7,7 @@ use base::Fid;
 use clap::Args;
 
 use crate::control::{Answer, Question, ask};
-use crate::output::say;
+use crate::output::{is_heard, say, say_json};
 
 /// Counters of a mount: operations, requests sent by kind and in all, cache and prefetch hits.
 #[derive(Args)]
@@ -40,7 +40,7 @@ impl Stats {
                 true => self.print_walks()?,
                 false => self.print_counters()?,
             }
-            if !self.watch {
+            if !self.watch || !is_heard() {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_secs(1));
@@ -53,7 +53,7 @@ impl Stats {
         };
         let value = serde_json::to_value(&*stats).map_err(|error| error.to_string())?;
         match self.json {
-            true => say(&value),
+            true => return say_json(&value),
             false => print_table(&value),
         }
         Ok(())
@@ -70,7 +70,7 @@ impl Stats {
             rows.push(row);
         }
         match self.json {
-            true => say(serde_json::Value::Array(rows)),
+            true => return say_json(&rows),
             false => print_rows(&rows),
         }
         Ok(())

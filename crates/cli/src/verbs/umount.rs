@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use fuse::kernel::mount::{MountUser, Unmount, resolve, unmount, users};
+use fuse::kernel::mount::{Unmount, resolve, unmount, users};
 
 use crate::control::{Answer, Asked, Endpoint, Question};
-use crate::output::say;
+use crate::output::{complain, note, say};
 
 /// Unmount. A mount that is in use stays as it is, and its users are listed.
 #[derive(Args)]
@@ -44,7 +44,9 @@ impl Umount {
             Err(_) => Vec::new(),
         };
         if !using.is_empty() && !self.force {
-            return Err(self.in_use_by(&using));
+            complain(format!("{} is in use by:", self.point.display()));
+            using.iter().for_each(|user| note(format!("  {user}")));
+            return Err("end these, or use --force; nothing was changed".to_owned());
         }
         // Asked before: its process may end as soon as it is unmounted.
         let ending = endpoint.as_ref().map(|at| at.begin(&Question::Ending));
@@ -91,15 +93,6 @@ impl Umount {
         ));
         Ok(())
     }
-
-    fn in_use_by(&self, using: &[MountUser]) -> String {
-        let mut lines = format!("{} is in use by:", self.point.display());
-        using
-            .iter()
-            .for_each(|user| lines.push_str(&format!("\n  {user}")));
-        lines.push_str("\nend these, or use --force; nothing was changed");
-        lines
-    }
 }
 
 /// Ends the process of a mount that is off, and with it what its users have open: the kernel lets only
@@ -142,11 +135,11 @@ fn wait_for(pid: u32, endpoint: Option<&Endpoint>, point: &Path) -> Result<(), S
         if start.elapsed() > SILENCE && !said {
             said = true;
             let awaited = endpoint.map(awaited).unwrap_or_default();
-            eprintln!(
-                "glint: {0} is off, and process {pid} still writes what is left{awaited}; `glint \
+            complain(format!(
+                "{0} is off, and process {pid} still writes what is left{awaited}; `glint \
                  umount --force {0}` ends it at once, and what is left is lost",
                 point.display()
-            );
+            ));
         }
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -20,6 +20,7 @@ use crate::descriptors::Descriptors;
 use crate::foreground::Stop;
 use crate::memory;
 use crate::mounting::Mounting;
+use crate::output::complain;
 use crate::server::{ServeConfig, Serving, WhenFenced};
 use crate::supervisor::Supervision;
 
@@ -159,7 +160,7 @@ fn when_fenced(point: Arc<OnceLock<PathBuf>>) -> WhenFenced {
     Arc::new(move |cause| {
         // Of several targets one is told of.
         let _first = first.lock().unwrap_or_else(PoisonError::into_inner);
-        eprintln!("glint: {cause}");
+        complain(cause);
         if let Some(point) = point.get().cloned() {
             let (done, is_done) = std::sync::mpsc::channel();
             std::thread::spawn(move || {
@@ -168,8 +169,8 @@ fn when_fenced(point: Arc<OnceLock<PathBuf>>) -> WhenFenced {
             });
             match is_done.recv_timeout(OFF_PATIENCE) {
                 Ok(Ok(_)) => {}
-                Ok(Err(reason)) => eprintln!("glint: {reason}"),
-                Err(_) => eprintln!("glint: the mount could not be taken off in time"),
+                Ok(Err(reason)) => complain(reason),
+                Err(_) => complain("the mount could not be taken off in time"),
             }
         }
         std::process::exit(1);

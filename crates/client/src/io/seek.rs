@@ -5,6 +5,7 @@ use wire::ost;
 
 use crate::client::{Client, unexpected};
 use crate::cluster::object_of;
+use crate::io::file::FileState;
 
 /// What [`wire::Attr::blocks`] counts.
 const BLOCK_BYTES: u64 = 512;
@@ -12,6 +13,7 @@ const BLOCK_BYTES: u64 = 512;
 impl Client {
     /// The next data (or hole) at or after `offset`.
     pub async fn seek(&self, fid: Fid, offset: u64, hole: bool) -> Result<u64, FsError> {
+        self.learn_stores(fid).await;
         self.write_out(fid, ByteRange::ALL).await;
         let stat = self.stat(fid).await?;
         let size = stat.attr.size;
@@ -40,6 +42,16 @@ impl Client {
         match answer.reply {
             ost::Reply::Offset(found) => Ok(found),
             other => Err(unexpected(&other)),
+        }
+    }
+
+    /// What was stored into a mapping here only the kernel has, which does not write it back for a seek: it
+    /// does when it forgets the pages.
+    async fn learn_stores(&self, fid: Fid) {
+        let is_held = |file: &mut FileState| file.in_kernel.holds(ByteRange::ALL);
+        let may_be_stored = self.lock().file_known(fid).is_some_and(is_held);
+        if may_be_stored {
+            self.forget_range(fid, ByteRange::ALL).await;
         }
     }
 }

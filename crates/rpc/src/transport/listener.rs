@@ -3,11 +3,13 @@
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, ToSocketAddrs};
 use std::os::fd::AsRawFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nix::sys::socket::{self, Shutdown};
+use nix::errno::Errno;
+use nix::sys::socket::{self, AddressFamily, Shutdown, SockFlag, SockType, UnixAddr};
+use nix::sys::stat::{SFlag, lstat};
 
 use super::Transport;
 use super::mem::MemPort;
@@ -17,7 +19,12 @@ use crate::address::Address;
 /// Something that connections come to.
 pub(crate) enum Listener {
     Tcp(TcpListener),
-    Unix(UnixListener, PathBuf),
+    Unix {
+        listener: UnixListener,
+        path: PathBuf,
+        /// Of the socket, which may be replaced while it is listened on.
+        identity: (u64, u64),
+    },
     Mem(Arc<MemPort>),
 }
 
@@ -32,7 +39,11 @@ impl Listener {
                 }
                 Ok(Listener::Tcp(TcpListener::bind(&*addresses)?))
             }
-            Address::Unix(path) => Ok(Listener::Unix(bind_unix(path)?, path.clone())),
+            Address::Unix(path) => Ok(Listener::Unix {
+                listener: bind_unix(path)?,
+                path: path.clone(),
+                identity: identity(path)?,
+            }),
             Address::Mem(port) => {
                 port.listen()?;
                 Ok(Listener::Mem(port.clone()))
@@ -48,7 +59,7 @@ impl Listener {
     pub(crate) fn address(&self) -> io::Result<Address> {
         Ok(match self {
             Listener::Tcp(listener) => Address::Tcp(listener.local_addr()?.to_string()),
-            Listener::Unix(_, path) => Address::Unix(path.clone()),
+            Listener::Unix { path, .. } => Address::Unix(path.clone()),
             Listener::Mem(port) => Address::Mem(port.clone()),
         })
     }
@@ -60,7 +71,7 @@ impl Listener {
                 let (stream, peer) = listener.accept()?;
                 Ok(Arc::new(Socket::tcp(stream, peer)?))
             }
-            Listener::Unix(listener, path) => {
+            Listener::Unix { listener, path, .. } => {
                 let (stream, _) = listener.accept()?;
                 Ok(Arc::new(Socket::unix(stream, path)?))
             }
@@ -76,26 +87,51 @@ impl Listener {
             Listener::Tcp(listener) => {
                 let _ = socket::shutdown(listener.as_raw_fd(), Shutdown::Both);
             }
-            Listener::Unix(listener, path) => {
+            Listener::Unix {
+                listener,
+                path,
+                identity: bound,
+            } => {
                 let _ = socket::shutdown(listener.as_raw_fd(), Shutdown::Both);
-                let _ = nix::unistd::unlink(path);
+                if identity(path).is_ok_and(|found| found == *bound) {
+                    let _ = nix::unistd::unlink(path);
+                }
             }
             Listener::Mem(port) => port.close(),
         }
     }
 }
 
-/// Binds `path`; a socket that a dead server left there is replaced.
+/// Binds `path`. A socket that a dead server left there is replaced, and nothing else.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
-            match UnixStream::connect(path) {
-                Err(refused) if refused.kind() == ErrorKind::ConnectionRefused => {}
-                _ => return Err(error),
+            if SFlag::S_IFMT.bits() & lstat(path)?.st_mode != SFlag::S_IFSOCK.bits() {
+                let text = "a file that is not a socket is there; remove it, or listen elsewhere";
+                return Err(io::Error::new(ErrorKind::AlreadyExists, text));
             }
-            nix::unistd::unlink(path)?;
-            UnixListener::bind(path)
+            match has_listener(path) {
+                true => Err(error),
+                false => {
+                    nix::unistd::unlink(path)?;
+                    UnixListener::bind(path)
+                }
+            }
         }
         other => other,
     }
+}
+
+/// A process listens there, or may. One whose queue is full is not waited for.
+fn has_listener(path: &Path) -> bool {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let connected = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)
+        .and_then(|fd| socket::connect(fd.as_raw_fd(), &UnixAddr::new(path)?));
+    connected != Err(Errno::ECONNREFUSED)
+}
+
+/// The file that a path leads to: its device and inode number.
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let found = lstat(path)?;
+    Ok((found.st_dev, found.st_ino))
 }

@@ -21,6 +21,7 @@ use super::lease::Lease;
 use super::process::Process;
 use crate::error::{Result, StorageError};
 use crate::objects::is_out_of_descriptors;
+use crate::regular;
 use crate::target::SystemRandom;
 
 /// Its file in a target's directory.
@@ -95,7 +96,7 @@ impl Deref for Opened<'_> {
 }
 
 fn open_existing(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new().read(true).write(true).open(path)
+    regular::open(path, OpenOptions::new().read(true).write(true))
 }
 
 fn failed(path: &Path, action: &'static str, error: &std::io::Error) -> StorageError {
@@ -148,7 +149,7 @@ fn made(dir: &Path) -> Result<FenceFile> {
     let path = dir.join(FENCE);
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600);
-    let made = options.open(&path);
+    let made = regular::open(&path, &mut options);
     let made = made.map_err(|error| failed(&path, "make it", &error))?;
     let found = made.metadata();
     let found = found.map_err(|error| failed(&path, "stat it", &error))?;

@@ -12,12 +12,13 @@ use super::error::TargetError;
 use super::key::{KeyKind, TargetKey};
 use super::lock::{ExclusiveLock, lock_exclusive};
 use super::making::{self, FirstRecords};
-use super::superblock::{FsName, Superblock, Unreadable, Uuid};
+use super::superblock::{FsName, SUPERBLOCK_BYTES, Superblock, Unreadable, Uuid};
 use crate::disk::FileDisk;
 use crate::error::StorageError;
 use crate::fence::{self, Fence, Process};
 use crate::kv::{Hole, Kv, KvOptions, TableId, Visit, examine};
 use crate::objects::{OPEN_FILES_MAX, ObjectFiles};
+use crate::regular;
 use crate::room::ReserveFile;
 
 pub(super) type Result<T> = std::result::Result<T, TargetError>;
@@ -186,7 +187,7 @@ fn classify(entry: &DirEntry) -> Found {
 }
 
 fn classify_target(path: &Path, target: TargetName) -> Found {
-    if let Err(error) = File::open(path.join(SUPERBLOCK))
+    if let Err(error) = regular::open(&path.join(SUPERBLOCK), OpenOptions::new().read(true))
         && error.kind() == ErrorKind::PermissionDenied
     {
         return Found::Denied(error);
@@ -203,7 +204,8 @@ fn classify_target(path: &Path, target: TargetName) -> Found {
 
 /// The superblock of the target at `path`; the error is `None` where there is none.
 fn read_superblock(path: &Path) -> std::result::Result<Superblock, Option<Unreadable>> {
-    match fs::read(path.join(SUPERBLOCK)) {
+    // One byte more than a superblock has, so that a longer file is noticed.
+    match regular::read(&path.join(SUPERBLOCK), SUPERBLOCK_BYTES + 1) {
         Ok(bytes) => Superblock::decode(&bytes).map_err(Some),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(None),
         Err(error) => Err(Some(Unreadable::Damaged(error.to_string()))),
@@ -219,7 +221,7 @@ fn rewrite_superblock(path: &Path, superblock: &Superblock) -> Result<()> {
     };
     let file = path.join(SUPERBLOCK);
     let io = |error| TargetError::io(&file, "write it in place", &error);
-    let mut old = OpenOptions::new().write(true).open(&file).map_err(io)?;
+    let mut old = regular::open(&file, OpenOptions::new().write(true)).map_err(io)?;
     old.write_all(&superblock.encode()).map_err(io)?;
     old.sync_data().map_err(io)
 }
@@ -229,7 +231,9 @@ pub(super) fn replace_superblock(path: &Path, superblock: &Superblock) -> Result
     let file = path.join(SUPERBLOCK);
     let unfinished = path.join(format!("{SUPERBLOCK}{UNFINISHED}"));
     let io = |error| StorageError::from_io(file.display(), "write it", &error);
-    let mut new = File::create(&unfinished).map_err(io)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    let mut new = regular::open(&unfinished, &mut options).map_err(io)?;
     new.write_all(&superblock.encode()).map_err(io)?;
     new.sync_all().map_err(io)?;
     fs::rename(&unfinished, &file).map_err(io)?;

@@ -3,13 +3,14 @@
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::directory::UNFINISHED;
 use super::error::TargetError;
 use super::random::SystemRandom;
+use crate::regular;
 
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 32;
@@ -110,7 +111,7 @@ impl TargetKey {
         let io = |error| TargetError::io(&unfinished, "write the key", &error);
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
-        let mut file = options.open(&unfinished).map_err(io)?;
+        let mut file = regular::open(&unfinished, &mut options).map_err(io)?;
         // The mode above is for a new file; one may have been left behind.
         file.set_permissions(Permissions::from_mode(0o600))
             .map_err(io)?;
@@ -122,10 +123,11 @@ impl TargetKey {
 
     /// The file at `path` is the beginning of a key, as an interruption leaves it.
     pub(super) fn is_begun_at(path: &Path) -> bool {
-        let is_short = fs::metadata(path).is_ok_and(|found| found.len() <= FILE_BYTES as u64);
-        is_short
-            && fs::read(path)
-                .is_ok_and(|text| text.trim_ascii_end().iter().all(u8::is_ascii_hexdigit))
+        // One byte more than a key has, so that a longer file is noticed.
+        regular::read(path, FILE_BYTES + 1).is_ok_and(|text| {
+            let digits = text.trim_ascii_end();
+            text.len() <= FILE_BYTES && digits.iter().all(u8::is_ascii_hexdigit)
+        })
     }
 
     fn to_text(&self) -> String {
@@ -136,11 +138,10 @@ impl TargetKey {
 
 /// The permission bits of the file at `path`, and the key in it, if there is one.
 fn read(path: &Path) -> io::Result<(u32, Option<TargetKey>)> {
-    let file = File::open(path)?;
+    let file = regular::open(path, OpenOptions::new().read(true))?;
     let mode = file.metadata()?.mode() & 0o777;
-    let mut text = Vec::new();
     // One byte more than a key has, so that a longer file is noticed.
-    file.take(FILE_BYTES as u64 + 1).read_to_end(&mut text)?;
+    let text = regular::read_opened(file, FILE_BYTES + 1)?;
     Ok((mode, std::str::from_utf8(&text).ok().and_then(parse)))
 }
 

@@ -9,29 +9,36 @@ use super::{Worker, done, outcome};
 use crate::event::{Call, Outcome};
 use crate::object::{Kind, Object};
 
+/// Of each of the two kinds.
 const FILES: u32 = 2;
 
-fn name(number: u32) -> String {
-    format!("size{number}")
+fn name(object: Object) -> String {
+    format!("{}{}", object.kind, object.number)
+}
+
+/// All files of this kind.
+fn objects(kind: Kind) -> impl Iterator<Item = Object> {
+    (0..FILES).map(move |number| Object::whole(kind, number))
 }
 
 pub fn prepare(dir: &Path) -> io::Result<()> {
-    (0..FILES).try_for_each(|number| File::create(dir.join(name(number))).map(drop))
+    let mut all = objects(Kind::Size).chain(objects(Kind::End));
+    all.try_for_each(|object| File::create(dir.join(name(object))).map(drop))
 }
 
-pub fn step(worker: &mut Worker, files: &mut Files) {
-    let number = worker.pick(FILES);
+pub fn step(worker: &mut Worker, files: &mut Files, kind: Kind) {
+    let object = Object::whole(kind, worker.pick(FILES));
     if worker.chance(30) {
-        files.close(&worker.dir.join(name(number)));
+        files.close(&worker.dir.join(name(object)));
     }
     match worker.chance(3) {
-        true => truncate(worker, files, number),
-        false => read(worker, files, number),
+        true => truncate(worker, files, object),
+        false => read(worker, files, object),
     }
 }
 
-fn truncate(worker: &mut Worker, files: &mut Files, number: u32) {
-    let path = worker.dir.join(name(number));
+fn truncate(worker: &mut Worker, files: &mut Files, object: Object) {
+    let path = worker.dir.join(name(object));
     // Each process has sizes of its own.
     worker.made += 1;
     let size = worker.made * 64 + u64::from(worker.process) + 1;
@@ -41,7 +48,6 @@ fn truncate(worker: &mut Worker, files: &mut Files, number: u32) {
     } else {
         "ftruncate"
     };
-    let object = Object::whole(Kind::Size, number);
     worker.recorder.call(how, object, Call::Write(size), || {
         done(files.get(&path, Way::Usual).and_then(|file| {
             file.set_len(size)?;
@@ -50,15 +56,16 @@ fn truncate(worker: &mut Worker, files: &mut Files, number: u32) {
     });
 }
 
-fn read(worker: &mut Worker, files: &mut Files, number: u32) {
-    let path = worker.dir.join(name(number));
-    let object = Object::whole(Kind::Size, number);
-    let way = worker.pick(3);
-    let how = ["stat", "fstat", "lseek"][way as usize];
+fn read(worker: &mut Worker, files: &mut Files, object: Object) {
+    let path = worker.dir.join(name(object));
+    let how = match object.kind {
+        Kind::End => "lseek",
+        _ => ["stat", "fstat"][worker.pick(2) as usize],
+    };
     worker.recorder.call(how, object, Call::Read, || {
-        let size = match way {
-            0 => std::fs::metadata(&path).map(|stat| stat.len()),
-            1 => files
+        let size = match how {
+            "stat" => std::fs::metadata(&path).map(|stat| stat.len()),
+            "fstat" => files
                 .get(&path, Way::Usual)
                 .and_then(|file| Ok(file.metadata()?.len())),
             _ => files
@@ -71,7 +78,7 @@ fn read(worker: &mut Worker, files: &mut Files, number: u32) {
 
 pub fn look(worker: &mut Worker) {
     let mut files = Files::default();
-    for number in 0..FILES {
-        (0..3).for_each(|_| read(worker, &mut files, number));
+    for object in objects(Kind::Size).chain(objects(Kind::End)) {
+        (0..3).for_each(|_| read(worker, &mut files, object));
     }
 }

@@ -16,7 +16,7 @@ use fuse::kernel::{
 
 use super::served::Child;
 use crate::foreground::Stop;
-use crate::output::say;
+use crate::output::say_lines;
 
 const FILE_NODEID: u64 = 2;
 /// What is said when it is mounted; the mount point follows.
@@ -45,7 +45,7 @@ impl EmptyVerb {
             let point = point.clone();
             stop.with_parent(move || drop(unmount(&point, Unmount::Abort)))?;
         }
-        say(format!("{READY}{}\n", point.display()));
+        say_lines(format!("{READY}{}\n", point.display()));
         stop.wait(|| false);
         mounted
             .unmount(Unmount::Lazy)

@@ -10,7 +10,7 @@ use bench::{Link, LinkConfig, LinkSettings, StopFlag};
 use clap::Args;
 
 use super::walk::{Bandwidth, bandwidth, duration};
-use crate::output::say;
+use crate::output::{note, say_lines};
 
 /// Run a command whose only network is an emulated link to this machine. Needs root.
 ///
@@ -53,7 +53,7 @@ impl LinkVerb {
     pub fn run(self) -> Result<ExitCode, String> {
         if let Some(socket) = &self.control {
             let answer = change(socket, &self.set)?;
-            say(answer.trim_end());
+            say_lines(answer.trim_end());
             return Ok(ExitCode::SUCCESS);
         }
         let settings = LinkSettings {
@@ -76,10 +76,10 @@ impl LinkVerb {
 
 fn announce(link: &Link, control: &Path) {
     let (server, settings) = (link.server_address(), link.settings());
-    eprintln!(
+    note(format!(
         "this machine is {server} for the command: {settings}; control {}",
         control.display()
-    );
+    ));
 }
 
 fn change(socket: &Path, pairs: &[String]) -> Result<String, String> {

@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use super::rivals::{Rival, Rivals, remove_stale};
 use super::screen::Screen;
 use super::walk::{Format, TreeSource, cap, title, walk_all};
-use crate::output::say;
+use crate::output::say_lines;
 
 /// Requests for attributes of one file.
 const UPCALLS: u32 = 100_000;
@@ -89,7 +89,7 @@ impl Numbers {
         screen.clear();
         let verdict = verdict.map_err(|error| error.to_string())?;
         let format = if self.json { Format::Json } else { self.format };
-        say(match format {
+        say_lines(match format {
             Format::Text => verdict.text(),
             Format::Markdown => verdict.markdown(),
             Format::Json => verdict.json().map_err(|error| error.to_string())?,

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 
 use super::rivals::{Rival, Rivals, link_settings, remove_stale};
 use super::screen::Screen;
-use crate::output::say;
+use crate::output::say_lines;
 
 /// How a report is shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -131,7 +131,7 @@ impl Common {
 
 /// Prints a report.
 pub fn show(report: &Report, format: Format) -> Result<(), String> {
-    say(match format {
+    say_lines(match format {
         Format::Text => report.text(),
         Format::Markdown => report.markdown(),
         Format::Json => report.json().map_err(|error| error.to_string())?,

@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 use super::rivals::{Rival, Rivals, remove_stale};
 use super::screen::Screen;
 use super::walk::{Bandwidth, TreeSource, bandwidth, cap, duration};
-use crate::output::say;
+use crate::output::say_lines;
 
 /// What is measured together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -138,7 +138,7 @@ impl Xfast {
         let document = self.measure(&stop, &mut |event| screen.show(event));
         screen.clear();
         let document = document.map_err(|error| error.to_string())?;
-        say(match self.json {
+        say_lines(match self.json {
             true => document.json().map_err(|error| error.to_string())?,
             false => document.markdown(Figures::LeftOut),
         });

@@ -127,12 +127,13 @@ impl MountError {
             }
             MountError::Busy { point, users } => {
                 write!(f, "{} is in use", point.display())?;
-                for user in users {
-                    write!(f, "\n  {user}")?;
+                for (index, user) in users.iter().enumerate() {
+                    let mark = if index == 0 { ":" } else { ";" };
+                    write!(f, "{mark} {user}")?;
                 }
                 write!(
                     f,
-                    "\nend these processes, or have them leave it, and try again"
+                    "; end these processes, or have them leave it, and try again"
                 )
             }
             MountError::Fusermount(text) => write!(f, "fusermount3 failed: {text}"),

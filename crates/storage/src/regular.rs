@@ -1,0 +1,48 @@
+//! Opening and reading the regular files of a target. A FIFO or a device at such a path could make
+//! its reader wait or read without end.
+
+use std::fs::{self, File, FileType, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use nix::libc;
+
+/// Opens `path` with `options`; fails at once if something other than a regular file is there.
+pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    // Without this flag the open of a FIFO waits for its other end.
+    match options.custom_flags(libc::O_NONBLOCK).open(path) {
+        Ok(file) => must_be_regular(file.metadata()?.file_type()).map(|()| file),
+        Err(error) => {
+            // A FIFO without a reader and a socket only answer "no such device or address".
+            if let Ok(found) = fs::metadata(path) {
+                must_be_regular(found.file_type())?;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The first `bytes_max` bytes of the regular file at `path`, all of it if it is shorter.
+pub(crate) fn read(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
+    read_opened(open(path, OpenOptions::new().read(true))?, bytes_max)
+}
+
+/// The first `bytes_max` bytes of `file`, all of it if it is shorter.
+pub(crate) fn read_opened(file: File, bytes_max: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(bytes_max as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn must_be_regular(found: FileType) -> io::Result<()> {
+    let kind = match found {
+        _ if found.is_file() => return Ok(()),
+        _ if found.is_dir() => "directory",
+        _ if found.is_fifo() => "FIFO",
+        _ if found.is_socket() => "socket",
+        _ => "device",
+    };
+    let reason = format!("it is a {kind}, not a regular file");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
+}
