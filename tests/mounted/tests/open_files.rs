@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mounted::{Cluster, Mapping};
-use rustix::fs::{CWD, RenameFlags};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
 
 fn open(path: &Path) -> File {
     OpenOptions::new()
@@ -271,6 +271,31 @@ fn what_was_written_stays_through_a_rename_and_a_link() {
             }
         }
     });
+}
+
+/// What another mount has changed of a file is no longer covered here, nor is a name that the file is then
+/// moved to: the kernel is to look that up again, which an open file cannot.
+#[test]
+fn an_open_file_that_another_mount_changed_is_asked_about_after_a_move_here() {
+    let cluster = Cluster::with_mounts(2);
+    let [here, there] = [0, 1].map(|mount| cluster.root(mount));
+    let (from, to, there) = (here.join("file"), here.join("moved"), there.join("file"));
+    fs::write(&from, "").unwrap();
+    let file = open(&from);
+    let path_only = rustix::fs::open(&from, OFlags::PATH, Mode::empty()).unwrap();
+    for number in 0..100 {
+        let mode = 0o600 + number % 2;
+        fs::set_permissions(&there, Permissions::from_mode(mode)).unwrap();
+        for (from, to) in [(&from, &to), (&to, &from)] {
+            fs::rename(from, to).unwrap();
+            let modes = [
+                rustix::fs::fstat(&file).unwrap().st_mode,
+                nix::sys::stat::fstat(&path_only).unwrap().st_mode,
+                file.metadata().unwrap().mode(),
+            ];
+            assert_eq!(modes.map(|mode| mode & 0o777), [mode; 3], "{number}");
+        }
+    }
 }
 
 #[test]

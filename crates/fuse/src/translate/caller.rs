@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use base::Fid;
 use client::Credentials;
 
 /// The bit of CAP_FSETID in a set of capabilities.
@@ -100,9 +101,38 @@ pub(super) fn state(thread: u32) -> Option<char> {
 /// one of them. Making things (`mkdir`, `mknod`, `link`, `symlink`) does not; where the kernel does not say
 /// which call it is, neither.
 pub(super) fn looks_again(thread: u32) -> bool {
-    let call = told(thread, "syscall");
-    let call = call.and_then(|call| call.split(' ').next()?.parse().ok());
-    call.is_some_and(|call| LOOK_AGAIN.contains(&call) || LOOK_AGAIN_HERE.contains(&call))
+    let number = Call::of(thread).map(|call| call.number);
+    number.is_some_and(|number| LOOK_AGAIN.contains(&number) || LOOK_AGAIN_HERE.contains(&number))
+}
+
+/// It is in a call on a descriptor of `fid`, which no name has led to: `fstat`, or one with an empty path, or
+/// with a path that begins there.
+pub(super) fn has_by_descriptor(thread: u32, fid: Fid) -> bool {
+    let Some(call) = Call::of(thread) else {
+        return false;
+    };
+    let descriptor = told(thread, &format!("fdinfo/{}", call.first));
+    let inode = descriptor.and_then(|facts| line(&facts, "ino:")?.parse().ok());
+    inode == Some(fid.0)
+}
+
+/// The call that a thread is in.
+struct Call {
+    number: libc::c_long,
+    /// The first argument: a descriptor, or what no descriptor can be.
+    first: u64,
+}
+
+impl Call {
+    /// None: the kernel does not say.
+    fn of(thread: u32) -> Option<Call> {
+        let call = told(thread, "syscall")?;
+        let mut fields = call.split_whitespace();
+        let number = fields.next()?.parse().ok()?;
+        let first = fields.next()?.strip_prefix("0x")?;
+        let first = u64::from_str_radix(first, 16).ok()?;
+        Some(Call { number, first })
+    }
 }
 
 const LOOK_AGAIN: &[libc::c_long] = &[

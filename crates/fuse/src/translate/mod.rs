@@ -149,7 +149,8 @@ impl Asked {
             .add(self.unique, self.thread, &self.promise);
     }
 
-    /// Runs `work` on `fid`, if the kernel came there rightly: else it is to look the name up again.
+    /// Runs `work` on `fid`, if the kernel came there rightly: else it is to look the name up again. Who has a
+    /// descriptor of it came by no name.
     fn run_at(
         self,
         fid: Fid,
@@ -162,7 +163,10 @@ impl Asked {
             let retries = &answer.context.retries;
             let is_found = retries.has_found(answer.thread, fid, question);
             let _pin = is_found.then(|| client.pin(fid));
-            if !is_found && let Err(failure) = client.reached_rightly(fid, reached).await {
+            if !is_found
+                && let Err(failure) = client.reached_rightly(fid, reached).await
+                && !caller::has_by_descriptor(answer.thread, fid)
+            {
                 return answer.error(failure);
             }
             work.await;
