@@ -110,7 +110,7 @@ impl Client {
         }
     }
 
-    /// An OST was away for a while: what covered the size of a file here may have gone meanwhile.
+    /// What covered the size of a file here may have gone with a life of the OST, or while it was away.
     fn watch_again(&self, target: TargetIndex) {
         let client = self.clone();
         spawn(async move {
@@ -125,18 +125,16 @@ impl Client {
         let Holder::Ost(target) = holder else {
             return;
         };
+        // Asked first, and not waited for: the OST may answer when all have joined.
+        self.watch_again(target);
         if self.lock().unsettled {
             // What is written of the process before waits for this.
             let client = self.clone();
-            spawn(async move {
-                client.watch_on(target).await;
-                client.redo_reshapes(target).await;
-            });
+            spawn(async move { client.redo_reshapes(target).await });
             return;
         }
         let (client, begun) = (self.clone(), self.0.clock.tick());
         spawn(async move {
-            client.watch_on(target).await;
             client.redo_reshapes(target).await;
             client.write_old_bytes(target, begun).await;
             if let Err(error) = client.settle_old_bytes(target).await {
