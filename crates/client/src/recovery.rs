@@ -229,7 +229,9 @@ impl Client {
         if read && is_known {
             self.register_reader(fid).await;
         }
-        self.watch_uncovered(vec![fid]).await;
+        // Not waited for: its OST may wait for a client that has died, and the MDT for this one meanwhile.
+        let client = self.clone();
+        spawn(async move { client.watch_uncovered(vec![fid]).await });
         if result.is_ok() && change != SetAttr::default() {
             result = self.tell_old_changes(fid, change, mark).await;
         }
