@@ -48,8 +48,9 @@ pub struct Mds {
     pub(crate) parked: IdMap<OpId, Parked>,
     /// Opens that others are asked for.
     pub(crate) busy: crate::busy::BusyOpens,
-    /// Creates that wait for the first OST.
-    pub(crate) awaiting_ost: crate::first_ost::AwaitingOst,
+    /// Slots whose frames begin with a create that waits for the first OST. Bounded by the slots of the
+    /// clients that ask.
+    pub(crate) awaiting_ost: BTreeSet<(ClientId, u16)>,
     pub(crate) next_op: u64,
     pub(crate) callbacks: crate::callback::Callbacks,
     /// Of clients whose process was replaced, the uses of files that the one before had.
@@ -188,7 +189,7 @@ impl Mds {
             clients: IdMap::default(),
             parked: IdMap::default(),
             busy: crate::busy::BusyOpens::default(),
-            awaiting_ost: crate::first_ost::AwaitingOst::default(),
+            awaiting_ost: BTreeSet::new(),
             next_op: 0,
             callbacks: crate::callback::Callbacks::default(),
             left_behind: IdMap::default(),
