@@ -3,6 +3,7 @@
 mod circles;
 mod code_map;
 mod documents;
+mod floors;
 mod invariants;
 mod knowledge;
 mod layers;
@@ -23,6 +24,7 @@ pub fn tidy(repository: &Repository, workspace: &Workspace) -> Vec<Finding> {
     findings.extend(code_map::check(repository, workspace));
     findings.extend(layers::check(workspace));
     findings.extend(circles::check(repository));
+    findings.extend(floors::check(repository));
     findings.extend(knowledge::check(repository));
     findings.extend(sizes::check(repository));
     findings.extend(words::check(repository, workspace));
