@@ -1,5 +1,5 @@
-//! Files in the order in which something becomes due for them, so that nobody goes through all of them to
-//! find the few for which it is.
+//! Files in the order in which something becomes due for them. Nobody goes through all of them to find the
+//! few for which it is.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::RangeInclusive;

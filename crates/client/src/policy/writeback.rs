@@ -1,5 +1,7 @@
-//! Which files have something to send, to settle, to close or to tell: each in the order in which that
-//! becomes due, so that a frame or a tick looks at the files that it is about and at no others.
+//! Which files have something to send, to settle, to close or to tell.
+//!
+//! They lie in the order in which that becomes due. A frame or a tick looks at the files that it is about,
+//! and at no others.
 
 use std::collections::BTreeSet;
 
