@@ -299,6 +299,7 @@ impl Oss {
                 self.watch(now, client, watch)
             }
             Request::Announce { object, size } => announce(object, size),
+            Request::Inherit { object } => self.inherit(now, client, object),
             Request::Convert { handle, mode } => self.convert(now, client, (handle, mode)),
             Request::Glimpse {
                 object,

@@ -266,6 +266,8 @@ fn runs_at_once(request: &Request) -> bool {
         | Request::StatFs
         | Request::Witness { .. }
         | Request::Join { .. } => true,
+        // Others wait until the client that asks is settled, and in a window there is nothing to inherit.
+        Request::Inherit { .. } => true,
         // Where it was so before, nobody can have come to have the object to himself.
         Request::Watch { again, .. } => *again,
         Request::Enqueue { .. }

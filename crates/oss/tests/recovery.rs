@@ -260,3 +260,44 @@ fn what_waits_for_the_end_of_the_window_goes_with_its_process() {
     rig.lock(A, PW, ByteRange::ALL);
     assert!(rig.callbacks.is_empty(), "nobody has a lock");
 }
+
+/// What the kernel writes back late was stored under the lock of the process before.
+#[test]
+fn a_lock_that_is_inherited_stays_until_it_is_given_back() {
+    let mut rig = joined(&[A, B]);
+    let lock = rig.lock(A, PW, ByteRange::ALL).handle;
+    let reader = rig.enqueue(B, PR, ByteRange::ALL);
+    let object = object(1);
+    let inherit = |rig: &mut Rig| {
+        let answer = rig.ask(A, Request::Inherit { object }, &[])?;
+        match answer.reply {
+            Reply::Locked { grant, .. } => Ok(grant.handle),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(inherit(&mut rig), Err(FsError::Stale), "nobody went on");
+    rig.succeed(A);
+    assert_eq!(inherit(&mut rig), Ok(lock));
+    assert_eq!(inherit(&mut rig), Err(FsError::Stale), "B waits for it");
+    rig.settle(A);
+    rig.write(A, lock, 0, b"late").expect("it stands");
+    assert!(rig.reply(reader).is_none());
+    rig.cancel(A, lock);
+    let grant = rig.granted(reader).0;
+    assert_eq!(rig.read(B, grant.handle, 0, 9), Ok(b"late".to_vec()));
+}
+
+/// What its maker had for itself has no lock here.
+#[test]
+fn where_there_was_no_lock_one_is_inherited_that_nobody_has() {
+    let mut rig = joined(&[A, B]);
+    rig.succeed(A);
+    let object = object(1);
+    let asked = rig.send(A, Request::Inherit { object }, &[]);
+    let handle = rig.granted(asked).0.handle;
+    rig.settle(A);
+    let reader = rig.enqueue(B, PR, ByteRange::ALL);
+    assert!(rig.reply(reader).is_none(), "it stands");
+    rig.cancel(A, handle);
+    rig.granted(reader);
+}

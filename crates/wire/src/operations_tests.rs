@@ -259,6 +259,7 @@ fn of_ost() -> Vec<ost::Request> {
             progress: Progress::default(),
             seen: Transno(0),
         },
+        Inherit { object },
     ]
 }
 
@@ -300,7 +301,8 @@ fn what_gives_back_is_urgent_and_nothing_else() {
             "ldlm_cancel",
             "ldlm_extent_convert",
             "ldlm_watch",
-            "ost_join"
+            "ost_join",
+            "ldlm_inherit"
         ]
     );
 }

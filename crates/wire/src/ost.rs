@@ -239,6 +239,12 @@ pub enum Request {
         /// This OST: what it told an MDT to be durable.
         seen: Transno,
     },
+    /// Keeps a lock of the client's process before when this one is settled -> [`Reply::Locked`]. Where it
+    /// had none: one in PW, if nobody has any.
+    Inherit {
+        /// On which object.
+        object: ObjectId,
+    },
 }
 
 /// What an OST answers.
@@ -390,6 +396,7 @@ impl Request {
             | Request::Convert { .. }
             | Request::Watch { .. }
             | Request::Announce { .. }
+            | Request::Inherit { .. }
             | Request::StatFs
             | Request::Join { .. } => false,
         }
@@ -400,7 +407,10 @@ impl Request {
     /// evicted.
     pub fn is_urgent(&self) -> bool {
         match self {
-            Request::Cancel { .. } | Request::Convert { .. } | Request::Join { .. } => true,
+            Request::Cancel { .. }
+            | Request::Convert { .. }
+            | Request::Inherit { .. }
+            | Request::Join { .. } => true,
             Request::Watch { again, .. } => *again,
             Request::Write { under, .. }
             | Request::Truncate { under, .. }
@@ -429,4 +439,5 @@ operations! { Request:
     Join = "ost_join",
     List = "ost_list",
     Witness = "ost_witness",
+    Inherit = "ldlm_inherit",
 }

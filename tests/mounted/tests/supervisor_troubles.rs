@@ -7,20 +7,17 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::sync::mpsc;
-use std::thread;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use mounted::deaths::{TAKEN_OVER, kill_process};
-use mounted::{Cluster, PATIENCE, Work};
+use mounted::{Cluster, Mapping, PATIENCE, Work};
 use nix::sys::signal::Signal;
 
 const SUPERVISED: &[&str] = &["--supervisor"];
 const TIMEOUT: Duration = Duration::from_secs(3);
-
-/// How long the kernel may keep what a read on its way holds up, once others can write.
-const HELD_UP_MAX: Duration = Duration::from_secs(10);
 
 fn errno(result: std::io::Result<()>) -> Option<i32> {
     result.err().and_then(|error| error.raw_os_error())
@@ -241,62 +238,100 @@ fn a_mount_whose_processes_are_all_killed_is_mounted_anew() {
     });
 }
 
-/// A read was on its way when the process died, and holds up what the kernel has cached of the file
-/// behind it. That is old only until the read is answered, which is soon.
-#[test]
-fn what_a_read_on_its_way_holds_up_is_forgotten_soon() {
-    const BLOCK: usize = 4096;
-    const CACHED_AT: u64 = 6 << 20;
+/// Bytes far behind those that are read when the process dies.
+const BEHIND: u64 = 6 << 20;
+
+/// Two mounts, the first of them supervised, and for each the path of a file of 8 MiB.
+fn with_a_file() -> (Cluster, [PathBuf; 2]) {
     let mut cluster = Cluster::start();
     cluster.mount_with(SUPERVISED);
     cluster.mount();
-    let [here, there] = [0, 1].map(|mount| cluster.root(mount).join("file"));
-    let file = cluster.timed("preparing", || {
-        fs::write(&there, vec![1; 8 << 20]).unwrap();
-        let file = File::open(&here).unwrap();
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
-        let mut block = vec![0; BLOCK];
-        file.read_exact_at(&mut block, CACHED_AT).unwrap();
-        file
+    let paths = [0, 1].map(|mount| cluster.root(mount).join("file"));
+    cluster.timed("preparing", || {
+        fs::write(&paths[1], vec![1; 8 << 20]).unwrap()
     });
+    (cluster, paths)
+}
+
+/// Kills the process while `read` is on its way, and waits for the next one. Just before, `meanwhile` has the
+/// other mount write as soon as it can.
+fn kill_during<T: Send + 'static>(
+    cluster: &mut Cluster,
+    read: impl FnOnce() -> T + Send + 'static,
+    meanwhile: impl FnOnce() -> JoinHandle<()>,
+) -> (JoinHandle<T>, JoinHandle<()>) {
+    let reads = cluster.stats(0)["read"].as_u64();
     cluster.freeze_server();
-    let asked = file.try_clone().unwrap();
-    let reading = thread::spawn(move || {
-        let mut block = vec![0; BLOCK];
-        asked.read_exact_at(&mut block, 0).map(|()| block)
-    });
+    let reading = thread::spawn(read);
     let began = Instant::now();
-    while cluster.stats(0)["read"].as_u64() < Some(2) {
+    while cluster.stats(0)["read"].as_u64() <= reads {
         assert!(began.elapsed() < PATIENCE, "the read never comes");
         thread::sleep(Duration::from_millis(1));
     }
+    let writing = meanwhile();
     assert!(cluster.kill_worker(0), "no process serves the mount");
     cluster.thaw_server();
-    // Where the read was still on its way then, it says which pages it could not forget.
     cluster.wait_for_log(0, TAKEN_OVER);
-    let was_held = cluster
-        .said(0)
-        .contains("pages that reads on their way hold");
-    cluster.timed("writing elsewhere", || {
-        let other = File::options().write(true).open(&there).unwrap();
-        other.write_all_at(&[2; BLOCK], CACHED_AT).unwrap();
-    });
-    let written = Instant::now();
-    let read = |at| {
-        let mut block = vec![0; BLOCK];
-        file.read_exact_at(&mut block, at).unwrap();
-        block
+    (reading, writing)
+}
+
+/// A read was on its way when the process died, and holds up what the kernel has cached of the file
+/// behind it. Who writes that elsewhere waits until it is forgotten.
+#[test]
+fn what_a_read_on_its_way_holds_up_is_forgotten_before_others_write_it() {
+    const BLOCK: usize = 4096;
+    let (mut cluster, [here, there]) = with_a_file();
+    let file = File::open(&here).unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+    let file = Arc::new(file);
+    let read = |file: &File, at| {
+        let mut block = [0; BLOCK];
+        file.read_exact_at(&mut block, at).map(|()| block)
     };
-    cluster.timed("forgetting", || {
-        while read(CACHED_AT) != [2; BLOCK] {
-            thread::sleep(Duration::from_millis(1));
-        }
-        println!(
-            "forgotten after {:?}, held up: {was_held}",
-            written.elapsed()
+    cluster.timed("reading", || read(&file, BEHIND).unwrap());
+    let asked = file.clone();
+    let other = File::options().write(true).open(&there).unwrap();
+    let write = || thread::spawn(move || other.write_all_at(&[2; BLOCK], BEHIND).unwrap());
+    let (reading, writing) = kill_during(&mut cluster, move || read(&asked, 0), write);
+    cluster.timed("writing elsewhere", || writing.join().unwrap());
+    cluster.timed("reading again", || {
+        assert!(
+            read(&file, BEHIND).unwrap() == [2; BLOCK],
+            "what was before"
         );
-        assert_eq!(reading.join().unwrap().unwrap(), [1; BLOCK]);
-        assert!(written.elapsed() < HELD_UP_MAX, "it was held up");
+        assert!(reading.join().unwrap().unwrap() == [1; BLOCK]);
+    });
+}
+
+/// A page was stored into and not synced. The kernel can write that back only after the read on its way.
+/// Others write when it has.
+#[test]
+fn what_was_stored_behind_a_read_on_its_way_comes_before_what_others_write() {
+    let (mut cluster, [here, there]) = with_a_file();
+    let [mapping, loaded] = [(); 2].map(|()| Mapping::new(&here, 8 << 20).unwrap());
+    // To open it elsewhere makes the kernel write back what was stored.
+    let other = File::options().read(true).write(true).open(&there);
+    let other = other.unwrap();
+    let at = BEHIND as usize;
+    // From now on a store needs no answer.
+    cluster.timed("storing", || mapping.store_word(at, 1));
+    let written = other.try_clone().unwrap();
+    let meanwhile = || {
+        mapping.store_word(at, 2);
+        mapping.store_word(at + 8, 2);
+        thread::spawn(move || written.write_all_at(&3u64.to_le_bytes(), BEHIND).unwrap())
+    };
+    let (reading, writing) = kill_during(&mut cluster, move || loaded.load_word(0), meanwhile);
+    cluster.timed("writing elsewhere", || writing.join().unwrap());
+    cluster.timed("the read", || reading.join().unwrap());
+    // What the kernel has yet to write back it does by then.
+    thread::sleep(Duration::from_secs(1));
+    cluster.timed("looking", || {
+        let mut words = [0; 16];
+        other.read_exact_at(&mut words, BEHIND).unwrap();
+        let word = |at: usize| u64::from_le_bytes(words[at..at + 8].try_into().unwrap());
+        assert_eq!((word(0), word(8)), (3, 2));
+        assert_eq!((mapping.load_word(at), mapping.load_word(at + 8)), (3, 2));
     });
 }
 

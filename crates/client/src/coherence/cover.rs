@@ -184,7 +184,7 @@ impl Client {
 }
 
 /// Keeps a lock and what came with it.
-fn take_extent(
+pub(crate) fn take_extent(
     state: &mut State,
     fid: Fid,
     target: TargetIndex,

@@ -39,6 +39,7 @@ use crate::journal::serving::{INCARNATION, SETTLED, UUID, WROTE, is_serving};
 use crate::journal::sessions::{Sessions, TargetBody};
 use crate::policy::readahead::ReadAhead;
 use crate::policy::statahead::flat::Statahead;
+use crate::recovery::inherit::Inherited;
 use crate::recovery::void::Opened;
 use crate::session::client::Client;
 use crate::session::handles::{DirHandle, FileHandle};
@@ -378,7 +379,7 @@ impl Client {
             return false;
         };
         let began = self.0.clock.tick();
-        self.forget_all();
+        let held_fast = self.forget_all();
         let hold = self.0.cluster.mdt.hold_ready();
         self.lock().untold.await_inherited(hold);
         self.0.cluster.peers().for_each(rpc::Peer::withdrawn);
@@ -393,7 +394,10 @@ impl Client {
         } = takings;
         let changed = changes.len();
         let client = self.clone();
-        block_on(async move { client.put_in_order(files, changes, mark).await });
+        let inherited = block_on(async move {
+            client.put_in_order(files, changes, mark).await;
+            client.inherit_locks(held_fast).await
+        });
         let told = {
             let mut state = self.lock();
             state.untold.inheritance_told();
@@ -403,8 +407,7 @@ impl Client {
             told.tell(self);
         }
         self.0.cluster.peers().for_each(rpc::Peer::settled);
-        let osts = self.0.cluster.osts().map(|(index, _)| *index);
-        self.lock().settle(osts);
+        self.have_locks(inherited);
         self.join_all();
         if let Some(records) = &self.0.records {
             records.set(SETTLED, records.get(INCARNATION));
@@ -419,8 +422,18 @@ impl Client {
         true
     }
 
-    /// The kernel forgets what it was told under locks that this process does not know.
-    fn forget_all(&self) {
+    /// This process has locks from now on: first those that it has inherited.
+    fn have_locks(&self, inherited: Vec<Inherited>) {
+        let osts = self.0.cluster.osts().map(|(index, _)| *index);
+        let mut state = self.lock();
+        let inherited = state.still_inherited(inherited);
+        state.settle(osts);
+        state.keep_inherited(inherited);
+    }
+
+    /// The kernel forgets what it was told under locks that this process does not know. Open files of
+    /// which it has not forgotten all pages then, since a read on its way holds some.
+    fn forget_all(&self) -> BTreeSet<Fid> {
         if !self.0.kernel.forget_all_names() {
             tracing::error!("the kernel cannot forget all names: some may be old");
         }
@@ -434,20 +447,23 @@ impl Client {
             };
             self.0.kernel.forget(what, done);
         }
-        let done = Arc::new((Mutex::new(false), Condvar::new()));
-        let (client, tell) = (self.clone(), done.clone());
-        spawn(async move {
-            client.forget_pages_of(nodes).await;
-            *tell.0.lock().unwrap_or_else(|p| p.into_inner()) = true;
-            tell.1.notify_all();
-        });
-        let forgotten = done.0.lock().unwrap_or_else(|p| p.into_inner());
-        let waited = done
+        let left = Arc::new((
+            Mutex::new(BTreeSet::from_iter(nodes.clone())),
+            Condvar::new(),
+        ));
+        let (client, tell) = (self.clone(), left.clone());
+        spawn(async move { client.forget_pages_of(nodes, &tell).await });
+        let held_fast = left.0.lock().unwrap_or_else(|p| p.into_inner());
+        let waited = left
             .1
-            .wait_timeout_while(forgotten, PAGES_PATIENCE, |done| !*done);
-        if waited.is_ok_and(|(_, timeout)| timeout.timed_out()) {
-            tracing::warn!("pages that reads on their way hold are dropped after these");
+            .wait_timeout_while(held_fast, PAGES_PATIENCE, |left| !left.is_empty());
+        let held_fast = waited.unwrap_or_else(|p| p.into_inner()).0.clone();
+        if !held_fast.is_empty() {
+            tracing::warn!(
+                "reads on their way hold pages: the locks on those files stay for longer"
+            );
         }
+        held_fast
     }
 
     /// What the kernel writes back of files whose locks went before this process could be told, was
@@ -473,10 +489,15 @@ impl Client {
         nodes
     }
 
-    async fn forget_pages_of(&self, nodes: Vec<Fid>) {
-        each_of(nodes, FORGOTTEN_AT_ONCE, |fid| {
+    async fn forget_pages_of(&self, nodes: Vec<Fid>, left: &(Mutex<BTreeSet<Fid>>, Condvar)) {
+        each_of(nodes, FORGOTTEN_AT_ONCE, |fid| async move {
             let range = ByteRange::ALL;
-            self.0.forget(Forget::Pages { fid, range })
+            self.0.forget(Forget::Pages { fid, range }).await;
+            left.0
+                .lock()
+                .unwrap_or_else(|p| p.into_inner())
+                .remove(&fid);
+            left.1.notify_all();
         })
         .await;
     }

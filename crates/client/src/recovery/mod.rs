@@ -1,4 +1,5 @@
 //! Going on after a server's restart, an eviction, or the end of the process before this one.
 
 pub(crate) mod heritage;
+mod inherit;
 pub(crate) mod void;

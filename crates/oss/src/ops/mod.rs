@@ -3,6 +3,7 @@
 mod append;
 mod destroy;
 mod glimpse;
+mod inherit;
 mod list;
 mod read;
 mod reshape;
