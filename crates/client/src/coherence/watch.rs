@@ -2,6 +2,10 @@
 //! last, so it is told of growth before that is acknowledged. Called by `open`, by what gives locks back,
 //! by writes, and by callbacks. Why so is in docs/adr/0017-growth-is-announced.md.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+
 use base::{Fid, FsError, LockHandle, TargetIndex};
 use dlm::{CacheInput, Mode};
 use wire::SizeState;
@@ -152,6 +156,21 @@ impl Client {
         }
     }
 
+    /// The kernel goes by no smaller size than is known here, where it does not ask for it.
+    pub(crate) async fn raise_known(&self, fid: Fid) {
+        let size = {
+            let mut state = self.lock();
+            let is_looked_at = state.file_known(fid).is_some_and(|file| file.lookers > 0);
+            is_looked_at
+                .then(|| state.seen(fid))
+                .flatten()
+                .map(|attr| attr.size)
+        };
+        if let Some(size) = size {
+            self.raise(fid, size).await;
+        }
+    }
+
     /// A size is about to be told in an answer. Of a larger one the kernel cuts its pages off there when
     /// it comes to it, and they may have more bytes by then: so it hears of that by a notice first.
     pub(crate) async fn raise_before(&self, fid: Fid, size: u64) {
@@ -203,13 +222,36 @@ impl Client {
     }
 
     /// Before it is acknowledged that what covered the size of these files is gone. Those whose OST is
-    /// away are watched when it is there again.
+    /// away, or goes meanwhile, are watched when it is there again: the MDT waits for this.
     pub(crate) async fn watch_uncovered(&self, mut fids: Vec<Fid>) {
-        fids.retain(|fid| {
-            let target = self.lock().ost(*fid);
-            target.is_some_and(|target| self.0.cluster.is_connected(target))
+        fids.retain(|fid| self.is_at_hand(*fid));
+        each_of(fids, AT_ONCE, |fid| self.watch_at_hand(fid)).await;
+    }
+
+    /// The OST of the file can be asked just now.
+    fn is_at_hand(&self, fid: Fid) -> bool {
+        let target = self.lock().ost(fid);
+        target.is_some_and(|target| self.0.cluster.is_connected(target))
+    }
+
+    /// Waits until the file is watched, or its OST is away.
+    async fn watch_at_hand(&self, fid: Fid) {
+        let (tell, mut watched) = oneshot();
+        let client = self.clone();
+        spawn(async move {
+            client.watch_all(vec![fid]).await;
+            tell.send(());
         });
-        self.watch_all(fids).await;
+        while self.is_at_hand(fid) {
+            let mut moment = self.lock().moments.wait();
+            let is_watched = poll_fn(|task| match Pin::new(&mut watched).poll(task) {
+                Poll::Ready(_) => Poll::Ready(true),
+                Poll::Pending => Pin::new(&mut moment).poll(task).map(|_| false),
+            });
+            if is_watched.await {
+                return;
+            }
+        }
     }
 
     /// Before anybody can have come to make files longer that are open here: a life of their OST begins

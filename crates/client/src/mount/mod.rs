@@ -287,6 +287,7 @@ impl Client {
         {
             let mut state = self.lock();
             state.locks.tick(now);
+            state.moments.wake_all();
             let bytes = self.0.params.cache_bytes_max();
             state.handles.share_readahead(bytes / 2);
             if !state.unsettled {

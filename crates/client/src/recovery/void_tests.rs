@@ -337,3 +337,31 @@ fn a_file_that_is_open_and_unknown_after_a_restart_is_lost() {
     mount.client().release(handle);
     assert_eq!(mount.leave().map_err(|unwritten| unwritten.lost()), Err(1));
 }
+
+/// An MDT waits for what is acknowledged then, and would evict the client.
+#[test]
+fn nothing_waits_for_a_watch_of_an_ost_that_goes_away() {
+    let mut servers = Servers::start();
+    let mount = servers.mount(None);
+    open_files(mount.client());
+    let fid = Fid::new(0x100, 1);
+    let is_watch = |heard: &Heard| matches!(heard, Heard::Ost(ost::Request::Watch { .. }));
+    servers.hold(is_watch);
+    let watches = servers
+        .heard()
+        .iter()
+        .filter(|heard| is_watch(heard))
+        .count();
+    mount.client().lock().file(fid).watch = Watch::No;
+    let (told, comes) = channel();
+    let client = mount.client().clone();
+    spawn(async move {
+        client.watch_uncovered(vec![fid]).await;
+        // The test may be over.
+        let _ = told.send(());
+    });
+    servers.wait_for(watches + 1, is_watch);
+    assert!(comes.try_recv().is_err(), "the OST may answer");
+    servers.stop();
+    assert_eq!(comes.recv_timeout(PATIENCE), Ok(()));
+}

@@ -78,6 +78,8 @@ pub(crate) struct State {
     pub losses: Losses,
     /// Uses of files that others wait for to end.
     pub ending_uses: EndingUses,
+    /// Calls that look again when a moment has passed.
+    pub moments: WaitList,
     /// Targets that gave up the process before this one, as long as the kernel may write back what was
     /// stored under their locks.
     pub inherited_evictions: Vec<Holder>,
@@ -153,6 +155,7 @@ impl State {
             size_limits: BTreeMap::new(),
             losses: Losses::default(),
             ending_uses: EndingUses::default(),
+            moments: WaitList::default(),
             inherited_evictions: Vec::new(),
             durable: BTreeMap::new(),
             trees: Trees::default(),
