@@ -21,7 +21,9 @@ pub use cache::inode::Reached;
 pub use cache::kernel_pages::ReadTo;
 pub use calls::read::ReadData;
 pub use calls::write::WriteWish;
-pub use calls::{Changed, Credentials, DirPage, Moved, OpenWish, Opened, PageEntry, PinnedFile};
+pub use calls::{
+    Changed, Credentials, DirPage, Moved, OpenWish, Opened, PageEntry, PinnedFile, Unheard,
+};
 pub use journal::nodes::FurtherNode;
 pub use journal::serving::{Left, begin_serving, end_serving, note_offer, offer};
 pub use mount::Mounted;

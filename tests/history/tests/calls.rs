@@ -26,7 +26,8 @@ const MOUNTS: usize = 3;
 const PROCESSES: usize = 3;
 /// What the servers have.
 const DISK: u64 = 1 << 30;
-/// How long calls may take to return after all is well.
+/// How long calls may take to return after all is well; and each look at what there is, as long again as
+/// that was made.
 const LONG: Duration = Duration::from_secs(90);
 /// Pauses between two faults, in milliseconds.
 const PAUSE: (u64, u64) = (400, 2500);
@@ -146,7 +147,7 @@ impl Plan {
                 .to_string();
             let (process, mount) = (process.to_string(), mount.to_string());
             let words = ["look", &root, &record, &process, &mount];
-            caller(&words, LONG, troubles.cluster());
+            caller(&words, limit, troubles.cluster());
         }
         (troubles.end(), faults)
     }

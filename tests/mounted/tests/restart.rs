@@ -248,29 +248,24 @@ fn end_what_waits(cluster: &Cluster, killed: &[(&str, PathBuf)], handled: &[(&st
 fn is_done_once_or_not(cluster: &Cluster, program: &str, path: &Path) {
     let [one, two] = [0, 1].map(|mount| cluster.root(mount));
     let theirs = two.join(path.strip_prefix(one).unwrap());
-    let seen = |path: &Path| {
-        let names = fs::read_dir(path.parent().unwrap()).unwrap();
-        let names = names.map(|entry| entry.unwrap().file_name());
-        let links = fs::metadata(path.parent().unwrap()).unwrap().nlink();
-        (names.collect::<Vec<_>>(), links)
-    };
     let is_sound = |path: &Path| {
-        let start = Instant::now();
-        let names = loop {
-            let (names, links) = seen(path);
-            let dirs = (program == "mkdir").then_some(names.len() as u64);
-            if links == 2 + dirs.unwrap_or(0) {
-                break names;
-            }
-            // The call that was ended may be done just now, between the two looks.
-            assert!(
-                start.elapsed() < Duration::from_secs(2),
-                "{links} {names:?}"
-            );
-            thread::sleep(Duration::from_millis(20));
+        let dir = path.parent().unwrap();
+        let names = || -> Vec<_> {
+            let names = fs::read_dir(dir).unwrap();
+            names.map(|entry| entry.unwrap().file_name()).collect()
         };
-        assert!(names.is_empty() || names == ["name"], "{names:?}");
-        names.len()
+        // The call that was ended may be done just now: it is there from one of these looks on.
+        let (before, links, after) = (names(), fs::metadata(dir).unwrap().nlink(), names());
+        let dirs = [&before, &after].map(|names| match program {
+            "mkdir" => names.len() as u64,
+            _ => 0,
+        });
+        assert!(
+            (2 + dirs[0]..=2 + dirs[1]).contains(&links),
+            "{before:?} {links} {after:?}"
+        );
+        assert!(after.is_empty() || after == ["name"], "{after:?}");
+        after.len()
     };
     let made = is_sound(path);
     let again = call(program, path);

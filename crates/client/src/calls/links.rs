@@ -27,6 +27,8 @@ pub struct Moved {
     pub there: Fid,
     /// What the target led to, where the two changed places.
     pub back: Option<Fid>,
+    /// What the target led to, where the source took its place.
+    pub over: Option<Fid>,
 }
 
 /// The user who may remove any name.
@@ -73,8 +75,8 @@ impl Client {
         self.entry(fid, named_at).await
     }
 
-    /// Removes a name; of a directory if `directory`, else of anything but one.
-    pub async fn unlink(&self, place: Place, directory: bool) -> Result<(), FsError> {
+    /// Removes a name; of a directory if `directory`, else of anything but one. The file that it led to.
+    pub async fn unlink(&self, place: Place, directory: bool) -> Result<Fid, FsError> {
         bump(&self.0.stats.unlink);
         let Place { dir, name, caller } = place;
         self.tell_new_owner(dir, &name, caller).await;
@@ -95,7 +97,7 @@ impl Client {
         state.name_changed(dir, Deed::Removed(name), current);
         state.space = None;
         lost_name(&mut state, &node, mark);
-        Ok(())
+        Ok(node.fid)
     }
 
     /// Moves a name; where it was a whiteout may be left, which is there at the same moment. What has moved.
@@ -176,6 +178,7 @@ impl Client {
         let mut has_moved = Moved {
             there: node.fid,
             back: None,
+            over: None,
         };
         match replaced {
             Some(back) if mode == RenameMode::Exchange => {
@@ -183,7 +186,10 @@ impl Client {
                 let cookie = replaced_cookie;
                 self.name_moved(&mut state, &back, to, from, cookie, source_current);
             }
-            Some(gone) => lost_name(&mut state, &gone, target_mark),
+            Some(gone) => {
+                has_moved.over = Some(gone.fid);
+                lost_name(&mut state, &gone, target_mark);
+            }
             None => {}
         }
         if let Some(left) = whiteout {

@@ -13,6 +13,7 @@ mod replacing;
 pub(crate) mod reshape;
 pub(crate) mod seek;
 mod space;
+mod unheard;
 pub(crate) mod write;
 mod xattr;
 
@@ -21,3 +22,4 @@ pub use listing::{DirPage, PageEntry};
 pub use open::{OpenWish, Opened};
 pub use pinned::PinnedFile;
 pub use privileges::{Changed, Credentials};
+pub use unheard::Unheard;

@@ -17,7 +17,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use base::{Fid, FsError, Name};
-use client::{Client, Entry, HandleId, Moved, Reached, executor};
+use client::{Client, Entry, HandleId, Moved, Reached, Unheard, executor};
 use tracing::{error, info, trace};
 use wire::FileKind;
 
@@ -209,6 +209,22 @@ impl Asked {
         }
     }
 
+    /// Answers a call that has changed something. Where its caller was told before that it is interrupted,
+    /// the kernel takes what was before for true.
+    fn changed(&self, changed: impl FnOnce() -> Unheard, answer: impl FnOnce(Replier) -> Delivery) {
+        if self.replier().map(answer) != Some(Delivery::Taken) {
+            self.client().unheard(changed());
+        }
+    }
+
+    /// Answers a call that has changed the file, and has no result but success.
+    fn changed_file(&self, fid: Fid, result: Result<(), FsError>) {
+        match result {
+            Ok(()) => self.changed(|| Unheard::file(fid), Replier::done),
+            Err(failure) => self.error(failure),
+        }
+    }
+
     /// The place of a name in the directory that is asked about.
     fn place(&self, name: &Name) -> Place {
         Place::new(self.node, name.as_bytes())
@@ -258,7 +274,11 @@ impl Asked {
 
     /// Answers with what was made as `name` in `dir`.
     fn made(&self, dir: Fid, name: &Name, result: Result<Entry, FsError>) {
-        self.entry(dir, result, |entry| self.tell(name, entry, Telling::Final));
+        let made = result.as_ref().ok().map(|entry| entry.fid);
+        let taken = self.entry(dir, result, |entry| self.tell(name, entry, Telling::Final));
+        if let (Some(fid), Delivery::Refused) = (made, taken) {
+            self.client().unheard(Unheard::made(dir, name.clone(), fid));
+        }
     }
 
     /// Answers with a directory that was found without a name.
@@ -276,43 +296,54 @@ impl Asked {
     }
 
     /// Answers with an entry of `dir`; nobody waiting or wanting it, the reference is given back.
-    fn entry(&self, dir: Fid, result: Result<Entry, FsError>, tell: impl FnOnce(&Entry) -> Told) {
+    fn entry(
+        &self,
+        dir: Fid,
+        result: Result<Entry, FsError>,
+        tell: impl FnOnce(&Entry) -> Told,
+    ) -> Delivery {
         let found = result.as_ref().ok();
         let found = found.map(|entry| (entry.fid, entry.attr.kind));
         self.context.retries.looked_up(self.thread, found);
         let entry = match result {
             Ok(entry) => entry,
-            Err(failure) => return self.error(failure),
+            Err(failure) => {
+                self.error(failure);
+                return Delivery::Refused;
+            }
         };
         let Some(replier) = self.replier() else {
-            return self.client().forget(entry.fid, 1);
+            self.client().forget(entry.fid, 1);
+            return Delivery::Refused;
         };
         let mut passage = self.context.gate.pass();
         let current = self.client().stamp() == entry.stamp;
         let watched = passage.note(self.thread, dir, entry.fid);
         let told = tell(&entry);
         let shaped = shape::entry_of(&entry, told, current, watched);
-        let taken = replier.entry(&shaped) == Delivery::Taken;
+        let delivery = replier.entry(&shaped);
         drop(passage);
-        if !taken {
+        if delivery == Delivery::Refused {
             self.untell(told.node, entry.fid);
         }
+        delivery
     }
 
     /// Answers RENAME. The kernel moves what it has at the places when it is told.
-    fn renamed(&self, places: (Place, Place), result: Result<Moved, FsError>) {
-        let moved = match result {
-            Ok(moved) => moved,
-            Err(failure) => return self.error(failure),
-        };
-        if let Some(replier) = self.replier() {
+    fn renamed(&self, places: (Place, Place), moved: Moved, changed: impl FnOnce() -> Unheard) {
+        self.changed(changed, |replier| {
             self.context.nodes().moves(places, moved);
-            replier.done();
-        }
+            replier.done()
+        });
     }
 
     /// Answers CREATE.
-    fn created(&self, dir: Fid, result: Result<(Entry, HandleId), FsError>, opened: Opened) {
+    fn created(
+        &self,
+        (dir, name): (Fid, Option<Name>),
+        result: Result<(Entry, HandleId), FsError>,
+        opened: Opened,
+    ) {
         let (entry, handle) = match result {
             Ok(made) => made,
             Err(failure) => return self.error(failure),
@@ -332,6 +363,9 @@ impl Asked {
         if !taken {
             self.client().forget(entry.fid, 1);
             self.client().release(handle);
+            if let Some(name) = name {
+                self.client().unheard(Unheard::made(dir, name, entry.fid));
+            }
         }
     }
 
@@ -373,10 +407,8 @@ impl Asked {
         };
     }
 
-    fn written(&self, bytes: u64) {
-        if let Some(replier) = self.replier() {
-            replier.written(bytes);
-        }
+    fn written(&self, fid: Fid, bytes: u64) {
+        self.changed(|| Unheard::file(fid), |replier| replier.written(bytes));
     }
 
     fn offset(&self, offset: u64) {
@@ -397,19 +429,30 @@ impl Asked {
             .is_some_and(|replier| replier.opened(&opened) == Delivery::Taken)
     }
 
+    /// Answers with the attributes that a change has led to.
+    fn changed_stat(&self, fid: Fid, result: Result<client::Stat, FsError>) {
+        let is_changed = result.is_ok();
+        if self.stat(fid, result) == Delivery::Refused && is_changed {
+            self.client().unheard(Unheard::file(fid));
+        }
+    }
+
     /// Answers with attributes.
-    fn stat(&self, fid: Fid, result: Result<client::Stat, FsError>) {
+    fn stat(&self, fid: Fid, result: Result<client::Stat, FsError>) -> Delivery {
         let stat = match result {
             Ok(stat) => stat,
-            Err(failure) => return self.error(failure),
+            Err(failure) => {
+                self.error(failure);
+                return Delivery::Refused;
+            }
         };
         let Some(replier) = self.replier() else {
-            return;
+            return Delivery::Refused;
         };
         let _passage = self.context.gate.pass();
         let current = self.client().stamp() == stat.stamp;
         let (valid, attributes) = shape::stat_of(fid, &stat, current);
-        replier.attributes(valid, &attributes);
+        replier.attributes(valid, &attributes)
     }
 }
 

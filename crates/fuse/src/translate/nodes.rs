@@ -485,7 +485,11 @@ mod tests {
     fn the_kernel_moves_what_it_has_at_a_place() {
         let nodes = Nodes::default();
         tell(&nodes, place(A, "d"), Telling::Trial);
-        let moved = |there| Moved { there, back: None };
+        let moved = |there| Moved {
+            there,
+            back: None,
+            over: None,
+        };
         nodes.moves((place(A, "d"), place(B, "d")), moved(D));
         assert_eq!(
             tell(&nodes, place(B, "d"), Telling::Final),

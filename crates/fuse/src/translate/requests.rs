@@ -1,7 +1,9 @@
 //! Each kind of request, as the call it stands for.
 
 use base::{ByteRange, Fid, FsError};
-use client::{Changed, Client, Entry, HandleId, NewNode, Place, Reached, ReadTo, Stat, WriteWish};
+use client::{
+    Changed, Client, Entry, HandleId, NewNode, Place, Reached, ReadTo, Stat, Unheard, WriteWish,
+};
 use wire::FileKind;
 use wire::mdt::{Caller, RenameMode, SetAttr, XattrMode};
 use wire::ost::AllocateMode;
@@ -12,7 +14,9 @@ use super::retries::Question;
 use super::shape::{change_of, kind_of, name, open_wish};
 use super::{Asked, advice, listing};
 use crate::kernel::request::{self, FallocateMode, ReleaseRequest, Whence, WriteRequest};
-use crate::kernel::{Errno, FileSystemStatus, Op, OpenFlags, Opened, Request, SetAttributes};
+use crate::kernel::{
+    Errno, FileSystemStatus, Op, OpenFlags, Opened, Replier, Request, SetAttributes,
+};
 
 /// Unit of space in STATFS, in bytes.
 const FRAGMENT_BYTES: u64 = 4096;
@@ -244,7 +248,7 @@ fn setattr(asked: Asked, fid: Fid, (caller, process): (Caller, Process), set: Se
         {
             return answer.error(failure);
         }
-        answer.stat(fid, client.setattr(caller, fid, change, set.size).await);
+        answer.changed_stat(fid, client.setattr(caller, fid, change, set.size).await);
     });
 }
 
@@ -277,10 +281,13 @@ fn unlink(asked: Asked, place: Result<Place, FsError>, directory: bool) {
         Ok(place) => place,
         Err(failure) => return asked.error(failure),
     };
-    let (client, answer, dir) = (asked.client(), asked.clone(), place.dir);
+    let (client, answer) = (asked.client(), asked.clone());
     asked.run(async move {
-        let removed = client.unlink(place, directory).await;
-        answer.done(removed.map_err(|failure| answer.failed_in(&[dir], failure)));
+        let (dir, name) = (place.dir, place.name.clone());
+        match client.unlink(place, directory).await {
+            Ok(fid) => answer.changed(|| Unheard::removed(dir, name, fid), Replier::done),
+            Err(failure) => answer.error(answer.failed_in(&[dir], failure)),
+        }
     });
 }
 
@@ -315,11 +322,14 @@ fn rename(
     let from = asked.place(&source.name);
     let to = nodes::Place::new(new_parent, target.as_bytes());
     asked.run(async move {
-        let renamed = client.rename(source, target_dir, target, mode, leaves_whiteout);
-        let renamed = renamed
+        let names = [source.name.clone(), target.clone()];
+        match client
+            .rename(source, target_dir, target, mode, leaves_whiteout)
             .await
-            .map_err(|failure| answer.failed_in(&dirs, failure));
-        answer.renamed((from, to), renamed);
+        {
+            Ok(moved) => answer.renamed((from, to), moved, || Unheard::renamed(dirs, names, moved)),
+            Err(failure) => answer.error(answer.failed_in(&dirs, failure)),
+        }
     });
 }
 
@@ -365,9 +375,10 @@ fn create(
     let wish = open_wish(flags);
     let mode = (mode & 0o7777) as u16;
     asked.run(async move {
+        let name = Some(place.name.clone());
         let made = create_or_open(&client, place, mode, (flags, process)).await;
         let made = made.map_err(|failure| answer.failed_in(&[dir], failure));
-        answer.created(dir, made, opened(wish.access.write, false));
+        answer.created((dir, name), made, opened(wish.access.write, false));
     });
 }
 
@@ -377,7 +388,8 @@ fn create_nameless(asked: Asked, (dir, caller): (Fid, Caller), mode: u32, flags:
     let mode = (mode & 0o7777) as u16;
     asked.run(async move {
         let made = client.create_nameless((dir, caller), mode, wish.access, wish.append);
-        answer.created(dir, made.await, opened(wish.access.write, false));
+        let how = opened(wish.access.write, false);
+        answer.created((dir, None), made.await, how);
     });
 }
 
@@ -519,7 +531,7 @@ fn write(asked: Asked, fid: Fid, process: Process, write: WriteRequest<'_>) {
         }
         let length = data.len() as u64;
         match client.write(fid, handle, offset, &data, wish).await {
-            Ok(_) => answer.written(length),
+            Ok(_) => answer.written(fid, length),
             Err(failure) => answer.error(failure),
         }
     });
@@ -568,7 +580,7 @@ fn fallocate(
             .drop_privileges(fid, Changed::Content, &process)
             .await;
         match dropped {
-            Ok(()) => answer.done(client.allocate(fid, range, mode).await),
+            Ok(()) => answer.changed_file(fid, client.allocate(fid, range, mode).await),
             Err(failure) => answer.error(failure),
         }
     });
@@ -650,7 +662,7 @@ fn setxattr(asked: Asked, fid: Fid, name: &[u8], value: &[u8], mode: request::Xa
     let (client, answer) = (asked.client(), asked.clone());
     let (name, value) = (name.to_vec(), value.to_vec());
     asked.run_at(fid, (Reached::Perhaps, Question::Use), async move {
-        answer.done(client.setxattr(fid, name, value, mode).await);
+        answer.changed_file(fid, client.setxattr(fid, name, value, mode).await);
     });
 }
 
@@ -660,7 +672,7 @@ fn removexattr(asked: Asked, fid: Fid, name: &[u8]) {
     }
     let (client, answer, name) = (asked.client(), asked.clone(), name.to_vec());
     asked.run_at(fid, (Reached::Perhaps, Question::Use), async move {
-        answer.done(client.removexattr(fid, name).await);
+        answer.changed_file(fid, client.removexattr(fid, name).await);
     });
 }
 

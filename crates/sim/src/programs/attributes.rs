@@ -251,7 +251,7 @@ impl Program {
         let _held = self.locks.root_alone();
         match block_on(async move { client.unlink(place, false).await }) {
             Err(FsError::NotFound) => Ok(()),
-            cleared => cleared,
+            cleared => cleared.map(drop),
         }
     }
 }

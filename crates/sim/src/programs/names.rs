@@ -143,7 +143,7 @@ impl Program {
 
     pub(super) fn unlink(&self, slot: Slot, directory: bool) -> Result<Seen, FsError> {
         let (place, client) = (self.place(slot)?, self.client.clone());
-        block_on(async move { client.unlink(place, directory).await }).map(|()| Seen::Done)
+        block_on(async move { client.unlink(place, directory).await }).map(|_| Seen::Done)
     }
 
     pub(super) fn symlink(&self, slot: Slot, to: u64) -> Result<Seen, FsError> {
