@@ -9,7 +9,7 @@ use threads::{Condvar, Mutex};
 
 use base::{BootEpoch, Clock, Fid, TargetIndex, TargetKind, TargetName, Transno};
 use rpc::{
-    Address, CallbackResponder, ClientHandler, ClientUuid, Clocks, Keeping, Key, Message, Peer,
+    Address, CallbackResponder, ClientHandler, ClientSecret, Clocks, Keeping, Key, Message, Peer,
     PeerConfig, Policy,
 };
 use wire::frame::SessionId;
@@ -43,8 +43,8 @@ pub struct MountConfig {
     pub addresses: Vec<Address>,
     /// Turns an address of the configuration into one to connect to.
     pub reach: Reach,
-    /// The mount's name for itself.
-    pub uuid: ClientUuid,
+    /// What this mount and its next process alone know, by which servers know it.
+    pub secret: ClientSecret,
     /// The file system's key, needed over TCP.
     pub key: Option<Key>,
     /// Speak beyond loopback although nothing is encrypted.
@@ -223,7 +223,7 @@ impl MountConfig {
         PeerConfig {
             target,
             addresses,
-            uuid: self.uuid,
+            secret: self.secret,
             incarnation: self.heritage.as_deref().map_or(1, Heritage::incarnation),
             key: self.key.clone(),
             credential: rpc::Credential::Client,

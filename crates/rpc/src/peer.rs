@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use base::{BootEpoch, ClientId, Clock, Disrupted, TargetName, Tick, Transno, Xid};
 use wire::frame::{Frame, FrameKind, Payload, SessionId};
-use wire::handshake::{ClientUuid, Credential, Key, Lane, Refusal, RefusalReason};
+use wire::handshake::{ClientSecret, Credential, Key, Lane, Refusal, RefusalReason};
 
 use crate::address::Address;
 use crate::attendance::Attendance;
@@ -68,8 +68,8 @@ pub struct PeerConfig {
     pub target: TargetName,
     /// Where it may be at first; tried in turn. See [`Peer::set_addresses`].
     pub addresses: Vec<Address>,
-    /// The mount's name for itself.
-    pub uuid: ClientUuid,
+    /// What the mount alone knows, by which it is known.
+    pub secret: ClientSecret,
     /// Which life of that mount.
     pub incarnation: u64,
     /// The key that both ends prove, where the kernel does not vouch for them.

@@ -3,7 +3,6 @@
 mod admission;
 mod connected;
 mod deferred;
-mod doubts;
 mod handshakes;
 
 use ::threads::JoinHandle;
@@ -36,7 +35,6 @@ pub use connected::{Connected, OnReply, PeerInfo, Responder};
 
 use admission::Registry;
 use deferred::Deferred;
-use doubts::Doubters;
 use handshakes::Handshakes;
 
 /// How often silence, grace and what became durable are looked at.
@@ -97,8 +95,7 @@ pub trait Service: Send + Sync {
         _ = client;
         Ok(())
     }
-    /// Peers that are independent were told of changes that the target does not have: it must serve no
-    /// longer.
+    /// Another server was told of changes that the target does not have: it must serve no longer.
     fn lost_changes(&self, reason: &str) {
         _ = reason;
     }
@@ -233,8 +230,6 @@ struct Target {
     boot_epoch: BootEpoch,
     last_committed: Arc<LastCommitted>,
     service: Arc<dyn Service>,
-    /// Who has seen a later copy of it.
-    doubters: Mutex<Doubters>,
     counters: Arc<Counters>,
     sessions: Mutex<Registry>,
     /// Held while a client comes or goes, the service's calls about it included.
@@ -391,7 +386,6 @@ impl Target {
             boot_epoch: served.boot_epoch,
             last_committed: served.last_committed,
             service: served.service,
-            doubters: Mutex::default(),
             counters: Arc::default(),
             sessions: Mutex::default(),
             admission: Mutex::default(),

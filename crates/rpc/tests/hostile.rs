@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use base::{Disrupted, TargetName};
 use rpc::{
-    Address, Batch, ClientUuid, Credential, Key, Peer, PeerConfig, PeerState, Policy,
+    Address, Batch, ClientSecret, Credential, Key, Peer, PeerConfig, PeerState, Policy,
     RefusalReason, Server, ServerConfig,
 };
 use support::*;
@@ -266,7 +266,7 @@ fn garbage_ends_the_connection_and_nothing_else() {
 fn hello(versions: Versions) -> Hello {
     Hello {
         versions,
-        client: ClientUuid([9; 16]),
+        client: ClientSecret([9; 16]),
         incarnation: 1,
         target: target(),
         lane: Lane::Control,
@@ -308,7 +308,7 @@ fn a_version_that_is_not_spoken_is_refused_naming_both() {
     };
     assert_eq!(refusal.reason, RefusalReason::Version);
     assert!(
-        refusal.text.contains("8 to 9") && refusal.text.contains("the server 2"),
+        refusal.text.contains("8 to 9") && refusal.text.contains("the server 3"),
         "{refusal}"
     );
     assert!(is_closed(stream));
@@ -433,7 +433,7 @@ fn who_was_given_up_by_an_earlier_life_is_known_by_its_hello() {
     let (_server, service) = place.serve(2);
     let session = SessionId(7);
     let of_life = |number, epoch| Hello {
-        client: ClientUuid([number; 16]),
+        client: ClientSecret([number; 16]),
         boot_epoch: base::BootEpoch(epoch),
         ..hello(Versions::OURS)
     };
@@ -453,6 +453,40 @@ fn who_was_given_up_by_an_earlier_life_is_known_by_its_hello() {
         let found = session.peer().was_given_up;
         assert_eq!(found, expected, "{:?}", session.peer());
     }
+}
+
+/// Status tells everybody a client's name, and its session's number and incarnation are guessed.
+#[test]
+fn who_knows_a_clients_name_and_the_key_gets_a_session_of_its_own() {
+    let mut place = Place::new(Over::Tcp);
+    let (_server, service) = place.serve(1);
+    let (mut owner, owned) = welcome(&place);
+    let name = service.session().peer().uuid;
+    for (lane, session) in [(Lane::Control, owned.session), (Lane::Bulk, owned.session)] {
+        let thief = Hello {
+            client: ClientSecret(name.0),
+            incarnation: u64::MAX,
+            lane,
+            session,
+            boot_epoch: owned.boot_epoch,
+            ..hello(Versions::OURS)
+        };
+        let mut stream = proven(&place, thief);
+        match hear(&mut stream) {
+            Handshake::Welcome(welcome) => assert!(!welcome.resumed, "{welcome:?}"),
+            Handshake::Refusal(refusal) => assert_eq!(refusal.reason, RefusalReason::NoSession),
+            other => panic!("{other:?}"),
+        }
+    }
+    let ask = request(0, Batch::of(PARK, Vec::new()));
+    owner.write_all(&ask.encode(false).unwrap()).unwrap();
+    service.wait_for_line("parked");
+    let again = Hello {
+        session: owned.session,
+        boot_epoch: owned.boot_epoch,
+        ..hello(Versions::OURS)
+    };
+    assert!(welcome_to(&place, again).1.resumed);
 }
 
 fn request(slot: u16, batch: Batch) -> Frame {

@@ -269,7 +269,7 @@ impl Connector {
         let state = lock(&self.inner.state);
         Hello {
             versions: Versions::OURS,
-            client: config.uuid,
+            client: config.secret,
             incarnation: config.incarnation,
             target: config.target,
             lane,

@@ -21,7 +21,7 @@ pub type OnReply = Box<dyn FnOnce(Result<Message, Disrupted>) + Send>;
 /// Who a client is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerInfo {
-    /// The mount's name for itself.
+    /// The mount's name.
     pub uuid: ClientUuid,
     /// Which life of that mount.
     pub incarnation: u64,

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use base::{BootEpoch, ClientId, Clock, Disrupted, SystemClock, TargetName, Transno, Xid};
 use rpc::{
-    Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Connected, Departure, Key,
-    LastCommitted, Link, MemPort, Message, Peer, PeerConfig, Policy, Refusal, RefusalReason,
-    ReplyBatch, ReplyMessage, Responder, ServedTarget, Server, ServerConfig, Service, Unwelcome,
+    Address, Batch, CallbackResponder, ClientHandler, ClientSecret, ClientUuid, Connected,
+    Departure, Key, LastCommitted, Link, MemPort, Message, Peer, PeerConfig, Policy, Refusal,
+    RefusalReason, ReplyBatch, ReplyMessage, Responder, ServedTarget, Server, ServerConfig,
+    Service, Unwelcome,
 };
 
 /// Answers with what it got.
@@ -428,7 +429,7 @@ impl Place {
         PeerConfig {
             target: target(),
             addresses: vec![self.address()],
-            uuid: ClientUuid([1; 16]),
+            secret: ClientSecret([1; 16]),
             incarnation: 1,
             key: Some(Key::new(KEY)),
             credential: rpc::Credential::Client,
