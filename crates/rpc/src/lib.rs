@@ -18,6 +18,7 @@ mod greet;
 mod keepalive;
 mod oneshot;
 mod peer;
+mod pool;
 pub mod replay;
 pub mod replier;
 pub mod requester;

@@ -22,6 +22,7 @@ use crate::batch::{Batch, Message};
 use crate::connection::Connection;
 use crate::counters::Counters;
 use crate::oneshot::{self, CallFuture, CallResult};
+use crate::pool::Pool;
 use crate::replay::Undurable;
 use crate::replier::Violation;
 use crate::requester::{Call, Memo, Urgency};
@@ -164,6 +165,8 @@ struct Inner {
     handler: Arc<dyn ClientHandler>,
     clock: Arc<dyn Clock>,
     counters: Arc<Counters>,
+    /// What is not sent yet. The slots bound it.
+    queues: Arc<Pool<Connection>>,
     state: Mutex<State>,
     /// Something happened that the connector, or whoever closes, waits for.
     news: Condvar,
@@ -247,6 +250,7 @@ impl Peer {
             handler,
             clock,
             counters: Arc::default(),
+            queues: Pool::new(usize::MAX),
             state: Mutex::new(State {
                 session,
                 addresses,

@@ -534,6 +534,103 @@ fn a_client_that_does_not_take_its_replies_is_not_heard() {
     until("all is heard", || counters.frames_received() == 64);
 }
 
+/// A client that has a session of its own.
+fn another(place: &Place, number: u8) -> (TcpStream, SessionId) {
+    let client = ClientSecret([number; 16]);
+    let hello = Hello {
+        client,
+        ..hello(Versions::OURS)
+    };
+    let (stream, welcome) = welcome_to(place, hello);
+    (stream, welcome.session)
+}
+
+fn ask(stream: &mut TcpStream, session: SessionId, slot: u16, batch: Batch) -> bool {
+    let mut frame = request(slot, batch);
+    frame.header.session = session;
+    let mut bytes = frame.encode(false).unwrap();
+    bytes.extend(frame.payload.bulk.joined().iter());
+    stream.write_all(&bytes).is_ok()
+}
+
+#[test]
+fn clients_that_take_no_replies_are_cut_before_theirs_fill_memory() {
+    let mut place = Place::new(Over::Tcp);
+    place.replies_bytes_max = 48 << 20;
+    let (server, _) = place.serve(1);
+    let (peer, _) = place.peer();
+    const BYTES: usize = 2 << 20;
+    let mut most = 0;
+    let streams: Vec<_> = (10..26)
+        .map(|number| {
+            let (mut stream, session) = another(&place, number);
+            for slot in 0..32 {
+                let batch = Batch::of(READ, (BYTES as u32).to_le_bytes().to_vec());
+                // It may be cut already.
+                if !ask(&mut stream, session, slot, batch) {
+                    break;
+                }
+                most = most.max(server.replies_bytes().0);
+            }
+            echo(&peer, "served");
+            stream
+        })
+        .collect();
+    until("all is answered or cut", || {
+        most = most.max(server.replies_bytes().0);
+        server.replies_bytes().0 <= place.replies_bytes_max
+    });
+    // One frame each that their writers are sending, and one that has just come.
+    assert!(
+        most <= place.replies_bytes_max + 17 * (BYTES + 4096),
+        "{most}"
+    );
+    let asked = Batch::of(READ, (BYTES as u32).to_le_bytes().to_vec());
+    assert_eq!(peer.call(asked).wait().unwrap().bulk.len(), BYTES);
+    let cut = streams.into_iter().filter(|stream| {
+        // What is in the sockets' buffers comes, and then the end, or nothing.
+        stream
+            .set_read_timeout(Some(Duration::from_millis(300)))
+            .unwrap();
+        is_closed(stream.try_clone().unwrap())
+    });
+    assert!(cut.count() > 0);
+}
+
+#[test]
+fn clients_whose_kept_answers_are_too_many_are_ended_and_others_are_not() {
+    let mut place = Place::new(Over::Tcp);
+    place.replies_bytes_max = 16 << 20;
+    let (server, service) = place.serve(1);
+    let (mut honest, session) = another(&place, 2);
+    assert!(ask(&mut honest, session, 0, Batch::of(CHANGE, Vec::new())));
+    let mut answer = [0; 64 + 8 + 8];
+    honest.read_exact(&mut answer).unwrap();
+    let mut kept = Vec::new();
+    for number in 10..18 {
+        let (mut stream, session) = another(&place, number);
+        for slot in 0..8 {
+            let mut change = Batch::of(CHANGE, Vec::new());
+            change.bulk = vec![7; 1 << 20].into();
+            let mut answer = vec![0; 64 + 8 + 8 + (1 << 20)];
+            if !ask(&mut stream, session, slot, change) || stream.read_exact(&mut answer).is_err() {
+                break;
+            }
+            kept.push(server.replies_bytes().1);
+        }
+    }
+    let most = kept.iter().max().unwrap();
+    assert!(*most <= place.replies_bytes_max + (2 << 20), "{most}");
+    let lines = service.log.change(|log| log.lines.clone());
+    let expired = lines.iter().filter(|line| line.starts_with("expired"));
+    assert!(expired.count() >= 5, "{lines:?}");
+    // A resend of what was answered: its answer is still there.
+    assert!(ask(&mut honest, session, 0, Batch::of(CHANGE, Vec::new())));
+    let mut again = [0; 64 + 8 + 8];
+    honest.read_exact(&mut again).unwrap();
+    assert_eq!(again[64..], answer[64..]);
+}
+
 /// The server has restarted; the process that it made a session for dies before it hears of it.
 #[test]
 fn the_next_process_gets_the_session_that_the_one_before_did_not_hear_of() {
