@@ -385,13 +385,19 @@ impl Member for Connected {
     /// What it keeps reports changes, which are never done twice: only its end forgets them.
     fn let_go(&self) {
         let (client, (_, bytes)) = (self.client, self.kept());
-        tracing::warn!(%client, peer = %self.info.address, bytes, "evicted: the answers that all clients have kept for them are too many");
+        tracing::warn!(
+            %client,
+            peer = self.info.address,
+            bytes,
+            "evicted: the answers kept for all clients are too many, and most are its own"
+        );
         let _admission = lock(&self.target.admission);
         self.expire(Departure::GivenUp);
     }
 }
 
-/// Answers one request. Dropped without an answer, it answers with no replies at all.
+/// Answers one request. Dropped without an answer, it answers with no replies at all, unless it is left
+/// to others by [`Responder::leave`].
 pub struct Responder {
     session: Arc<Connected>,
     lane: Lane,
@@ -434,6 +440,11 @@ impl Responder {
     pub fn reply(mut self, reply: ReplyBatch) {
         self.answered = true;
         self.send(reply);
+    }
+
+    /// Leaves the request to the target's next life, which the client asks again: nothing is sent.
+    pub fn leave(mut self) {
+        self.answered = true;
     }
 
     fn send(&self, reply: ReplyBatch) {
