@@ -194,6 +194,17 @@ impl Drop for Staying {
     }
 }
 
+/// A process that ends with the test.
+pub struct Killed(pub Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// True where the rest of a test can't run.
 pub fn needs_root() -> bool {
     let missing = !nix::unistd::geteuid().is_root();
