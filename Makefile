@@ -57,9 +57,15 @@ check: ## format, lints, tidy, licences, documentation
 	$(CARGO) xtask licences
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --quiet
 
-test: tools ## all tests, those on real mounts too, and a minute of simulated clusters
-	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(CARGO) xtask test
-	target/debug/glint-sim 30 1 & first=$$!; target/debug/glint-sim 30 1000001; second=$$?; wait $$first && exit $$second
+# A part of the tests: CRATE and NAME, both optional.
+SELECTED := $(if $(CRATE),--crate $(CRATE)) $(if $(NAME),--name $(NAME))
+
+test: deps tools ## all tests and a minute of simulated clusters; a part of them: CRATE=client NAME=part-of-a-name
+	@failed=0; \
+	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(CARGO) xtask test $(SELECTED) || failed=1; \
+	$(if $(strip $(SELECTED)),,target/debug/glint-sim 30 1 & first=$$!; target/debug/glint-sim 30 1000001 || failed=1; \
+	wait $$first || failed=1;) \
+	exit $$failed
 
 soak: tools ## the same with millions of operations: an hour and more
 	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(CARGO) test --workspace --release -- --ignored soak --nocapture
@@ -75,12 +81,14 @@ LIMIT ?= 120
 planted: ## bugs put into a copy of the tree are found by simulated clusters: RUNS=3 LIMIT=120; half an hour
 	$(CARGO) xtask planted --runs $(RUNS) --limit $(LIMIT)
 
-tools: $(TOOLS)/bin/pjdfstest $(TOOLS)/bin/fsx ## conformance tests of others, as programs
+tools: $(TOOLS)/bin/pjdfstest $(TOOLS)/bin/fsx ## conformance tests of other projects, as programs
 
-$(TOOLS)/bin/pjdfstest:
+$(TOOLS)/bin/pjdfstest: | deps
+	@echo "will install pjdfstest into $(TOOLS): checks that a mount behaves as POSIX says"
 	$(CARGO) install --quiet --locked --root $(TOOLS) pjdfstest@0.2.2
 
-$(TOOLS)/bin/fsx:
+$(TOOLS)/bin/fsx: | deps
+	@echo "will install fsx into $(TOOLS): random reads and writes of one file on a mount"
 	$(CARGO) install --quiet --locked --root $(TOOLS) fsx@0.3.2
 
 deps-run: ## Debian packages needed to build and run

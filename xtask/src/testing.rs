@@ -18,82 +18,119 @@ use std::time::{Duration, Instant};
 use admission::{Admission, Machine};
 use processors::Processors;
 use program::Program;
-use running::Running;
+use running::{How, Running};
 use summary::{Outcome, Summary};
 
 /// How often running programs are looked at.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What is asked for.
+/// The tests to run.
 #[derive(Debug, PartialEq, Eq)]
-struct Wish {
-    /// Parts of names of programs; nothing: all programs, and the examples in the documentation.
-    only: Vec<String>,
+struct Selection {
+    /// Parts of names of programs; none: all programs.
+    programs: Vec<String>,
+    /// The crate whose tests alone are built and run.
+    package: Option<String>,
+    /// Part of the names of the tests to run.
+    test: Option<String>,
     /// Programs that run at a time, at most.
     jobs: usize,
 }
 
-impl Wish {
-    fn parse(arguments: &[String]) -> Result<Wish, String> {
-        let mut wish = Wish {
-            only: Vec::new(),
+impl Selection {
+    fn parse(arguments: &[String]) -> Result<Selection, String> {
+        let mut selection = Selection {
+            programs: Vec::new(),
+            package: None,
+            test: None,
             jobs: admission::JOBS,
         };
         let mut left = arguments.iter();
         while let Some(argument) = left.next() {
+            let mut value = || left.next().filter(|value| !value.is_empty()).cloned();
             match argument.as_str() {
                 "--jobs" => {
-                    let jobs = left.next().and_then(|jobs| jobs.parse().ok());
+                    let jobs = value().and_then(|jobs| jobs.parse().ok());
                     let jobs = jobs.filter(|jobs| *jobs > 0);
-                    wish.jobs = jobs.ok_or("--jobs wants a number above zero")?;
+                    selection.jobs = jobs.ok_or("--jobs wants a number above zero")?;
+                }
+                "--crate" => {
+                    selection.package = Some(value().ok_or("--crate wants the name of a crate")?);
+                }
+                "--name" => {
+                    selection.test = Some(value().ok_or("--name wants a part of a test's name")?);
                 }
                 flag if flag.starts_with('-') => {
-                    return Err(format!("there is no {flag}, only --jobs N"));
+                    return Err(format!(
+                        "there is no {flag}, only --crate CRATE, --name PART and --jobs N"
+                    ));
                 }
-                name => wish.only.push(name.to_owned()),
+                name => selection.programs.push(name.to_owned()),
             }
         }
-        Ok(wish)
+        Ok(selection)
     }
 
-    fn wants(&self, program: &Program) -> bool {
-        self.only.is_empty() || self.only.iter().any(|part| program.name.contains(part))
+    fn is_everything(&self) -> bool {
+        self.programs.is_empty() && self.package.is_none() && self.test.is_none()
+    }
+
+    fn has(&self, program: &Program) -> Result<bool, String> {
+        let names = &self.programs;
+        let is_named = names.is_empty() || names.iter().any(|part| program.name.contains(part));
+        match &self.test {
+            Some(test) if is_named => program.has_test(test),
+            _ => Ok(is_named),
+        }
+    }
+
+    /// The selected programs; an error if there is none.
+    fn of(&self, programs: VecDeque<Program>) -> Result<VecDeque<Program>, String> {
+        let mut selected = VecDeque::new();
+        for program in programs {
+            if self.has(&program)? {
+                selected.push_back(program);
+            }
+        }
+        match selected.is_empty() {
+            true => Err(format!(
+                "no test matches {:?}; `cargo xtask test --crate CRATE` runs all tests of a crate",
+                self.test.iter().chain(&self.programs).collect::<Vec<_>>()
+            )),
+            false => Ok(selected),
+        }
     }
 }
 
-/// Builds and runs what `arguments` ask for; says what came of it in a line.
+/// Builds and runs the tests that `arguments` select. Returns a one-line summary.
 pub fn run(root: &Path, arguments: &[String]) -> Result<String, String> {
-    let wish = Wish::parse(arguments)?;
-    let built = program::build_all(root)?;
-    let mut programs = built.programs;
-    programs.retain(|program| wish.wants(program));
-    if programs.is_empty() {
-        return Err(format!(
-            "no test program is called {}",
-            wish.only.join(" or ")
-        ));
-    }
+    let selection = Selection::parse(arguments)?;
+    let built = program::build(root, selection.package.as_deref())?;
+    let programs = selection.of(built.programs)?;
     let alone = program::names_alone(root)?;
     let (last, first) = programs
         .into_iter()
         .partition(|program| alone.contains(&program.name));
     let begun = Instant::now();
     let mut summary = Summary::default();
-    let glint = built.glint.as_deref();
-    run_programs(first, wish.jobs, glint, &mut summary)?;
-    run_programs(last, 1, glint, &mut summary)?;
-    if wish.only.is_empty() {
+    let how = How {
+        glint: built.glint.as_deref(),
+        test: selection.test.as_deref(),
+    };
+    run_programs(first, selection.jobs, how, &mut summary)?;
+    run_programs(last, 1, how, &mut summary)?;
+    if selection.is_everything() {
         summary.add(run_examples(root)?);
     }
     println!("{}", summary.table());
     summary.verdict(begun.elapsed())
 }
 
-/// Runs `programs`, at most `jobs` at a time, with `glint` as the binary under test.
+/// Runs `programs`, at most `jobs` at a time.
 fn run_programs(
     programs: VecDeque<Program>,
     jobs: usize,
-    glint: Option<&Path>,
+    how: How,
     summary: &mut Summary,
 ) -> Result<(), String> {
     let mut waiting = programs;
@@ -110,7 +147,7 @@ fn run_programs(
             && admission.may_start(began.elapsed(), machine)
             && let Some(program) = waiting.pop_front()
         {
-            running.push(Running::start(program, glint)?);
+            running.push(Running::start(program, how)?);
         }
         let mut left = Vec::new();
         for program in running {
@@ -142,14 +179,53 @@ mod tests {
 
     #[test]
     fn arguments_are_taken_or_refused_with_a_reason() {
-        let wish = |text: &str| {
+        let parse = |text: &str| {
             let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-            Wish::parse(&words)
+            Selection::parse(&words)
         };
-        let asked = wish("pairs --jobs 1 fsx").unwrap();
-        assert_eq!((asked.jobs, asked.only.len()), (1, 2));
-        for bad in ["--jobs", "--jobs 0", "--jobs x", "--seeds"] {
-            assert!(wish(bad).is_err(), "{bad}");
+        let asked = parse("pairs --jobs 1 fsx").unwrap();
+        assert_eq!((asked.jobs, asked.programs.len()), (1, 2));
+        let one = parse("--crate base --name fid").unwrap();
+        assert_eq!(one.package.as_deref(), Some("base"));
+        assert_eq!(one.test.as_deref(), Some("fid"));
+        assert!(!one.is_everything() && parse("--jobs 2").unwrap().is_everything());
+        for bad in [
+            "--jobs", "--jobs 0", "--jobs x", "--seeds", "--crate", "--name",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn programs_without_the_named_test_are_left_out() {
+        let program = |name: &str, script: &str| {
+            let folder = std::env::temp_dir();
+            let path = folder.join(format!("glint-xtask-{}-{name}", std::process::id()));
+            std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+            Program {
+                name: name.to_owned(),
+                path,
+                folder,
+            }
+        };
+        let programs = VecDeque::from([
+            program("with", "echo a::fid_is_kept: test"),
+            program("without", "echo a::other: test"),
+        ]);
+        let paths: Vec<_> = programs.iter().map(|one| one.path.clone()).collect();
+        for path in &paths {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(path, mode).unwrap();
+        }
+        let words = ["--name", "fid"].map(str::to_owned);
+        let selected = Selection::parse(&words).unwrap().of(programs.clone());
+        let none = ["--name", "nothing"].map(str::to_owned);
+        let refused = Selection::parse(&none).unwrap().of(programs);
+        paths
+            .iter()
+            .for_each(|path| std::fs::remove_file(path).unwrap());
+        let names: Vec<_> = selected.unwrap().into_iter().map(|one| one.name).collect();
+        assert_eq!(names, ["with"]);
+        assert!(refused.unwrap_err().contains("nothing"));
     }
 }

@@ -18,6 +18,22 @@ pub struct Program {
     pub folder: PathBuf,
 }
 
+impl Program {
+    /// Whether the program has a test with `part` in its name.
+    pub fn has_test(&self, part: &str) -> Result<bool, String> {
+        let output = Command::new(&self.path)
+            .args([part, "--list"])
+            .current_dir(&self.folder)
+            .output()
+            .map_err(|error| format!("cannot list the tests of {}: {error}", self.name))?;
+        let listed = String::from_utf8_lossy(&output.stdout);
+        let mut names = listed
+            .lines()
+            .filter_map(|line| line.strip_suffix(": test"));
+        Ok(names.any(|name| name.contains(part)))
+    }
+}
+
 /// All that is built for tests.
 #[derive(Debug, Default)]
 pub struct Built {
@@ -76,17 +92,23 @@ pub fn cargo() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-/// Builds all test programs. Those on mounts come first: they wait most, and others fill their pauses.
-pub fn build_all(root: &Path) -> Result<Built, String> {
+/// Builds the test programs of one crate, or of all. Those on mounts come first: they wait most, and others
+/// fill their pauses.
+pub fn build(root: &Path, package: Option<&str>) -> Result<Built, String> {
+    let packages = match package {
+        Some(name) => vec!["--package", name],
+        None => vec!["--workspace"],
+    };
     let output = Command::new(cargo())
-        .args(["test", "--workspace", "--no-run"])
+        .args(["test", "--no-run"])
+        .args(packages)
         .arg("--message-format=json-render-diagnostics")
         .current_dir(root)
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| format!("cannot run cargo test: {error}"))?;
     if !output.status.success() {
-        return Err("the tests do not build; cargo says above why".to_owned());
+        return Err("the tests do not build; see cargo's messages above".to_owned());
     }
     let said = String::from_utf8_lossy(&output.stdout);
     let mut built = read_messages(&said)?;

@@ -8,7 +8,16 @@ use std::time::{Duration, Instant};
 use super::program::Program;
 use super::summary::Outcome;
 
-/// It runs.
+/// What every test program is started with.
+#[derive(Debug, Clone, Copy)]
+pub struct How<'a> {
+    /// The binary under test.
+    pub glint: Option<&'a Path>,
+    /// Part of the names of the tests to run; none: all.
+    pub test: Option<&'a str>,
+}
+
+/// A program that runs.
 #[derive(Debug)]
 pub struct Running {
     program: Program,
@@ -19,19 +28,20 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts it under `.ci/limit`, which ends it aloud if it hangs; `glint` is the binary under test.
-    pub fn start(program: Program, glint: Option<&Path>) -> Result<Running, String> {
+    /// Starts it under `.ci/limit`, which ends a program that hangs and says where it hung.
+    pub fn start(program: Program, how: How) -> Result<Running, String> {
         let beside = |what: &str| program.path.with_extension(what);
         let (output, times) = (beside("output"), beside("times"));
         let failed = |error: std::io::Error| format!("cannot run {}: {error}", program.name);
         let said = File::create(&output).map_err(failed)?;
         let limit = concat!(env!("CARGO_MANIFEST_DIR"), "/../.ci/limit");
         let mut command = Command::new(limit);
-        if let Some(glint) = glint {
+        if let Some(glint) = how.glint {
             command.env("GLINT_BINARY", glint);
         }
         let child = command
             .arg(&program.path)
+            .args(how.test)
             .current_dir(&program.folder)
             .env("TIMES", &times)
             .stdin(Stdio::null())
