@@ -1,5 +1,5 @@
-//! Memory that all clients of a server together make it keep: how much it is, and who must let go of what it
-//! keeps when it is too much.
+//! Memory that all clients of a server together make it keep. If that is too much, those let go that cause
+//! most of it.
 
 use ::threads::Mutex;
 use std::collections::HashMap;
@@ -78,7 +78,8 @@ impl<M> Pool<M> {
 }
 
 impl<M: Member> Pool<M> {
-    /// While members keep too much, that of greatest weight lets go. Takes their locks: the caller holds none.
+    /// While members keep too much, that of greatest weight lets go. Takes their locks: the caller holds
+    /// none.
     pub(crate) fn relieve(&self) {
         while self.is_exceeded() {
             let members: Vec<_> = lock(&self.members).all.values().cloned().collect();

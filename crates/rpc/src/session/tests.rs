@@ -641,54 +641,6 @@ fn calls_beyond_the_bound_are_shed() {
 }
 
 #[test]
-fn a_large_reply_that_changed_nothing_is_made_again() {
-    let mut replier = Replier::new(4);
-    let large = |transno| Stored {
-        payload: Arc::new(Payload {
-            subs: Vec::new(),
-            bulk: vec![0; base::limits::STORED_REPLY_BYTES_MAX].into(),
-        }),
-        transno: Transno(transno),
-    };
-    assert_eq!(replier.accept(0, Xid(1)), Ok(Verdict::Execute));
-    assert!(replier.answer(0, Xid(1), &large(0), Room::ForAll));
-    assert_eq!(replier.accept(0, Xid(1)), Ok(Verdict::Execute));
-    assert!(replier.answer(0, Xid(1), &large(0), Room::ForAll));
-    assert_eq!(replier.accept(0, Xid(2)), Ok(Verdict::Execute));
-    assert!(replier.answer(0, Xid(2), &large(9), Room::ForAll));
-    assert_eq!(replier.accept(0, Xid(2)), Ok(Verdict::Replay(large(9))));
-    assert_eq!(replier.accept(0, Xid(1)), Ok(Verdict::Stale));
-}
-
-#[test]
-fn without_room_only_answers_that_report_changes_are_kept() {
-    let mut replier = Replier::new(4);
-    let stored = |bytes, transno| Stored {
-        payload: Arc::new(Payload {
-            subs: Vec::new(),
-            bulk: vec![0; bytes].into(),
-        }),
-        transno: Transno(transno),
-    };
-    let mut answered = |slot, xid, answer: &Stored, room| {
-        assert_eq!(replier.accept(slot, Xid(xid)), Ok(Verdict::Execute));
-        assert!(replier.answer(slot, Xid(xid), answer, room));
-        replier.kept()
-    };
-    let bytes = |bytes, transno| stored(bytes, transno).payload.frame_bytes();
-    assert_eq!(
-        answered(0, 1, &stored(10, 0), Room::ForAll),
-        (1, bytes(10, 0))
-    );
-    assert_eq!(answered(0, 2, &stored(10, 0), Room::ForChanges), (0, 0));
-    let change = stored(20, 7);
-    assert_eq!(answered(1, 3, &change, Room::ForChanges), (1, bytes(20, 7)));
-    assert_eq!(replier.accept(1, Xid(3)), Ok(Verdict::Replay(change)));
-    assert_eq!(replier.accept(1, Xid(4)), Ok(Verdict::Execute));
-    assert_eq!(replier.kept(), (0, 0));
-}
-
-#[test]
 fn violations_are_named() {
     let mut replier = Replier::new(4);
     assert!(replier.accept(4, Xid(1)).is_err());
