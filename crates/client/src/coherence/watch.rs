@@ -287,6 +287,17 @@ impl Client {
         });
     }
 
+    /// The same for a file of which nobody waited until it was watched: it may have grown by then.
+    pub(crate) async fn raise_if_watched(&self, fid: Fid) {
+        let is_watched = |file: &mut FileState| matches!(file.watch, Watch::Held(..));
+        if !self.lock().file_known(fid).is_some_and(is_watched) {
+            return;
+        }
+        if let Err(error) = self.raise_to_now(fid).await {
+            tracing::debug!("{fid}: its size is not known: {error}");
+        }
+    }
+
     async fn raise_to_now(&self, fid: Fid) -> Result<(), FsError> {
         let now = self.glimpse_object(fid, false).await?;
         self.raise(fid, now.size).await;

@@ -236,7 +236,10 @@ impl Client {
         }
         // Not waited for: its OST may wait for a client that has died, and the MDT for this one meanwhile.
         let client = self.clone();
-        spawn(async move { client.watch_uncovered(vec![fid]).await });
+        spawn(async move {
+            client.watch_uncovered(vec![fid]).await;
+            client.raise_if_watched(fid).await;
+        });
         if result.is_ok() && change != SetAttr::default() {
             result = self.tell_old_changes(fid, change, mark).await;
         }
