@@ -97,6 +97,18 @@ impl Step {
         matches!(self, FindCold | DuCold | ListCold | GrepCold)
     }
 
+    /// The step that must have ended before this one means anything.
+    fn follows(self) -> Option<Step> {
+        match self {
+            Step::FindWarm => Some(Step::FindCold),
+            Step::DuWarm => Some(Step::DuCold),
+            Step::ListWarm => Some(Step::ListCold),
+            Step::GrepWarm => Some(Step::GrepCold),
+            Step::SyncCopied => Some(Step::Copy),
+            _ => None,
+        }
+    }
+
     /// How often it is measured in a run.
     pub fn times(self) -> usize {
         use Step::{DuWarm, FindWarm, GrepWarm, ListWarm};
@@ -182,21 +194,23 @@ impl Run {
             }
             return Ok(());
         };
-        let mut copied = true;
+        let mut stopped = Vec::new();
         for step in Step::ALL {
             let label = step.label();
             if step == Step::Unpack || !config.steps.contains(&step) {
                 continue;
             }
-            if step == Step::SyncCopied && !copied {
-                measurement.column.skip(label, "cp -r did not end".into());
+            if let Some(first) = step.follows().filter(|first| stopped.contains(first)) {
+                let why = format!("{} did not end", first.label());
+                measurement.column.skip(label, why);
                 continue;
             }
             if step.is_cold() && !measurement.make_cold(label)? {
                 continue;
             }
-            let whole = self.measure(step, part, measurement)?;
-            copied &= step != Step::Copy || whole;
+            if !self.measure(step, part, measurement)? {
+                stopped.push(step);
+            }
         }
         Ok(())
     }
