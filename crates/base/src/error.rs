@@ -119,6 +119,18 @@ pub enum Disrupted {
     Closed,
 }
 
+/// What a call fails with that has no answer, or that it is to be asked again.
+impl From<Disrupted> for FsError {
+    fn from(cause: Disrupted) -> FsError {
+        match cause {
+            Disrupted::NewEpoch | Disrupted::WrongTarget => FsError::TryAgain,
+            Disrupted::Timeout | Disrupted::Evicted | Disrupted::Refused | Disrupted::Closed => {
+                FsError::Io
+            }
+        }
+    }
+}
+
 impl fmt::Display for Disrupted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -559,9 +559,8 @@ impl Service for Held {
         responder: rpc::Responder,
     ) {
         if self.target.fence().check().is_err() {
-            // Whoever serves the target now answers it, when the client has come there. Dropped, it
-            // would be answered here.
-            return std::mem::forget(responder);
+            // Another process serves the target now.
+            return responder.leave();
         }
         self.service.request(session, xid, resent, batch, responder);
     }

@@ -3,42 +3,34 @@
 //! The kernel rim, tools and tests use [`Client`]; [`Mounted`] makes one. Statahead and write-behind
 //! are policies over the cache. What must wait is parked as data ([`executor`]).
 
-mod audit;
 mod cache;
-mod callbacks;
 mod calls;
-mod client;
-mod cluster;
+mod coherence;
 pub mod executor;
-mod forgetting;
-mod giving_up;
-mod handles;
-mod io;
-pub mod kernel;
-mod locks;
+mod journal;
 mod mount;
-pub mod params;
-mod places;
+mod policy;
 mod recovery;
-mod remembered;
 #[cfg(test)]
 mod rig;
-mod sequence;
-mod stalls;
-mod statahead;
-pub mod stats;
-mod untold;
+mod session;
+mod work;
 
+pub use cache::handle::HandleId;
 pub use cache::inode::Reached;
+pub use cache::kernel_pages::ReadTo;
+pub use calls::read::ReadData;
+pub use calls::write::WriteWish;
 pub use calls::{Changed, Credentials, DirPage, Moved, OpenWish, Opened, PageEntry, PinnedFile};
-pub use client::{Client, Entry, NewNode, Place, Stat};
-pub use handles::HandleId;
-pub use io::losses::Unwritten;
-pub use io::read::{ReadData, ReadTo};
-pub use io::write::WriteWish;
-pub use mount::{MountConfig, MountError, Mounted, Patience};
-pub use remembered::{FurtherNode, Heritage, Left, begin_serving, end_serving, note_offer, offer};
-pub use statahead::advice::{Advice, Heard, NameRange, RANGE_PART_MAX};
-pub use statahead::reading::FETCHED_BYTES_MAX;
-pub use statahead::report::{Pattern, WalkReport};
-pub use statahead::tree::TreePart;
+pub use journal::nodes::FurtherNode;
+pub use journal::serving::{Left, begin_serving, end_serving, note_offer, offer};
+pub use mount::Mounted;
+pub use mount::config::{MountConfig, MountError, Patience};
+pub use policy::statahead::report::{Pattern, WalkReport};
+pub use policy::statahead::tree::TreePart;
+pub use recovery::heritage::Heritage;
+pub use session::client::{Client, Entry, NewNode, Place, Stat};
+pub use session::{kernel, params, stats};
+pub use work::advice::{Advice, Heard, NameRange, RANGE_PART_MAX};
+pub use work::losses::Unwritten;
+pub use work::reading::FETCHED_BYTES_MAX;

@@ -162,7 +162,7 @@ impl Mds {
             self.locks.forget_op(op, &parked.needs);
             reply(out, parked.call, Err(base::FsError::TryAgain));
             if !parked.glimpse {
-                self.next_of_frame(parked.call, out);
+                self.next_of_frame(parked.call.client, parked.call.slot, out);
             }
         }
     }

@@ -48,6 +48,9 @@ pub struct Mds {
     pub(crate) parked: IdMap<OpId, Parked>,
     /// Opens that others are asked for.
     pub(crate) busy: crate::busy::BusyOpens,
+    /// Slots whose frames begin with a create that waits for the first OST. Bounded by the slots of the
+    /// clients that ask.
+    pub(crate) awaiting_ost: BTreeSet<(ClientId, u16)>,
     pub(crate) next_op: u64,
     pub(crate) callbacks: crate::callback::Callbacks,
     /// Of clients whose process was replaced, the uses of files that the one before had.
@@ -186,6 +189,7 @@ impl Mds {
             clients: IdMap::default(),
             parked: IdMap::default(),
             busy: crate::busy::BusyOpens::default(),
+            awaiting_ost: BTreeSet::new(),
             next_op: 0,
             callbacks: crate::callback::Callbacks::default(),
             left_behind: IdMap::default(),
@@ -261,12 +265,20 @@ impl Mds {
     }
 
     /// The OSTs new files go to, from now on.
-    pub fn set_osts(&mut self, osts: Vec<TargetIndex>) {
+    pub fn set_osts(
+        &mut self,
+        now: Tick,
+        wall: Timestamp,
+        osts: Vec<TargetIndex>,
+        out: &mut Vec<Output>,
+    ) {
+        self.set_time(now, wall);
         self.destroys.add_osts(&osts);
         self.strays.add_osts(&osts);
         self.witnesses.add_osts(&osts);
         self.witnesses.hurry();
         self.rules.osts = osts;
+        self.end_waits_for_ost(out);
     }
 
     /// Takes a request; its answer comes in `out` now or later.
@@ -374,6 +386,7 @@ impl Mds {
             Err(Failure::Refused(FsError::TextBusy)) => self.ask_users(parked, out),
             Err(Failure::Refused(error)) => self.refuse(&parked, error, out),
             Err(failure) => self.fail(parked.call, failure, out),
+            Ok(_) if self.lacks_an_ost(&parked) => self.wait_for_ost(parked),
             Ok(needs) if needs.wants.is_empty() => self.run(None, parked, Vec::new(), out),
             Ok(needs) => {
                 parked.needs = needs;
@@ -457,13 +470,14 @@ impl Mds {
         if !parked.waited {
             self.run(Some(op), parked, glimpses, out);
             self.end(op, &needs, out);
-            return self.next_of_frame(call, out);
+            return self.next_of_frame(call.client, call.slot, out);
         }
         let holds = self.holds_what_it_says(&parked);
         match self.needs(&parked) {
             _ if !holds => self.fail(call, FsError::Stale.into(), out),
             Err(Failure::Refused(error)) => self.refuse(&parked, error, out),
             Err(failure) => self.fail(call, failure, out),
+            Ok(_) if self.lacks_an_ost(&parked) => self.wait_for_ost(parked),
             Ok(now) if now == needs => self.run(Some(op), parked, glimpses, out),
             Ok(_) if parked.restarts >= RESTARTS_MAX => {
                 self.fail(call, FsError::TryAgain.into(), out);
@@ -478,7 +492,7 @@ impl Mds {
             }
         }
         self.end(op, &needs, out);
-        self.next_of_frame(call, out);
+        self.next_of_frame(call.client, call.slot, out);
     }
 
     fn end(&mut self, op: OpId, needs: &Needs, out: &mut Vec<Output>) {
@@ -487,20 +501,20 @@ impl Mds {
     }
 
     /// A request of a frame has run: those behind it may start, up to the next that waits.
-    pub(crate) fn next_of_frame(&mut self, call: Call, out: &mut Vec<Output>) {
+    pub(crate) fn next_of_frame(&mut self, client: ClientId, slot: u16, out: &mut Vec<Output>) {
         let frames = |mds: &mut Mds| {
-            let session = mds.clients.get_mut(&call.client)?;
-            session.frames.remove(&call.slot)
+            let session = mds.clients.get_mut(&client)?;
+            session.frames.remove(&slot)
         };
         let Some(mut behind) = frames(self) else {
             return;
         };
         while let Some((call, request)) = behind.pop_front() {
             self.start(call, request, out);
-            let Some(session) = self.clients.get_mut(&call.client) else {
+            let Some(session) = self.clients.get_mut(&client) else {
                 return;
             };
-            if let Some(waiting) = session.frames.get_mut(&call.slot) {
+            if let Some(waiting) = session.frames.get_mut(&slot) {
                 waiting.append(&mut behind);
                 return;
             }

@@ -16,6 +16,7 @@ pub mod core;
 pub mod cover;
 mod destroy;
 pub mod event;
+mod first_ost;
 pub mod format;
 pub mod fsck;
 pub mod hash;

@@ -442,6 +442,7 @@ impl Mds {
             .retain(|(call, _)| call.client != client);
         self.newcomers.retain(|(_, call, _)| call.client != client);
         self.busy.forget(client);
+        self.awaiting_ost.retain(|(waiting, _)| *waiting != client);
     }
 
     /// That a client was given up long ago is forgotten.

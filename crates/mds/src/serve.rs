@@ -159,7 +159,8 @@ impl MdtServer {
         let before = std::mem::replace(&mut *lock(&self.osts), peers.into_iter().collect());
         // Ending them waits for their threads, which may be about to tell of an OST.
         drop(before);
-        self.serving.with(|mds, _, _| mds.set_osts(osts));
+        self.serving
+            .with(|mds, Moment { now, wall }, out| mds.set_osts(now, wall, osts, out));
     }
 
     /// The OSTs of the file system now, and where they are. `reach` connects to one that is new.
@@ -188,9 +189,9 @@ impl MdtServer {
         let reached = places.iter().map(|(index, _)| *index);
         let reached: Vec<TargetIndex> = reached.filter(|index| osts.contains_key(index)).collect();
         drop(osts);
-        self.serving.with(|mds, _, _| {
+        self.serving.with(|mds, Moment { now, wall }, out| {
             if mds.osts() != reached {
-                mds.set_osts(reached);
+                mds.set_osts(now, wall, reached, out);
             }
         });
     }

@@ -254,7 +254,7 @@ fn a_list_goes_on_where_it_ended_but_never_back() {
     list(&mut world, from, &[], Some(elsewhere));
     assert_eq!(asked(&mut world), []);
     list(&mut world, elsewhere, &[], None);
-    world.mds.set_osts(vec![OST, TargetIndex(1)]);
+    world.set_osts(&[OST, TargetIndex(1)]);
     world.advance(Duration::from_secs(1));
     let is_new = |output: &Output| {
         matches!(

@@ -88,7 +88,7 @@ fn an_ost_that_cannot_be_told_is_told_later() {
     world.advance(SECOND);
     only(&mut world);
     world.mds.witness_failed(world.tick, OST);
-    world.mds.set_osts(vec![OST, TargetIndex(1)]);
+    world.set_osts(&[OST, TargetIndex(1)]);
     world.advance(SECOND);
     let osts: Vec<_> = told(&mut world).into_iter().map(|(ost, ..)| ost).collect();
     assert_eq!(osts, [OST, TargetIndex(1)], "there is a way to them now");

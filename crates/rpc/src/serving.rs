@@ -612,8 +612,7 @@ impl<M: Machine> Service for Served<M> {
         responder: Responder,
     ) {
         if self.0.stopped().is_some() {
-            // The target's next life answers it. Dropped, it would be answered here.
-            return std::mem::forget(responder);
+            return responder.leave();
         }
         (self.0.foresee)(&batch);
         self.0.run_batch(batch, responder);

@@ -1,17 +1,17 @@
 //! A machine behind a server: what it is told, in which order, and what becomes of what it says.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use base::limits::CALLBACK_DEADLINE;
-use base::{BootEpoch, ClientId, Disrupted, SystemClock, TargetName, Tick, Transno};
+use base::{BootEpoch, ClientId, Disrupted, SystemClock, TargetName, Tick, Transno, Xid};
 use rpc::scheduler::{Nature, RuleReport, Vocabulary};
 use rpc::serving::{self, Arrival, Effect, Machine, Moment, Scheduling, Serving};
 use rpc::{
     Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Connected, Departure,
     LastCommitted, Legacy, MemPort, Message, Peer, PeerConfig, PeerInfo, Policy, ReplyBatch,
-    ReplyMessage, ServedTarget, Server, ServerConfig, Unwelcome,
+    ReplyMessage, Responder, ServedTarget, Server, ServerConfig, Service, Unwelcome,
 };
 use wire::frame::SessionId;
 
@@ -241,6 +241,11 @@ struct Rig {
 
 impl Rig {
     fn new(name: &str) -> Rig {
+        Rig::around(name, |serving| serving.service())
+    }
+
+    /// What comes in reaches the machine through what `wrap` makes of it.
+    fn around(name: &str, wrap: impl FnOnce(&Arc<Serving<Toy>>) -> Arc<dyn Service>) -> Rig {
         let (toy, target) = (Toy::default(), TargetName::mdt(0));
         let evicted = toy.evicted.clone();
         let last_committed = LastCommitted::new(Transno(0));
@@ -262,7 +267,7 @@ impl Rig {
             server_key: None,
             boot_epoch: BootEpoch(1),
             last_committed,
-            service: serving.service(),
+            service: wrap(&serving),
         };
         let listen = vec![Address::Mem(MemPort::new(name))];
         let server = Server::start(ServerConfig::new(listen), vec![served]).expect("listens");
@@ -448,6 +453,54 @@ fn a_target_that_stops_breaks_handshakes_off() {
     assert_eq!(service.connected(session), Err(broken_off.clone()));
     rig.tell(Event::GivesUp(true));
     assert_eq!(service.wait_to_give_up(client), Err(broken_off));
+}
+
+/// The target stops while a request is on its way to it.
+struct StopsBefore {
+    serving: Arc<Serving<Toy>>,
+    passed_on: mpsc::Sender<()>,
+}
+
+impl Service for StopsBefore {
+    fn connected(&self, session: Arc<Connected>) -> Result<(), Unwelcome> {
+        self.serving.service().connected(session)
+    }
+
+    fn request(
+        &self,
+        session: &Arc<Connected>,
+        xid: Xid,
+        resent: bool,
+        batch: Batch,
+        responder: Responder,
+    ) {
+        self.serving
+            .with(|toy, moment, out| toy.hear(moment, Event::Stops, out));
+        let service = self.serving.service();
+        service.request(session, xid, resent, batch, responder);
+        self.passed_on.send(()).expect("the test waits");
+    }
+
+    fn disconnected(&self, _: ClientId) {}
+
+    fn succeeded(&self, _: Arc<Connected>) {}
+
+    fn expired(&self, _: ClientId, _: Departure) {}
+}
+
+/// Its next life, in the same process, finds the target's files let go of.
+#[test]
+fn a_request_that_meets_a_target_that_has_stopped_keeps_nothing_of_it() {
+    let (passed_on, was_passed_on) = mpsc::channel();
+    let rig = Rig::around("serving-kept", |serving| {
+        let serving = serving.clone();
+        Arc::new(StopsBefore { serving, passed_on })
+    });
+    let call = rig.call(&[(ECHO, "late")]);
+    was_passed_on.recv_timeout(PATIENCE).expect("it comes in");
+    let serving = Arc::downgrade(&rig.serving);
+    drop((call, rig));
+    assert!(serving.upgrade().is_none());
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::thread::sleep;
+use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 use mounted::Cluster;
@@ -14,15 +14,6 @@ use mounted::Cluster;
 /// How soon a new OST is used, and asked by who meets it: seconds, on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 const MIB: usize = 1 << 20;
-
-/// Tries until it is so.
-fn becomes(what: &str, is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < SOON, "{what} took more than {SOON:?}");
-        sleep(Duration::from_millis(100));
-    }
-}
 
 /// Bytes that files in the directory take.
 fn bytes_below(dir: &Path) -> u64 {
@@ -48,7 +39,29 @@ fn the_first_ost_may_come_after_its_mdt() {
     let mount = cluster.mount();
     let file = cluster.root(mount).join("f");
     cluster.timed("a first file", || {
-        becomes("a first file", || fs::write(&file, "x").is_ok());
+        fs::write(&file, "x").unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"x");
+    });
+}
+
+#[test]
+fn a_first_file_waits_for_an_ost_that_is_away() {
+    let mut cluster = Cluster::start_at(&[(None, "mgs,mdt")]);
+    cluster.add_targets("ost0");
+    let mount = cluster.mount();
+    cluster.server(1).kill();
+    let (directory, file) = (cluster.root(mount).join("d"), cluster.root(mount).join("f"));
+    let made = file.clone();
+    let write = spawn(move || {
+        fs::write(&made, "x")?;
+        fs::File::open(made)?.sync_all()
+    });
+    cluster.timed("a directory", || fs::create_dir(&directory).unwrap());
+    sleep(Duration::from_secs(2));
+    assert!(!write.is_finished());
+    cluster.server(1).restart();
+    cluster.timed("a first file", || {
+        write.join().unwrap().unwrap();
         assert_eq!(fs::read(&file).unwrap(), b"x");
     });
 }

@@ -7,9 +7,9 @@ use crate::repository::{ALLOWANCES, Repository};
 use crate::source::Source;
 
 /// From a file to one that it imports something of.
-type Arrow<'a> = (&'a str, &'a str);
+pub(super) type Arrow<'a> = (&'a str, &'a str);
 /// Where the arrow is drawn first.
-type Arrows<'a> = BTreeMap<Arrow<'a>, usize>;
+pub(super) type Arrows<'a> = BTreeMap<Arrow<'a>, usize>;
 
 /// Names the arrows that close circles and are not on the list, and those on it that close none.
 pub fn check(repository: &Repository) -> Vec<Finding> {
@@ -63,7 +63,7 @@ fn module_of(path: &str) -> Option<(&str, Vec<&str>)> {
     Some((home, names))
 }
 
-fn arrows(sources: &[Source]) -> Arrows<'_> {
+pub(super) fn arrows(sources: &[Source]) -> Arrows<'_> {
     let tests: BTreeSet<String> = sources.iter().flat_map(Source::test_module_files).collect();
     let product = || {
         let product = sources

@@ -3,11 +3,13 @@
 mod circles;
 mod code_map;
 mod documents;
+mod floors;
 mod invariants;
 mod knowledge;
 mod layers;
 pub mod licences;
 mod links;
+mod plain_words;
 mod semantics;
 mod sizes;
 mod test_names;
@@ -23,9 +25,11 @@ pub fn tidy(repository: &Repository, workspace: &Workspace) -> Vec<Finding> {
     findings.extend(code_map::check(repository, workspace));
     findings.extend(layers::check(workspace));
     findings.extend(circles::check(repository));
+    findings.extend(floors::check(repository));
     findings.extend(knowledge::check(repository));
     findings.extend(sizes::check(repository));
     findings.extend(words::check(repository, workspace));
+    findings.extend(plain_words::check(repository));
     findings.extend(semantics::check(repository));
     findings.extend(invariants::check(repository));
     findings.extend(test_names::check(repository));

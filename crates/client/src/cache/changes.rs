@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use base::{Fid, Name};
 
-use crate::cache::directory::Listed;
+use crate::cache::listed::Listed;
 
 /// More are made while an answer is on its way only over a far link, by who makes very many: then
 /// the answer is used once.

@@ -10,9 +10,10 @@ use hashbrown::HashTable;
 use wire::mdt::{DirEntry, WalkOrder};
 use wire::{Attr, FileKind, SizeState};
 
+use crate::cache::ahead::WalkId;
 use crate::cache::changes::{Change, Deed};
 use crate::cache::known::{END, Known};
-use crate::statahead::tree::WalkId;
+use crate::cache::listed::Listed;
 
 /// Absent names remembered per directory; beyond, all are forgotten.
 const ABSENT_MAX: usize = 1024;
@@ -23,14 +24,6 @@ pub(crate) struct Named {
     pub fid: Fid,
     /// Its place in the listing; zero where only a lookup has told of it.
     pub cookie: u64,
-}
-
-/// An entry of the listing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Listed {
-    pub name: Name,
-    pub fid: Fid,
-    pub kind: FileKind,
 }
 
 /// Names (valid under NAMES) and their list (valid under LIST).

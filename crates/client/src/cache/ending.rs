@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use base::{Fid, Tick};
 
-use crate::cache::State;
 use crate::executor::{Oneshot, Sender, oneshot};
 
 /// How long a use that has ended may be taken for one that goes on.
@@ -19,6 +18,13 @@ impl EndingUses {
     /// Nobody waits.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Resolves when the use of `fid` is over, or it seems that it goes on.
+    pub fn wait(&mut self, fid: Fid, now: Tick) -> Oneshot<()> {
+        let (sender, ends) = oneshot();
+        self.0.push((fid, now, sender));
+        ends
     }
 
     /// Those that wait for uses of `fid`.
@@ -36,22 +42,5 @@ impl EndingUses {
     fn take(&mut self, which: impl Fn(&(Fid, Tick, Sender<()>)) -> bool) -> Vec<Sender<()>> {
         let taken = self.0.extract_if(.., |waiting| which(waiting));
         taken.map(|(.., sender)| sender).collect()
-    }
-}
-
-impl State {
-    /// A process here has the file open to write it, or executes it, as far as the kernel has told.
-    pub fn excludes_others(&mut self, fid: Fid) -> bool {
-        let is_written = self.file_known(fid).is_some_and(|file| file.writers > 0);
-        is_written || !self.handles.executing(fid).is_empty()
-    }
-
-    /// Resolves when that is over, or it seems that it goes on. None: it is over.
-    pub fn wait_for_end_of_use(&mut self, fid: Fid, now: Tick) -> Option<Oneshot<()>> {
-        self.excludes_others(fid).then(|| {
-            let (sender, ends) = oneshot();
-            self.ending_uses.0.push((fid, now, sender));
-            ends
-        })
     }
 }

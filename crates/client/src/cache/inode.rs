@@ -4,8 +4,8 @@ use base::{Fid, FsError, TargetIndex};
 use wire::{Attr, FileKind};
 
 use crate::cache::directory::Directory;
+use crate::cache::file::FileState;
 use crate::executor::{Oneshot, WaitList};
-use crate::io::file::FileState;
 
 /// What keeps the attributes valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,13 +4,15 @@ use base::{Fid, FsError, LockHandle, Timestamp};
 use wire::mdt::{Caller, Privileges, Reply, Request, SetAttr};
 use wire::{Attr, FileKind, SizeState};
 
+use crate::cache::attributes::apply_locally;
+use crate::cache::attributes::dropped_privileges;
+use crate::cache::file::FileState;
 use crate::cache::inode::{Covered, Inode, Reached};
-use crate::cache::{State, apply_locally, dropped_privileges};
-use crate::client::{Client, Stat, unexpected};
 use crate::executor::Oneshot;
-use crate::io::file::FileState;
-use crate::stalls;
-use crate::stats::bump;
+use crate::session::client::{Client, Stat, unexpected};
+use crate::session::stalls;
+use crate::session::state::State;
+use crate::session::stats::bump;
 
 /// The request that tells the MDT of what was changed here, for nobody in particular: under the EX
 /// lock `under`, one that has ended, or, where that is zero, under none.
@@ -215,7 +217,7 @@ impl Client {
     }
 
     /// Attributes after a change of this client's own: what covered them before still does.
-    fn take_changed(&self, node: &wire::Node, mark: crate::cache::Mark) {
+    fn take_changed(&self, node: &wire::Node, mark: crate::cache::stamps::Mark) {
         let mut state = self.lock();
         let exclusive = state
             .file_known(node.fid)

@@ -8,17 +8,17 @@ use wire::attr::Node;
 use wire::mdt::{Caller, RenameMode, Reply, Request};
 
 use crate::cache::changes::Deed;
-use crate::cache::directory::Listed;
+use crate::cache::file::FileState;
 use crate::cache::inode::Covered;
-use crate::cache::{Mark, State};
+use crate::cache::listed::Listed;
+use crate::cache::stamps::Mark;
 use crate::calls::lookup::cached_name;
-use crate::calls::open::unregistered_readers;
-use crate::client::{Client, Entry, Place, unexpected};
+use crate::coherence::forgetting::Going;
 use crate::executor::{AT_ONCE, each_of, spawn};
-use crate::forgetting::Going;
-use crate::io::file::FileState;
-use crate::kernel::Forget;
-use crate::stats::bump;
+use crate::session::client::{Client, Entry, Place, unexpected};
+use crate::session::kernel::Forget;
+use crate::session::state::State;
+use crate::session::stats::bump;
 
 /// What a rename has moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -257,13 +257,13 @@ impl Client {
             match cached_name(&state, dir, name) {
                 Some(fid) => {
                     state.inode(fid).begin_losing_name();
-                    let open = unregistered_readers(&mut state, fid);
+                    let open = state.has_unregistered_readers(fid);
                     (Some(fid), open.then_some(fid).into_iter().collect())
                 }
                 None => {
                     state.blind_removals += 1;
                     let mut fids = state.handles.open_files();
-                    fids.retain(|fid| unregistered_readers(&mut state, *fid));
+                    fids.retain(|fid| state.has_unregistered_readers(*fid));
                     (None, fids)
                 }
             }
@@ -365,9 +365,9 @@ mod tests {
     use dlm::Mode;
     use wire::{Cover, Grant};
 
-    use crate::cache::EXCLUSIVE;
-    use crate::locks::Locks;
+    use crate::cache::bits::EXCLUSIVE;
     use crate::rig::attr_at;
+    use crate::session::locks::Locks;
 
     use super::*;
 

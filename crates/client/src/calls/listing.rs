@@ -8,15 +8,18 @@ use dlm::Bits;
 use wire::FileKind;
 use wire::mdt::{DirEntry, Page, Reply, Request};
 
-use crate::cache::directory::Listed;
+use crate::cache::bits::DIR_ATTR;
+use crate::cache::handle::HandleId;
 use crate::cache::known::END;
-use crate::cache::{DIR_ATTR, Mark, State};
-use crate::client::{Client, Entry, unexpected};
-use crate::handles::{DirHandle, HandleId};
-use crate::stalls;
-use crate::statahead::tree::Step;
-use crate::statahead::{Fetch, Statahead};
-use crate::stats::bump;
+use crate::cache::listed::Listed;
+use crate::cache::stamps::Mark;
+use crate::policy::statahead::flat::{Fetch, Statahead};
+use crate::policy::statahead::tree::Step;
+use crate::session::client::{Client, Entry, unexpected};
+use crate::session::handles::DirHandle;
+use crate::session::stalls;
+use crate::session::state::State;
+use crate::session::stats::bump;
 
 /// How often one call waits for a walk of a tree to bring what it needs.
 const STEPS_MAX: u32 = 8;
@@ -393,7 +396,7 @@ mod tests {
     use wire::Grant;
 
     use super::*;
-    use crate::locks::Locks;
+    use crate::session::locks::Locks;
 
     const DIR: Fid = Fid(7);
 

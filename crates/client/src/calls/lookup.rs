@@ -4,12 +4,13 @@ use base::{Fid, FsError, Name};
 use dlm::Bits;
 use wire::mdt::{Reply, Request};
 
+use crate::cache::file::FileState;
 use crate::cache::inode::Inode;
-use crate::cache::{Mark, State};
-use crate::client::{Client, Entry, Stat, unexpected};
-use crate::io::file::FileState;
-use crate::stalls;
-use crate::stats::bump;
+use crate::cache::stamps::Mark;
+use crate::session::client::{Client, Entry, Stat, unexpected};
+use crate::session::stalls;
+use crate::session::state::State;
+use crate::session::stats::bump;
 
 /// How often a name is looked up that leads to another file each time.
 pub(super) const LOOKUP_TRIES: u32 = 16;

@@ -5,14 +5,15 @@ use wire::FileKind;
 use wire::mdt::{Access, Caller, NewFile, OpenHandle, Reply, Request, WriteTicket};
 
 use super::open::Use;
-use crate::cache::Mark;
 use crate::cache::changes::Deed;
-use crate::cache::directory::Listed;
-use crate::client::{Client, Entry, NewNode, Place, unexpected};
-use crate::handles::{FileHandle, HandleId};
-use crate::io::file::WriteOpen;
-use crate::io::readahead::ReadAhead;
-use crate::stats::bump;
+use crate::cache::file::WriteOpen;
+use crate::cache::handle::HandleId;
+use crate::cache::listed::Listed;
+use crate::cache::stamps::Mark;
+use crate::policy::readahead::ReadAhead;
+use crate::session::client::{Client, Entry, NewNode, Place, unexpected};
+use crate::session::handles::FileHandle;
+use crate::session::stats::bump;
 
 impl Client {
     /// Makes a file of any kind, not opened.
@@ -166,7 +167,7 @@ impl Client {
         match kind {
             FileKind::Symlink => state.inode(fid).set_target(target.into()),
             // Nothing is in a directory that was just made, and nobody else has seen it.
-            FileKind::Directory if state.locks.holds(fid, crate::cache::LEASE) => {
+            FileKind::Directory if state.locks.holds(fid, crate::cache::bits::LEASE) => {
                 state
                     .inode(fid)
                     .directory()

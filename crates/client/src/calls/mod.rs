@@ -8,8 +8,12 @@ mod make;
 pub(crate) mod open;
 mod pinned;
 mod privileges;
+pub(crate) mod read;
 mod replacing;
+pub(crate) mod reshape;
+pub(crate) mod seek;
 mod space;
+pub(crate) mod write;
 mod xattr;
 
 pub use links::Moved;

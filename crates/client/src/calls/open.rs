@@ -3,24 +3,23 @@
 use std::pin::Pin;
 
 use base::{ByteRange, Fid, FsError};
-use dlm::Bits;
 use rpc::Urgency;
 use wire::Cover;
 use wire::mdt::{Access, OpenHandle, Reply, Request, SetAttr};
 use wire::ost;
 
-use crate::cache::State;
-use crate::client::{Client, StateGuard, unexpected};
+use crate::cache::file::{FileState, Standing, WriteOpen};
+use crate::cache::handle::HandleId;
+use crate::cache::holder::Holder;
+use crate::coherence::watch::Watching;
 use crate::executor::{AT_ONCE, each_of, join_all, spawn};
-use crate::handles::{FileHandle, HandleId};
-use crate::io::close::READING;
-use crate::io::file::{FileState, Standing, WriteOpen};
-use crate::io::readahead::ReadAhead;
-use crate::io::watch::Watching;
-use crate::kernel::Forget;
-use crate::locks::Holder;
-use crate::remembered::{close_failures, tell_failures};
-use crate::stats::bump;
+use crate::journal::errors::{close as close_failures, tell as tell_failures};
+use crate::policy::readahead::ReadAhead;
+use crate::session::client::{Client, StateGuard, unexpected};
+use crate::session::handles::FileHandle;
+use crate::session::kernel::Forget;
+use crate::session::state::State;
+use crate::session::stats::bump;
 
 /// How a file shall be opened.
 #[derive(Debug, Clone, Copy, Default)]
@@ -39,6 +38,13 @@ pub struct Opened {
     /// The kernel may keep the pages it has of the file.
     pub keep_cache: bool,
 }
+
+/// An open for reading.
+pub(crate) const READING: Access = Access {
+    read: true,
+    write: false,
+    exec: false,
+};
 
 /// How the MDT is told of a use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -475,7 +481,7 @@ impl Client {
     /// Bytes at the OST, attributes and names at the MDT: neither waits for the other.
     async fn make_durable(&self, fid: Fid, range: ByteRange) -> Result<(), FsError> {
         // Also what was written here by uses that are over.
-        let is_there = |state: &mut State| may_be_undurable(state, fid);
+        let is_there = |state: &mut State| state.may_be_undurable(fid);
         let bytes: Part<'_> = Box::pin(self.write_out_durably(fid, range, is_there));
         let rest: Part<'_> = Box::pin(self.make_attributes_durable(fid));
         join_all(vec![bytes, rest]).await.into_iter().collect()
@@ -544,42 +550,4 @@ impl Client {
         let answer = self.0.ost(target, ost::Request::Sync);
         answer.await.map(|_| ())
     }
-}
-
-/// Something of the file's bytes may not be durable at its OST, as far as it is known here. Under a lock
-/// of this mount on all of them nobody else has anything there that is not.
-pub(crate) fn may_be_undurable(state: &mut State, fid: Fid) -> bool {
-    let is_locked = state.locks.reaches_eof(fid);
-    let is_uncommitted = state.uncommitted.contains(&fid);
-    state.file_known(fid).is_some_and(|file| {
-        let is_alone = is_locked || file.exclusive.is_some();
-        !file.unsent && (is_uncommitted || !is_alone || !file.reshapes.is_empty())
-    })
-}
-
-/// The files of which the same is so, and no lock tells this client any more that their name goes,
-/// now that it has lost `bits` of `fid`.
-pub(crate) fn uncovered_readers(state: &mut State, fid: Fid, bits: Bits) -> Vec<Fid> {
-    let open = match bits.overlaps(Bits::LEASE) {
-        true => state.handles.open_files().into_iter(),
-        false => vec![fid].into_iter(),
-    };
-    let is_uncovered = |fid: &Fid| unregistered_readers(state, *fid) && !state.attr_valid(*fid);
-    open.filter(is_uncovered).collect()
-}
-
-/// The open files of which attributes went with `bits` of `fid`.
-pub(crate) fn uncovered_files(state: &mut State, fid: Fid, bits: Bits) -> Vec<Fid> {
-    let open = match bits.overlaps(Bits::LEASE) {
-        true => state.handles.open_files().into_iter(),
-        false => vec![fid].into_iter(),
-    };
-    open.filter(|fid| state.is_unwatched(*fid)).collect()
-}
-
-/// The file is open here for reading and the MDT was not told.
-pub(crate) fn unregistered_readers(state: &mut State, fid: Fid) -> bool {
-    state.file_known(fid).is_some_and(|file| {
-        file.is_kept() && file.read_opens.is_empty() && !file.is_kept_by_writers()
-    })
 }

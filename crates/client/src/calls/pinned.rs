@@ -8,9 +8,8 @@ use base::{Fid, FsError, Name, Tick};
 use wire::FileKind;
 
 use super::lookup::LOOKUP_TRIES;
-use super::open::Use;
-use crate::client::{Client, Entry};
-use crate::io::close::READING;
+use crate::calls::open::{READING, Use};
+use crate::session::client::{Client, Entry};
 
 /// How long a call may take from what it looked up to what it asks next: that comes at once, but for
 /// want of a processor.

@@ -5,9 +5,9 @@ use base::{Fid, FsError};
 use wire::mdt::{Caller, Privileges, SetAttr};
 use wire::{Attr, FileKind};
 
-use crate::client::Client;
-use crate::io::file::FileState;
-use crate::kernel::Forget;
+use crate::cache::file::FileState;
+use crate::session::client::Client;
+use crate::session::kernel::Forget;
 
 /// The extended attribute that holds the capabilities of a program.
 const CAPABILITY: &[u8] = b"security.capability";

@@ -5,13 +5,12 @@ use base::{ByteRange, Fid, FsError, Name};
 use dlm::Mode;
 use wire::{Attr, FileKind, SizeState};
 
-use crate::cache::State;
+use crate::cache::file::FileState;
 use crate::calls::lookup::{Cached, cached, cached_name};
-use crate::calls::open::may_be_undurable;
-use crate::client::Client;
+use crate::coherence::cover::By;
 use crate::executor::spawn;
-use crate::io::cover::By;
-use crate::io::file::FileState;
+use crate::session::client::Client;
+use crate::session::state::State;
 
 impl Client {
     /// A rename is about to put what `source` names in the place of what `target` names, if that is there.
@@ -55,7 +54,7 @@ impl Client {
     async fn settle_bytes(&self, fid: Fid) -> Result<(), FsError> {
         let failed = |client: &Client| client.lock().file(fid).failures.last();
         let before = failed(self);
-        let is_needed = |state: &mut State| may_be_undurable(state, fid);
+        let is_needed = |state: &mut State| state.may_be_undurable(fid);
         self.write_out_durably(fid, ByteRange::ALL, is_needed)
             .await?;
         match failed(self).filter(|_| failed(self) != before) {

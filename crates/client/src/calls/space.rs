@@ -6,8 +6,8 @@ use base::{Fid, FsError, TargetIndex};
 use wire::mdt::{Reply, Request, Space};
 use wire::ost;
 
-use crate::client::{Client, unexpected};
 use crate::executor::join_all;
+use crate::session::client::{Client, unexpected};
 
 /// For how long an answer is good enough: `find` and `du` ask at each start, for the kind of file
 /// system only.

@@ -5,7 +5,7 @@ use dlm::Bits;
 use wire::mdt::{Reply, Request, XattrMode};
 
 use crate::cache::inode::Xattrs;
-use crate::client::{Client, unexpected};
+use crate::session::client::{Client, unexpected};
 
 impl Client {
     /// The value of `name`.
@@ -98,8 +98,8 @@ mod tests {
 
     use base::LockHandle;
 
-    use crate::cache::State;
-    use crate::locks::Locks;
+    use crate::session::locks::Locks;
+    use crate::session::state::State;
 
     use super::*;
 

@@ -18,10 +18,11 @@ use wire::mdt::{OpenHandle, Reply, Request, WriteTicket};
 use wire::{Cover, Node, mgs, ost};
 
 use super::attr_at;
-use crate::cache::EXCLUSIVE;
-use crate::kernel::NoKernel;
-use crate::mount::{MountConfig, Mounted};
-use crate::remembered::Heritage;
+use crate::cache::bits::EXCLUSIVE;
+use crate::mount::Mounted;
+use crate::mount::config::MountConfig;
+use crate::recovery::heritage::Heritage;
+use crate::session::kernel::NoKernel;
 
 /// How long a test waits for something.
 const PATIENCE: Duration = Duration::from_secs(20);

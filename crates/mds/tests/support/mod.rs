@@ -290,6 +290,14 @@ impl World {
         self.take(out);
     }
 
+    /// The OSTs of the file system, from now on.
+    pub fn set_osts(&mut self, osts: &[base::TargetIndex]) {
+        let mut out = Vec::new();
+        self.mds
+            .set_osts(self.tick, self.wall, osts.to_vec(), &mut out);
+        self.take(out);
+    }
+
     /// The target gives up on `client`.
     pub fn evict(&mut self, client: ClientId) {
         self.end_session(client, Departure::GivenUp);

@@ -358,7 +358,8 @@ impl Connected {
     }
 }
 
-/// Answers one request. Dropped without an answer, it answers with no replies at all.
+/// Answers one request. Dropped without an answer, it answers with no replies at all, unless it is left
+/// to others by [`Responder::leave`].
 pub struct Responder {
     session: Arc<Connected>,
     lane: Lane,
@@ -401,6 +402,11 @@ impl Responder {
     pub fn reply(mut self, reply: ReplyBatch) {
         self.answered = true;
         self.send(reply);
+    }
+
+    /// Leaves the request to the target's next life, which the client asks again: nothing is sent.
+    pub fn leave(mut self) {
+        self.answered = true;
     }
 
     fn send(&self, reply: ReplyBatch) {

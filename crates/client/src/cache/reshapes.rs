@@ -1,0 +1,249 @@
+//! Changes of a file's shape that its OST may still lose.
+
+use base::{FsError, Transno};
+use wire::mdt::WriteTicket;
+
+use crate::journal::reshapes::RememberedReshape;
+use crate::journal::shape::Shape;
+
+/// With so many, the next one has them made durable first.
+const RESHAPES_MAX: usize = 64;
+
+/// One of them, named among those of its file.
+#[derive(Debug)]
+pub(crate) struct Reshape {
+    pub id: u64,
+    pub shape: Shape,
+    /// The right to do so.
+    pub ticket: WriteTicket,
+    /// The OST's number for it, once it is done.
+    at: Option<Transno>,
+    /// The same for the next process.
+    remembered: Option<RememberedReshape>,
+}
+
+/// Those of a file that may not be durable, of which the OST may have none, some or all.
+#[derive(Debug, Default)]
+pub(crate) struct Reshapes {
+    list: Vec<Reshape>,
+    /// The OST has restarted since: nothing else of the file is sent before these are again.
+    lost: bool,
+    /// Somebody is at that.
+    redoing: bool,
+    begun: u64,
+    /// Up to this one they could not be done again.
+    failed: Option<(u64, FsError)>,
+}
+
+impl Reshapes {
+    /// Nothing may be lost.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The OST is asked for one: it is as before, or as it will be.
+    pub fn is_under_way(&self) -> bool {
+        !self.lost && self.list.iter().any(|reshape| reshape.at.is_none())
+    }
+
+    /// No more before these are durable.
+    pub fn is_full(&self) -> bool {
+        self.list.len() >= RESHAPES_MAX
+    }
+
+    /// They have to be done again before anything else is.
+    pub fn is_lost(&self) -> bool {
+        self.lost
+    }
+
+    /// One that the OST is about to be asked for.
+    pub fn begin(
+        &mut self,
+        shape: Shape,
+        ticket: WriteTicket,
+        remembered: Option<RememberedReshape>,
+    ) -> u64 {
+        self.begun += 1;
+        self.list.push(Reshape {
+            id: self.begun,
+            shape,
+            ticket,
+            at: None,
+            remembered,
+        });
+        self.begun
+    }
+
+    /// One that the process before began, and of which the OST may have nothing.
+    pub fn inherit(&mut self, shape: Shape, ticket: WriteTicket, remembered: RememberedReshape) {
+        self.begin(shape, ticket, Some(remembered));
+        self.lost = true;
+    }
+
+    /// The OST has done it, in the life that it was begun in.
+    pub fn done(&mut self, id: u64, transno: Transno) {
+        let Some(place) = self.list.iter().position(|reshape| reshape.id == id) else {
+            return;
+        };
+        self.list[place].at = Some(transno);
+        let last = self.list[place].shape;
+        let mut earlier = 0..place;
+        self.list
+            .retain(|reshape| earlier.next().is_none() || !last.undoes(reshape.shape));
+        self.lost &= self.next_lost().is_some();
+    }
+
+    /// The OST has refused it.
+    pub fn refused(&mut self, id: u64) {
+        for reshape in self.list.extract_if(.., |reshape| reshape.id == id) {
+            reshape.remembered.inspect(RememberedReshape::refused);
+        }
+    }
+
+    /// The OST has restarted.
+    pub fn lose(&mut self) {
+        self.lost = !self.list.is_empty();
+        for reshape in &mut self.list {
+            reshape.at = None;
+        }
+    }
+
+    /// Somebody wants to do them again; false: another does.
+    pub fn begin_redoing(&mut self) -> bool {
+        !std::mem::replace(&mut self.redoing, true)
+    }
+
+    /// Who was at it has done what could be done.
+    pub fn end_redoing(&mut self) {
+        self.redoing = false;
+    }
+
+    /// The first that is to be done again.
+    pub fn next_lost(&self) -> Option<&Reshape> {
+        let mut waiting = self.list.iter().filter(|reshape| reshape.at.is_none());
+        waiting.next().filter(|_| self.lost)
+    }
+
+    /// All that are kept, in their order.
+    #[cfg(test)]
+    pub fn shapes(&self) -> Vec<Shape> {
+        self.list.iter().map(|reshape| reshape.shape).collect()
+    }
+
+    /// They cannot be done again, or are nobody's concern any more. Returns whether there were any.
+    pub fn give_up(&mut self, error: FsError) -> bool {
+        self.lost = false;
+        let had_any = !std::mem::take(&mut self.list).is_empty();
+        if had_any {
+            self.failed = Some((self.begun, error));
+        }
+        had_any
+    }
+
+    /// What came of one that was lost; nothing yet: it will be done again.
+    pub fn outcome(&self, id: u64) -> Option<Result<(), FsError>> {
+        if self.lost {
+            return None;
+        }
+        Some(match self.failed {
+            Some((last, error)) if id <= last => Err(error),
+            _ => Ok(()),
+        })
+    }
+
+    /// Everything up to `last_committed` is durable.
+    pub fn committed(&mut self, last_committed: Transno) {
+        let is_durable = |at: Transno| at <= last_committed;
+        self.list
+            .retain(|reshape| !reshape.at.is_some_and(is_durable));
+    }
+
+    /// Everything that the OST has done is durable.
+    pub fn settled(&mut self) {
+        self.list.retain(|reshape| reshape.at.is_none());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::ByteRange;
+    use wire::ost::AllocateMode;
+
+    use super::*;
+
+    const TICKET: WriteTicket = WriteTicket {
+        layout_generation: 0,
+        open_epoch: 0,
+    };
+
+    fn hole(start: u64, end: u64) -> Shape {
+        Shape::Range(ByteRange::new(start, end), AllocateMode::PunchHole)
+    }
+
+    /// Each begun and done, with the numbers from `first` on.
+    fn done(shapes: &[Shape], first: u64) -> Reshapes {
+        let mut reshapes = Reshapes::default();
+        for (shape, transno) in shapes.iter().zip(first..) {
+            let id = reshapes.begin(*shape, TICKET, None);
+            reshapes.done(id, Transno(transno));
+        }
+        reshapes
+    }
+
+    #[test]
+    fn what_was_done_is_kept_until_it_is_durable() {
+        let mut reshapes = done(&[Shape::Size(5), hole(0, 2)], 7);
+        let last = reshapes.begin(Shape::Size(9), TICKET, None);
+        reshapes.committed(Transno(7));
+        assert_eq!(reshapes.shapes(), [hole(0, 2), Shape::Size(9)]);
+        reshapes.committed(Transno(100));
+        assert_eq!(reshapes.shapes(), [Shape::Size(9)], "it is on its way");
+        reshapes.done(last, Transno(101));
+        reshapes.committed(Transno(101));
+        assert!(reshapes.is_empty());
+    }
+
+    #[test]
+    fn what_a_shorter_size_undoes_is_not_kept() {
+        let grown = Shape::Range(ByteRange::new(10, 90), AllocateMode::Extend);
+        let kept = done(&[Shape::Size(50), hole(5, 20), grown, Shape::Size(9)], 1);
+        assert_eq!(kept.shapes(), [hole(5, 20), Shape::Size(9)]);
+        let longer = done(&[Shape::Size(2), Shape::Size(9)], 1);
+        assert_eq!(longer.shapes(), [Shape::Size(2), Shape::Size(9)]);
+    }
+
+    #[test]
+    fn what_is_lost_is_done_again_in_its_order() {
+        let mut reshapes = done(&[Shape::Size(2), hole(0, 1)], 7);
+        assert!(!reshapes.is_under_way());
+        let under_way = reshapes.begin(Shape::Size(5), TICKET, None);
+        assert!(reshapes.is_under_way());
+        reshapes.lose();
+        assert_eq!(reshapes.outcome(under_way), None);
+        reshapes.committed(Transno(100));
+        let mut again = Vec::new();
+        while let Some(next) = reshapes.next_lost() {
+            again.push(next.shape);
+            let id = next.id;
+            reshapes.done(id, Transno(again.len() as u64));
+        }
+        assert_eq!(again, [Shape::Size(2), hole(0, 1), Shape::Size(5)]);
+        assert!(!reshapes.is_lost() && !reshapes.is_empty());
+        assert_eq!(reshapes.outcome(under_way), Some(Ok(())));
+        reshapes.settled();
+        assert!(reshapes.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_done_again_fails_for_who_waits() {
+        let mut reshapes = Reshapes::default();
+        let first = reshapes.begin(hole(0, 1), TICKET, None);
+        reshapes.lose();
+        reshapes.give_up(FsError::NoSpace);
+        let second = reshapes.begin(hole(0, 1), TICKET, None);
+        assert_eq!(reshapes.outcome(first), Some(Err(FsError::NoSpace)));
+        assert_eq!(reshapes.outcome(second), Some(Ok(())));
+        reshapes.refused(second);
+        assert!(reshapes.is_empty() && !reshapes.is_full());
+    }
+}

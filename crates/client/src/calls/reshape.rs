@@ -1,0 +1,346 @@
+//! Changing a file's size, and reserving, freeing and zeroing space in it.
+//! SEMANTICS: op.truncate, op.fallocate
+
+use base::limits::FILE_BYTES_MAX;
+use base::{ByteRange, Fid, FsError, LockHandle, Timestamp};
+use dlm::Mode;
+use wire::mdt::WriteTicket;
+use wire::ost::{AllocateMode, ObjectAttr, UNDER_MDT};
+
+use crate::calls::attributes::changed_here;
+use crate::coherence::cover::{By, Covering, covering};
+use crate::journal::shape::Shape;
+use crate::session::client::Client;
+use crate::session::cluster::object_of;
+use crate::session::stats::bump;
+
+/// A change of shape that is under way.
+struct Begun {
+    /// Among those of its file.
+    id: u64,
+    shape: Shape,
+    ticket: WriteTicket,
+    mtime: Timestamp,
+    /// How often the OST had restarted.
+    restarts: u32,
+    /// What was known of the file.
+    before: ObjectAttr,
+    /// The next process would know of it, if there is one.
+    is_remembered: bool,
+}
+
+/// How far it came.
+enum Reshaped {
+    Done,
+    /// The OST has restarted meanwhile: it is done with the rest that this took, and must not be done
+    /// again after, for others may have changed the file since.
+    Lost(Begun),
+    /// Nothing is begun: a restart of the MDT has taken the right to write.
+    NoTicket,
+}
+
+impl Client {
+    /// Makes the file `size` bytes long.
+    pub(crate) async fn truncate(&self, fid: Fid, size: u64) -> Result<(), FsError> {
+        if size > FILE_BYTES_MAX {
+            return Err(FsError::FileTooBig);
+        }
+        self.reshape(fid, Shape::Size(size)).await
+    }
+
+    /// `fallocate(2)` of a plain range.
+    pub async fn allocate(
+        &self,
+        fid: Fid,
+        range: ByteRange,
+        mode: AllocateMode,
+    ) -> Result<(), FsError> {
+        if range.end > FILE_BYTES_MAX {
+            return Err(FsError::FileTooBig);
+        }
+        self.reshape(fid, Shape::Range(range, mode)).await
+    }
+
+    async fn reshape(&self, fid: Fid, shape: Shape) -> Result<(), FsError> {
+        self.begin_writing(fid).await?;
+        let was_done = self.lock().was_reshaped();
+        let result = match was_done {
+            true => self.tell_reshaped(fid, shape).await,
+            false => self.reshape_open(fid, shape).await,
+        };
+        if let (Shape::Range(range, _), Err(_)) = (shape, &result) {
+            // Some of it may be done.
+            self.forget_changed(fid, (shape, range)).await;
+        }
+        self.end_writing(fid);
+        result
+    }
+
+    async fn reshape_open(&self, fid: Fid, shape: Shape) -> Result<(), FsError> {
+        if self.lock().file(fid).reshapes.is_full() {
+            self.write_out_durably(fid, ByteRange::ALL, |_| true)
+                .await?;
+        }
+        loop {
+            let before = self.restarts(fid);
+            let held = self.lock_all(fid).await?;
+            let used = self.lock().locks.use_extent(fid, Mode::PW, ByteRange::ALL);
+            let under = match held {
+                LockHandle(0) => UNDER_MDT,
+                held => used.map_or(held, |(_, handle)| handle),
+            };
+            let reshaped = self.reshape_locked(fid, shape, under).await;
+            if let Some(used) = used {
+                self.lock().locks.unused(used);
+            }
+            self.end_use(fid);
+            match reshaped {
+                Ok(Reshaped::Done) => break,
+                Ok(Reshaped::Lost(begun)) => {
+                    self.done_again(fid, &begun).await?;
+                    break;
+                }
+                Ok(Reshaped::NoTicket) => self.open_for_writing(fid).await?,
+                // The lock was of the OST's life before.
+                Err(FsError::Stale) if self.restarts(fid) != before => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.tell_reshaped(fid, shape).await
+    }
+
+    /// Tells the kernel and the MDT.
+    async fn tell_reshaped(&self, fid: Fid, shape: Shape) -> Result<(), FsError> {
+        if let Shape::Range(range, _) = shape {
+            self.forget_changed(fid, (shape, range)).await;
+        }
+        let is_announced = !self.lock().grows_alone(fid);
+        if let Some(end) = shape.reaches().filter(|_| is_announced) {
+            self.announce(fid, end).await?;
+        }
+        self.tell_size(fid).await
+    }
+
+    /// The kernel forgets what it read of a range before it was changed, or meanwhile.
+    async fn forget_changed(&self, fid: Fid, (shape, range): (Shape, ByteRange)) {
+        if let Some(file) = self.lock().file_known(fid) {
+            file.in_kernel.end_change(shape.removes());
+        }
+        self.forget_range(fid, range).await;
+    }
+
+    async fn reshape_locked(
+        &self,
+        fid: Fid,
+        shape: Shape,
+        under: LockHandle,
+    ) -> Result<Reshaped, FsError> {
+        if let Shape::Range(..) = shape {
+            // There may be no room for it: then they must be somewhere. Durable, where the last of
+            // them go and so could not be sent again: with them would go the size.
+            self.write_out_durably(fid, ByteRange::ALL, |state| {
+                let size = state.file(fid).known.size;
+                state.uncommitted.contains(&fid) && shape.removes().end >= size
+            })
+            .await?;
+        }
+        let begun = match self.begin_reshape(fid, shape) {
+            Ok(begun) => begun,
+            Err(reshaped) => return Ok(reshaped),
+        };
+        let (right, life) = ((begun.ticket, begun.mtime), self.lock().life_of(fid));
+        // Writes already on their way must not come after it.
+        self.write_out(fid, ByteRange::ALL).await;
+        let request = shape.request(object_of(fid), right, (under, life));
+        let target = self.target_of(fid)?;
+        let done = self.0.change_object(target, request).await;
+        if self.restarts(fid) != begun.restarts {
+            return Ok(Reshaped::Lost(begun));
+        }
+        match done {
+            Ok((attr, transno)) => {
+                {
+                    let mut state = self.lock();
+                    let file = state.file(fid);
+                    file.sent(transno);
+                    file.reshapes.done(begun.id, transno);
+                    state.answered(fid);
+                }
+                self.reshaped(fid, &begun);
+                self.lock().file(fid).known.blocks = attr.blocks;
+                if !begun.is_remembered {
+                    bump(&self.0.stats.unremembered);
+                    self.sync_target(target).await?;
+                }
+                Ok(Reshaped::Done)
+            }
+            Err(error) => {
+                self.not_reshaped(fid, &begun);
+                // What was dropped here for it, the OST has and may lose.
+                if let Err(sync) = self.sync_target(target).await {
+                    tracing::warn!(%fid, %sync, "what a refused change dropped may not be on disk yet");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// From here on it is done again should the OST lose it. Or nothing is to be done, as no object is
+    /// there; or nothing can be.
+    fn begin_reshape(&self, fid: Fid, shape: Shape) -> Result<Begun, Reshaped> {
+        let mut state = self.lock();
+        let mtime = state.content_time(fid, self.0.clock.now());
+        let file = state.file(fid);
+        let is_sent = shape != Shape::Size(0) || !file.unsent;
+        let ticket = file.write_open.map(|open| open.ticket);
+        if is_sent && ticket.is_none() {
+            return Err(Reshaped::NoTicket);
+        }
+        let ticket = ticket.unwrap_or_default();
+        // Before bytes go for it.
+        let remembered = state.remember_reshape(fid, (shape, is_sent), ticket, mtime);
+        let is_remembered = remembered.is_some();
+        state.with_pages(fid, |file| {
+            let before = file.known;
+            file.pages.discard(shape.removes());
+            if let Shape::Range(..) = shape {
+                file.in_kernel.begin_change(shape.removes());
+            }
+            if let Shape::Size(size) = shape {
+                file.emptied |= size == 0 && before.size > 0;
+                file.known.size = size;
+                file.content_changed(mtime);
+                if size == 0 {
+                    file.known.blocks = 0;
+                }
+            }
+            if !is_sent {
+                return Err(Reshaped::Done);
+            }
+            Ok(Begun {
+                id: file.reshapes.begin(shape, ticket, remembered.flatten()),
+                shape,
+                ticket,
+                mtime,
+                restarts: file.restarts,
+                before,
+                is_remembered,
+            })
+        })
+    }
+
+    fn reshaped(&self, fid: Fid, begun: &Begun) {
+        self.lock().with_pages(fid, |file| {
+            // Again: a read that overtook the request has brought what was there before it.
+            file.pages.discard(begun.shape.removes());
+            file.known.size = begun.shape.size_after(file.known.size);
+            file.content_changed(begun.mtime);
+        });
+    }
+
+    fn not_reshaped(&self, fid: Fid, begun: &Begun) {
+        let mut state = self.lock();
+        let file = state.file(fid);
+        file.reshapes.refused(begun.id);
+        file.known.size = begun.before.size;
+        file.known.blocks = begun.before.blocks;
+    }
+
+    /// Waits until what the OST's restart took is there again.
+    async fn done_again(&self, fid: Fid, begun: &Begun) -> Result<(), FsError> {
+        loop {
+            let wait = {
+                let mut state = self.lock();
+                let file = state.file(fid);
+                match file.reshapes.outcome(begun.id) {
+                    Some(outcome) => {
+                        drop(state);
+                        outcome?;
+                        self.reshaped(fid, begun);
+                        return Ok(());
+                    }
+                    None => file.waiters.wait(),
+                }
+            };
+            wait.await;
+        }
+    }
+
+    /// Nothing of the call relies on the file's lock any more.
+    pub(crate) fn end_use(&self, fid: Fid) {
+        let mut state = self.lock();
+        let file = state.file(fid);
+        file.users -= 1;
+        file.waiters.wake_all();
+    }
+
+    /// Waits until the whole file is locked for writing here, and counts a user of the lock. The
+    /// kernel may hold back pages of the file meanwhile, as in a write-back.
+    pub(crate) async fn lock_all(&self, fid: Fid) -> Result<LockHandle, FsError> {
+        loop {
+            let wait = {
+                let mut state = self.lock();
+                match covering(&mut state, fid, ByteRange::ALL, Mode::PW, By::WriteBack)? {
+                    Covering::Lock(under) => {
+                        state.file(fid).users += 1;
+                        return Ok(under);
+                    }
+                    Covering::Wait(wait) => Some(wait),
+                    Covering::No => None,
+                }
+            };
+            match wait {
+                Some(wait) => {
+                    wait.await;
+                }
+                None => self.enqueue(fid, Mode::PW, By::WriteBack).await?,
+            }
+        }
+    }
+
+    /// The right to change the file's bytes, for a call that has no handle.
+    pub(crate) async fn begin_writing(&self, fid: Fid) -> Result<(), FsError> {
+        self.open_for_writing(fid).await?;
+        self.lock().file(fid).writers += 1;
+        Ok(())
+    }
+
+    /// The inverse of [`Client::begin_writing`].
+    pub(crate) fn end_writing(&self, fid: Fid) {
+        let mut state = self.lock();
+        let file = state.file(fid);
+        file.writers -= 1;
+        if file.writers == 0 && file.write_open.is_some() {
+            state.closing.insert(fid);
+        }
+    }
+
+    /// Tells the MDT that size and mtime changed, unless it will be told with the Close under EX.
+    async fn tell_size(&self, fid: Fid) -> Result<(), FsError> {
+        loop {
+            let (change, asked) = {
+                let mut state = self.lock();
+                if state.file(fid).exclusive.is_some() {
+                    return Ok(());
+                }
+                let size = state.size_to_tell(fid, false);
+                let change = wire::mdt::SetAttr {
+                    size,
+                    ..Default::default()
+                };
+                (change, state.mark(fid))
+            };
+            let under = LockHandle(0);
+            let told = self
+                .change_at_mdt(fid, |dir| changed_here(fid, dir, change, under))
+                .await;
+            match told {
+                // The MDT had given this mount up, and knew of no writer.
+                Err(FsError::Invalid) if !self.lock().is_of_this_life(asked) => {
+                    self.open_for_writing(fid).await?;
+                }
+                told => return told,
+            }
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Writing: into the cache, under a lock; sent later. SEMANTICS: op.write, op.append
+
+use base::limits::FILE_BYTES_MAX;
+use base::{ByteRange, Fid, FsError};
+use dlm::Mode;
+
+use crate::cache::handle::HandleId;
+use crate::cache::kernel_pages::Moment;
+use crate::calls::read::Pin;
+use crate::coherence::cover::{By, Covering, covering};
+use crate::executor::Oneshot;
+use crate::session::client::Client;
+use crate::session::kernel::Forget;
+use crate::session::state::State;
+use crate::session::stats::bump;
+
+/// How bytes are to be written.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WriteWish {
+    /// At the end of file, wherever that is by then (hazard 8).
+    pub append: bool,
+    /// Pages the kernel writes back from a mapping: no caller, and its pages are locked.
+    pub write_back: bool,
+    /// Durable when it returns, as after `fsync`: `O_DSYNC`, `O_SYNC`, or `RWF_DSYNC` of this one call.
+    pub durable: bool,
+}
+
+/// How often a write lets the kernel forget what it holds before it is made. A page that is read again
+/// and again meanwhile is forgotten after.
+const FORGET_TRIES: u32 = 64;
+
+/// What came of trying to write.
+enum Attempt {
+    /// The bytes are in the cache.
+    Put(Put),
+    /// The kernel holds pages of this, which must go first: none that has yet to forget what was there
+    /// before is beside a size that counts the new bytes.
+    Held(ByteRange),
+    /// A lock is being given back.
+    Wait(Oneshot<()>),
+    /// No lock allows it.
+    Uncovered,
+    /// Whether the OST can have bytes there is not known.
+    Unbounded,
+}
+
+/// Where bytes went, and what is left to do before that is answered.
+struct Put {
+    at: u64,
+    /// The next process would know of them.
+    remembered: bool,
+    outdated: Option<Outdated>,
+    /// The end of a file that became longer, where others may watch that.
+    grown: Option<u64>,
+}
+
+/// What of the kernel a write has made old.
+struct Outdated {
+    fid: Fid,
+    range: ByteRange,
+    /// It holds pages of the range.
+    pages: bool,
+    /// It takes another place for the end of file.
+    end: bool,
+    pin: Pin,
+}
+
+impl Client {
+    /// Writes `data`; returns where it went. Durable after fsync.
+    pub async fn write(
+        &self,
+        fid: Fid,
+        handle: Option<HandleId>,
+        offset: u64,
+        data: &[u8],
+        wish: WriteWish,
+    ) -> Result<u64, FsError> {
+        bump(&self.0.stats.write);
+        let append = wish.append
+            || handle.is_some_and(|id| self.lock().handles.file(id).is_some_and(|f| f.append));
+        // Pages are written back for nobody, and again is right for those.
+        let is_done = !wish.write_back && self.lock().written_before.take();
+        let (at, range) = match is_done {
+            // Where an append went the process before knew.
+            true => {
+                self.announce_written(fid).await?;
+                (offset, ByteRange::ALL)
+            }
+            false => {
+                let at = self
+                    .put_somewhere(fid, (offset, data), wish, append)
+                    .await?;
+                (at, ByteRange::new(at, at.saturating_add(data.len() as u64)))
+            }
+        };
+        if let (true, Some(handle)) = (wish.durable, handle) {
+            self.fsync_range(handle, range).await?;
+        }
+        Ok(at)
+    }
+
+    /// Puts `data` where it belongs, which is what it returns. The kernel has forgotten what that makes old,
+    /// and the next process knows of it.
+    async fn put_somewhere(
+        &self,
+        fid: Fid,
+        (offset, data): (u64, &[u8]),
+        wish: WriteWish,
+        append: bool,
+    ) -> Result<u64, FsError> {
+        self.wait_for_room(wish.write_back).await;
+        let by = written_by(wish.write_back);
+        let mut forgotten = 0;
+        let put = loop {
+            let may_forget = forgotten < FORGET_TRIES;
+            match self.put_covered(fid, (offset, data), (wish.write_back, append), may_forget)? {
+                Attempt::Put(put) => break put,
+                Attempt::Held(range) => {
+                    forgotten += 1;
+                    self.forget_range(fid, range).await;
+                }
+                Attempt::Wait(wait) => drop(wait.await),
+                Attempt::Uncovered => self.enqueue(fid, Mode::PW, by).await?,
+                Attempt::Unbounded => self.ask_size_limit(fid).await?,
+            }
+        };
+        if let Some(outdated) = put.outdated {
+            self.update_kernel(outdated).await;
+        }
+        if let Some(end) = put.grown {
+            self.announce(fid, end).await?;
+        }
+        if !put.remembered {
+            bump(&self.0.stats.unremembered);
+            self.write_out_durably(fid, ByteRange::ALL, |_| true)
+                .await?;
+            if !wish.write_back {
+                self.lock().remember_written();
+            }
+        }
+        let counter = &self.0.stats.write_bytes;
+        counter.fetch_add(data.len() as u64, std::sync::atomic::Ordering::Relaxed);
+        Ok(put.at)
+    }
+
+    /// Writes under a lock, if there is one; and `may_forget`, if the kernel holds no page of that.
+    fn put_covered(
+        &self,
+        fid: Fid,
+        (offset, data): (u64, &[u8]),
+        (write_back, append): (bool, bool),
+        may_forget: bool,
+    ) -> Result<Attempt, FsError> {
+        let mut state = self.lock();
+        if write_back && state.file(fid).lapsing > 0 {
+            // The kernel tells who syncs it.
+            return Err(FsError::Io);
+        }
+        let Some((at, range)) = place(&mut state, fid, offset, data.len(), append)? else {
+            return Ok(Attempt::Unbounded);
+        };
+        // Stored under locks of the process before, which stay until this is written, too.
+        let is_inherited = write_back && state.unsettled;
+        if !is_inherited {
+            match covering(&mut state, fid, range, Mode::PW, written_by(write_back))? {
+                Covering::Lock(_) => {}
+                Covering::Wait(wait) => return Ok(Attempt::Wait(wait)),
+                Covering::No => return Ok(Attempt::Uncovered),
+            }
+        }
+        if write_back {
+            let remembered = self.put_back(&mut state, fid, at, data);
+            return Ok(Attempt::Put(Put {
+                at,
+                remembered,
+                outdated: None,
+                grown: None,
+            }));
+        }
+        let held = written_at(at, data);
+        if let Some(range) = held.filter(|held| state.file(fid).in_kernel.holds(*held))
+            && may_forget
+        {
+            return Ok(Attempt::Held(range));
+        }
+        let end = at + data.len() as u64;
+        let is_announced = end > state.file(fid).known.size && !state.grows_alone(fid);
+        let remembered = self.put(&mut state, fid, at, data);
+        if remembered {
+            state.remember_written();
+        }
+        Ok(Attempt::Put(Put {
+            at,
+            remembered,
+            outdated: self.outdates(&mut state, fid, (offset, at), data),
+            grown: is_announced.then_some(end),
+        }))
+    }
+
+    /// What the kernel must forget or learn before this write is answered.
+    fn outdates(
+        &self,
+        state: &mut State,
+        fid: Fid,
+        (asked, at): (u64, u64),
+        data: &[u8],
+    ) -> Option<Outdated> {
+        let range = written_at(at, data)?;
+        let file = state.file(fid);
+        let pages = file.in_kernel.changed(range);
+        let end = asked != at;
+        if !(pages || end) {
+            return None;
+        }
+        // What the kernel holds is true as long as the lock stays.
+        file.users += 1;
+        Some(Outdated {
+            range,
+            pages,
+            end,
+            pin: Pin::new(self, fid),
+            fid,
+        })
+    }
+
+    async fn update_kernel(&self, outdated: Outdated) {
+        let Outdated { fid, range, .. } = outdated;
+        if outdated.pages {
+            self.forget_range(fid, range).await;
+        }
+        if outdated.end {
+            self.raise(fid, range.end).await;
+        }
+        drop(outdated.pin);
+    }
+
+    /// The kernel forgets the pages of `range`.
+    pub(crate) async fn forget_range(&self, fid: Fid, range: ByteRange) {
+        let since = match self.lock().file_known(fid) {
+            Some(file) => file.in_kernel.begin_forgetting(),
+            None => Moment::default(),
+        };
+        self.0.forget(Forget::Pages { fid, range }).await;
+        let mut state = self.lock();
+        if let Some(file) = state.file_known(fid) {
+            file.in_kernel.forgotten(range, since);
+            file.waiters.wake_all();
+        }
+    }
+
+    /// Puts pages that the kernel writes back: what it stored into them. They may be older than what
+    /// was written past the kernel since it read them, and reach beyond the end of file.
+    fn put_back(&self, state: &mut State, fid: Fid, at: u64, data: &[u8]) -> bool {
+        let knows_end = state.file(fid).exclusive.is_some() || state.locks.reaches_eof(fid);
+        let file = state.file(fid);
+        let end = if knows_end { file.known.size } else { u64::MAX };
+        let pages =
+            written_at(at, data).and_then(|pages| pages.intersection(ByteRange::new(0, end)));
+        let Some(pages) = pages else {
+            return true;
+        };
+        let mut remembered = true;
+        for part in file.in_kernel.written_back(pages) {
+            let (from, to) = ((part.start - at) as usize, (part.end - at) as usize);
+            remembered &= self.put(state, fid, part.start, &data[from..to]);
+        }
+        remembered
+    }
+
+    /// False: these bytes are not remembered for the next process.
+    fn put(&self, state: &mut State, fid: Fid, at: u64, data: &[u8]) -> bool {
+        let tick = self.0.clock.tick();
+        let now = state.content_time(fid, self.0.clock.now());
+        let told_time = state.with_pages(fid, |file| {
+            file.pages.write(at, data, tick);
+            let told_time = file.changed.mtime.is_some();
+            file.wrote(at + data.len() as u64, now);
+            told_time
+        });
+        if told_time {
+            state.remember_change(fid);
+        }
+        state.remember_bytes(fid, now, at, data)
+    }
+}
+
+/// Who wants the lock.
+fn written_by(write_back: bool) -> By {
+    match write_back {
+        true => By::WriteBack,
+        false => By::Call,
+    }
+}
+
+/// The bytes that `data` takes up.
+fn written_at(at: u64, data: &[u8]) -> Option<ByteRange> {
+    ByteRange::at(at, data.len() as u64)
+}
+
+/// Any local file system has room in a file for as many bytes.
+const ANY_OST_BYTES: u64 = (2 << 30) - 1;
+
+/// Where `len` bytes go, and what must be locked for them. None: the OST has to be asked first whether it
+/// can have them there.
+fn place(
+    state: &mut State,
+    fid: Fid,
+    offset: u64,
+    len: usize,
+    append: bool,
+) -> Result<Option<(u64, ByteRange)>, FsError> {
+    let at = match append {
+        true => state.file(fid).known.size,
+        false => offset,
+    };
+    let range = ByteRange::at(at, len as u64).ok_or(FsError::FileTooBig)?;
+    if range.end > state.size_limit(fid).unwrap_or(FILE_BYTES_MAX) {
+        return Err(FsError::FileTooBig);
+    }
+    if range.end > ANY_OST_BYTES && state.size_limit(fid).is_none() {
+        return Ok(None);
+    }
+    // An append needs to know where the file ends: the lock reaches to there and beyond.
+    let range = if append { ByteRange::ALL } else { range };
+    Ok(Some((at, range)))
+}

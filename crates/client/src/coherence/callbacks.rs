@@ -1,0 +1,227 @@
+//! What servers ask of this client: locks back, single entries forgotten, current values.
+//!
+//! Order in all of them: answers being prepared lose their cover, the kernel forgets, then the
+//! server is told. Nothing here waits for a kernel lock that a call of ours may hold, but for
+//! names of open files and directories, where the kernel rim has a fallback (hazards 1 to 4).
+
+use base::{Fid, Name, TargetIndex};
+use dlm::{Bits, CacheInput, Cover, Mode};
+use rpc::{CallbackResponder, Message};
+use wire::mdt::{Callback, CallbackReply, Glimpsed};
+use wire::{opcode, ost};
+
+use crate::cache::holder::Holder;
+use crate::cache::inode::Covered;
+use crate::coherence::forgetting::Going;
+use crate::executor::spawn;
+use crate::session::client::Client;
+use crate::session::kernel::Forget;
+use crate::session::state::State;
+use crate::session::stats::bump;
+
+impl Client {
+    /// A message of the MDT.
+    pub(crate) fn on_mdt_callback(&self, message: &Message, responder: CallbackResponder) {
+        let callback = match wire::decode::<Callback>(&message.body) {
+            Ok(callback) => callback,
+            Err(error) => {
+                tracing::error!("the MDT called with what cannot be read: {error}");
+                return respond(responder, CallbackReply::Done);
+            }
+        };
+        tracing::trace!(?callback, "the MDT calls");
+        // Others change what is known here: what is known of space is older.
+        self.lock().space = None;
+        match callback {
+            Callback::Blocking { handle, bits, .. } => {
+                bump(&self.0.stats.blocking_callbacks);
+                let cover = Cover::Bits(Bits(bits));
+                let input = CacheInput::Blocking {
+                    handle,
+                    mode: Mode::EX,
+                    cover,
+                };
+                self.lock().locks.step(Holder::Mdt, input);
+                respond(responder, CallbackReply::Done);
+            }
+            Callback::Withdraw {
+                dir,
+                bits,
+                name,
+                child,
+                ..
+            } => {
+                bump(&self.0.stats.withdrawals);
+                let client = self.clone();
+                spawn(async move {
+                    client.withdraw(dir, Bits(bits), name, child).await;
+                    respond(responder, CallbackReply::Done);
+                });
+            }
+            Callback::Glimpse { fid, .. } => {
+                bump(&self.0.stats.glimpses);
+                let glimpsed = glimpsed(&self.lock(), fid);
+                respond(responder, CallbackReply::Glimpse(glimpsed));
+            }
+            Callback::Shrink { .. } => {
+                self.lock().locks.step(Holder::Mdt, CacheInput::Shrink);
+                respond(responder, CallbackReply::Done);
+            }
+            Callback::EndIdleUse { fid } => {
+                let client = self.clone();
+                spawn(async move {
+                    client.end_idle_use(fid).await;
+                    respond(responder, CallbackReply::Done);
+                });
+            }
+        }
+    }
+
+    /// A message of an OST.
+    pub(crate) fn on_ost_callback(
+        &self,
+        target: TargetIndex,
+        message: &Message,
+        responder: CallbackResponder,
+    ) {
+        let holder = Holder::Ost(target);
+        let callback = wire::decode::<ost::Callback>(&message.body);
+        tracing::trace!(?target, ?callback, "the OST calls");
+        let reply = match callback {
+            Ok(ost::Callback::Blocking {
+                handle,
+                range,
+                mode,
+                ..
+            }) => {
+                bump(&self.0.stats.blocking_callbacks);
+                let cover = Cover::Range(range);
+                let mode = match Mode::from_index(mode) {
+                    // Who only reads beside a writer is given all, too.
+                    Some(Mode::PR) => Mode::PW,
+                    mode => mode.unwrap_or(Mode::EX),
+                };
+                let input = CacheInput::Blocking {
+                    handle,
+                    mode,
+                    cover,
+                };
+                self.lock().locks.step(holder, input);
+                ost::CallbackReply::Done
+            }
+            Ok(ost::Callback::Glimpse { object, .. }) => {
+                bump(&self.0.stats.glimpses);
+                seen(&mut self.lock(), object.fid)
+            }
+            Ok(ost::Callback::Grown {
+                handle,
+                object,
+                size,
+            }) => {
+                bump(&self.0.stats.growth_heard);
+                let client = self.clone();
+                spawn(async move {
+                    client.grown(object.fid, (holder, handle), size).await;
+                    answer_ost(responder, &ost::CallbackReply::Done);
+                });
+                return;
+            }
+            Ok(ost::Callback::Shrink { .. }) => {
+                self.lock().locks.step(holder, CacheInput::Shrink);
+                ost::CallbackReply::Done
+            }
+            Err(error) => {
+                tracing::error!("{target:?} called with what cannot be read: {error}");
+                ost::CallbackReply::Done
+            }
+        };
+        answer_ost(responder, &reply);
+    }
+
+    /// One name or child of a leased directory is valid no more; the lease stays.
+    async fn withdraw(&self, dir: Fid, bits: Bits, name: Option<Name>, child: Fid) {
+        let mut forget = Going::default();
+        let readers = {
+            let mut state = self.lock();
+            let is_read = state.handles.dir_open_on(dir).is_some();
+            let directory = state.withdraw_from(dir);
+            if bits.contains(Bits::LIST) {
+                directory.forget_list();
+                directory.restless |= is_read;
+                state.inode(dir).covered = Covered::No;
+                let range = base::ByteRange::ALL;
+                forget.forget(Forget::Pages { fid: dir, range });
+            }
+            let lost = match (&name, bits.contains(Bits::NAMES)) {
+                (Some(name), true) => state.inode(dir).directory().forget_name(name),
+                _ => None,
+            };
+            if child != Fid::NONE && bits.contains(Bits::CHILD) {
+                uncover(&mut state, child);
+                forget.forget(Forget::Attributes { fid: child, dir });
+            }
+            let lost = lost
+                .map(|named| named.fid)
+                .or((child != Fid::NONE).then_some(child));
+            if let (Some(name), Some(fid), true) = (name, lost, bits.contains(Bits::NAMES)) {
+                self.forget_name(&mut state, dir, name, fid, &mut forget);
+            }
+            state.has_unregistered_readers(child)
+        };
+        forget.gone(self).await;
+        if child != Fid::NONE {
+            self.watch_uncovered(vec![child]).await;
+        }
+        if readers {
+            self.register_reader(child).await;
+        }
+    }
+}
+
+/// The child's attributes are covered by the parent's lease no more.
+fn uncover(state: &mut State, child: Fid) {
+    if let Some(inode) = state.known_mut(child)
+        && matches!(inode.covered, Covered::Parent { .. })
+    {
+        inode.covered = Covered::No;
+    }
+}
+
+/// The attributes under this client's EX lock.
+fn glimpsed(state: &State, fid: Fid) -> Option<Glimpsed> {
+    let inode = state.known(fid)?;
+    inode.file.as_ref()?.exclusive?;
+    let mut attr = state.seen(fid)?;
+    // The holder's size is exact, and the OST, which would be asked otherwise, has not heard of it.
+    attr.size_state = wire::SizeState::Strict;
+    Some(Glimpsed { attr })
+}
+
+/// The object with what is not yet written.
+fn seen(state: &mut State, fid: Fid) -> ost::CallbackReply {
+    let Some(file) = state.file_known(fid) else {
+        return ost::CallbackReply::Glimpse(None);
+    };
+    if file.reshapes.is_under_way() {
+        return ost::CallbackReply::Reshaping(file.shown());
+    }
+    let (end, attr) = (file.pages.dirty_end(), file.shown());
+    ost::CallbackReply::Glimpse(end.map(|end| ost::ObjectAttr {
+        size: attr.size.max(end),
+        ..attr
+    }))
+}
+
+fn answer_ost(responder: CallbackResponder, reply: &ost::CallbackReply) {
+    responder.reply(Message {
+        opcode: opcode::OST_CALLBACK,
+        body: wire::encode(reply),
+    });
+}
+
+fn respond(responder: CallbackResponder, reply: CallbackReply) {
+    responder.reply(Message {
+        opcode: opcode::MDT_CALLBACK,
+        body: wire::encode(&reply),
+    });
+}

@@ -1,0 +1,158 @@
+//! What the kernel must forget before a lock goes: attributes and pages at once, names as soon as
+//! it can.
+
+use base::{ByteRange, Fid, Name};
+
+use crate::cache::file::FileState;
+use crate::executor::{Oneshot, join_all, oneshot, spawn};
+use crate::session::client::Client;
+use crate::session::kernel::{Forget, ForgetName};
+use crate::session::state::State;
+
+/// What the kernel must forget before a lock goes.
+#[derive(Default)]
+pub(crate) struct Going {
+    whats: Vec<Forget>,
+    lapsing: Vec<Fid>,
+    names: Vec<Oneshot<()>>,
+}
+
+impl Going {
+    pub fn forget(&mut self, what: Forget) {
+        if self.whats.last() != Some(&what) {
+            self.whats.push(what);
+        }
+    }
+
+    /// The lock on a file's bytes went with an eviction, and with it what was stored into pages of the
+    /// kernel: it writes those back before it forgets them (hazard 6), and is refused.
+    pub fn lapse(&mut self, file: &mut FileState, fid: Fid) {
+        if file.is_known_to_kernel() {
+            file.lapsing += 1;
+            self.lapsing.push(fid);
+        }
+    }
+
+    /// Waits until it has.
+    pub async fn gone(self, client: &Client) {
+        for fid in self.lapsing {
+            let client = client.clone();
+            spawn(async move { client.forget_lapsed(fid).await });
+        }
+        let whats = self.whats.into_iter();
+        join_all(whats.map(|what| client.0.forget(what)).collect()).await;
+        join_all(self.names).await;
+    }
+}
+
+impl Client {
+    async fn forget_lapsed(&self, fid: Fid) {
+        let range = ByteRange::ALL;
+        self.0.forget(Forget::Pages { fid, range }).await;
+        let mut state = self.lock();
+        state.file(fid).lapsing -= 1;
+        state.drop_if_idle(fid);
+    }
+
+    /// The kernel shall forget a name that leads to `fid` no more. The attributes go at once, so
+    /// that who comes by the name must ask, and waits until the name is gone. So nobody waits for
+    /// that here, but where an answer would be seen by who did not come by the name: there only if
+    /// it takes long, as it does when a call in the directory waits for another mount which waits
+    /// for us.
+    pub(crate) fn forget_name(
+        &self,
+        state: &mut State,
+        dir: Fid,
+        name: Name,
+        fid: Fid,
+        going: &mut Going,
+    ) {
+        if let Some(inode) = state.known_mut(fid)
+            && inode.lookups > 0
+        {
+            inode.name_misleads();
+        }
+        self.forget_known_name(state, dir, name, fid, going);
+    }
+
+    /// The same for a name of which nobody said that it leads elsewhere. A question about a directory
+    /// is answered when the name is gone: it may come from who stands in it or has it open.
+    pub(crate) fn forget_doubtful_name(
+        &self,
+        state: &mut State,
+        dir: Fid,
+        name: Name,
+        fid: Fid,
+        going: &mut Going,
+    ) {
+        let directory = state
+            .known_mut(fid)
+            .is_some_and(|inode| inode.is_directory());
+        match directory {
+            true => self.forget_known_name(state, dir, name, fid, going),
+            false => self.forget_name(state, dir, name, fid, going),
+        }
+    }
+
+    fn forget_known_name(
+        &self,
+        state: &mut State,
+        dir: Fid,
+        name: Name,
+        fid: Fid,
+        going: &mut Going,
+    ) {
+        let known = state.known_mut(fid).filter(|inode| inode.lookups > 0);
+        let Some(inode) = known else {
+            return;
+        };
+        let waits = inode.is_directory() || inode.is_open();
+        going.forget(Forget::Attributes { fid, dir });
+        let late = self.forget_name_later(state, dir, name, fid);
+        if waits {
+            going.names.push(late);
+        }
+    }
+
+    /// The kernel forgets the name as soon as it can; who comes by it waits for that. Resolves when
+    /// it has, or when it takes long.
+    pub(crate) fn forget_name_later(
+        &self,
+        state: &mut State,
+        dir: Fid,
+        name: Name,
+        fid: Fid,
+    ) -> Oneshot<()> {
+        let inode = state.inode(fid);
+        inode.name_goes();
+        let expire = inode.is_directory();
+        state.going.begin(dir, name.clone(), fid);
+        let (tell, told) = oneshot();
+        let client = self.clone();
+        spawn(async move {
+            let (late, is_late) = oneshot();
+            let (done, forgotten) = oneshot();
+            let what = ForgetName {
+                dir,
+                name: name.clone(),
+                fid,
+                expire,
+            };
+            client.0.kernel.forget_name(what, late, done);
+            if is_late.await.is_some()
+                && let Some(inode) = client.lock().known_mut(fid)
+            {
+                inode.name_late();
+            }
+            tell.send(());
+            forgotten.await;
+            let mut state = client.lock();
+            state.going.end(dir, name, fid);
+            if let Some(inode) = state.known_mut(fid) {
+                inode.name_forgotten();
+            }
+            state.drop_if_idle(fid);
+        });
+        told
+    }
+}

@@ -1,0 +1,220 @@
+//! Locks on attributes and leases on their way back: answers being prepared lose their cover, the
+//! kernel forgets, then the lock goes. Locks on bytes are in `io::revoke`.
+
+use base::{Fid, LockHandle, Name};
+use dlm::{Bits, CacheInput, Cover, Keep, Mode, Release};
+use rpc::Urgency;
+use wire::frame::Bulk;
+use wire::mdt::Request;
+use wire::ost;
+
+use crate::cache::bits::DIR_ATTR;
+use crate::cache::bits::FILE_ATTR;
+use crate::cache::holder::Holder;
+use crate::cache::inode::Covered;
+use crate::coherence::forgetting::Going;
+use crate::executor::{join_all, spawn};
+use crate::session::client::Client;
+use crate::session::kernel::Forget;
+use crate::session::locks::GivingUp;
+use crate::session::state::State;
+
+impl Client {
+    /// A lock is to be given back. Ends with the cancel or conversion.
+    pub(crate) fn start_giving_up(&self, going: GivingUp) {
+        let client = self.clone();
+        spawn(async move {
+            let GivingUp {
+                holder,
+                handle,
+                fid,
+                cover,
+                is_bare,
+            } = going;
+            match cover {
+                Cover::Range(_) if is_bare => client.give_up_bare(holder, handle, fid),
+                Cover::Range(range) => client.give_up_extent(holder, handle, fid, range).await,
+                Cover::Bits(bits) => {
+                    let exclusive = {
+                        let mut state = client.lock();
+                        state.file_known(fid).and_then(|file| file.exclusive) == Some(handle)
+                    };
+                    match exclusive {
+                        true => client.give_up_exclusive(handle, fid).await,
+                        false => client.give_up_bits(handle, fid, bits).await,
+                    }
+                }
+            }
+        });
+    }
+
+    /// A lock, or as much of it, that covers nothing here.
+    fn give_up_bare(&self, holder: Holder, handle: LockHandle, fid: Fid) {
+        let mut state = self.lock();
+        state.locks.step(holder, CacheInput::Dropped { handle });
+        state.drop_if_idle(fid);
+        drop(state);
+        self.send_releases();
+    }
+
+    /// Part or all of a lock on attributes, or of a lease.
+    async fn give_up_bits(&self, handle: LockHandle, fid: Fid, bits: Bits) {
+        let (forget, readers, open) = {
+            let mut state = self.lock();
+            state.withdraw();
+            let forget = self.lose_bits(&mut state, fid, bits);
+            let readers = state.uncovered_readers(fid, bits);
+            (forget, readers, state.uncovered_files(fid, bits))
+        };
+        forget.gone(self).await;
+        self.watch_uncovered(open).await;
+        let registered = readers.into_iter().map(|fid| self.register_reader(fid));
+        join_all(registered.collect()).await;
+        let mut state = self.lock();
+        state
+            .locks
+            .step(Holder::Mdt, CacheInput::Dropped { handle });
+        state.drop_if_idle(fid);
+        drop(state);
+        self.send_releases();
+    }
+
+    fn lose_bits(&self, state: &mut State, fid: Fid, bits: Bits) -> Going {
+        let mut forget = Going::default();
+        let dir = state.inode(fid).dir();
+        if bits.overlaps(DIR_ATTR.union(FILE_ATTR)) {
+            state.inode(fid).covered = Covered::No;
+            forget.forget(Forget::Attributes { fid, dir });
+        }
+        if bits.contains(Bits::XATTR) {
+            state.inode(fid).set_xattrs(None);
+        }
+        if !bits.overlaps(Bits::LEASE) {
+            return forget;
+        }
+        state.withdraw_from(fid);
+        if bits.contains(Bits::LIST) {
+            state.inode(fid).directory().forget_list();
+            forget.forget(Forget::Pages {
+                fid,
+                range: base::ByteRange::ALL,
+            });
+        }
+        let names: Vec<(Name, Fid)> = match bits.overlaps(Bits::NAMES.union(Bits::CHILD)) {
+            true => {
+                let directory = state.inode(fid).directory();
+                directory
+                    .names()
+                    .map(|(name, named)| (name.clone(), named.fid))
+                    .collect()
+            }
+            false => Vec::new(),
+        };
+        for (name, child) in names {
+            self.lose_child(state, fid, name, child, bits, &mut forget);
+        }
+        if bits.contains(Bits::CHILD) {
+            state.inode(fid).directory().child_epoch += 1;
+        }
+        if bits.contains(Bits::NAMES) {
+            state.inode(fid).directory().forget_all();
+        }
+        forget
+    }
+
+    /// A child of a directory whose lease goes.
+    fn lose_child(
+        &self,
+        state: &mut State,
+        dir: Fid,
+        name: Name,
+        child: Fid,
+        bits: Bits,
+        forget: &mut Going,
+    ) {
+        let Some(inode) = state.known_mut(child) else {
+            return;
+        };
+        if inode.lookups == 0 {
+            return;
+        }
+        if bits.contains(Bits::CHILD) && matches!(inode.covered, Covered::Parent { .. }) {
+            forget.forget(Forget::Attributes { fid: child, dir });
+        }
+        if bits.contains(Bits::NAMES) {
+            self.forget_name(state, dir, name, child, forget);
+        }
+    }
+
+    /// Sends what gives locks back, many in one message.
+    pub(crate) fn send_releases(&self) {
+        let max = base::limits::CANCEL_BATCH_MAX;
+        let batches = self.lock().locks.take_releases(max);
+        for (holder, releases) in batches {
+            let client = self.clone();
+            spawn(async move { client.release_locks(holder, releases).await });
+        }
+    }
+
+    async fn release_locks(&self, holder: Holder, releases: Vec<Release>) {
+        let cancelled = |release: &Release| match release {
+            Release::Cancel(handle) => Some(*handle),
+            _ => None,
+        };
+        let handles: Vec<_> = releases.iter().filter_map(cancelled).collect();
+        let shared = &self.0;
+        let (cluster, stats) = (&shared.cluster, &shared.stats);
+        let sent = match holder {
+            Holder::Mdt => {
+                let mut requests: Vec<Request> = releases.iter().filter_map(conversion).collect();
+                if !handles.is_empty() {
+                    requests.push(Request::Cancel { handles });
+                }
+                cluster
+                    .mdt_batch(stats, requests, Urgency::Urgent)
+                    .await
+                    .map(|_| ())
+            }
+            Holder::Ost(target) => {
+                let mut requests: Vec<_> = releases.iter().filter_map(weakening).collect();
+                if !handles.is_empty() {
+                    requests.push(ost::Request::Cancel { handles });
+                }
+                let (nothing, urgency) = (Bulk::default(), Urgency::Urgent);
+                cluster
+                    .ost_batch(stats, target, &requests, nothing, urgency)
+                    .await
+                    .map(|_| ())
+            }
+        };
+        if let Err(error) = sent {
+            tracing::debug!("locks could not be given back: {error}");
+        }
+    }
+}
+
+fn conversion(release: &Release) -> Option<Request> {
+    let Release::Convert(handle, keep) = release else {
+        return None;
+    };
+    let (mode, bits) = match keep {
+        Keep::Bits(bits) => (Mode::PR, bits.0),
+        Keep::Mode(mode) => (*mode, u32::MAX),
+        Keep::Nothing => return None,
+    };
+    Some(Request::Convert {
+        handle: *handle,
+        mode: mode.index() as u8,
+        bits,
+    })
+}
+
+fn weakening(release: &Release) -> Option<ost::Request> {
+    let Release::Convert(handle, Keep::Mode(mode)) = release else {
+        return None;
+    };
+    Some(ost::Request::Convert {
+        handle: *handle,
+        mode: mode.index() as u8,
+    })
+}

@@ -1,0 +1,136 @@
+//! Of one file, what could not be written in the background, until each who has it open was told.
+//!
+//! Who was told of what is said in the marks of open files, and changes when the kernel has the
+//! answer: an error may be told twice by two processes, never by none.
+
+use std::sync::Arc;
+
+use base::{Fid, FsError};
+use handover::{Found, Record, Records};
+use serde::{Deserialize, Serialize};
+
+use super::record::{FAILED, decode, encode, put};
+use crate::executor::{UntilAnswered, origin};
+use crate::journal::failures::{Failures, Told};
+
+/// In the mark of a [`FAILED`], beside how many there were: somebody was told of the last.
+const TOLD: u64 = 1 << 32;
+/// The same: a close has said it.
+const CLOSED: u64 = 1 << 33;
+
+/// Body of a [`FAILED`].
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct FailedBody {
+    fid: Fid,
+    /// The last failure, in the numbers of the wire.
+    status: u16,
+}
+
+/// The record.
+#[derive(Debug)]
+pub(crate) struct RememberedFailures {
+    count: u32,
+    record: Arc<Record>,
+}
+
+/// A record that was found.
+pub(crate) struct FoundFailures {
+    pub fid: Fid,
+    pub count: u32,
+    pub failures: Failures,
+    pub remembered: RememberedFailures,
+}
+
+/// What is to be marked when it is told.
+#[derive(Debug)]
+struct Telling {
+    /// Who is being told, of how much.
+    handle: Option<(Arc<Record>, Told)>,
+    /// Of what, and how.
+    failures: Option<(Arc<Record>, u64)>,
+}
+
+impl UntilAnswered for Telling {}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        if let Some((failures, how)) = &self.failures {
+            failures.set_mark(failures.mark() | how);
+        }
+        if let Some((handle, told)) = &self.handle {
+            handle.set_mark(told.mark());
+        }
+    }
+}
+
+impl Telling {
+    fn new(
+        handle: Option<(Arc<Record>, Told)>,
+        of: Option<&RememberedFailures>,
+        how: u64,
+    ) -> Telling {
+        Telling {
+            handle,
+            failures: of.map(|failures| (failures.record.clone(), how)),
+        }
+    }
+
+    /// As soon as the present task's origin is answered.
+    fn when_answered(self) {
+        match origin() {
+            Some(origin) => origin.keep(Box::new(self)),
+            None => drop(self),
+        }
+    }
+}
+
+/// Remembers the last of `failures`; `known` is what is remembered so far.
+pub(crate) fn remember(
+    known: &mut Option<RememberedFailures>,
+    records: &Records,
+    fid: Fid,
+    failures: &Failures,
+) {
+    let Some((error, count)) = failures.last() else {
+        return;
+    };
+    if known.as_ref().is_some_and(|known| known.count == count) {
+        return;
+    }
+    let status = wire::status_of(Err(error));
+    let body = encode(&FailedBody { fid, status });
+    let record = put(records, FAILED, u64::from(count), &body);
+    // The old one, if there is one, goes after that.
+    if let Some(record) = record {
+        let record = Arc::new(record);
+        *known = Some(RememberedFailures { count, record });
+    }
+}
+
+/// An open file is told of `told`.
+pub(crate) fn tell(handle: Option<Arc<Record>>, failures: Option<&RememberedFailures>, told: Told) {
+    let handle = handle.map(|handle| (handle, told));
+    Telling::new(handle, failures, TOLD).when_answered();
+}
+
+/// A close says the last failure.
+pub(crate) fn close(failures: Option<&RememberedFailures>) {
+    Telling::new(None, failures, CLOSED).when_answered();
+}
+
+/// Reads a record.
+pub(crate) fn found(found: Found) -> Option<FoundFailures> {
+    let FailedBody { fid, status } = decode(&found.bytes)?;
+    let error = wire::status_from(status).err().unwrap_or(FsError::Io);
+    let count = (found.mark & (TOLD - 1)) as u32;
+    let said = [TOLD, CLOSED].map(|how| found.mark & how != 0);
+    Some(FoundFailures {
+        fid,
+        count,
+        failures: Failures::restored(error, count, said.into()),
+        remembered: RememberedFailures {
+            count,
+            record: Arc::new(found.record),
+        },
+    })
+}

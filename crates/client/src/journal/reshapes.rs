@@ -1,0 +1,197 @@
+//! What was done to a file's size and to where it has space, in order, until it is durable at the OST.
+//!
+//! The next process does it again before it sends any byte of the file, unless it is durable; and
+//! answers the kernel's request that it was for, which is asked again, without doing it once more:
+//! others may have changed the file since.
+
+use std::sync::Arc;
+
+use base::limits::FILE_BYTES_MAX;
+use base::{Fid, Timestamp};
+use handover::{Found, Records};
+use serde::{Deserialize, Serialize};
+use wire::mdt::WriteTicket;
+
+use super::record::{Marked, Noted, RESHAPE, decode, encode};
+use crate::executor;
+use crate::journal::shape::Shape;
+
+/// In the mark: it need not be done again.
+const DURABLE: u64 = 1;
+/// In the mark: the kernel has its answer.
+const ANSWERED: u64 = 2;
+/// In the mark: it was not done.
+const REFUSED: u64 = 4;
+
+/// Body of a [`RESHAPE`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reshape {
+    pub fid: Fid,
+    pub shape: Shape,
+    /// The right to do so.
+    pub ticket: WriteTicket,
+    pub mtime: Timestamp,
+    /// Its place among all writes and reshapes.
+    pub order: u64,
+}
+
+/// What stands before it: the kernel's request that it is for; zero: unknown.
+type Origin = u64;
+
+/// What has the next process do it again, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct RememberedReshape(Noted);
+
+/// One that was found.
+pub(crate) struct FoundReshape {
+    pub reshape: Reshape,
+    /// Not durable: it is to be done again.
+    pub undurable: Option<RememberedReshape>,
+    /// The kernel's request that it was for, if that is not answered, and what is kept until it is.
+    pub unanswered: Option<(Origin, Noted)>,
+}
+
+fn is_sound(shape: Shape) -> bool {
+    match shape {
+        Shape::Size(size) => size <= FILE_BYTES_MAX,
+        Shape::Range(range, _) => range.start < range.end,
+    }
+}
+
+/// It is about to be done for the present task's origin. None: there is no room to remember it.
+fn put(records: &Records, reshape: &Reshape, mark: u64) -> Option<Arc<Marked>> {
+    let origin = executor::origin();
+    let number = origin.as_ref().map_or(0, |origin| origin.number());
+    let mark = mark | if number == 0 { ANSWERED } else { 0 };
+    let record = records.put(RESHAPE, mark, &[&encode(&(number, *reshape))])?;
+    let marked = Marked::new(record);
+    if let Some(origin) = origin {
+        origin.keep(Box::new(Noted::on_drop(&marked, ANSWERED)));
+    }
+    Some(marked)
+}
+
+/// Remembers what is about to be done, before anything of it is. `is_sent`: the OST has to be told; else it
+/// is of no use to the next process but for the kernel's answer. None: there is no room to.
+pub(crate) fn remember(
+    records: &Records,
+    reshape: &Reshape,
+    is_sent: bool,
+) -> Option<Option<RememberedReshape>> {
+    let mark = if is_sent { 0 } else { DURABLE };
+    let marked = put(records, reshape, mark)?;
+    let remembered = RememberedReshape(Noted::on_drop(&marked, DURABLE));
+    Some(is_sent.then_some(remembered))
+}
+
+impl RememberedReshape {
+    /// It was not done: whoever asks again is to have it done.
+    pub fn refused(&self) {
+        self.0.change(|mark| mark | REFUSED);
+    }
+}
+
+/// Reads a record. None: it is not one, or over.
+pub(crate) fn found(found: Found) -> Option<FoundReshape> {
+    let (origin, reshape): (Origin, Reshape) = decode(&found.bytes)?;
+    if !is_sound(reshape.shape) || found.mark & REFUSED != 0 {
+        return None;
+    }
+    let marked = Marked::new(found.record);
+    let lacks = |bit| (found.mark & bit == 0).then(|| Noted::on_drop(&marked, bit));
+    Some(FoundReshape {
+        reshape,
+        undurable: lacks(DURABLE).map(RememberedReshape),
+        unanswered: lacks(ANSWERED).map(|noted| (origin, noted)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executor::Origin;
+    use base::ByteRange;
+    use handover::Region;
+    use wire::ost::AllocateMode;
+
+    const FID: Fid = Fid(77);
+
+    fn reshape(shape: Shape, order: u64) -> Reshape {
+        Reshape {
+            fid: FID,
+            shape,
+            ticket: WriteTicket::default(),
+            mtime: Timestamp::default(),
+            order,
+        }
+    }
+
+    /// What another process would find: shapes to be done again, and requests to be answered.
+    fn left(memory: &std::os::fd::OwnedFd) -> (Vec<Shape>, Vec<u64>) {
+        let (_, records) = Records::open(Region::map(memory).unwrap()).unwrap();
+        let mut all: Vec<FoundReshape> = records.into_iter().filter_map(found).collect();
+        all.sort_by_key(|found| found.reshape.order);
+        let again = all.iter().filter(|found| found.undurable.is_some());
+        let again = again.map(|found| found.reshape.shape).collect();
+        let asked = all.iter().filter_map(|found| found.unanswered.as_ref());
+        let asked = asked.map(|(origin, _)| *origin).collect();
+        // Left as a killed process would leave them.
+        std::mem::forget(all);
+        (again, asked)
+    }
+
+    #[test]
+    fn it_stays_until_it_is_durable_and_answered() {
+        let memory = Region::create(8 << 20).unwrap();
+        let (records, _) = Records::open(Region::map(&memory).unwrap()).unwrap();
+        let one = Shape::Size(5);
+        let begin = |origin: &Arc<Origin>| {
+            let put = || put(&records, &reshape(one, 1), 0).unwrap();
+            RememberedReshape(Noted::on_drop(&Origin::run(origin, put), DURABLE))
+        };
+        let origin = Origin::new(99);
+        let remembered = begin(&origin);
+        assert_eq!(left(&memory), (vec![one], vec![99]));
+        drop(remembered);
+        assert_eq!(left(&memory), (vec![], vec![99]));
+        drop(origin);
+        assert_eq!((left(&memory), records.bytes()), ((vec![], vec![]), 0));
+        let origin = Origin::new(100);
+        let remembered = begin(&origin);
+        drop(origin);
+        assert_eq!(left(&memory), (vec![one], vec![]));
+        drop(remembered);
+        assert_eq!((left(&memory), records.bytes()), ((vec![], vec![]), 0));
+        let origin = Origin::new(102);
+        begin(&origin).refused();
+        assert_eq!(left(&memory), (vec![], vec![]), "it is to be asked for");
+        drop(origin);
+        let origin = Origin::new(101);
+        Origin::run(&origin, || drop(put(&records, &reshape(one, 3), DURABLE)));
+        assert_eq!(left(&memory), (vec![], vec![101]));
+        drop(origin);
+        assert_eq!(records.bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_no_reshape_is_left_out() {
+        let memory = Region::create(8 << 20).unwrap();
+        let (records, _) = Records::open(Region::map(&memory).unwrap()).unwrap();
+        let mut bad: Vec<Vec<u8>> = vec![vec![], vec![255; 60]];
+        let inverted = ByteRange { start: 9, end: 4 };
+        for shape in [
+            Shape::Size(u64::MAX),
+            Shape::Range(inverted, AllocateMode::Zero),
+        ] {
+            bad.push(encode(&(7_u64, reshape(shape, 0))));
+        }
+        let whole = encode(&(7_u64, reshape(Shape::Size(1), 0)));
+        bad.extend((0..whole.len()).map(|len| whole[..len].to_vec()));
+        let kept: Vec<_> = bad
+            .iter()
+            .map(|body| records.put(RESHAPE, 0, &[body]))
+            .collect();
+        assert_eq!(left(&memory), (vec![], vec![]));
+        drop(kept);
+    }
+}

@@ -1,0 +1,322 @@
+//! Joining a file system: the MGS tells who is where, then each target is reached.
+
+pub(crate) mod config;
+mod places;
+mod targets;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::Duration;
+use threads::JoinHandle;
+use threads::{Condvar, Mutex};
+
+use base::{Clock, Fid, TargetIndex};
+use rpc::Peer;
+use wire::mgs;
+
+use crate::cache::holder::Holder;
+use crate::executor::{block_on, spawn};
+use crate::journal::memos::Redone;
+use crate::journal::sessions::{Sessions, TargetBody};
+use crate::mount::places::{Following, fetch_config};
+use crate::recovery::heritage::Heritage;
+use crate::recovery::void::Void;
+use crate::session::client::{Client, Shared};
+use crate::session::cluster::Cluster;
+use crate::session::kernel::KernelCache;
+use crate::session::locks::Locks;
+use crate::session::params::Params;
+use crate::session::sequence::FidMint;
+use crate::session::state::State;
+use crate::session::stats::Stats;
+use crate::work::losses::Unwritten;
+use config::{MountConfig, MountError};
+use targets::{Acquaintance, Slot, wanted};
+
+/// How often ages are looked at.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A joined file system and the thread that ages its caches.
+pub struct Mounted {
+    client: Client,
+    config: mgs::Config,
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    timer: Option<JoinHandle<()>>,
+    following: Option<Following>,
+    ended: AtomicBool,
+}
+
+/// What the process before left is in this one's hands. It says no goodbye, and drops nothing of that:
+/// it ends, and all is left to the next.
+fn cannot_go_on(heritage: Option<&Heritage>, error: MountError) -> MountError {
+    if heritage.is_some_and(|left| left.incarnation() > 1) {
+        tracing::error!("cannot go on with the mount: {error}");
+        std::process::exit(1);
+    }
+    error
+}
+
+impl Mounted {
+    /// Joins the file system.
+    pub fn join(
+        config: &MountConfig,
+        kernel: Arc<dyn KernelCache>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Mounted, MountError> {
+        let found = fetch_config(config, clock.clone())?;
+        let wanted = wanted(config, &found)?;
+        let acquaintance = Acquaintance::new(config, clock.clone());
+        let (heritage, redone) = (config.heritage.as_deref(), Redone::default());
+        let mut asked = heritage.map(|left| left.asked(&redone)).unwrap_or_default();
+        let requests = asked.unanswered.len();
+        let mut mdt = None;
+        let mut osts = Vec::new();
+        for wanted in wanted {
+            let holder = wanted.holder;
+            let left = match holder {
+                Holder::Mdt => std::mem::take(&mut asked),
+                Holder::Ost(_) => rpc::Left::default(),
+            };
+            let peer = acquaintance
+                .make(wanted, left)
+                .map_err(|cause| cannot_go_on(heritage, MountError::Threads(cause)))?;
+            match holder {
+                Holder::Mdt => mdt = Some(peer),
+                Holder::Ost(index) => osts.push((index, peer)),
+            }
+        }
+        let mdt = mdt.ok_or(MountError::Incomplete("MDT"))?;
+        let remembered = (heritage, redone, requests);
+        let records = heritage.map(|left| left.records().clone());
+        let cluster = Cluster::new(mdt, osts, records);
+        let client = build(cluster, kernel, clock, remembered);
+        let Acquaintance { slot, gave_up, .. } = &acquaintance;
+        introduce(&client, heritage.map(Heritage::sessions), slot, gave_up);
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let timer = start_timer(&client, stop.clone());
+        let following = Following::start(acquaintance, Arc::downgrade(&client.0))
+            .map_err(|error| cannot_go_on(heritage, error))?;
+        let ended = AtomicBool::new(false);
+        Ok(Mounted {
+            client,
+            config: found,
+            stop,
+            timer,
+            following: Some(following),
+            ended,
+        })
+    }
+
+    /// The calls.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// What the MGS told.
+    pub fn config(&self) -> &mgs::Config {
+        &self.config
+    }
+
+    /// Fetches the root's attributes, which whoever comes asks for first: what a server far away needs
+    /// until it is reached belongs to mounting. One that is away is waited for no longer than that.
+    /// False: it has not answered yet.
+    pub fn meet_root(&self, patience: Duration) -> bool {
+        let met = Arc::new((Mutex::new(false), Condvar::new()));
+        let (client, told) = (self.client.clone(), met.clone());
+        spawn(async move {
+            // Whoever asks is told what is wrong.
+            let _ = client.getattr(Fid::ROOT).await;
+            *told.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            told.1.notify_all();
+        });
+        let is_met = met.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that is away is met later.
+        let waited = met.1.wait_timeout_while(is_met, patience, |met| !*met);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Sends everything unsent, closes, and leaves. Nothing is lost but what the error tells.
+    pub fn leave(&mut self) -> Result<(), Unwritten> {
+        if self.ended.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let client = self.client.clone();
+        let left = block_on(async move {
+            let synced = client.sync_and_close().await;
+            client.tell_losses(synced).await
+        });
+        if let Err(unwritten) = &left {
+            tracing::error!("at the end of the mount: {unwritten}");
+        }
+        self.end();
+        left
+    }
+
+    /// Leaves at once: what is unsent is lost.
+    pub fn abandon(&mut self) {
+        if !self.ended.swap(true, Ordering::SeqCst) {
+            self.end();
+        }
+    }
+
+    fn end(&mut self) {
+        *self.stop.0.lock().unwrap_or_else(|p| p.into_inner()) = true;
+        self.stop.1.notify_all();
+        self.following = None;
+        if let Some(timer) = self.timer.take() {
+            // A timer that panicked has said so already.
+            let _ = timer.join();
+        }
+        self.client.0.cluster.peers().for_each(Peer::close);
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+/// Handlers find the client from now on; it hears what they heard before.
+fn introduce(
+    client: &Client,
+    sessions: Option<&Sessions>,
+    slot: &Slot,
+    gave_up: &Mutex<Vec<Holder>>,
+) {
+    let given_up = {
+        let mut gave_up = gave_up.lock().unwrap_or_else(|p| p.into_inner());
+        // The slot is filled once, here.
+        let _ = slot.set(Arc::downgrade(&client.0));
+        std::mem::take(&mut *gave_up)
+    };
+    for holder in given_up {
+        // What the process before had not sent may clash with what others did since.
+        client.void_all(holder, Void::Evicted);
+    }
+    // Sessions that began before had nobody to tell.
+    let cluster = &client.0.cluster;
+    let osts = cluster.osts();
+    let osts = osts.map(|(index, peer)| (Holder::Ost(*index), peer));
+    for (holder, peer) in std::iter::once((Holder::Mdt, &cluster.mdt)).chain(osts) {
+        if let Some((session, epoch)) = peer.session() {
+            if let Some(sessions) = sessions {
+                let target = peer.target();
+                sessions.remember(TargetBody {
+                    target,
+                    session,
+                    epoch,
+                });
+                sessions.committed(target, peer.last_committed());
+            }
+            client.connected(holder, epoch);
+        }
+        if let Holder::Ost(target) = holder {
+            client.ost_committed(target, peer.last_committed());
+        }
+    }
+    client.join_all();
+}
+
+fn build(
+    cluster: Cluster,
+    kernel: Arc<dyn KernelCache>,
+    clock: Arc<dyn Clock>,
+    (heritage, redone, requests): (Option<&Heritage>, Redone, usize),
+) -> Client {
+    let targets: Vec<TargetIndex> = cluster.osts().map(|(index, _)| *index).collect();
+    let stamp = Arc::new(AtomicU64::new(0));
+    let mut state = State::new(Locks::new(targets), stamp.clone());
+    let records = heritage.map(|left| left.records().clone());
+    let mut takings = None;
+    if let Some(left) = heritage {
+        state.remember_in(left.records().clone());
+        let found = left.restore(&mut state).with_requests(requests);
+        takings = (left.incarnation() > 1).then_some(found);
+        state.unsettled = takings.is_some();
+        state.untold.inherited = takings.is_some();
+    }
+    if state.inode(Fid::ROOT).lookups == 0 {
+        state.inode(Fid::ROOT).lookups = 1;
+        state.note_lookups(Fid::ROOT);
+    }
+    let shared = Arc::new_cyclic(|me: &Weak<Shared>| Shared {
+        me: me.clone(),
+        cluster,
+        state: Mutex::new(state),
+        stamp,
+        stats: Stats::default(),
+        params: Params::default(),
+        clock,
+        kernel,
+        fids: FidMint::default(),
+        records,
+        redone,
+        takings: Mutex::new(takings),
+    });
+    Client(shared)
+}
+
+fn start_timer(client: &Client, stop: Arc<(Mutex<bool>, Condvar)>) -> Option<JoinHandle<()>> {
+    let shared = Arc::downgrade(&client.0);
+    let work = move || {
+        loop {
+            let stopped = stop.0.lock().unwrap_or_else(|p| p.into_inner());
+            let waited = stop.1.wait_timeout(stopped, TICK);
+            if *waited.unwrap_or_else(|p| p.into_inner()).0 {
+                return;
+            }
+            let Some(shared) = shared.upgrade() else {
+                return;
+            };
+            Client(shared).tick();
+        }
+    };
+    threads::Builder::new()
+        .name("client-timer".to_owned())
+        .spawn(work)
+        .ok()
+}
+
+impl Client {
+    /// Time has passed: ages locks, sends what is old, closes what is durable.
+    pub fn tick(&self) {
+        let now = self.0.clock.tick();
+        let late = self.lock().ending_uses.late(now);
+        drop(late);
+        {
+            let mut state = self.lock();
+            state.locks.tick(now);
+            let bytes = self.0.params.cache_bytes_max();
+            state.handles.share_readahead(bytes / 2);
+            if !state.unsettled {
+                state.written_before.grow_old(now);
+            }
+        }
+        self.shrink_cache();
+        crate::cache::pages::give_back_some();
+        self.flush_aged();
+        self.close_ready();
+        self.release_pinned();
+        self.send_releases();
+    }
+
+    /// Everything done is durable and every file that is not open is closed at the MDT.
+    pub(crate) async fn sync_and_close(&self) -> Result<(), base::FsError> {
+        self.sync().await?;
+        {
+            let mut state = self.lock();
+            let closing: Vec<Fid> = state.closing.iter().copied().collect();
+            for fid in closing {
+                state.file(fid).committed = true;
+            }
+        }
+        loop {
+            self.close_all().await;
+            let Some(wait) = self.close_under_way() else {
+                return self.fsyncdir().await;
+            };
+            wait.await;
+        }
+    }
+}

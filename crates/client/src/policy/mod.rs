@@ -1,0 +1,5 @@
+//! What to do when: pure, without an executor, a clock or a server.
+
+pub(crate) mod readahead;
+pub(crate) mod statahead;
+pub(crate) mod untold;

@@ -1,0 +1,218 @@
+//! Bytes are written, cut off, and written again: whoever does again what is left of that, after an
+//! OST lost it or not, gets the file as it was, wherever a process ended.
+
+use base::{ByteRange, Timestamp, Transno};
+use wire::mdt::WriteTicket;
+
+use super::*;
+use crate::journal::shape::Shape;
+use wire::ost::AllocateMode;
+
+/// The file before, durable at the OST.
+const OLD: [u8; 500] = [1; 500];
+
+/// What is done to the file.
+#[derive(Clone, Copy)]
+enum Step {
+    Write(u64, u8, usize),
+    Reshape(Shape),
+    /// The OST has made all durable, and said so.
+    Durable,
+}
+
+use Shape::{Range, Size};
+use Step::{Durable, Reshape, Write};
+
+const HOLE: Shape = Range(ByteRange { start: 5, end: 15 }, AllocateMode::PunchHole);
+const LONGER: Shape = Range(ByteRange { start: 0, end: 80 }, AllocateMode::Extend);
+
+const STEPS: [Step; 15] = [
+    Write(0, 2, 100),
+    Reshape(Size(50)),
+    Write(40, 3, 100),
+    Reshape(HOLE),
+    Reshape(Size(90)),
+    Reshape(Size(300)),
+    Write(295, 4, 9),
+    Durable,
+    Reshape(Size(20)),
+    Write(8, 5, 10),
+    Reshape(HOLE),
+    Reshape(LONGER),
+    Reshape(Size(35)),
+    Write(33, 6, 20),
+    Durable,
+];
+
+impl Step {
+    fn done_to(self, object: &mut Vec<u8>) {
+        match self {
+            Write(at, byte, len) => {
+                let at = at as usize;
+                object.resize(object.len().max(at + len), 0);
+                object[at..at + len].fill(byte);
+            }
+            Reshape(shape) => reshape_object(object, shape),
+            Durable => {}
+        }
+    }
+
+    /// As the client's calls do it.
+    fn done_by(self, life: &mut Life) {
+        let now = Timestamp::default();
+        match self {
+            Write(at, byte, len) => {
+                let data = vec![byte; len];
+                life.state.with_pages(FILE, |file| {
+                    file.pages.write(at, &data, base::Tick(0));
+                    file.wrote(at + len as u64, now);
+                });
+                life.state.remember_bytes(FILE, now, at, &data);
+            }
+            Reshape(shape) => reshape(life, shape),
+            Durable => all_is_durable(&mut life.state),
+        }
+    }
+}
+
+pub(super) fn reshape(life: &mut Life, shape: Shape) {
+    let (ticket, now) = (WriteTicket::default(), Timestamp::default());
+    let remembered = life
+        .state
+        .remember_reshape(FILE, (shape, true), ticket, now);
+    life.state.with_pages(FILE, |file| {
+        file.pages.discard(shape.removes());
+        file.reshapes.begin(shape, ticket, remembered.flatten());
+    });
+}
+
+pub(super) fn all_is_durable(state: &mut State) {
+    let transno = Transno(9);
+    state.with_pages(FILE, |file| {
+        for out in file.pages.take_dirty(ByteRange::ALL, 1 << 20, 100) {
+            file.pages.written(out.id, transno);
+        }
+        for id in 0..100 {
+            file.reshapes.done(id, transno);
+        }
+        file.pages.committed(transno);
+        file.reshapes.committed(transno);
+    });
+}
+
+/// The file after so many steps.
+fn after(steps: usize) -> Vec<u8> {
+    let mut object = OLD.to_vec();
+    STEPS[..steps]
+        .iter()
+        .for_each(|step| step.done_to(&mut object));
+    object
+}
+
+fn reshape_object(object: &mut Vec<u8>, shape: Shape) {
+    let len = object.len();
+    let removed = shape.removes();
+    let (start, end) = (removed.start as usize, removed.end.min(len as u64) as usize);
+    object[start.min(end)..end].fill(0);
+    object.resize(shape.size_after(len as u64) as usize, 0);
+}
+
+/// What the next process does to the object: shapes that it gives it, then bytes that it writes.
+pub(super) type Again = (Vec<Shape>, Vec<(usize, Vec<u8>)>);
+
+pub(super) fn to_be_redone(state: &mut State) -> Again {
+    let file = state.file(FILE);
+    let shapes = file.reshapes.shapes();
+    let outs = file.pages.take_dirty(ByteRange::ALL, 1 << 20, 100);
+    let writes = outs.into_iter();
+    let writes = writes.map(|out| (out.offset as usize, out.bytes.joined().to_vec()));
+    (shapes, writes.collect())
+}
+
+fn redone((shapes, writes): &Again, mut object: Vec<u8>) -> Vec<u8> {
+    for shape in shapes {
+        reshape_object(&mut object, *shape);
+    }
+    for (at, bytes) in writes {
+        object.resize(object.len().max(at + bytes.len()), 0);
+        object[*at..at + bytes.len()].copy_from_slice(bytes);
+    }
+    object
+}
+
+fn do_all(life: &mut Life) {
+    for (number, step) in (1..).zip(STEPS) {
+        step.done_by(life);
+        life.tell(number);
+    }
+}
+
+/// What the OST may have of them when so many steps were told.
+fn durable_until(told: usize) -> usize {
+    let durable = STEPS[..told]
+        .iter()
+        .rposition(|step| matches!(step, Durable));
+    durable.map_or(0, |index| index + 1)
+}
+
+fn check(next: &mut Next, told: usize) {
+    // While it is heard that all is durable, it is.
+    let lost = match STEPS.get(told) {
+        Some(Durable) => told,
+        _ => durable_until(told),
+    };
+    let again = to_be_redone(&mut next.state);
+    let right = [after(told), after((told + 1).min(STEPS.len()))];
+    for at_ost in lost..=told {
+        let found = redone(&again, after(at_ost));
+        assert!(
+            right.contains(&found),
+            "after step {told}, {at_ost} at the OST"
+        );
+    }
+    assert!(told < STEPS.len() || again.0.is_empty() && again.1.is_empty());
+}
+
+#[test]
+fn bytes_and_sizes() {
+    at_every_store(do_all, |next, told| check(next, told as usize));
+}
+
+/// The same where the process that found that much ends in the midst of finding it.
+#[test]
+fn bytes_and_sizes_that_were_found() {
+    for steps in 1..=STEPS.len() {
+        at_every_store_of_the_next(
+            |life| STEPS[..steps].iter().for_each(|step| step.done_by(life)),
+            |life, heritage| {
+                heritage.restore(&mut life.state);
+                life.tell(1);
+            },
+            |next, _| check(next, steps),
+        );
+    }
+}
+
+/// A request of the kernel that is asked again is not done again, whether it was sent or not.
+#[test]
+fn a_size_that_was_set_is_not_set_again_for_the_same_request() {
+    let memory = Region::create(8 << 20).unwrap();
+    let (mut life, heritage) = Life::begin(&memory, &Death::after(u64::MAX)).unwrap();
+    let origin = Origin::new(77);
+    Origin::run(&origin, || reshape(&mut life, Size(20)));
+    all_is_durable(&mut life.state);
+    std::mem::forget((life, heritage));
+    let mut next = next_of(&memory);
+    assert_eq!(to_be_redone(&mut next.state), (vec![], vec![]), "durable");
+    let asked = |next: &mut Next, number| {
+        let again = Origin::new(number);
+        Origin::run(&again, || next.state.was_reshaped())
+    };
+    assert!(!asked(&mut next, 78), "that is another");
+    assert!(asked(&mut next, 77));
+    assert!(!asked(&mut next, 77), "it is answered");
+    drop(next);
+    let mut last = next_of(&memory);
+    assert!(!asked(&mut last, 77), "nobody asks for it any more");
+    std::mem::forget(origin);
+}

@@ -1,0 +1,589 @@
+//! What the process before this one left, and going on with it.
+//!
+//! The order is what keeps it true: first the kernel forgets what the process before had told it
+//! under locks; the servers keep those locks until then, and until what was written or changed under
+//! them is theirs. Only then do they hear that this process is settled, and drop those locks.
+
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{ByteRange, Fid, FsError, LockHandle, TargetName, Transno};
+use handover::{Found, Record, Records, Region};
+use rpc::{Batch, ClientUuid, Legacy, Unanswered};
+use threads::{Condvar, Mutex};
+use wire::mdt::{Access, SetAttr};
+use wire::opcode;
+
+use crate::cache::handle::HandleId;
+use crate::cache::inode::Inode;
+use crate::cache::stamps::Mark;
+use crate::calls::attributes::changed_here;
+use crate::calls::open::Use;
+use crate::coherence::forgetting::Going;
+use crate::executor::{AT_ONCE, block_on, each_of, join_all, oneshot, spawn};
+use crate::journal::bytes::{self, FoundBytes};
+use crate::journal::errors;
+use crate::journal::failures::Told;
+use crate::journal::handles::HandleBody;
+use crate::journal::memos::Redone;
+use crate::journal::memos::{found_answer, found_request, outcome_of_resent};
+use crate::journal::nodes::FurtherNode;
+use crate::journal::record::{
+    ANSWER, BYTES, CHANGE, ChangeBody, FAILED, FURTHER_NODE, HANDLE, NODE, REQUEST, RESHAPE,
+    TARGET, WRITTEN, decode,
+};
+use crate::journal::reshapes::{self, FoundReshape, Reshape};
+use crate::journal::serving::{INCARNATION, SETTLED, UUID, WROTE, is_serving};
+use crate::journal::sessions::{Sessions, TargetBody};
+use crate::policy::readahead::ReadAhead;
+use crate::policy::statahead::flat::Statahead;
+use crate::recovery::void::Opened;
+use crate::session::client::Client;
+use crate::session::handles::{DirHandle, FileHandle};
+use crate::session::kernel::Forget;
+use crate::session::state::State;
+use crate::session::takings::Takings;
+
+/// Numbers of requests in one life: the next life's are greater.
+const XIDS_OF_A_LIFE: u32 = 32;
+/// How long the kernel may take to drop pages that a read on its way holds fast.
+const PAGES_PATIENCE: Duration = Duration::from_millis(500);
+/// Files that the kernel is to forget at once.
+const FORGOTTEN_AT_ONCE: usize = 256;
+
+/// The memory, and what was found in it.
+pub struct Heritage {
+    records: Records,
+    incarnation: u64,
+    uuid: ClientUuid,
+    sessions: Sessions,
+    found: Mutex<Vec<Found>>,
+}
+
+impl Heritage {
+    /// Opens the memory; in new memory the mount begins, under the name `uuid`. None: it cannot be used.
+    pub fn open(region: Region, uuid: ClientUuid) -> Option<Heritage> {
+        let (records, found) = Records::open(region)?;
+        let incarnation = records.get(INCARNATION) + 1;
+        let uuid = match incarnation {
+            1 => {
+                for (cell, half) in UUID.iter().zip(uuid.0.chunks_exact(8)) {
+                    let half = half.try_into().unwrap_or_default();
+                    records.set(*cell, u64::from_ne_bytes(half));
+                }
+                uuid
+            }
+            _ => {
+                let mut bytes = [0; 16];
+                for (cell, half) in UUID.iter().zip(bytes.chunks_exact_mut(8)) {
+                    half.copy_from_slice(&records.get(*cell).to_ne_bytes());
+                }
+                ClientUuid(bytes)
+            }
+        };
+        records.set(INCARNATION, incarnation);
+        Some(Heritage {
+            sessions: Sessions::new(records.clone()),
+            records,
+            incarnation,
+            uuid,
+            found: Mutex::new(found),
+        })
+    }
+
+    /// The memory.
+    pub fn records(&self) -> &Records {
+        &self.records
+    }
+
+    /// The sessions with targets.
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Which process of the mount this is, from 1.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// The mount's name for itself.
+    pub fn uuid(&self) -> ClientUuid {
+        self.uuid
+    }
+
+    fn take(&self, kind: u8) -> Vec<Found> {
+        let mut found = self.found.lock().unwrap_or_else(|p| p.into_inner());
+        found.extract_if(.., |found| found.kind == kind).collect()
+    }
+
+    /// The sessions of the process before, of each target the newest: it may have been about to forget
+    /// another.
+    pub(crate) fn legacies(&self) -> Vec<(TargetName, Legacy)> {
+        let found = self.found.lock().unwrap_or_else(|p| p.into_inner());
+        let sessions = newest(found.iter().filter(|found| found.kind == TARGET));
+        let legacy = |body: TargetBody, committed: u64| Legacy {
+            session: body.session,
+            epoch: body.epoch,
+            first_xid: self.incarnation << XIDS_OF_A_LIFE,
+            committed: Transno(committed),
+        };
+        let sessions = sessions.into_values();
+        sessions
+            .map(|(body, found)| (body.target, legacy(body, found.mark)))
+            .collect()
+    }
+
+    /// The changes that were asked of the MDT: those to be asked again, and those that it may lose.
+    pub(crate) fn asked(&self, redone: &Redone) -> rpc::Left {
+        let (mut answered, mut undurable) = (BTreeSet::new(), Vec::new());
+        for answer in self.take(ANSWER).into_iter().filter_map(found_answer) {
+            answered.insert(answer.head.place);
+            undurable.extend(answer.undurable());
+            if answer.is_wanted() {
+                redone.add(answer);
+            }
+        }
+        let mut unanswered = Vec::new();
+        for mut found in self.take(REQUEST).into_iter().filter_map(found_request) {
+            let place = found.place;
+            if answered.contains(&place) {
+                continue;
+            }
+            let batch = Batch::of(opcode::MDT, std::mem::take(&mut found.body));
+            let (memo, sender) = found.go_on(&self.records, redone);
+            unanswered.push(Unanswered {
+                place,
+                batch,
+                memo: Box::new(memo),
+                then: Box::new(move |result| sender.send(outcome_of_resent(result))),
+            });
+        }
+        rpc::Left {
+            unanswered,
+            undurable,
+        }
+    }
+
+    /// Puts what the process before knew into `state`.
+    pub(crate) fn restore(&self, state: &mut State) -> Takings {
+        let mut takings = Takings::new(state.mark(Fid::NONE));
+        for (body, found) in newest(self.take(TARGET).into_iter()).into_values() {
+            self.sessions.inherit(body, found.record);
+        }
+        for found in self.take(NODE) {
+            if let Some(fid) = decode::<Fid>(&found.bytes) {
+                takings.nodes += 1;
+                state.inode(fid).lookups = found.mark;
+                state.nodes.insert(fid, found.record);
+            }
+        }
+        let further = self.take(FURTHER_NODE).into_iter();
+        let further = further.filter_map(|found| FurtherNode::inherit(&found.bytes, found.record));
+        state.inherited_nodes = further.collect();
+        for failed in self.take(FAILED).into_iter().filter_map(errors::found) {
+            let file = state.file(failed.fid);
+            // The process before may have been about to forget one that it knew less of.
+            if file
+                .failures
+                .last()
+                .is_none_or(|(_, count)| count < failed.count)
+            {
+                file.failures = failed.failures;
+                file.remembered_failures = Some(failed.remembered);
+            }
+        }
+        for found in self.take(WRITTEN) {
+            state.written_before.adopt(&found.bytes, found.record);
+        }
+        state.handles.number_as(self.incarnation);
+        for found in self.take(HANDLE) {
+            if let Some(body) = decode::<HandleBody>(&found.bytes) {
+                takings.handles += 1;
+                takings.files.insert(body.fid);
+                let told = Told::of_mark(found.mark);
+                restore_handle(state, body, told, found.record);
+            }
+        }
+        takings.changes = self.changes();
+        let later = takings.changes.iter().map(|(body, _)| body.order + 1);
+        state.write_order = later.fold(self.records.get(WROTE), u64::max);
+        takings.bytes = self.restore_contents(state, &mut takings.files);
+        takings
+    }
+
+    /// Attributes changed, of each file those that it had last.
+    fn changes(&self) -> Vec<(ChangeBody, Record)> {
+        let mut last: BTreeMap<Fid, (ChangeBody, Record)> = BTreeMap::new();
+        for found in self.take(CHANGE) {
+            let Some(body) = decode::<ChangeBody>(&found.bytes) else {
+                continue;
+            };
+            match last.get(&body.fid) {
+                Some((known, _)) if known.order > body.order => {}
+                _ => drop(last.insert(body.fid, (body, found.record))),
+            }
+        }
+        last.into_values().collect()
+    }
+
+    /// What was written and what was cut off, in the order in which that was done.
+    fn restore_contents(&self, state: &mut State, files: &mut BTreeSet<Fid>) -> usize {
+        let written = self.take(BYTES).into_iter().filter_map(|found| {
+            let part = bytes::found(&found.bytes, found.mark)?;
+            // Of a write that was under way the kernel asks again.
+            part.is_whole(&self.records)
+                .then_some((part.order, Was::Written(part, found)))
+        });
+        let reshaped = self.take(RESHAPE).into_iter().filter_map(reshapes::found);
+        let reshaped = reshaped.map(|found| (found.reshape.order, Was::Reshaped(found)));
+        let mut all: Vec<(u64, Was)> = written.chain(reshaped).collect();
+        all.sort_by_key(|(order, _)| *order);
+        let last = all.last().map_or(0, |(order, _)| order + 1);
+        state.write_order = state.write_order.max(last);
+        let mut bytes = 0;
+        for (_, was) in all {
+            match was {
+                Was::Written(part, found) => {
+                    bytes += part.bytes.len();
+                    files.insert(part.fid);
+                    self.restore_bytes(state, &part, found);
+                }
+                Was::Reshaped(found) => {
+                    files.insert(found.reshape.fid);
+                    restore_reshape(state, found);
+                }
+            }
+        }
+        bytes
+    }
+
+    fn restore_bytes(&self, state: &mut State, part: &FoundBytes, found: Found) {
+        state.written_before.add(&self.records, part.origin);
+        state.with_pages(part.fid, |file| {
+            file.pages.write(part.offset, &part.bytes, base::Tick(0));
+            file.known.mtime = file.known.mtime.later(part.mtime);
+            let end = part.offset + part.bytes.len() as u64;
+            file.known.size = file.known.size.max(end);
+            file.remembered.adopt(&self.records, found);
+        });
+    }
+}
+
+/// What the process before did to a file's contents.
+enum Was {
+    Written(FoundBytes, Found),
+    Reshaped(FoundReshape),
+}
+
+fn restore_reshape(state: &mut State, found: FoundReshape) {
+    let Reshape {
+        fid,
+        shape,
+        ticket,
+        mtime,
+        ..
+    } = found.reshape;
+    state.reshaped_for.extend(found.unanswered);
+    state.with_pages(fid, |file| {
+        file.known.mtime = file.known.mtime.later(mtime);
+        if let Some(undurable) = found.undurable {
+            file.reshapes.inherit(shape, ticket, undurable);
+        }
+        file.known.size = shape.size_after(file.known.size);
+        // What it took may be there still, where the process before ended in its midst.
+        file.pages.discard(shape.removes());
+    });
+}
+
+/// Of the sessions with each target, the newest.
+fn newest<F: Borrow<Found>>(found: impl Iterator<Item = F>) -> BTreeMap<String, (TargetBody, F)> {
+    let mut newest = BTreeMap::<String, (TargetBody, F)>::new();
+    for found in found {
+        let Some(body) = decode::<TargetBody>(&found.borrow().bytes) else {
+            continue;
+        };
+        match newest.get(&body.target.to_string()) {
+            Some((known, _)) if known.age() >= body.age() => {}
+            _ => drop(newest.insert(body.target.to_string(), (body, found))),
+        }
+    }
+    newest
+}
+
+fn restore_handle(state: &mut State, body: HandleBody, told: Told, record: Record) {
+    let (fid, id) = (body.fid, HandleId(body.id));
+    let file = state.file(fid);
+    match body.access.write {
+        true => file.writers += 1,
+        false => file.readers += 1,
+    }
+    if !body.directory && (body.access.read || body.access.exec) {
+        file.lookers += 1;
+    }
+    if body.directory {
+        let open = DirHandle {
+            fid,
+            statahead: Statahead::new(),
+            at: 0,
+            fetches_tree: false,
+        };
+        return state.handles.restore_dir(id, open, (record, body.origin));
+    }
+    let open = FileHandle {
+        fid,
+        access: body.access,
+        append: body.append,
+        readahead: ReadAhead::new(),
+        exec: None,
+        told,
+    };
+    state.handles.restore_file(id, open, (record, body.origin));
+}
+
+impl Client {
+    /// What this process knows and has in hand is remembered for the next.
+    pub fn is_remembered(&self) -> bool {
+        self.0.records.is_some()
+    }
+
+    /// How often another process went on with this mount; None: none would.
+    pub fn replaced(&self) -> Option<u64> {
+        let records = self.0.records.as_ref()?;
+        is_serving(records).then(|| records.get(INCARNATION).saturating_sub(1))
+    }
+
+    /// The kernel asks again what it had asked the process before: a use that was opened for it and
+    /// not told is nobody's.
+    pub fn asked_again(&self, origin: u64) {
+        let opened = self.lock().handles.opened_for(origin);
+        match opened {
+            Some((handle, true)) => self.releasedir(handle),
+            Some((handle, false)) => self.release(handle),
+            None => {}
+        }
+    }
+
+    /// Goes on with what the process before left, before the kernel's requests are taken. True: there
+    /// was one.
+    pub fn take_over(&self) -> bool {
+        let takings = self
+            .0
+            .takings
+            .lock()
+            .unwrap_or_else(|p| p.into_inner())
+            .take();
+        let Some(takings) = takings else {
+            return false;
+        };
+        let began = self.0.clock.tick();
+        self.forget_all();
+        let hold = self.0.cluster.mdt.hold_ready();
+        self.lock().untold.await_inherited(hold);
+        self.0.cluster.peers().for_each(rpc::Peer::withdrawn);
+        let Takings {
+            bytes,
+            requests,
+            handles,
+            nodes,
+            changes,
+            files,
+            mark,
+        } = takings;
+        let changed = changes.len();
+        let client = self.clone();
+        block_on(async move { client.put_in_order(files, changes, mark).await });
+        let told = {
+            let mut state = self.lock();
+            state.untold.inheritance_told();
+            state.all_told()
+        };
+        if let Some(told) = told {
+            told.tell(self);
+        }
+        self.0.cluster.peers().for_each(rpc::Peer::settled);
+        let osts = self.0.cluster.osts().map(|(index, _)| *index);
+        self.lock().settle(osts);
+        self.join_all();
+        if let Some(records) = &self.0.records {
+            records.set(SETTLED, records.get(INCARNATION));
+        }
+        let took = self.0.clock.tick().since(began);
+        tracing::warn!(
+            "took over from a process that ended: {bytes} unwritten bytes, {changed} changed files, \
+             {requests} requests under way, {handles} open files, {nodes} files known to the \
+             kernel, in {} ms",
+            took.as_millis()
+        );
+        true
+    }
+
+    /// The kernel forgets what it was told under locks that this process does not know.
+    fn forget_all(&self) {
+        if !self.0.kernel.forget_all_names() {
+            tracing::error!("the kernel cannot forget all names: some may be old");
+        }
+        let nodes = self.known_to_the_kernel();
+        self.forget_lapsed_before();
+        for fid in &nodes {
+            let (done, _) = oneshot();
+            let what = Forget::Attributes {
+                fid: *fid,
+                dir: Fid::NONE,
+            };
+            self.0.kernel.forget(what, done);
+        }
+        let done = Arc::new((Mutex::new(false), Condvar::new()));
+        let (client, tell) = (self.clone(), done.clone());
+        spawn(async move {
+            client.forget_pages_of(nodes).await;
+            *tell.0.lock().unwrap_or_else(|p| p.into_inner()) = true;
+            tell.1.notify_all();
+        });
+        let forgotten = done.0.lock().unwrap_or_else(|p| p.into_inner());
+        let waited = done
+            .1
+            .wait_timeout_while(forgotten, PAGES_PATIENCE, |done| !*done);
+        if waited.is_ok_and(|(_, timeout)| timeout.timed_out()) {
+            tracing::warn!("pages that reads on their way hold are dropped after these");
+        }
+    }
+
+    /// What the kernel writes back of files whose locks went before this process could be told, was
+    /// stored under those.
+    fn forget_lapsed_before(&self) {
+        let mut lapsed = Going::default();
+        {
+            let mut state = self.lock();
+            for fid in state.take_lapsed() {
+                lapsed.lapse(state.file(fid), fid);
+            }
+        }
+        let client = self.clone();
+        spawn(async move { lapsed.gone(&client).await });
+    }
+
+    /// Files that are open come last: only of those reads can be on their way.
+    fn known_to_the_kernel(&self) -> Vec<Fid> {
+        let state = self.lock();
+        let mut nodes: Vec<Fid> = state.nodes.keys().copied().collect();
+        let is_open = |fid: &Fid| state.known(*fid).is_some_and(Inode::is_open);
+        nodes.sort_by_cached_key(is_open);
+        nodes
+    }
+
+    async fn forget_pages_of(&self, nodes: Vec<Fid>) {
+        each_of(nodes, FORGOTTEN_AT_ONCE, |fid| {
+            let range = ByteRange::ALL;
+            self.0.forget(Forget::Pages { fid, range })
+        })
+        .await;
+    }
+
+    async fn put_in_order(
+        &self,
+        files: BTreeSet<Fid>,
+        changes: Vec<(ChangeBody, Record)>,
+        mark: Mark,
+    ) {
+        let files = Vec::from_iter(files);
+        each_of(files.clone(), AT_ONCE, |fid| self.reopen_inherited(fid)).await;
+        // What was cut off goes first: bytes may have come after it.
+        let osts = self.0.cluster.osts();
+        join_all(
+            osts.map(|(target, _)| self.redo_reshapes(*target))
+                .collect(),
+        )
+        .await;
+        self.raise_watched();
+        self.write_out_files(&files).await;
+        // The locks they are under go with `Ready`, and as any other not before that is durable.
+        for (target, _) in self.0.cluster.osts() {
+            if let Err(error) = self.settle_old_bytes(*target).await {
+                tracing::warn!("what was written to {target:?} may be lost with it: {error}");
+            }
+        }
+        each_of(changes, AT_ONCE, |(body, record)| async move {
+            let fid = body.fid;
+            if let Err(error) = self.tell_inherited(body, mark).await {
+                // It was told, and the lock given up with it.
+                tracing::debug!("{fid}: what was changed was told before: {error}");
+            }
+            drop(record);
+        })
+        .await;
+    }
+
+    /// Tells what the process before had changed under the MDT's lock. `mark`: of before this process
+    /// began.
+    async fn tell_inherited(&self, body: ChangeBody, mark: Mark) -> Result<(), FsError> {
+        let ChangeBody {
+            fid,
+            under,
+            life,
+            change,
+            ..
+        } = body;
+        loop {
+            let lives = {
+                let mut state = self.lock();
+                if !state.may_tell_of(mark) {
+                    // It went with an eviction: others may have changed the same since.
+                    state.file(fid).failures.add(FsError::Io);
+                    return Ok(());
+                }
+                state.mdt_life
+            };
+            // A lock of an earlier life says nothing against it.
+            let under = match life == lives {
+                true => under,
+                false => LockHandle::ENDED,
+            };
+            let changed = changed_here(fid, Fid::NONE, change.clone(), under);
+            let told = self.0.tell_mdt(changed).await;
+            let state = self.lock();
+            let lives_on = state.mdt_life == lives && state.may_tell_of(mark);
+            if lives_on || told.is_ok() {
+                return told;
+            }
+        }
+    }
+
+    /// Tells the MDT of an open file again.
+    async fn reopen_inherited(&self, fid: Fid) {
+        let (read, write, exec, mark) = {
+            let mut state = self.lock();
+            let (exec, mark) = (state.handles.executing(fid), state.mark(fid));
+            let file = state.file(fid);
+            let dirty = file.pages.dirty_bytes() > 0 || file.reshapes.is_lost();
+            (file.readers > 0, file.writers > 0 || dirty, exec, mark)
+        };
+        let opened = Opened {
+            fid,
+            read,
+            write,
+            alone: false,
+            closing: false,
+            change: SetAttr::default(),
+            mark,
+            told: false,
+            _until_told: (None, None),
+        };
+        self.reopen(opened).await;
+        for handle in exec {
+            let access = Access {
+                exec: true,
+                ..Access::default()
+            };
+            let registered = self.register(fid, access, Use::Again).await;
+            if let (Ok(open), Some(file)) = (registered, self.lock().handles.file(handle)) {
+                file.exec = Some(open);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "heritage_tests.rs"]
+mod tests;

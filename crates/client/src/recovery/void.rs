@@ -1,0 +1,448 @@
+//! What a client does when a server restarted or dropped it (hazard 24).
+//!
+//! Every lock and cache of the old life is void: the kernel forgets what it was given, files that
+//! are open here are made known to the new life, bytes that were not durable are sent again.
+//! Files the new life does not know answer `Stale`.
+
+use base::{BootEpoch, ByteRange, Fid, FsError, LockHandle, Name, TargetIndex};
+use dlm::CacheInput;
+use handover::Record;
+use rpc::Urgency;
+use wire::frame::Bulk;
+use wire::mdt::{Access, SetAttr};
+use wire::ost;
+
+use crate::cache::ahead::Sized;
+use crate::cache::file::{FileState, Standing, Watch};
+use crate::cache::holder::Holder;
+use crate::cache::inode::Covered;
+use crate::cache::stamps::Mark;
+use crate::calls::attributes::changed_here;
+use crate::calls::open::Use;
+use crate::coherence::forgetting::Going;
+use crate::executor::{AT_ONCE, each_of, spawn};
+use crate::session::client::Client;
+use crate::session::kernel::Forget;
+use crate::session::state::State;
+use crate::session::stats::bump;
+use crate::work::untold::Untold;
+
+/// Why everything is void.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Void {
+    /// The server restarted, and lives this life now.
+    Restarted(BootEpoch),
+    /// The server gave up on this client: what was unsent may clash with what others did since.
+    Evicted,
+}
+
+impl Client {
+    /// All that `holder` granted is void.
+    pub(crate) fn void_all(&self, holder: Holder, why: Void) {
+        bump(&self.0.stats.recoveries);
+        let now = self.0.clock.tick();
+        let mut names = Vec::new();
+        let mut forget = Going::default();
+        let mut reopen = Vec::new();
+        let mut told = None;
+        // One that has given this client up waits for nothing.
+        let hold = match (holder, why) {
+            (Holder::Mdt, Void::Restarted(_)) => Some(self.0.cluster.mdt.hold_ready()),
+            _ => None,
+        };
+        {
+            let mut state = self.lock();
+            state.withdraw();
+            state.locks.step(holder, CacheInput::NewEpoch);
+            if why == Void::Evicted && state.unsettled {
+                state.inherited_evictions.push(holder);
+            }
+            void_answers(&mut state, holder, why);
+            for fid in state.fids() {
+                match holder {
+                    Holder::Mdt => {
+                        names.extend(void_inode(&mut state, fid, &mut forget));
+                        reopen.extend(self.void_opens(&mut state, fid, why, &mut forget));
+                    }
+                    // One whose OST is not known may be there.
+                    Holder::Ost(target) if state.ost(fid).is_none_or(|ost| ost == target) => {
+                        void_bytes(&mut state, fid, why, now, &mut forget);
+                    }
+                    Holder::Ost(_) => {}
+                }
+            }
+            for (dir, name, fid) in names {
+                self.forget_doubtful_name(&mut state, dir, name, fid, &mut forget);
+            }
+            if holder == Holder::Mdt {
+                state.untold.await_all(hold);
+                told = state.all_told();
+            }
+        }
+        if holder == Holder::Mdt {
+            self.0.fids.clear();
+        }
+        if let Some(told) = told {
+            told.tell(self);
+        }
+        let client = self.clone();
+        spawn(async move { forget.gone(&client).await });
+        let client = self.clone();
+        spawn(async move {
+            each_of(reopen, AT_ONCE, |opened| client.reopen(opened)).await;
+            // No lock tells others of the unsent bytes now: these do not wait for their age.
+            client.start_flushing();
+        });
+    }
+
+    /// A connection to a target stands, in that life of it.
+    pub(crate) fn connected(&self, holder: Holder, life: BootEpoch) {
+        let mut state = self.lock();
+        match holder {
+            Holder::Mdt => state.mdt_life = state.mdt_life.max(life),
+            Holder::Ost(target) => {
+                let was_away = state.is_life_of(target, life);
+                state.begin_life(target, life);
+                drop(state);
+                if was_away {
+                    self.watch_again(target);
+                }
+            }
+        }
+    }
+
+    /// What covered the size of a file here may have gone with a life of the OST, or while it was away.
+    fn watch_again(&self, target: TargetIndex) {
+        let client = self.clone();
+        spawn(async move {
+            client.watch_on(target).await;
+            client.raise_watched();
+        });
+    }
+
+    /// A life of an OST begins for this client. Others are kept waiting there until what was here of
+    /// earlier lives is written; what the process before wrote is among that once it is in order.
+    pub(crate) fn join(&self, holder: Holder, life: BootEpoch) {
+        let Holder::Ost(target) = holder else {
+            return;
+        };
+        // Asked first, and not waited for: the OST may answer when all have joined.
+        self.watch_again(target);
+        if self.lock().unsettled {
+            // What is written of the process before waits for this.
+            let client = self.clone();
+            spawn(async move { client.redo_reshapes(target).await });
+            return;
+        }
+        let (client, begun) = (self.clone(), self.0.clock.tick());
+        spawn(async move {
+            client.redo_reshapes(target).await;
+            client.write_old_bytes(target, begun).await;
+            if let Err(error) = client.settle_old_bytes(target).await {
+                return tracing::debug!("{target:?} was not joined: {error}");
+            }
+            let (shared, requests) = (&client.0, [ost::Request::Join { life }]);
+            let (stats, nothing) = (&shared.stats, Bulk::default());
+            let told = shared
+                .cluster
+                .ost_batch(stats, target, &requests, nothing, Urgency::Urgent)
+                .await;
+            client.raise_watched();
+            if let Err(error) = told {
+                // It has restarted once more, or has evicted us: that is told, and joined, anew.
+                tracing::debug!("{target:?} was not joined: {error}");
+            }
+        });
+    }
+
+    /// The same for all OSTs that were met before this could be.
+    pub(crate) fn join_all(&self) {
+        for (index, peer) in self.0.cluster.osts() {
+            let life = peer.epoch();
+            if life != BootEpoch(0) {
+                self.join(Holder::Ost(*index), life);
+            }
+        }
+    }
+
+    /// What was written again is under no lock. Before others may have one, it is durable, so that it
+    /// need not be sent once more over what they write; and it is dropped here, so that nobody reads
+    /// it under a lock that comes later.
+    pub(crate) async fn settle_old_bytes(&self, target: TargetIndex) -> Result<(), FsError> {
+        let is_there = |state: &State, fid: Fid| state.ost(fid).is_none_or(|ost| ost == target);
+        let unsettled = {
+            let state = self.lock();
+            state.uncommitted.iter().any(|fid| is_there(&state, *fid))
+        };
+        if unsettled {
+            self.sync_target(target).await?;
+        }
+        let mut state = self.lock();
+        for fid in state.fids() {
+            let uncovered = |file: &FileState| file.exclusive.is_none();
+            if !is_there(&state, fid) {
+                continue;
+            }
+            if let Some(file) = state.file_known(fid) {
+                file.reshapes.settled();
+            }
+            if state.file_known(fid).is_some_and(|file| uncovered(file)) {
+                state.with_pages(fid, |file| file.pages.let_go(ByteRange::ALL));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the new life of the MDT know a file that is open here.
+    pub(crate) async fn reopen(&self, opened: Opened) {
+        let Opened {
+            fid,
+            read,
+            write,
+            alone,
+            closing,
+            change,
+            mark,
+            told,
+            _until_told,
+        } = opened;
+        // Closed meanwhile by all, with nothing to send: only what was changed is to be told.
+        let is_known = self.lock().file_known(fid).is_some();
+        let mut result = Ok(());
+        if write && is_known {
+            let access = Access {
+                read: true,
+                write: true,
+                exec: false,
+            };
+            let how = if alone { Use::Alone } else { Use::Again };
+            result = self.register(fid, access, how).await.map(|_| ());
+            let mut state = self.lock();
+            let file = state.file(fid);
+            if alone && file.exclusive.is_none() {
+                let (client, range) = (self.clone(), ByteRange::ALL);
+                spawn(async move { client.0.forget(Forget::Pages { fid, range }).await });
+            }
+            if file.writers == 0 {
+                state.closing.insert(fid);
+            }
+        }
+        if read && is_known {
+            self.register_reader(fid).await;
+        }
+        // Not waited for: its OST may wait for a client that has died, and the MDT for this one meanwhile.
+        let client = self.clone();
+        spawn(async move { client.watch_uncovered(vec![fid]).await });
+        if result.is_ok() && change != SetAttr::default() {
+            result = self.tell_old_changes(fid, change, mark).await;
+        }
+        if closing && result == Err(FsError::Stale) && self.is_unused(fid) {
+            // The Close was done, and with it went a file that had no name: nobody misses it.
+            tracing::debug!("{fid} went with its last use");
+            let mut state = self.lock();
+            state.closing.remove(&fid);
+            return state.drop_if_idle(fid);
+        }
+        if let Err(error) = result {
+            tracing::warn!(
+                "{fid} was open when the MDT restarted or gave up on this mount, and is lost: {error}"
+            );
+            let mut state = self.lock();
+            state.with_pages(fid, |file| file.lose_open(told));
+        }
+    }
+
+    /// Nobody has the file open here, and nothing of it is to be written.
+    fn is_unused(&self, fid: Fid) -> bool {
+        let mut state = self.lock();
+        let file = state.file_known(fid);
+        file.is_none_or(|file| {
+            file.writers == 0
+                && !file.is_kept()
+                && !file.pages.may_be_lost()
+                && file.reshapes.is_empty()
+        })
+    }
+
+    /// Tells what was changed by `mark` under a lock that is void, also while the MDT serves nobody.
+    /// After an eviction others may have changed the same: then the file's next `fsync` says so.
+    pub(crate) async fn tell_old_changes(
+        &self,
+        fid: Fid,
+        change: SetAttr,
+        mark: Mark,
+    ) -> Result<(), FsError> {
+        {
+            let mut state = self.lock();
+            if !state.may_tell_of(mark) {
+                state.file(fid).failures.add(FsError::Io);
+                return Ok(());
+            }
+        }
+        let (dir, under) = (Fid::NONE, LockHandle::ENDED);
+        self.0.tell_mdt(changed_here(fid, dir, change, under)).await
+    }
+}
+
+/// What was asked in the old life.
+fn void_answers(state: &mut State, holder: Holder, why: Void) {
+    match holder {
+        Holder::Mdt => state.void_answers(),
+        Holder::Ost(target) => state.void_extents(target),
+    }
+    match (holder, why) {
+        (Holder::Mdt, Void::Restarted(life)) => state.mdt_life = life,
+        (Holder::Mdt, Void::Evicted) => state.void_changes(),
+        (Holder::Ost(target), Void::Restarted(life)) => state.begin_life(target, life),
+        (Holder::Ost(_), Void::Evicted) => {}
+    }
+}
+
+/// Attributes and names of the old life; what the kernel has of them.
+fn void_inode(state: &mut State, fid: Fid, forget: &mut Going) -> Vec<(Fid, Name, Fid)> {
+    let inode = state.inode(fid);
+    inode.covered = Covered::No;
+    inode.set_xattrs(None);
+    // Versions of the new life may be lower than those of the old.
+    if let Some(attr) = &mut inode.attr {
+        attr.version = 0;
+    }
+    if inode.lookups > 0 {
+        forget.forget(Forget::Attributes {
+            fid,
+            dir: inode.dir(),
+        });
+    }
+    if inode.directory.is_none() {
+        return Vec::new();
+    }
+    let directory = state.withdraw_from(fid);
+    let names = directory
+        .names()
+        .map(|(name, named)| (fid, name.clone(), named.fid))
+        .collect();
+    directory.forget_all();
+    forget.forget(Forget::Pages {
+        fid,
+        range: ByteRange::ALL,
+    });
+    names
+}
+
+/// A file the new life of the MDT must be told of.
+pub(crate) struct Opened {
+    pub fid: Fid,
+    /// For reading.
+    pub read: bool,
+    /// For writing: until then nothing of it is sent, for there is no ticket.
+    pub write: bool,
+    /// This client had it to itself: what it wrote may be nowhere but here, and others are to hear of
+    /// that.
+    pub alone: bool,
+    /// The Close of its last use was on its way, and may have been done.
+    pub closing: bool,
+    /// What was changed under the lock that is void.
+    pub change: SetAttr,
+    /// When it was found void.
+    pub mark: Mark,
+    /// What was lost of it is told already.
+    pub told: bool,
+    /// Of the change, and of all this.
+    pub _until_told: (Option<Record>, Option<Untold>),
+}
+
+impl Client {
+    /// Open files of the old life.
+    fn void_opens(
+        &self,
+        state: &mut State,
+        fid: Fid,
+        why: Void,
+        forget: &mut Going,
+    ) -> Option<Opened> {
+        let file = state.file_known(fid)?;
+        if file.exclusive.is_some() && why == Void::Evicted {
+            forget.lapse(file, fid);
+        }
+        // Also who has closed it, as long as the MDT was not told: an OST may yet forget the bytes.
+        let write = file.write_open.take().is_some();
+        file.read_opens.clear();
+        let closing = file.closing.take().is_some();
+        let alone = file.lose_exclusive().is_some();
+        if alone {
+            // Its pages were covered by the lock that is void.
+            file.kernel_pages = false;
+        }
+        let told = why == Void::Evicted
+            && state.with_pages(fid, |file| file.lose_untold() | file.lose_unwritten());
+        let file = state.file_known(fid)?;
+        file.waiters.wake_all();
+        let read = file.is_kept();
+        let (change, remembered) = (
+            std::mem::take(&mut file.changed),
+            file.remembered_change.take(),
+        );
+        if !(read || write) {
+            return None;
+        }
+        if why == Void::Evicted {
+            file.stands(Standing::InDoubt);
+        }
+        let alone = alone && write && why != Void::Evicted;
+        // Before others are served: they may remove its name.
+        let untold = Untold::new(self, state, fid);
+        Some(Opened {
+            fid,
+            read,
+            write,
+            alone,
+            closing,
+            change,
+            mark: state.mark(fid),
+            told,
+            _until_told: (remembered, Some(untold)),
+        })
+    }
+}
+
+/// Bytes under locks of the old life.
+fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &mut Going) {
+    let Some(file) = state.file_known(fid) else {
+        return;
+    };
+    let is_evicted = why == Void::Evicted;
+    // What the MDT's lock covers stays.
+    let stays = is_evicted && file.exclusive.is_some();
+    if is_evicted && !stays {
+        forget.lapse(file, fid);
+    } else if file.kernel_pages || file.sized != Sized::No {
+        forget.forget(Forget::Pages {
+            fid,
+            range: ByteRange::ALL,
+        });
+    }
+    file.sized = Sized::No;
+    if stays {
+        file.watch = Watch::No;
+        return;
+    }
+    state.with_pages(fid, |file| {
+        file.watch = Watch::No;
+        match why {
+            Void::Restarted(_) => {
+                file.restarts += 1;
+                file.pages.server_restarted(now);
+                file.reshapes.lose();
+            }
+            Void::Evicted => {
+                file.lose_unwritten();
+            }
+        }
+        file.kernel_pages = false;
+        file.waiters.wake_all();
+    });
+}
+
+#[cfg(test)]
+#[path = "void_tests.rs"]
+mod tests;

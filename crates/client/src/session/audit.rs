@@ -1,0 +1,90 @@
+//! What a mount holds, and what it has not finished. For tests and the simulator.
+
+use base::{Fid, TargetKind, TargetName, Tick};
+use dlm::Lock;
+
+use crate::cache::file::FileState;
+use crate::cache::holder::Holder;
+use crate::session::client::Client;
+
+impl Client {
+    /// The locks that it believes to have of a target, as the target would call them.
+    pub fn held(&self, target: TargetName) -> Vec<Lock> {
+        let peer = self
+            .0
+            .cluster
+            .peers()
+            .find(|peer| peer.target() == target)
+            .map(rpc::Peer::client);
+        let holder = match target.kind {
+            TargetKind::Ost => Holder::Ost(target.index),
+            _ => Holder::Mdt,
+        };
+        peer.map_or_else(Vec::new, |client| self.lock().locks.held(holder, client))
+    }
+
+    /// Since when each target has known it without giving it up; none: it does not.
+    pub fn begun(&self) -> Vec<Option<Tick>> {
+        self.0.cluster.peers().map(rpc::Peer::begun).collect()
+    }
+
+    /// Uses of files that it believes the MDT to have on record.
+    pub fn uses(&self) -> Vec<Fid> {
+        let state = self.lock();
+        let files = state.files().flat_map(|(fid, file)| {
+            let writes = usize::from(file.write_open.is_some());
+            std::iter::repeat_n(fid, writes + file.read_opens.len())
+        });
+        let mut uses: Vec<Fid> = files.collect();
+        uses.sort_unstable();
+        uses
+    }
+
+    /// What is under way or has yet to be: nothing, where no call is made and time enough has passed.
+    pub fn unfinished(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut note = |count: usize, what: String| {
+            if count > 0 {
+                found.push(format!("{count} {what}"));
+            }
+        };
+        for peer in self.0.cluster.peers() {
+            let target = peer.target();
+            note(
+                peer.outstanding(),
+                format!("calls to {target} without an answer"),
+            );
+            note(
+                peer.kept().0,
+                format!("requests to {target} kept for a replay"),
+            );
+        }
+        let state = self.lock();
+        let (files, dirs) = state.handles.counts();
+        note(files, "handles of files".to_owned());
+        note(dirs, "handles of directories".to_owned());
+        let is_left = |file: &FileState| {
+            let is_used = file.write_open.is_some() || !file.read_opens.is_empty();
+            is_used && file.writers == 0 && !file.is_kept()
+        };
+        let left = state.files().filter(|(_, file)| is_left(file));
+        note(left.count(), "uses of files by nobody".to_owned());
+        let pinned = state.pinned.len();
+        note(
+            pinned,
+            "files kept for a call that was led astray".to_owned(),
+        );
+        note(
+            state.locks.release_count(),
+            "locks not given back".to_owned(),
+        );
+        note(state.locks.going.len(), "locks to be flushed".to_owned());
+        note(
+            state.uncommitted.len(),
+            "files that may not be durable".to_owned(),
+        );
+        let dirty = state.files().map(|(_, file)| file.pages.dirty_bytes());
+        note(dirty.sum::<u64>() as usize, "bytes not written".to_owned());
+        found
+    }
+}

@@ -1,0 +1,299 @@
+//! Open files and directories of this mount.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base::{ByteRange, Fid};
+use handover::{Record, Records};
+use wire::mdt::{Access, OpenHandle};
+
+use crate::cache::handle::HandleId;
+use crate::journal::failures::Told;
+use crate::journal::handles::remember_handle;
+use crate::policy::readahead::{ReadAhead, WINDOW_BYTES_MAX};
+use crate::policy::statahead::flat::Statahead;
+use crate::policy::statahead::report::WalkReport;
+
+/// Handles of one process: those of the next have greater numbers.
+const HANDLES_OF_A_LIFE: u32 = 32;
+
+/// An open file.
+#[derive(Debug)]
+pub(crate) struct FileHandle {
+    pub fid: Fid,
+    pub access: Access,
+    pub append: bool,
+    pub readahead: ReadAhead,
+    /// The MDT's handle of an open for execution, which each has of its own.
+    pub exec: Option<OpenHandle>,
+    /// What its owner knows of writes that failed.
+    pub told: Told,
+}
+
+/// An open directory.
+#[derive(Debug)]
+pub(crate) struct DirHandle {
+    pub fid: Fid,
+    pub statahead: Statahead,
+    /// The last entry it was told of.
+    pub at: u64,
+    /// A program that has it open said that it will need all below, and that is being fetched.
+    pub fetches_tree: bool,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Handles {
+    last: u64,
+    files: HashMap<HandleId, FileHandle>,
+    dirs: HashMap<HandleId, DirHandle>,
+    /// The handle opened last on each directory.
+    dir_by_fid: HashMap<Fid, HandleId>,
+    /// How far ahead each file may be read, in bytes.
+    readahead_max: u64,
+    /// Something was read ahead since that was shared out.
+    read_ahead: bool,
+    /// Where they are remembered for the next process.
+    pub records: Option<Records>,
+    remembered: HashMap<HandleId, Arc<Record>>,
+    /// What the process before had opened, by the kernel's request.
+    inherited: HashMap<u64, HandleId>,
+}
+
+impl Default for Handles {
+    fn default() -> Handles {
+        Handles {
+            last: 0,
+            files: HashMap::new(),
+            dirs: HashMap::new(),
+            dir_by_fid: HashMap::new(),
+            readahead_max: WINDOW_BYTES_MAX,
+            read_ahead: false,
+            records: None,
+            remembered: HashMap::new(),
+            inherited: HashMap::new(),
+        }
+    }
+}
+
+impl Handles {
+    fn next(&mut self) -> HandleId {
+        self.last += 1;
+        HandleId(self.last)
+    }
+
+    pub fn add_file(&mut self, handle: FileHandle) -> HandleId {
+        let id = self.next();
+        let how = (handle.access, handle.append);
+        self.remember(id, (handle.fid, false), how, handle.told);
+        self.files.insert(id, handle);
+        id
+    }
+
+    fn remember(&mut self, id: HandleId, what: (Fid, bool), how: (Access, bool), told: Told) {
+        if let Some(records) = &self.records {
+            let record = remember_handle(records, id.0, what, how, told);
+            let record = record.map(|record| (id, Arc::new(record)));
+            self.remembered.extend(record);
+        }
+    }
+
+    /// New handles have numbers greater than any of a process before: the kernel may yet close one of
+    /// those once more.
+    pub fn number_as(&mut self, incarnation: u64) {
+        self.last = (incarnation - 1) << HANDLES_OF_A_LIFE;
+    }
+
+    /// A file that the process before had open.
+    pub fn restore_file(&mut self, id: HandleId, open: FileHandle, left: (Record, u64)) {
+        self.restore(id, left);
+        self.files.insert(id, open);
+    }
+
+    /// A directory that it had.
+    pub fn restore_dir(&mut self, id: HandleId, open: DirHandle, left: (Record, u64)) {
+        self.restore(id, left);
+        self.dir_by_fid.insert(open.fid, id);
+        self.dirs.insert(id, open);
+    }
+
+    fn restore(&mut self, id: HandleId, (record, origin): (Record, u64)) {
+        self.remembered.insert(id, Arc::new(record));
+        if origin != 0 {
+            self.inherited.insert(origin, id);
+        }
+    }
+
+    /// What the next process would know of it.
+    pub fn record(&self, id: HandleId) -> Option<Arc<Record>> {
+        self.remembered.get(&id).cloned()
+    }
+
+    /// What the process before had opened for this request of the kernel; true: a directory.
+    pub fn opened_for(&mut self, origin: u64) -> Option<(HandleId, bool)> {
+        let id = self.inherited.remove(&origin)?;
+        Some((id, self.dirs.contains_key(&id)))
+    }
+
+    /// Who executes the file.
+    pub fn executing(&self, fid: Fid) -> Vec<HandleId> {
+        let open = self.files.iter();
+        let open = open.filter(|(_, open)| open.fid == fid && open.access.exec);
+        open.map(|(id, _)| *id).collect()
+    }
+
+    pub fn add_dir(&mut self, handle: DirHandle) -> HandleId {
+        let id = self.next();
+        let how = (Access::default(), false);
+        self.remember(id, (handle.fid, true), how, Told::default());
+        self.dir_by_fid.insert(handle.fid, id);
+        self.dirs.insert(id, handle);
+        id
+    }
+
+    pub fn file(&mut self, id: HandleId) -> Option<&mut FileHandle> {
+        self.files.get_mut(&id)
+    }
+
+    pub fn dir(&mut self, id: HandleId) -> Option<&mut DirHandle> {
+        self.dirs.get_mut(&id)
+    }
+
+    pub fn remove_file(&mut self, id: HandleId) -> Option<FileHandle> {
+        self.remembered.remove(&id);
+        self.files.remove(&id)
+    }
+
+    pub fn remove_dir(&mut self, id: HandleId) -> Option<DirHandle> {
+        self.remembered.remove(&id);
+        let handle = self.dirs.remove(&id)?;
+        if self.dir_by_fid.get(&handle.fid) == Some(&id) {
+            self.dir_by_fid.remove(&handle.fid);
+        }
+        Some(handle)
+    }
+
+    /// All below the directory is being fetched.
+    pub fn fetches_tree(&self, id: HandleId) -> bool {
+        self.dirs.get(&id).is_some_and(|open| open.fetches_tree)
+    }
+
+    /// That begins, unless it is so for `most` directories already.
+    pub fn begin_tree(&mut self, id: HandleId, most: usize) -> bool {
+        let fetching = self.dirs.values().filter(|open| open.fetches_tree).count();
+        let open = self.dirs.get_mut(&id).filter(|_| fetching < most);
+        open.map(|open| open.fetches_tree = true).is_some()
+    }
+
+    /// That ends.
+    pub fn end_tree(&mut self, id: HandleId) {
+        if let Some(open) = self.dirs.get_mut(&id) {
+            open.fetches_tree = false;
+        }
+    }
+
+    /// What is fetched ahead of those who read directories.
+    pub fn walks(&self) -> impl Iterator<Item = WalkReport> {
+        let dirs = self.dirs.values();
+        dirs.map(|open| open.statahead.report(open.fid))
+    }
+
+    /// The places of those who read the directory.
+    pub fn readers(&self, fid: Fid) -> impl Iterator<Item = u64> {
+        let dirs = self.dirs.values().filter(move |dir| dir.fid == fid);
+        dirs.map(|dir| dir.at)
+    }
+
+    /// A handle open on the directory.
+    pub fn dir_open_on(&self, fid: Fid) -> Option<HandleId> {
+        self.dir_by_fid.get(&fid).copied()
+    }
+
+    /// What to fetch ahead now that `len` bytes at `offset` of a file of `size` bytes are read.
+    pub fn read_ahead(
+        &mut self,
+        id: HandleId,
+        (offset, len): (u64, u64),
+        size: u64,
+    ) -> Option<ByteRange> {
+        let open = self.files.get_mut(&id)?;
+        let ahead = open.readahead.next(offset, len, size, self.readahead_max);
+        self.read_ahead |= ahead.is_some();
+        ahead
+    }
+
+    /// Shares `bytes` of memory among all who read in order now. To be called at a steady pace:
+    /// who starts meanwhile gets at first what the others got, but must read as much before.
+    pub fn share_readahead(&mut self, bytes: u64) {
+        if !std::mem::take(&mut self.read_ahead) {
+            return;
+        }
+        let open = self.files.values_mut();
+        let readers = open.filter_map(|handle| handle.readahead.is_ahead().then_some(()));
+        self.readahead_max = bytes / (readers.count() as u64).max(1);
+    }
+
+    /// The cached bytes of a file are gone: what was read ahead must be read again.
+    pub fn forget_readahead(&mut self, fid: Fid) {
+        let open = self.files.values_mut().filter(|handle| handle.fid == fid);
+        open.for_each(|handle| handle.readahead.reset());
+    }
+
+    /// Every file and directory that is open.
+    pub fn open_files(&self) -> Vec<Fid> {
+        let files = self.files.values().map(|handle| handle.fid);
+        let mut fids: Vec<Fid> = files.chain(self.dir_by_fid.keys().copied()).collect();
+        fids.sort_unstable();
+        fids.dedup();
+        fids
+    }
+
+    /// Files open, directories open.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.files.len(), self.dirs.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::failures::Failures;
+
+    const MIB: u64 = 1 << 20;
+
+    fn open(handles: &mut Handles) -> HandleId {
+        handles.add_file(FileHandle {
+            fid: Fid(1),
+            access: Access::default(),
+            append: false,
+            readahead: ReadAhead::new(),
+            exec: None,
+            told: Failures::default().at_open(),
+        })
+    }
+
+    /// Bytes asked for beyond what was read, by all of them.
+    #[test]
+    fn many_readers_share_the_memory_for_what_is_read_ahead() {
+        let (mut handles, memory, step) = (Handles::default(), 64 * MIB, 128 << 10);
+        let readers: Vec<HandleId> = (0..100).map(|_| open(&mut handles)).collect();
+        let mut ahead = vec![0; readers.len()];
+        for at in (0..40 * MIB).step_by(step as usize) {
+            for (reader, ahead) in readers.iter().zip(&mut ahead) {
+                let range = handles.read_ahead(*reader, (at, step), 1 << 30);
+                *ahead = range.map_or(*ahead, |range| range.end).max(at + step);
+            }
+            handles.share_readahead(memory);
+            let unread: u64 = ahead.iter().map(|ahead| ahead - at - step).sum();
+            assert!(unread <= memory, "{unread} at {at}");
+        }
+        for reader in &readers[1..] {
+            handles.remove_file(*reader);
+        }
+        let range = |handles: &mut Handles, at| handles.read_ahead(readers[0], (at, MIB), 1 << 30);
+        assert!(range(&mut handles, 40 * MIB).is_some());
+        handles.share_readahead(memory);
+        let alone = (41..60).filter_map(|at| range(&mut handles, at * MIB));
+        assert!(alone.last().unwrap().end >= 59 * MIB + WINDOW_BYTES_MAX);
+    }
+}

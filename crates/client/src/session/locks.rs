@@ -1,0 +1,392 @@
+//! The locks this client holds: one mirror of each server's table.
+
+use base::limits::EARLY_CALLBACK_MDT_AGE;
+use base::{ByteRange, ClientId, Fid, LockHandle, TargetIndex, Tick};
+use dlm::{
+    Bits, CacheInput, CacheLimits, CacheOutput, Cover, Keep, Lock, LockCache, Mode, Release,
+    ResourceId,
+};
+use wire::attr::Grant;
+use wire::ost::ExtentGrant;
+
+use crate::cache::holder::Holder;
+
+/// Inodes and directories, at the MDT.
+const SPACE_INODE: u8 = 1;
+/// Bytes of objects, at an OST.
+const SPACE_OBJECT: u8 = 2;
+
+/// A lock to give back: what it covered goes first.
+#[derive(Debug)]
+pub(crate) struct GivingUp {
+    pub holder: Holder,
+    pub handle: LockHandle,
+    pub fid: Fid,
+    pub cover: Cover,
+    /// Nothing that is known here goes with it.
+    pub is_bare: bool,
+}
+
+/// All locks of this mount.
+pub(crate) struct Locks {
+    mdt: LockCache,
+    osts: Vec<(TargetIndex, LockCache)>,
+    /// To be started when the state is let go.
+    pub going: Vec<GivingUp>,
+    /// Moved by the timer; locks are aged by it.
+    pub now: Tick,
+}
+
+fn inode(fid: Fid) -> ResourceId {
+    ResourceId {
+        space: SPACE_INODE,
+        id: fid.0,
+    }
+}
+
+fn object(fid: Fid) -> ResourceId {
+    ResourceId {
+        space: SPACE_OBJECT,
+        id: fid.0,
+    }
+}
+
+impl Locks {
+    pub fn new(osts: impl IntoIterator<Item = TargetIndex>) -> Locks {
+        let of_mdt = CacheLimits {
+            early_age: EARLY_CALLBACK_MDT_AGE,
+            ..CacheLimits::default()
+        };
+        let of_ost = |target| (target, LockCache::new(CacheLimits::default()));
+        Locks {
+            mdt: LockCache::new(of_mdt),
+            osts: osts.into_iter().map(of_ost).collect(),
+            going: Vec::new(),
+            now: Tick(0),
+        }
+    }
+
+    /// There is this OST too.
+    pub fn add_ost(&mut self, target: TargetIndex) {
+        if self.cache(Holder::Ost(target)).is_none() {
+            let cache = LockCache::new(CacheLimits::default());
+            self.osts.push((target, cache));
+        }
+    }
+
+    fn cache(&mut self, holder: Holder) -> Option<&mut LockCache> {
+        match holder {
+            Holder::Mdt => Some(&mut self.mdt),
+            Holder::Ost(target) => self
+                .osts
+                .iter_mut()
+                .find(|(t, _)| *t == target)
+                .map(|(_, cache)| cache),
+        }
+    }
+
+    /// One event for a mirror; what it wants given back is queued.
+    pub fn step(&mut self, holder: Holder, input: CacheInput) {
+        let now = self.now;
+        let mut outputs = Vec::new();
+        let Some(cache) = self.cache(holder) else {
+            return;
+        };
+        cache.step(now, input, &mut outputs);
+        for output in outputs {
+            if let CacheOutput::Drop {
+                handle,
+                resource,
+                cover,
+                keep,
+                ..
+            } = output
+            {
+                let fid = Fid(resource.id);
+                let mode = self.mode_of(holder, handle);
+                // What only watches covers nothing, and PW covers all that EX does.
+                let is_bare = mode == Some(Mode::CR) || keep == Keep::Mode(Mode::PW);
+                self.going.push(GivingUp {
+                    holder,
+                    handle,
+                    fid,
+                    cover,
+                    is_bare,
+                });
+            }
+        }
+    }
+
+    /// A lock came with a reply of the MDT. False: it is wanted back already.
+    pub fn granted(&mut self, grant: &Grant) -> bool {
+        let Some(mode) = Mode::from_index(grant.mode) else {
+            return false;
+        };
+        let cover = Cover::Bits(Bits(grant.bits));
+        let (handle, resource) = (grant.handle, inode(grant.fid));
+        let version = grant.version;
+        let grant = dlm::Grant {
+            handle,
+            resource,
+            mode,
+            cover,
+            version,
+            withdrawn: Vec::new(),
+        };
+        self.step(
+            Holder::Mdt,
+            CacheInput::Granted {
+                grant,
+                in_use: false,
+            },
+        );
+        self.mdt.held_bits(resource, mode).contains(cover.bits())
+    }
+
+    /// A lock came with an answer that is not believed: it is given back.
+    pub fn refused(&mut self, holder: Holder, handle: LockHandle) {
+        self.step(holder, CacheInput::Refused { handle });
+    }
+
+    /// The mode in which a lock is held; `None`: it is not.
+    pub fn mode_of(&mut self, holder: Holder, handle: LockHandle) -> Option<Mode> {
+        self.cache(holder)?.mode_of(handle)
+    }
+
+    /// Gives up a lock that nobody here has a use for, known or not.
+    pub fn give_up_or_refuse(&mut self, holder: Holder, handle: LockHandle) {
+        match self.mode_of(holder, handle) {
+            Some(_) => self.step(holder, CacheInput::GiveUp { handle }),
+            None => self.refused(holder, handle),
+        }
+    }
+
+    /// A lock came with a reply of an OST.
+    pub fn extent_granted(&mut self, target: TargetIndex, grant: &ExtentGrant) {
+        self.take_extent(target, grant, false);
+    }
+
+    /// The same, and it stays until [`Locks::unused`].
+    pub fn extent_used(&mut self, target: TargetIndex, grant: &ExtentGrant) {
+        self.take_extent(target, grant, true);
+    }
+
+    fn take_extent(&mut self, target: TargetIndex, grant: &ExtentGrant, in_use: bool) {
+        let Some(mode) = Mode::from_index(grant.mode) else {
+            return;
+        };
+        let grant = dlm::Grant {
+            handle: grant.handle,
+            resource: object(grant.object.fid),
+            mode,
+            cover: Cover::Range(grant.range),
+            version: 0,
+            withdrawn: Vec::new(),
+        };
+        self.step(Holder::Ost(target), CacheInput::Granted { grant, in_use });
+    }
+
+    /// A lock on `fid` at the MDT with all of `bits` is held and not wanted back.
+    pub fn holds(&self, fid: Fid, bits: Bits) -> bool {
+        self.mdt.held_bits(inode(fid), Mode::PR).contains(bits)
+    }
+
+    /// What is known of `fid` was of use just now: all its locks stay for longer.
+    pub fn used(&mut self, fid: Fid) {
+        self.mdt.touch_all(self.now, inode(fid));
+    }
+
+    /// Some lock on `fid` at the MDT is held.
+    pub fn holds_any(&self, fid: Fid) -> bool {
+        self.mdt.is_locked(inode(fid))
+    }
+
+    /// An extent lock that allows `mode` on `range` and is not wanted back.
+    pub fn extent(&mut self, fid: Fid, mode: Mode, range: ByteRange) -> Option<LockHandle> {
+        let (now, cover) = (self.now, Cover::Range(range));
+        self.osts
+            .iter_mut()
+            .find_map(|(_, cache)| cache.lookup(now, object(fid), mode, cover))
+    }
+
+    /// The same for what is sent under it: it stays until that is answered ([`Locks::unused`]), also
+    /// where another comes that has as much. Else its cancel might overtake what was sent.
+    pub fn use_extent(
+        &mut self,
+        fid: Fid,
+        mode: Mode,
+        range: ByteRange,
+    ) -> Option<(Holder, LockHandle)> {
+        let (now, cover) = (self.now, Cover::Range(range));
+        self.osts.iter_mut().find_map(|(target, cache)| {
+            let handle = cache.acquire(now, object(fid), mode, cover)?;
+            Some((Holder::Ost(*target), handle))
+        })
+    }
+
+    /// What was sent under a lock is answered.
+    pub fn unused(&mut self, (holder, handle): (Holder, LockHandle)) {
+        self.step(holder, CacheInput::Release { handle });
+    }
+
+    /// As [`Locks::extent`], but one that is being given back counts too.
+    pub fn extent_even_going(&self, fid: Fid, mode: Mode, range: ByteRange) -> Option<LockHandle> {
+        let cover = Cover::Range(range);
+        self.osts
+            .iter()
+            .find_map(|(_, cache)| cache.held_extent(object(fid), mode, cover))
+    }
+
+    /// The end of file is known here and nobody can move it: a lock reaches there, and it is not
+    /// wanted back.
+    pub fn holds_to_eof(&self, fid: Fid) -> bool {
+        let cover = Cover::Range(EOF);
+        self.osts
+            .iter()
+            .any(|(_, cache)| cache.allows(object(fid), Mode::PR, cover))
+    }
+
+    /// The end of file can be moved here, and nobody watches it.
+    pub fn holds_alone(&self, fid: Fid) -> bool {
+        let cover = Cover::Range(EOF);
+        self.osts
+            .iter()
+            .any(|(_, cache)| cache.allows(object(fid), Mode::EX, cover))
+    }
+
+    /// As [`Locks::holds_to_eof`], but a lock that is being given back counts too.
+    pub fn reaches_eof(&self, fid: Fid) -> bool {
+        self.extent_even_going(fid, Mode::PR, EOF).is_some()
+    }
+
+    /// Some extent lock of the file is held.
+    pub fn has_extents(&self, fid: Fid) -> bool {
+        self.osts
+            .iter()
+            .any(|(_, cache)| cache.is_locked(object(fid)))
+    }
+
+    /// The EX lock on an inode goes with the Close that is about to be sent.
+    pub fn give_with_close(&mut self, handle: LockHandle) {
+        self.mdt.carry_off(handle);
+    }
+
+    /// Messages that give locks back.
+    pub fn take_releases(&mut self, max: usize) -> Vec<(Holder, Vec<Release>)> {
+        let mut all = vec![(Holder::Mdt, self.mdt.take_releases(max))];
+        for (target, cache) in &mut self.osts {
+            all.push((Holder::Ost(*target), cache.take_releases(max)));
+        }
+        all.retain(|(_, releases)| !releases.is_empty());
+        all
+    }
+
+    /// Ages all locks.
+    pub fn tick(&mut self, now: Tick) {
+        self.now = now;
+        self.step(Holder::Mdt, CacheInput::Tick);
+        let targets: Vec<_> = self.osts.iter().map(|(target, _)| *target).collect();
+        for target in targets {
+            self.step(Holder::Ost(target), CacheInput::Tick);
+        }
+    }
+
+    /// Gives up every idle lock.
+    pub fn give_up_idle(&mut self) {
+        let holders = std::iter::once(Holder::Mdt)
+            .chain(self.osts.iter().map(|(target, _)| Holder::Ost(*target)));
+        for holder in holders.collect::<Vec<_>>() {
+            for handle in self
+                .cache(holder)
+                .map(|cache| cache.idle_handles())
+                .unwrap_or_default()
+            {
+                self.step(holder, CacheInput::GiveUp { handle });
+            }
+        }
+    }
+
+    /// Gives up every lock on the bytes of `fid`, and `exclusive` on its inode, as if others wanted them.
+    pub fn give_up_bytes(&mut self, fid: Fid, exclusive: Option<LockHandle>) {
+        let on_target = |(target, cache): &(TargetIndex, LockCache)| {
+            let holder = Holder::Ost(*target);
+            let handles = cache.handles_on(object(fid));
+            handles.map(|handle| (holder, handle)).collect::<Vec<_>>()
+        };
+        let held: Vec<_> = self.osts.iter().flat_map(on_target).collect();
+        let exclusive = exclusive.map(|handle| (Holder::Mdt, handle));
+        for (holder, handle) in held.into_iter().chain(exclusive) {
+            self.step(holder, CacheInput::GiveUp { handle });
+        }
+    }
+
+    /// The locks held of a server, which calls this client `client`.
+    pub fn held(&self, holder: Holder, client: ClientId) -> Vec<Lock> {
+        let mut caches = std::iter::once((Holder::Mdt, &self.mdt)).chain(
+            self.osts
+                .iter()
+                .map(|(target, cache)| (Holder::Ost(*target), cache)),
+        );
+        let cache = caches.find(|(of, _)| *of == holder);
+        cache.map_or_else(Vec::new, |(_, cache)| cache.locks(client).collect())
+    }
+
+    /// Messages that give locks back and are not sent.
+    pub fn release_count(&self) -> usize {
+        let osts = self.osts.iter().map(|(_, cache)| cache.release_count());
+        self.mdt.release_count() + osts.sum::<usize>()
+    }
+
+    /// Locks held.
+    pub fn len(&self) -> usize {
+        let extents: usize = self.osts.iter().map(|(_, cache)| cache.lock_count()).sum();
+        self.mdt.lock_count() + extents
+    }
+}
+
+/// A byte that is in every lock to the end of file and in no other.
+const EOF: ByteRange = ByteRange {
+    start: u64::MAX - 1,
+    end: u64::MAX,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::TargetIndex;
+    use layout::ObjectId;
+
+    const FILE: Fid = Fid(9);
+    const OST: TargetIndex = TargetIndex(0);
+
+    fn grant(handle: u64) -> ExtentGrant {
+        ExtentGrant {
+            handle: LockHandle(handle),
+            object: ObjectId {
+                fid: FILE,
+                stripe: 0,
+            },
+            mode: Mode::PW.index() as u8,
+            range: ByteRange::ALL,
+        }
+    }
+
+    fn given_back(locks: &mut Locks) -> Vec<Release> {
+        let all = locks.take_releases(10).into_iter();
+        all.flat_map(|(_, releases)| releases).collect()
+    }
+
+    #[test]
+    fn of_two_equal_locks_one_stays_unless_something_is_under_way_under_the_other() {
+        let mut locks = Locks::new(vec![OST]);
+        locks.extent_granted(OST, &grant(1));
+        locks.extent_granted(OST, &grant(2));
+        assert_eq!(given_back(&mut locks), [Release::Cancel(LockHandle(1))]);
+        let used = locks.use_extent(FILE, Mode::PW, ByteRange::ALL);
+        assert_eq!(used, Some((Holder::Ost(OST), LockHandle(2))));
+        locks.extent_granted(OST, &grant(3));
+        assert!(!given_back(&mut locks).contains(&Release::Cancel(LockHandle(2))));
+        locks.unused((Holder::Ost(OST), LockHandle(2)));
+        assert!(locks.extent(FILE, Mode::PW, ByteRange::ALL).is_some());
+    }
+}

@@ -1,0 +1,14 @@
+//! What all calls share: the servers, the locks, what is known under them, and the kernel.
+
+mod audit;
+pub(crate) mod client;
+pub(crate) mod cluster;
+pub(crate) mod handles;
+pub mod kernel;
+pub(crate) mod locks;
+pub mod params;
+pub(crate) mod sequence;
+pub(crate) mod stalls;
+pub(crate) mod state;
+pub mod stats;
+pub(crate) mod takings;

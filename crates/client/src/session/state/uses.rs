@@ -1,0 +1,51 @@
+//! Uses of files here, and what others who want them must wait for.
+
+use base::{Fid, Tick};
+use dlm::Bits;
+
+use super::State;
+use crate::executor::Oneshot;
+
+impl State {
+    /// A process here has the file open to write it, or executes it, as far as the kernel has told.
+    pub fn excludes_others(&mut self, fid: Fid) -> bool {
+        let is_written = self.file_known(fid).is_some_and(|file| file.writers > 0);
+        is_written || !self.handles.executing(fid).is_empty()
+    }
+
+    /// Resolves when that is over, or it seems that it goes on. None: it is over.
+    pub fn wait_for_end_of_use(&mut self, fid: Fid, now: Tick) -> Option<Oneshot<()>> {
+        self.excludes_others(fid)
+            .then(|| self.ending_uses.wait(fid, now))
+    }
+
+    /// The file is open here for reading and the MDT was not told.
+    pub fn has_unregistered_readers(&mut self, fid: Fid) -> bool {
+        self.file_known(fid).is_some_and(|file| {
+            file.is_kept() && file.read_opens.is_empty() && !file.is_kept_by_writers()
+        })
+    }
+
+    /// The files of which that is so, and no lock tells this client any more that their name goes, now that
+    /// it has lost `bits` of `fid`.
+    pub fn uncovered_readers(&mut self, fid: Fid, bits: Bits) -> Vec<Fid> {
+        let mut open = self.open_below(fid, bits);
+        open.retain(|fid| self.has_unregistered_readers(*fid) && !self.attr_valid(*fid));
+        open
+    }
+
+    /// The open files of which attributes went with `bits` of `fid`.
+    pub fn uncovered_files(&mut self, fid: Fid, bits: Bits) -> Vec<Fid> {
+        let mut open = self.open_below(fid, bits);
+        open.retain(|fid| self.is_unwatched(*fid));
+        open
+    }
+
+    /// The files open here that `bits` of `fid` may cover.
+    fn open_below(&self, fid: Fid, bits: Bits) -> Vec<Fid> {
+        match bits.overlaps(Bits::LEASE) {
+            true => self.handles.open_files(),
+            false => vec![fid],
+        }
+    }
+}

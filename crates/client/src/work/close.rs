@@ -1,0 +1,461 @@
+//! Closing at the MDT: after the last writer, when the bytes are durable, many in one message.
+
+use base::{ByteRange, Fid, FsError, LockHandle};
+use dlm::Bits;
+use handover::Record;
+use rpc::Urgency;
+use wire::mdt::{OpenHandle, Reply, Request, SetAttr, SizeUpdate};
+
+use crate::cache::file::{FileState, Revoking};
+use crate::cache::inode::Covered;
+use crate::cache::stamps::Mark;
+use crate::calls::attributes::changed_here;
+use crate::calls::open::READING;
+use crate::calls::read::Pin;
+use crate::executor::{Oneshot, spawn};
+use crate::session::client::Client;
+use crate::session::kernel::Forget;
+use crate::session::state::State;
+use crate::work::reading::Wished;
+use crate::work::untold::Untold;
+
+/// A Close to send.
+struct Closing {
+    fid: Fid,
+    mark: Mark,
+    handle: OpenHandle,
+    change: SetAttr,
+    under: LockHandle,
+    /// Readers stay, of whom the MDT knows by the writers' open alone: it is told of them first.
+    readers_stay: bool,
+    /// What the kernel must forget first, as nothing will cover it.
+    forget: Vec<Forget>,
+    /// Of the change, until it is told.
+    remembered: Option<Record>,
+    untold: Option<Untold>,
+}
+
+impl Closing {
+    fn requests(&self) -> impl Iterator<Item = Request> {
+        let open = Request::Open {
+            fid: self.fid,
+            dir: Fid::NONE,
+            access: READING,
+            again: true,
+            alone: false,
+        };
+        let close = Request::Close {
+            fid: self.fid,
+            handle: self.handle,
+            change: self.change.clone(),
+            under: self.under,
+        };
+        let open = self.readers_stay.then_some(open);
+        open.into_iter().chain([close])
+    }
+}
+
+impl Client {
+    /// Tells the MDT of files whose last writer is gone and whose bytes are durable.
+    pub(crate) fn close_ready(&self) {
+        let batch_max = self.0.params.batch_max() as usize;
+        loop {
+            for (fid, under) in self.take_pages_to_forget() {
+                let client = self.clone();
+                spawn(async move { client.close_after_forgetting(fid, under).await });
+            }
+            for batch in self.take_sizes_to_learn() {
+                let client = self.clone();
+                spawn(async move {
+                    client.learn_sizes(batch).await;
+                    client.close_ready();
+                });
+            }
+            let batch = self.take_closing(batch_max);
+            if batch.is_empty() {
+                return;
+            }
+            let client = self.clone();
+            spawn(async move { client.close_batch(batch).await });
+        }
+    }
+
+    /// Closes what can be closed, and waits for it.
+    pub(crate) async fn close_all(&self) {
+        loop {
+            for (fid, under) in self.take_pages_to_forget() {
+                self.close_after_forgetting(fid, under).await;
+            }
+            for batch in self.take_sizes_to_learn() {
+                self.learn_sizes(batch).await;
+            }
+            let batch = self.take_closing(self.0.params.batch_max() as usize);
+            if batch.is_empty() {
+                return;
+            }
+            self.close_batch(batch).await;
+        }
+    }
+
+    /// A file that nobody writes any more, and that the timer has begun to close, or to learn the size
+    /// of before: resolves when it has got further.
+    pub(crate) fn close_under_way(&self) -> Option<Oneshot<()>> {
+        let mut state = self.lock();
+        state.fids().into_iter().find_map(|fid| {
+            let file = state.file_known(fid)?;
+            let is_unused = file.writers == 0 && file.write_open.is_some();
+            let is_going = is_unused && (file.users > 0 || file.revoking != Revoking::No);
+            (file.is_closing() || is_going).then(|| file.waiters.wait())
+        })
+    }
+
+    /// Files to close whose size only the OST knows, since others have read them. One who tells it
+    /// with the Close makes it exact at the MDT, and later walks cheaper; a lock that keeps writers
+    /// out is tried for once, which disturbs nobody.
+    fn take_sizes_to_learn(&self) -> Vec<Wished> {
+        let mut state = self.lock();
+        let batch_max = self.0.params.batch_max() as usize;
+        let unknown = |fid: &Fid| is_due(&state, *fid) && !knows_what_to_tell(&state, *fid);
+        let fids: Vec<Fid> = state.closing.iter().copied().filter(unknown).collect();
+        let fids = &fids[..fids.len().min(batch_max)];
+        for fid in fids {
+            state.file(*fid).size_asked = true;
+        }
+        self.wish_for_sizes(&mut state, fids)
+    }
+
+    fn take_closing(&self, batch_max: usize) -> Vec<Closing> {
+        let mut state = self.lock();
+        let due = |fid: &Fid| is_due(&state, *fid) && knows_what_to_tell(&state, *fid);
+        let due = state.closing.iter().copied().filter(due);
+        let ready: Vec<Fid> = due.take(batch_max).collect();
+        ready
+            .into_iter()
+            .filter_map(|fid| self.prepare(&mut state, fid))
+            .collect()
+    }
+
+    /// Files to close of which the kernel has pages that were read under the EX lock. Until it has
+    /// forgotten them reads go on under that lock: their pages are locked in the kernel, and the
+    /// forgetting waits for those (hazard 6).
+    fn take_pages_to_forget(&self) -> Vec<(Fid, LockHandle)> {
+        let mut state = self.lock();
+        let closing: Vec<Fid> = state.closing.iter().copied().collect();
+        closing
+            .into_iter()
+            .filter_map(|fid| {
+                let file = state.file_known(fid)?;
+                let ready = is_ready(file) && has_pages(file);
+                let under = file.exclusive.filter(|_| ready)?;
+                file.revoking = Revoking::Forgetting;
+                Some((fid, under))
+            })
+            .collect()
+    }
+
+    /// Closes a file as soon as the kernel has no pages of it, unless it is in use again.
+    async fn close_after_forgetting(&self, fid: Fid, under: LockHandle) {
+        self.forget_pages(fid, ByteRange::ALL, under).await;
+        let closing = {
+            let mut state = self.lock();
+            let file = state.file(fid);
+            (file.revoking, file.leaving) = (Revoking::No, None);
+            let ready = is_ready(file);
+            let closing = ready.then(|| self.prepare(&mut state, fid)).flatten();
+            state.file(fid).waiters.wake_all();
+            closing
+        };
+        if let Some(closing) = closing {
+            self.close_batch(vec![closing]).await;
+        }
+    }
+
+    async fn close_batch(&self, mut batch: Vec<Closing>) {
+        for closing in &mut batch {
+            for what in std::mem::take(&mut closing.forget) {
+                self.0.forget(what).await;
+            }
+        }
+        let requests = batch.iter().flat_map(Closing::requests).collect();
+        let shared = &self.0;
+        let replies = shared
+            .cluster
+            .mdt_batch(&shared.stats, requests, Urgency::Urgent)
+            .await;
+        let mut replies = match replies {
+            Ok(replies) => replies.into_iter(),
+            Err(error) => vec![Err(error); 2 * batch.len()].into_iter(),
+        };
+        let mut next = || replies.next().unwrap_or(Err(FsError::Io));
+        for closing in batch {
+            if closing.readers_stay {
+                self.reader_told(closing.fid, closing.mark, next());
+            }
+            self.closed(closing, next());
+        }
+    }
+
+    fn reader_told(&self, fid: Fid, asked: Mark, reply: Result<Reply, FsError>) {
+        match reply {
+            Ok(reply @ Reply::Opened { handle, .. }) => {
+                self.0.keep_grant(&reply, asked);
+                self.readers_known(fid, handle);
+            }
+            Ok(_) => tracing::error!("{fid}: the MDT gave an answer of the wrong kind to an open"),
+            Err(error) => tracing::warn!("{fid} is open here, but the MDT does not know: {error}"),
+        }
+    }
+
+    fn closed(&self, closing: Closing, reply: Result<Reply, FsError>) {
+        let fid = closing.fid;
+        let mut state = self.lock();
+        let refused = reply.is_err();
+        let file = state.file(fid);
+        if file.closing != Some(closing.handle) {
+            // The MDT has restarted, and this use was told of anew: it is closed once more.
+            drop(state);
+            if refused {
+                self.tell_what_was_changed(closing);
+            }
+            return;
+        }
+        file.closing = None;
+        file.size_asked = false;
+        // A use that was asked for before this one ended, and was told of since, goes on.
+        file.write_open
+            .take_if(|open| open.handle == closing.handle);
+        // An answer may have come that is newer than this one.
+        let exclusive = state.lose_exclusive(fid);
+        match reply {
+            Ok(Reply::Node(node)) => state.take_node(&node, closing.mark),
+            Ok(_) => tracing::error!("{fid}: the MDT gave an answer of the wrong kind to a close"),
+            Err(error) => {
+                match error {
+                    // It has restarted.
+                    FsError::BadHandle => tracing::debug!("{fid} was open in an earlier life"),
+                    _ => tracing::warn!("{fid}: the MDT did not take the close: {error}"),
+                }
+                state.inode(fid).covered = Covered::No;
+                // It did not take the lock either.
+                if let Some(handle) = exclusive {
+                    self.cancel(handle);
+                }
+            }
+        }
+        // Nothing covers the bytes any more, unless an extent lock does.
+        if exclusive.is_some() {
+            state.with_pages(fid, |file| file.pages.discard(ByteRange::ALL));
+        }
+        state.file(fid).waiters.wake_all();
+        state.drop_if_idle(fid);
+        drop(state);
+        if refused {
+            self.tell_what_was_changed(closing);
+        }
+    }
+
+    /// The MDT knows nothing of a use any more, and so has not heard what came with its Close.
+    fn tell_what_was_changed(&self, closing: Closing) {
+        let change = SetAttr {
+            size: None,
+            ..closing.change
+        };
+        let fid = closing.fid;
+        if change == SetAttr::default() {
+            return;
+        }
+        let (client, mark) = (self.clone(), closing.mark);
+        let until_told = (closing.remembered, closing.untold);
+        spawn(async move {
+            let told = client.tell_old_changes(fid, change, mark).await;
+            // A file that is gone with its last name and use has no attributes to lose.
+            if let Err(error) = told
+                && error != FsError::Stale
+            {
+                tracing::warn!("{fid}: what was changed before it was closed is lost: {error}");
+            }
+            drop(until_told);
+        });
+    }
+
+    /// Gives back a lock that is in no mirror any more.
+    fn cancel(&self, handle: LockHandle) {
+        let client = self.clone();
+        spawn(async move {
+            let (shared, requests) = (
+                &client.0,
+                vec![Request::Cancel {
+                    handles: vec![handle],
+                }],
+            );
+            let sent = shared
+                .cluster
+                .mdt_batch(&shared.stats, requests, Urgency::Urgent)
+                .await;
+            if let Err(error) = sent {
+                tracing::debug!("a lock could not be given back: {error}");
+            }
+        });
+    }
+
+    /// Tells the MDT what was changed under the EX lock, if anything was, keeping the lock: it does not go
+    /// before that is answered. The size alone is no reason to: the OST knows it. `Stale`: the file is
+    /// gone.
+    pub(crate) async fn tell_changes(&self, fid: Fid) -> Result<(), FsError> {
+        let (changes, _pin) = {
+            let mut state = self.lock();
+            let file = state.file_known(fid);
+            let Some(under) = file.and_then(|file| file.has_changes_to_tell()) else {
+                return Ok(());
+            };
+            let changes = self.take_changes(&mut state, fid, under);
+            state.file(fid).users += 1;
+            (changes, Pin::new(self, fid))
+        };
+        self.tell(changes).await
+    }
+
+    /// Takes what was changed under the EX lock `under`, to be told.
+    pub(crate) fn take_changes(&self, state: &mut State, fid: Fid, under: LockHandle) -> Changed {
+        let mark = state.mark(fid);
+        let dir = state.inode(fid).dir();
+        let size = state.size_to_tell(fid, false);
+        let file = state.file(fid);
+        let remembered = file.remembered_change.take();
+        let change = std::mem::take(&mut file.changed);
+        Changed {
+            fid,
+            dir,
+            mark,
+            under,
+            change,
+            size,
+            _remembered: remembered,
+            _untold: Untold::new(self, state, fid),
+        }
+    }
+
+    /// Tells it; also where the lock has gone meanwhile, with a restart. What an eviction cut off or took
+    /// is lost: the file's next `fsync` says so.
+    pub(crate) async fn tell(&self, changes: Changed) -> Result<(), FsError> {
+        let (fid, dir, under, mark) = (changes.fid, changes.dir, changes.under, changes.mark);
+        let change = SetAttr {
+            size: changes.size,
+            ..changes.change.clone()
+        };
+        match self.0.tell_mdt(changed_here(fid, dir, change, under)).await {
+            Err(FsError::Stale) if changes.is_any() && !self.holds_exclusive(fid, under) => {
+                self.tell_old_changes(fid, changes.change.clone(), mark)
+                    .await
+            }
+            Err(error) if changes.is_any() => {
+                let mut state = self.lock();
+                if state.may_tell_of(mark) {
+                    return Err(error);
+                }
+                state.file(fid).failures.add(FsError::Io);
+                Ok(())
+            }
+            told => told,
+        }
+    }
+
+    fn holds_exclusive(&self, fid: Fid, under: LockHandle) -> bool {
+        let mut state = self.lock();
+        let file = state.file_known(fid);
+        file.is_some_and(|file| file.exclusive == Some(under))
+    }
+}
+
+/// What was changed under an EX lock, until it is told.
+pub(crate) struct Changed {
+    fid: Fid,
+    dir: Fid,
+    mark: Mark,
+    under: LockHandle,
+    change: SetAttr,
+    size: Option<SizeUpdate>,
+    _remembered: Option<Record>,
+    _untold: Untold,
+}
+
+impl Changed {
+    /// More than the size, which the OST knows.
+    fn is_any(&self) -> bool {
+        self.change != SetAttr::default()
+    }
+}
+
+/// It can be closed.
+fn is_due(state: &State, fid: Fid) -> bool {
+    let file = state.known(fid).and_then(|inode| inode.file.as_deref());
+    file.is_some_and(|file| is_ready(file) && !has_pages(file))
+}
+
+/// Its size is known here, or was asked for in vain.
+fn knows_what_to_tell(state: &State, fid: Fid) -> bool {
+    let file = state.known(fid).and_then(|inode| inode.file.as_deref());
+    file.is_some_and(|file| file.size_asked) || state.size_to_tell(fid, true).is_some()
+}
+
+/// No writer, nothing unsent, nothing at the OST that a power cut would take.
+fn is_ready(file: &FileState) -> bool {
+    file.writers == 0
+        && file.write_open.is_some()
+        && !file.is_closing()
+        && file.users == 0
+        && file.writing == 0
+        && file.revoking == Revoking::No
+        && file.pages.dirty_bytes() == 0
+        && file.reshapes.is_empty()
+        && (file.committed || file.written == base::Transno(0))
+}
+
+/// The kernel may have pages that nothing covers after the Close.
+fn has_pages(file: &FileState) -> bool {
+    file.exclusive.is_some() && file.kernel_pages
+}
+
+impl Client {
+    fn prepare(&self, state: &mut State, fid: Fid) -> Option<Closing> {
+        state.closing.remove(&fid);
+        let dir = state.inode(fid).dir();
+        let leased = state.locks.holds(dir, Bits::CHILD);
+        let mark = state.mark(dir);
+        let file = state.file_known(fid)?;
+        let open = file.write_open?;
+        let under = file.exclusive.unwrap_or(LockHandle(0));
+        let mut forget = Vec::new();
+        // Attributes that the kernel has under the EX lock; of pages it has none.
+        if file.exclusive.is_some() && !leased {
+            forget.push(Forget::Attributes { fid, dir });
+        }
+        file.closing = Some(open.handle);
+        let readers_stay = file.is_kept() && file.read_opens.is_empty();
+        let remembered = file.remembered_change.take();
+        let change = std::mem::take(&mut file.changed);
+        let change = SetAttr {
+            size: state.size_to_tell(fid, true),
+            ..change
+        };
+        if under != LockHandle(0) {
+            state.locks.give_with_close(under);
+        }
+        if !leased && under != LockHandle(0) {
+            state.withdraw();
+        }
+        let is_told = under != LockHandle(0);
+        let untold = is_told.then(|| Untold::new(self, state, fid));
+        Some(Closing {
+            fid,
+            mark,
+            handle: open.handle,
+            change,
+            under,
+            readers_stay,
+            forget,
+            remembered,
+            untold,
+        })
+    }
+}

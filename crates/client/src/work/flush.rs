@@ -1,0 +1,493 @@
+//! Write-behind: cached bytes on their way to the OSTs, many files in one message.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use base::limits::BULK_BYTES_MAX;
+use base::{ByteRange, Fid, FsError, LockHandle, TargetIndex, Tick, Transno};
+use dlm::Mode;
+use rpc::Urgency;
+use wire::frame::Bulk;
+use wire::mdt::WriteTicket;
+use wire::ost::{ObjectAttr, Reply, Request, UNDER_MDT};
+
+use crate::cache::file::{FileState, WriteOpen};
+use crate::cache::holder::Holder;
+use crate::cache::pages::WriteOut;
+use crate::executor::{each_of, join_all, spawn};
+use crate::session::client::Client;
+use crate::session::cluster::{decode_ost, object_of};
+use crate::session::state::State;
+
+/// Frames with file data on their way at once; beyond, the rest waits for their answers.
+const FRAMES_MAX: u32 = 4;
+/// Writes in one frame.
+const WRITES_MAX: usize = 512;
+
+/// One write on its way.
+struct Sent {
+    fid: Fid,
+    out: WriteOut,
+    /// How often its OST had restarted then.
+    restarts: u32,
+    /// The lock that stays until it is answered; one that is being given back waits by itself.
+    under: Option<(Holder, LockHandle)>,
+}
+
+/// A frame's worth of writes to one OST.
+struct WriteFrame {
+    target: TargetIndex,
+    sent: Vec<Sent>,
+    requests: Vec<Request>,
+    bulk: Bulk,
+}
+
+/// What became of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FrameEnd {
+    /// The OST has all of it durably, or what it lacks is lost, and that is noted.
+    Durable,
+    /// The OST was asked for no durability, or it must be asked once more.
+    Other,
+}
+
+impl WriteFrame {
+    fn new(target: TargetIndex) -> WriteFrame {
+        WriteFrame {
+            target,
+            sent: Vec::new(),
+            requests: Vec::new(),
+            bulk: Bulk::default(),
+        }
+    }
+
+    /// Bytes and writes that it takes yet.
+    fn room(&self) -> (u64, usize) {
+        let bytes = BULK_BYTES_MAX - self.bulk.len();
+        (bytes as u64, WRITES_MAX - self.requests.len())
+    }
+
+    fn add(&mut self, state: &mut State, fid: Fid, ticket: WriteTicket, mut out: WriteOut) {
+        let range = ByteRange::new(out.offset, out.offset + out.bytes.len() as u64);
+        let used = state.locks.use_extent(fid, Mode::PW, range);
+        let under = used
+            .map(|(_, handle)| handle)
+            .or_else(|| state.locks.extent_even_going(fid, Mode::PW, range))
+            .unwrap_or(LockHandle(0));
+        let life = state.life_of(fid);
+        let file = state.file(fid);
+        file.writing += 1;
+        let under = if file.exclusive.is_some() {
+            UNDER_MDT
+        } else {
+            under
+        };
+        self.requests.push(Request::Write {
+            object: object_of(fid),
+            offset: out.offset,
+            bulk: (self.bulk.len() as u32, out.bytes.len() as u32),
+            ticket,
+            mtime: file.known.mtime,
+            under,
+            life,
+        });
+        self.bulk.append(std::mem::take(&mut out.bytes));
+        let restarts = file.restarts;
+        self.sent.push(Sent {
+            fid,
+            out,
+            restarts,
+            under: used,
+        });
+    }
+}
+
+impl Client {
+    /// Sends all dirty bytes of `range` and waits until the OST has them and all that was on its
+    /// way before.
+    pub(crate) async fn write_out(&self, fid: Fid, range: ByteRange) {
+        self.write_out_some(vec![fid], range).await;
+    }
+
+    /// The same but for the last frame, after which the OST has all: that is returned instead.
+    async fn write_out_but_last(&self, fid: Fid, range: ByteRange) -> Option<WriteFrame> {
+        loop {
+            let (frame, is_last, wait) = {
+                let mut state = self.lock();
+                let file = state.file_known(fid)?;
+                if file.pages.is_flushed(range) && !file.reshapes.is_lost() {
+                    return None;
+                }
+                let wait = file.waiters.wait();
+                let frame = take_frame(&mut state, &[fid], range);
+                let file = state.file(fid);
+                let sent = frame.as_ref().map_or(0, |frame| frame.sent.len());
+                // Frames overtake each other: none may be on its way that this one is to follow.
+                let is_last = file.pages.is_sent(range) && file.writing as usize == sent;
+                (frame, is_last, wait)
+            };
+            match frame {
+                Some(frame) if is_last => return Some(frame),
+                Some(frame) => {
+                    self.send_frame(frame).await;
+                }
+                None => drop(wait.await),
+            }
+        }
+    }
+
+    /// The same of several files, many in one message.
+    async fn write_out_some(&self, mut files: Vec<Fid>, range: ByteRange) {
+        loop {
+            let (frame, wait) = {
+                let mut state = self.lock();
+                files.retain(|fid| {
+                    let file = state.file_known(*fid);
+                    file.is_some_and(|file| {
+                        !file.pages.is_flushed(range) || file.reshapes.is_lost()
+                    })
+                });
+                let Some(first) = files.first() else {
+                    return;
+                };
+                let wait = state.file(*first).waiters.wait();
+                (take_frame(&mut state, &files, range), wait)
+            };
+            match frame {
+                Some(frame) => {
+                    self.send_frame(frame).await;
+                }
+                None => drop(wait.await),
+            }
+        }
+    }
+
+    /// The same of all bytes of so many files that they take several messages: of each OST some are on
+    /// their way at once, and none waits for another OST.
+    pub(crate) async fn write_out_files(&self, files: &[Fid]) {
+        let mut by_target: BTreeMap<Option<TargetIndex>, Vec<Fid>> = BTreeMap::new();
+        for fid in files {
+            let target = self.lock().ost(*fid);
+            by_target.entry(target).or_default().push(*fid);
+        }
+        let some = |files: Vec<Fid>| self.write_out_some(files, ByteRange::ALL);
+        let of_one = |files: Vec<Fid>| async move {
+            let frames: Vec<_> = files.chunks(WRITES_MAX).map(<[Fid]>::to_vec).collect();
+            each_of(frames, FRAMES_MAX as usize, some).await;
+        };
+        join_all(by_target.into_values().map(of_one).collect()).await;
+    }
+
+    /// The same; and where `is_needed` says so, what the OST has of the file is durable when this
+    /// returns.
+    pub(crate) async fn write_out_durably(
+        &self,
+        fid: Fid,
+        range: ByteRange,
+        is_needed: impl Fn(&mut State) -> bool,
+    ) -> Result<(), FsError> {
+        loop {
+            let before = self.restarts(fid);
+            // The last bytes and the wish that all be durable go in one frame.
+            let end = match self.write_out_but_last(fid, range).await {
+                Some(mut frame) => {
+                    frame.requests.push(Request::Sync);
+                    self.send_frame(frame).await
+                }
+                None => {
+                    let needed = is_needed(&mut self.lock());
+                    if needed {
+                        self.sync_target(self.target_of(fid)?).await?;
+                    }
+                    FrameEnd::Durable
+                }
+            };
+            // An OST that restarted meanwhile has synced all it still had, which may be less.
+            if end == FrameEnd::Durable && self.restarts(fid) == before {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How often the OST of a file that is in use here has restarted.
+    pub(crate) fn restarts(&self, fid: Fid) -> u32 {
+        self.lock().file_known(fid).map_or(0, |file| file.restarts)
+    }
+
+    /// Sends what is of `target` and was dirty at `then`, and waits until the OST has it.
+    pub(crate) async fn write_old_bytes(&self, target: TargetIndex, then: Tick) {
+        loop {
+            let (frame, wait) = {
+                let mut state = self.lock();
+                let fids = unwritten_since(&mut state, target, then);
+                let Some(first) = fids.first() else {
+                    return;
+                };
+                let wait = state.file(*first).waiters.wait();
+                (take_frame(&mut state, &fids, ByteRange::ALL), wait)
+            };
+            match frame {
+                Some(frame) => {
+                    self.send_frame(frame).await;
+                }
+                None => drop(wait.await),
+            }
+        }
+    }
+
+    /// Sends everything dirty and waits for it.
+    pub(crate) async fn write_out_all(&self) {
+        let files = {
+            let state = self.lock();
+            // What has bytes to send, and what has lost a change of its size.
+            state.dirty.union(&state.uncommitted).copied().collect()
+        };
+        self.write_out_files(&Vec::from_iter::<BTreeSet<Fid>>(files))
+            .await;
+    }
+
+    /// Sends what is old, or all if there is much of it.
+    pub(crate) fn start_flushing(&self) {
+        self.flush_some(Duration::ZERO);
+    }
+
+    /// Sends what is older than the limit.
+    pub(crate) fn flush_aged(&self) {
+        self.flush_some(Duration::from_millis(self.0.params.dirty_age_ms()));
+    }
+
+    fn flush_some(&self, age: Duration) {
+        let now = self.0.clock.tick();
+        loop {
+            let frame = {
+                let mut state = self.lock();
+                if state.frames_writing >= FRAMES_MAX {
+                    return;
+                }
+                let Some(fids) = due(&mut state, now, age) else {
+                    return;
+                };
+                let Some(frame) = take_frame(&mut state, &fids, ByteRange::ALL) else {
+                    return;
+                };
+                state.frames_writing += 1;
+                frame
+            };
+            let client = self.clone();
+            spawn(async move {
+                client.send_frame(frame).await;
+                client.lock().frames_writing -= 1;
+                let much = client.lock().dirty_bytes > client.0.params.dirty_max() / 8;
+                if much {
+                    client.start_flushing();
+                }
+            });
+        }
+    }
+
+    /// Sends it. The OST has all of its writes durably where the wish for that is its last request, and
+    /// they went well.
+    async fn send_frame(&self, frame: WriteFrame) -> FrameEnd {
+        let WriteFrame {
+            target,
+            sent,
+            requests,
+            bulk,
+        } = frame;
+        let (shared, writes) = (&self.0, sent.len());
+        let answer = shared
+            .cluster
+            .ost_batch(&shared.stats, target, &requests, bulk, Urgency::Urgent)
+            .await;
+        let reply_to = |index| match &answer {
+            Ok(answer) => decode_ost(answer, index),
+            Err(error) => Err(*error),
+        };
+        let transno = answer.as_ref().map_or(Transno(0), |answer| answer.transno);
+        let mut end = match requests.len() > writes && reply_to(writes) == Ok(Reply::Done) {
+            true => FrameEnd::Durable,
+            false => FrameEnd::Other,
+        };
+        let mut state = self.lock();
+        for (index, sent) in sent.into_iter().enumerate() {
+            if written(&mut state, sent, reply_to(index), transno) == Sending::Again {
+                end = FrameEnd::Other;
+            }
+        }
+        if end == FrameEnd::Durable {
+            state.committed(target, transno);
+        }
+        state.room.wake_all();
+        end
+    }
+
+    /// The OST has made everything up to `last_committed` durable.
+    pub(crate) fn ost_committed(&self, target: TargetIndex, last_committed: Transno) {
+        self.lock().committed(target, last_committed);
+    }
+}
+
+/// Whether a write is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sending {
+    /// The OST has the bytes, or they are lost.
+    Over,
+    /// The bytes are to be sent again.
+    Again,
+}
+
+/// An answer to one write.
+fn written(
+    state: &mut State,
+    sent: Sent,
+    reply: Result<Reply, FsError>,
+    transno: Transno,
+) -> Sending {
+    let Sent {
+        fid,
+        out,
+        restarts,
+        under,
+    } = sent;
+    if let Some(under) = under {
+        state.locks.unused(under);
+    }
+    let attr = match reply {
+        Ok(Reply::Written { attr }) => Ok(attr),
+        Ok(_) => Err(FsError::Io),
+        Err(error) => Err(error),
+    };
+    let (sending, lost) = state.with_pages(fid, |file| {
+        file.writing -= 1;
+        file.waiters.wake_all();
+        let is_again = match attr {
+            Err(FsError::TryAgain) => true,
+            // The lock it was sent under is of the OST's old life.
+            Err(FsError::Stale) => file.restarts != restarts,
+            _ => false,
+        };
+        match attr {
+            Ok(attr) => note_written(file, out, attr, transno),
+            Err(_) if is_again => {
+                file.pages.failed(out.id);
+                return (Sending::Again, false);
+            }
+            Err(error) => return (Sending::Over, note_lost(file, fid, &out, error)),
+        }
+        (Sending::Over, false)
+    });
+    if attr.is_ok() {
+        state.space = None;
+        state.answered(fid);
+    }
+    if lost {
+        // What is here of the file is not what the OST has, its size neither.
+        let exclusive = state.file_known(fid).and_then(|file| file.exclusive);
+        state.locks.give_up_bytes(fid, exclusive);
+    }
+    sending
+}
+
+/// Bytes that were dropped meanwhile are no loss, or were told with what dropped them. Returns whether
+/// any were lost.
+fn note_lost(file: &mut FileState, fid: Fid, out: &WriteOut, error: FsError) -> bool {
+    if !file.pages.lost(out.id) {
+        return false;
+    }
+    let offset = out.offset;
+    tracing::error!("{fid}: bytes from {offset} could not be written: {error}");
+    file.failures.add(match error {
+        // Their right to be written went with an eviction.
+        FsError::Stale => FsError::Io,
+        error => error,
+    });
+    true
+}
+
+fn note_written(file: &mut FileState, out: WriteOut, attr: ObjectAttr, transno: Transno) {
+    file.pages.written(out.id, transno);
+    // Answers overtake each other, and a later change may have made it more blocks.
+    if transno >= file.written {
+        file.known.blocks = attr.blocks;
+    }
+    file.sent(transno);
+}
+
+/// Dirty bytes of `fids` within `range`, as much as fits one frame: of those on the OST of the first
+/// that has any. Without a ticket, which a restart of the MDT takes away for a while, nothing of a file
+/// may be sent; and nothing before a change of its size that an OST has lost.
+fn take_frame(state: &mut State, fids: &[Fid], range: ByteRange) -> Option<WriteFrame> {
+    let mut begun: Option<WriteFrame> = None;
+    for fid in fids {
+        let Some(target) = state.ost(*fid) else {
+            continue;
+        };
+        let file = state.file(*fid);
+        let Some(WriteOpen { ticket, .. }) = file.write_open.filter(|_| !file.reshapes.is_lost())
+        else {
+            continue;
+        };
+        if begun.as_ref().is_some_and(|frame| frame.target != target) {
+            continue;
+        }
+        let mut frame = begun.take().unwrap_or_else(|| WriteFrame::new(target));
+        let (bytes, writes) = frame.room();
+        if bytes == 0 || writes == 0 {
+            return Some(frame);
+        }
+        let outs = state.with_pages(*fid, |file| file.pages.take_dirty(range, bytes, writes));
+        for out in outs {
+            frame.add(state, *fid, ticket, out);
+        }
+        begun = Some(frame).filter(|frame| !frame.requests.is_empty());
+    }
+    begun
+}
+
+/// Files of `target` with bytes that were not written at `then`, a frame's worth.
+fn unwritten_since(state: &mut State, target: TargetIndex, then: Tick) -> Vec<Fid> {
+    let dirty: Vec<Fid> = state.dirty.iter().copied().collect();
+    let old = dirty.into_iter().filter(|fid| {
+        let Some(inode) = state.known(*fid) else {
+            return false;
+        };
+        let oldest = inode
+            .file
+            .as_ref()
+            .and_then(|file| file.pages.oldest_unwritten());
+        inode.ost() == Some(target) && oldest.is_some_and(|oldest| oldest <= then)
+    });
+    old.take(WRITES_MAX).collect()
+}
+
+/// Files of one OST with bytes older than `age`, a frame's worth.
+fn due(state: &mut State, now: Tick, age: Duration) -> Option<Vec<Fid>> {
+    let mut by_target: BTreeMap<TargetIndex, Vec<Fid>> = BTreeMap::new();
+    let dirty: Vec<Fid> = state.dirty.iter().copied().collect();
+    for fid in dirty {
+        let Some(inode) = state.known_mut(fid) else {
+            continue;
+        };
+        let Some(target) = inode.ost() else {
+            continue;
+        };
+        let Some(file) = &inode.file else { continue };
+        let old = file
+            .pages
+            .oldest_dirty()
+            .is_some_and(|since| now.since(since) >= age);
+        if !old || file.write_open.is_none() {
+            continue;
+        }
+        let fids = by_target.entry(target).or_default();
+        fids.push(fid);
+        if fids.len() >= WRITES_MAX {
+            break;
+        }
+    }
+    by_target.into_values().max_by_key(Vec::len)
+}
+
+#[cfg(test)]
+#[path = "flush_tests.rs"]
+mod tests;

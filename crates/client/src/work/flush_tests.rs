@@ -1,0 +1,253 @@
+//! What answers to writes on their way do to a file.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use wire::ost::ExtentGrant;
+
+use super::*;
+use crate::journal::failures::Told;
+use crate::rig::attr_at;
+use crate::session::locks::Locks;
+
+const FILE: Fid = Fid(7);
+const NOW: Tick = Tick(0);
+
+/// A file written to, and open.
+struct Written {
+    state: State,
+    told: Told,
+}
+
+impl Written {
+    fn new(bytes: &[u8]) -> Written {
+        let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
+        let told = state.file(FILE).failures.at_open();
+        state.with_pages(FILE, |file| file.pages.write(0, bytes, NOW));
+        Written { state, told }
+    }
+
+    /// Sends `range`.
+    fn send(&mut self, range: ByteRange) -> Sent {
+        let file = self.state.file(FILE);
+        let mut outs = file.pages.take_dirty(range, range.len(), 1);
+        assert_eq!(outs.len(), 1);
+        file.writing += 1;
+        Sent {
+            fid: FILE,
+            out: outs.remove(0),
+            restarts: file.restarts,
+            under: None,
+        }
+    }
+
+    fn answered(&mut self, sent: Sent, error: FsError) {
+        written(&mut self.state, sent, Err(error), Transno(0));
+    }
+
+    /// Whether it lost anything.
+    fn evicted(&mut self) -> bool {
+        self.state.with_pages(FILE, FileState::lose_unwritten)
+    }
+
+    /// Nor does the MDT know it afterwards.
+    fn unknown(&mut self, told: bool) {
+        self.state.with_pages(FILE, |file| file.lose_open(told));
+    }
+
+    /// What `fsync` says.
+    fn told(&mut self) -> Result<(), FsError> {
+        self.state.file(FILE).failures.tell(&mut self.told)
+    }
+}
+
+#[test]
+fn a_late_answer_after_an_eviction_is_no_failure_of_its_own() {
+    let mut file = Written::new(b"four");
+    let one = file.send(ByteRange::new(0, 2));
+    let two = file.send(ByteRange::new(2, 4));
+    assert!(file.evicted());
+    assert_eq!(file.told(), Err(FsError::Io));
+    file.answered(one, FsError::Stale);
+    assert_eq!(file.told(), Ok(()));
+    file.answered(two, FsError::Io);
+    assert_eq!(file.told(), Ok(()));
+    assert!(file.state.file(FILE).is_idle());
+}
+
+#[test]
+fn who_opens_after_an_eviction_was_told_is_not_told_of_a_late_answer() {
+    let mut file = Written::new(b"four");
+    let sent = file.send(ByteRange::new(0, 4));
+    assert!(file.evicted());
+    assert_eq!(file.told(), Err(FsError::Io));
+    file.answered(sent, FsError::Stale);
+    file.told = file.state.file(FILE).failures.at_open();
+    assert_eq!(file.told(), Ok(()));
+}
+
+#[test]
+fn what_is_written_after_an_eviction_and_fails_is_told() {
+    let mut file = Written::new(b"four");
+    let late = file.send(ByteRange::new(0, 4));
+    assert!(file.evicted());
+    assert_eq!(file.told(), Err(FsError::Io));
+    file.state
+        .with_pages(FILE, |file| file.pages.write(8, b"new", NOW));
+    let new = file.send(ByteRange::new(8, 11));
+    file.answered(late, FsError::Stale);
+    file.answered(new, FsError::NoSpace);
+    assert_eq!(file.told(), Err(FsError::NoSpace));
+}
+
+#[test]
+fn a_file_that_is_gone_after_an_eviction_is_told_of_once() {
+    let mut file = Written::new(b"four");
+    let told = file.evicted();
+    assert_eq!(file.told(), Err(FsError::Io));
+    file.unknown(told);
+    assert_eq!(file.told(), Ok(()));
+
+    let told = file.evicted();
+    assert!(!told);
+    file.unknown(told);
+    assert_eq!(file.told(), Err(FsError::Io));
+
+    file.state
+        .with_pages(FILE, |file| file.pages.write(0, b"new", NOW));
+    file.unknown(true);
+    assert_eq!(file.told(), Err(FsError::Io), "written since");
+}
+
+#[test]
+fn a_write_of_which_a_part_was_cut_off_fails() {
+    let mut file = Written::new(b"four");
+    let sent = file.send(ByteRange::new(0, 4));
+    file.state
+        .with_pages(FILE, |file| file.pages.discard(ByteRange::from(1)));
+    file.answered(sent, FsError::NoSpace);
+    assert_eq!(file.told(), Err(FsError::NoSpace));
+}
+
+#[test]
+fn what_another_ost_made_durable_says_nothing_of_this_files_bytes() {
+    const HERE: TargetIndex = TargetIndex(1);
+    let mut file = Written::new(b"four");
+    file.state.inode(FILE).take(attr_at(HERE));
+    let sent = file.send(ByteRange::new(0, 4));
+    let answer = Reply::Written {
+        attr: ObjectAttr::default(),
+    };
+    written(&mut file.state, sent, Ok(answer), Transno(5));
+    file.state.committed(TargetIndex(0), Transno(9));
+    assert!(!file.state.file(FILE).committed && file.state.uncommitted.contains(&FILE));
+    file.state.committed(HERE, Transno(4));
+    assert!(!file.state.file(FILE).committed && file.state.uncommitted.contains(&FILE));
+    file.state.committed(HERE, Transno(5));
+    assert!(file.state.file(FILE).committed && file.state.uncommitted.is_empty());
+}
+
+#[test]
+fn what_is_durable_before_its_answer_is_looked_at_is_durable() {
+    let mut file = Written::new(b"four");
+    file.state.inode(FILE).take(attr_at(TargetIndex(1)));
+    let sent = file.send(ByteRange::new(0, 4));
+    file.state.committed(TargetIndex(1), Transno(5));
+    file.state.committed(TargetIndex(1), Transno(4));
+    let answer = |transno| {
+        let attr = ObjectAttr::default();
+        (Ok(Reply::Written { attr }), Transno(transno))
+    };
+    let (reply, transno) = answer(5);
+    written(&mut file.state, sent, reply, transno);
+    assert!(file.state.file(FILE).committed && file.state.uncommitted.is_empty());
+    let more = |file: &mut FileState| file.pages.write(0, b"more", NOW);
+    file.state.with_pages(FILE, more);
+    let sent = file.send(ByteRange::new(0, 4));
+    let (reply, transno) = answer(6);
+    written(&mut file.state, sent, reply, transno);
+    assert!(!file.state.file(FILE).committed && file.state.uncommitted.contains(&FILE));
+}
+
+/// A file that is written to for hours is kept as far as it must be, not whole.
+#[test]
+fn of_a_file_written_without_an_end_only_what_is_not_durable_is_kept() {
+    const HERE: TargetIndex = TargetIndex(1);
+    let mut file = Written::new(b"four");
+    file.state.inode(FILE).take(attr_at(HERE));
+    let answer = || {
+        let attr = ObjectAttr::default();
+        Ok(Reply::Written { attr })
+    };
+    for (transno, start) in [(5, 0), (6, 1), (7, 2)] {
+        let sent = file.send(ByteRange::new(start, start + 1));
+        written(&mut file.state, sent, answer(), Transno(transno));
+    }
+    let undurable = |file: &mut Written| file.state.file(FILE).pages.undurable_bytes();
+    file.state.committed(HERE, Transno(6));
+    assert_eq!(undurable(&mut file), 1);
+    assert!(!file.state.file(FILE).committed && file.state.uncommitted.contains(&FILE));
+    let sent = file.send(ByteRange::new(3, 4));
+    written(&mut file.state, sent, answer(), Transno(8));
+    assert_eq!(undurable(&mut file), 2);
+    file.state.committed(HERE, Transno(7));
+    assert_eq!(undurable(&mut file), 1);
+    file.state.committed(HERE, Transno(8));
+    assert_eq!(undurable(&mut file), 0);
+    assert!(file.state.file(FILE).committed && file.state.uncommitted.is_empty());
+}
+
+#[test]
+fn what_is_not_durable_when_an_eviction_comes_may_be_lost() {
+    for (durable, lost) in [(4, true), (5, false)] {
+        let mut file = Written::new(b"four");
+        file.state.inode(FILE).take(attr_at(TargetIndex(1)));
+        let sent = file.send(ByteRange::new(0, 4));
+        let attr = ObjectAttr::default();
+        written(
+            &mut file.state,
+            sent,
+            Ok(Reply::Written { attr }),
+            Transno(5),
+        );
+        file.state.committed(TargetIndex(1), Transno(durable));
+        assert_eq!(file.evicted(), lost);
+        assert_eq!(file.told().is_err(), lost);
+    }
+}
+
+#[test]
+fn of_a_file_that_lost_bytes_the_mdt_is_told_no_size() {
+    let mut file = Written::new(b"four");
+    file.state.file(FILE).exclusive = Some(LockHandle(1));
+    assert!(file.state.size_to_tell(FILE, true).is_some());
+    let sent = file.send(ByteRange::new(0, 4));
+    file.answered(sent, FsError::NoSpace);
+    assert_eq!(file.state.size_to_tell(FILE, true), None);
+}
+
+/// What is here is not what the OST has, nor is the size: who wants to know asks there.
+#[test]
+fn a_file_that_lost_bytes_gives_its_locks_back() {
+    const HERE: TargetIndex = TargetIndex(1);
+    let mut file = Written::new(b"four");
+    file.state.locks = Locks::new([HERE]);
+    let object = object_of(FILE);
+    for (handle, range) in [(1, ByteRange::new(0, 9)), (2, ByteRange::from(9))] {
+        let grant = ExtentGrant {
+            handle: LockHandle(handle),
+            object,
+            mode: dlm::Mode::PW.index() as u8,
+            range,
+        };
+        file.state.locks.extent_granted(HERE, &grant);
+    }
+    let other = file.send(ByteRange::new(0, 2));
+    file.answered(other, FsError::TryAgain);
+    assert!(file.state.locks.holds_to_eof(FILE), "it is sent again");
+    let sent = file.send(ByteRange::new(0, 4));
+    file.answered(sent, FsError::NoSpace);
+    assert!(!file.state.locks.holds_to_eof(FILE));
+    let start = ByteRange::new(0, 4);
+    assert_eq!(file.state.locks.extent(FILE, dlm::Mode::PW, start), None);
+}
