@@ -194,7 +194,10 @@ fn a_warm_walk_is_left_out_where_the_cold_one_was_stopped() {
     assert!(column.result(Step::FindWarm.label()).is_none());
     let warm = Step::FindWarm.label();
     let warm = column.steps.iter().find(|runs| runs.step == warm).unwrap();
-    assert_eq!(warm.skipped.as_deref(), Some("find -uid 0, cold did not end"));
+    assert_eq!(
+        warm.skipped.as_deref(),
+        Some("find -uid 0, cold did not end")
+    );
 }
 
 #[test]

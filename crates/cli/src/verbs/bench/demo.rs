@@ -11,8 +11,8 @@ use super::screen::Screen;
 use super::walk::{Format, TreeSource, show, title};
 use crate::output::say_lines;
 
-/// Watch Glint unpack, walk, search, copy and remove a real source tree over a slow link, beside
-/// the local disk, Glint with prefetch off, and sshfs over the same link.
+/// Watch Glint unpack, walk, search, copy and remove a source tree over a slow link, beside the
+/// local disk, Glint with prefetch off, and sshfs over the same link.
 ///
 /// Takes up to five minutes. Nothing stays mounted or running, and all files but the source tree's
 /// tar file and the picture are removed; Ctrl-C at any point cleans up as well.
@@ -24,8 +24,9 @@ pub struct Demo {
     /// The round trip of the link.
     #[arg(long, default_value = "5ms", value_parser = super::walk::duration)]
     rtt: Duration,
-    /// The tree: kernel (Debian's, or one of its shape), a number of entries, or a tar file.
-    #[arg(long, default_value = "kernel")]
+    /// The tree: a number of entries in the shape of Linux's source, kernel (Debian's source, which
+    /// is downloaded first), or a tar file.
+    #[arg(long, default_value = "20000")]
     tree: TreeSource,
     /// Seconds after which a step is stopped, and reported as longer than that; without prefetch and
     /// by sshfs after half of them.
@@ -101,7 +102,8 @@ impl Demo {
             systems: SYSTEMS.to_vec(),
             directories: Vec::new(),
             drop_caches: false,
-            like_disks: false,
+            // A disk image is removed at once, a store file by file.
+            like_disks: nix::unistd::geteuid().is_root(),
             settings: link_settings(self.rtt, None),
             work,
             stop,
