@@ -59,7 +59,7 @@ fn open() -> Option<Arc<Cpus>> {
 /// What this process asks of all CPUs.
 #[derive(Debug)]
 struct Cpus {
-    /// Whoever keeps them awake has said so since the last look.
+    /// The thread that keeps them awake has said so since the last look.
     wanted: AtomicBool,
     /// They are kept awake.
     kept: Mutex<bool>,

@@ -80,7 +80,7 @@ fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-/// Everything is up: says so, to whoever started us.
+/// Everything is up: says so, to the process that started us.
 pub fn ready(line: &str) {
     announce(line);
     if is_child() {

@@ -172,7 +172,7 @@ fn rotate(path: &Path) -> io::Result<()> {
     let new = open(path)?;
     let out = fstat(io::stdout())?;
     nix::unistd::dup2_stderr(&new)?;
-    // Until a daemon is ready whoever started it listens there.
+    // Until a daemon is ready the process that started it listens there.
     if (out.st_dev, out.st_ino) == (here.st_dev, here.st_ino) {
         nix::unistd::dup2_stdout(&new)?;
     }

@@ -319,7 +319,7 @@ fn wait_for_root(mounted: &Mounted, timeout: Option<Duration>) -> Result<(), Str
         ));
     }
     complain(format!(
-        "{away}; mounted, and whoever asks for something waits for it"
+        "{away}; mounted, and calls wait for it"
     ));
     Ok(())
 }

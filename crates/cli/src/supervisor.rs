@@ -175,7 +175,7 @@ pub struct Inheritance {
 pub struct Watcher(Pid);
 
 impl Watcher {
-    /// It lives, and would let another go on. Whoever outlives it becomes another's child.
+    /// It lives, and would let another go on. The process that outlives it becomes another's child.
     pub fn watches(self) -> bool {
         nix::unistd::getppid() == self.0
     }
@@ -331,7 +331,7 @@ impl Supervisor {
             command.current_dir(&self.started_in);
         }
         if !first {
-            // Whoever started us has heard that all is ready.
+            // The process that started us has heard that all is ready.
             command.stdout(Stdio::null());
         }
         let started = command.spawn();

@@ -1,4 +1,5 @@
-//! Calls that must wait are parked as data: a future, polled by whoever brings what it waits for.
+//! Calls that must wait are parked as data: a future, polled by the thread that brings what it
+//! waits for.
 //!
 //! The first poll runs on the thread that brought the request, so that a call the cache can answer
 //! is answered there. A later poll runs on the thread that woke it (an RPC reader, a notifier),

@@ -99,7 +99,8 @@ impl Witnesses {
         }
     }
 
-    /// They can be reached from now on, or elsewhere: whoever could not be told is told at once.
+    /// They can be reached from now on, or elsewhere: the client that could not be told is told at
+    /// once.
     pub fn hurry(&mut self) {
         for witness in self.osts.values_mut() {
             (witness.rests, witness.due) = (Tick::default(), Tick::default());

@@ -377,7 +377,8 @@ fn what_a_writer_says_of_the_size_before_it_is_known_again_is_left_to_the_osts()
     world.check();
 }
 
-/// What its maker wrote may be nowhere but there: whoever looks is sent to hear of it, as before.
+/// What its maker wrote may be nowhere but there: the client that looks is sent to hear of it, as
+/// before.
 #[test]
 fn who_had_a_file_to_itself_has_it_again_while_nobody_is_served() {
     let mut world = World::new();

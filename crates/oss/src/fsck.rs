@@ -189,8 +189,8 @@ pub struct Report {
 }
 
 /// Reads every record and looks at every object; `whose` says what the MDT knows of it. Changes
-/// nothing. An error is one of the store as a whole; the superblock is checked by whoever opened
-/// the target's directory.
+/// nothing. An error is one of the store as a whole; the superblock is checked by the caller that
+/// opened the target's directory.
 pub fn check(
     store: &dyn ObjectStore,
     kv: &Kv,

@@ -79,7 +79,7 @@ impl Oss {
         }
     }
 
-    /// What only servers may ask is refused to whoever has not proven to be one.
+    /// What only servers may ask is refused to the client that has not proven to be one.
     pub(crate) fn permitted(&self, client: ClientId, request: Request) -> Result<Request, FsError> {
         match request.is_for_servers() && !self.servers.contains(&client) {
             true => Err(FsError::NotPermitted),

@@ -134,8 +134,8 @@ impl OstServer {
             run_lists(chores, serving, &lists);
         })?;
         server.spawn("ost-remove", move |chores, serving| {
-            // Nobody waits for it, while whoever removes files waits for much else. It is no worse
-            // than before where the priority cannot be lowered.
+            // Nobody waits for it, while the client that removes files waits for much else. It is
+            // no worse than before where the priority cannot be lowered.
             let _ = rustix::process::nice(REMOVAL_NICE);
             run_removals(chores, serving, &removals);
         })?;

@@ -82,7 +82,8 @@ impl Connection {
         let mut outgoing = match Outgoing::new(frame, self.transport.compact()) {
             Ok(outgoing) => outgoing,
             Err(error) => {
-                // Whoever made the payload has checked it; the session can't go on without it.
+                // The thread that made the payload has checked it; the session can't go on without
+                // it.
                 tracing::error!(peer = self.transport.peer(), %error, "a frame can't be sent");
                 return self.close();
             }
@@ -198,7 +199,7 @@ impl Connection {
                 awake::keep_cpus();
             }
             while ::threads::now().duration_since(began) < patience && !watched.is_ready() {
-                // Whoever wants this CPU has better use for it.
+                // The thread that wants this CPU has better use for it.
                 ::threads::yield_now();
             }
             let next = || {

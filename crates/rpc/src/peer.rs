@@ -165,7 +165,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     counters: Arc<Counters>,
     state: Mutex<State>,
-    /// Something happened that the connector, or whoever closes, waits for.
+    /// Something happened that the connector, or the thread that closes, waits for.
     news: Condvar,
     /// Held while frames are taken from the session and written, per lane: keeps their order.
     order: [Mutex<()>; Lane::COUNT],
@@ -368,7 +368,7 @@ impl Peer {
     ) -> CallFuture {
         let (answerer, future) = oneshot::call();
         let token: Token = Box::new(|result| answerer.answer(result));
-        // Filling the future here is safe: it only wakes whoever waits for it.
+        // Filling the future here is safe: it only wakes the thread that waits for it.
         if let Err((token, disrupted)) = self.inner.submit(batch, lane, urgency, (token, memo)) {
             token(Err(disrupted));
         }

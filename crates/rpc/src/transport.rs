@@ -154,7 +154,7 @@ pub(crate) trait Transport: Send + Sync {
     fn watched(&self) -> Option<&dyn Watched> {
         None
     }
-    /// Ends both directions; whoever waits in `send` or `receive` returns.
+    /// Ends both directions; the thread that waits in `send` or `receive` returns.
     fn shutdown(&self);
     /// Waits for the transport's own threads, after `shutdown`.
     fn join(&self) {}

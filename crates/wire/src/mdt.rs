@@ -385,9 +385,10 @@ pub enum WalkOrder {
     Cookie,
     /// By the bytes of their names: ls, rsync.
     Name,
-    /// Those nearer to the walk's first directory before those farther from it: bfs, and whoever has
-    /// a queue. One depth is gone through after the other, each from that first directory on; so
-    /// what comes below a directory is in the order of its parents, and then as it is listed.
+    /// Those nearer to the walk's first directory before those farther from it: bfs, and the caller
+    /// that has a queue. One depth is gone through after the other, each from that first directory
+    /// on; so what comes below a directory is in the order of its parents, and then as it is
+    /// listed.
     Breadth {
         /// Of the directories that are listed now; the walk's first one is at zero. Less than
         /// `base::limits::WALK_DEPTH_MAX`.

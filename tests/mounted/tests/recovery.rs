@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long an archive may take to unpack while its server dies again and again.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Before another mount reads bytes, whoever wrote them has them made durable; what nobody else
-/// looks at costs nothing.
+/// Before another mount reads bytes, no matter which process wrote them has them made durable; what
+/// nobody else looks at costs nothing.
 #[test]
 fn what_another_mount_reads_is_durable_by_then() {
     let cluster = Cluster::with_mounts(2);
@@ -301,7 +301,7 @@ fn errno<T>(result: std::io::Result<T>) -> Option<i32> {
     result.err().and_then(|error| error.raw_os_error())
 }
 
-/// Whoever has it open is told, and sees no other file.
+/// The process that has it open is told, and sees no other file.
 #[test]
 fn a_file_that_is_lost_with_a_server_is_stale_to_who_has_it_open() {
     let (cluster, said) = with_a_lost_file(|file| {

@@ -357,7 +357,7 @@ fn soak_cuts_while_processes_and_servers_die() {
     change_under_kills(Victims::All, count("KILLS", 30), a_write_or_cut);
 }
 
-/// Mode and bytes of each of the files, whoever has to be waited for.
+/// Mode and bytes of each of the files, no matter which process has to be waited for.
 fn look_at(root: PathBuf, files: u32) -> Work<Vec<(u32, String)>> {
     Work::start(move |_| {
         let look = |number| {

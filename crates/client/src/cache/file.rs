@@ -47,7 +47,7 @@ pub(crate) enum Standing {
     /// It gave this client up, and is being told: it may have lost the file, and then an OST has no
     /// bytes of it.
     InDoubt,
-    /// It has lost it: whoever has it open is told so.
+    /// It has lost it: the caller that has it open is told so.
     Gone,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct FileState {
     pub watch: Watch,
     /// The size that the kernel was told by a notice.
     pub raised: u64,
-    /// Calls that must find it, whoever removes its name.
+    /// Calls that must find it, no matter which client removes its name.
     pub pins: u32,
     /// The MDT's handle for this client's writers.
     pub write_open: Option<WriteOpen>,

@@ -255,7 +255,8 @@ impl Inode {
         };
         let astray = match (self.is_directory(), reached) {
             (_, Reached::Rightly) | (true, Reached::Perhaps) => false,
-            // Whoever changes the name waits until it is forgotten, so the question came before.
+            // A client that changes the name waits until it is forgotten, so the question came
+            // before.
             (true, Reached::ByPath | Reached::Held | Reached::Stat) => stale.misled && stale.late,
             (false, Reached::ByPath | Reached::Held) => true,
             (false, Reached::Perhaps) => !self.is_open(),

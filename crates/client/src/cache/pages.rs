@@ -5,7 +5,7 @@
 //! is dirty as well and stays so when the answer comes. Of one byte at most one write is in flight,
 //! so the server can't apply two of them in the wrong order.
 //!
-//! Bytes that came from the server stay where they were received, and are shared with whoever reads
+//! Bytes that came from the server stay where they were received, and are shared with all that read
 //! them, until something is written over them.
 //!
 //! No locks, no clock, no I/O: the caller asks only for what a lock of its own covers.

@@ -177,7 +177,7 @@ impl Client {
     }
 
     /// When bytes of the file were written last, by anybody, where the MDT may not know: a time that
-    /// is set now counts as set no earlier, by whoever's clock that was.
+    /// is set now counts as set no earlier, no matter by which clock.
     async fn when_written(&self, fid: Fid) -> Result<Option<Timestamp>, FsError> {
         if !self.lock().attr_valid(fid) {
             self.ask_attributes(fid).await?;

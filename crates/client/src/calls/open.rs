@@ -49,9 +49,9 @@ pub(crate) const READING: Access = Access {
 /// How the MDT is told of a use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Whoever has the file to himself lets go first.
+    /// A mount that has the file to itself lets go first.
     New,
-    /// Whoever had has let go before; or the file is to stay, and no more.
+    /// Another mount that had it has let go before; or the file is to stay, and no more.
     Again,
     /// The same; this client had the file to itself when the MDT restarted, and wants that again.
     Alone,

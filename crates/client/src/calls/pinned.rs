@@ -1,6 +1,6 @@
 //! Files kept for calls that were led astray once. A kernel looks the names of a path up a second
-//! time, and no third: what it finds then must be there for what it asks next, whoever removes the name
-//! meanwhile. SEMANTICS: cache.kernels
+//! time, and no third: what it finds then must be there for what it asks next, no matter which
+//! client removes the name meanwhile. SEMANTICS: cache.kernels
 
 use std::time::Duration;
 

@@ -248,7 +248,8 @@ mod tests {
         }
     }
 
-    /// Whoever wanted it may have gone, so that another is granted before the first is given back.
+    /// The caller that wanted it may have gone, so that another is granted before the first is
+    /// given back.
     #[test]
     fn nothing_is_written_under_a_second_lock_while_the_first_leaves_with_the_bytes() {
         let mut state = with_one_going();

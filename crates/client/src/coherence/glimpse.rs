@@ -1,4 +1,4 @@
-//! Sizes from whoever knows them: the OST, and through it the writer.
+//! Sizes from those that know them: the OST, and through it the writer.
 
 use base::{Fid, FsError, Transno};
 use wire::ost::{ObjectAttr, Reply, Request};

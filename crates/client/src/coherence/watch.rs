@@ -178,7 +178,8 @@ impl Client {
         self.raise(fid, size).await;
     }
 
-    /// The file ends at `end` at least: whoever watches it has heard of that when this returns.
+    /// The file ends at `end` at least: the caller that watches it has heard of that when this
+    /// returns.
     pub(crate) async fn announce(&self, fid: Fid, end: u64) -> Result<(), FsError> {
         let target = self.target_of(fid)?;
         let asked = self.lock().asks_extent(fid);

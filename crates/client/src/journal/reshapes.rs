@@ -85,7 +85,7 @@ pub(crate) fn remember(
 }
 
 impl RememberedReshape {
-    /// It was not done: whoever asks again is to have it done.
+    /// It was not done: the caller that asks again is to have it done.
     pub fn refused(&self) {
         self.0.change(|mark| mark | REFUSED);
     }

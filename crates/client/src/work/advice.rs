@@ -166,7 +166,7 @@ impl Client {
             listed: false,
         }];
         while !levels.is_empty() && room > 0 && self.lock().handles.fetches_tree(handle) {
-            // Whoever needs what does not come asks for that.
+            // A call that needs what does not come asks for that.
             let Ok(part) = self.prefetch_tree(levels).await else {
                 break;
             };

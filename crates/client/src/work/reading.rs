@@ -1,4 +1,4 @@
-//! Small files' bytes: asked for ahead of whoever reads them, and put into the cache.
+//! Small files' bytes: asked for ahead of their readers, and put into the cache.
 
 use std::sync::atomic::Ordering;
 

@@ -63,7 +63,7 @@ impl LockCache {
     }
 
     /// The lock goes with a message that is about to be sent, be it asked for already or not: that
-    /// answers whoever wants it. The caller has invalidated what it covers.
+    /// answers the client that wants it. The caller has invalidated what it covers.
     pub fn carry_off(&mut self, handle: LockHandle) {
         let Some(slot) = self.by_handle.get(&handle).copied() else {
             return;

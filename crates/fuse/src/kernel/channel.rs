@@ -370,7 +370,7 @@ impl<H: Handler + ?Sized> Reader<H> {
             if attended {
                 began = Instant::now();
             } else if began.elapsed() < patience {
-                // Whoever wants this CPU has better use for it.
+                // The thread that wants this CPU has better use for it.
                 thread::yield_now();
             } else {
                 self.attend_no_more(watch);

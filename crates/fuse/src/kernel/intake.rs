@@ -1,8 +1,8 @@
 //! Requests between the kernel's queue and their handler's first look at them.
 //!
-//! Whoever tells the kernel to forget a name must know when the last question is answered that a
-//! process asked by it: such a question may lie in the kernel's queue, or in the hands of a reader,
-//! when the notice is done.
+//! The thread that tells the kernel to forget a name must know when the last question is answered
+//! that a process asked by it: such a question may lie in the kernel's queue, or in the hands of a
+//! reader, when the notice is done.
 
 use std::fmt;
 use std::io;

@@ -138,7 +138,7 @@ impl Asked {
             .clone()
     }
 
-    /// Runs `work` until it waits; what is answered later is answered by whoever wakes it.
+    /// Runs `work` until it waits; what is answered later is answered by the thread that wakes it.
     fn run(self, work: impl Future<Output = ()> + Send + 'static) {
         match self.context.client().is_some_and(Client::is_remembered) {
             true => executor::spawn_for(origin(self.unique), work),

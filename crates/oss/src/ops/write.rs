@@ -62,8 +62,8 @@ impl Oss {
         self.left_behind.contains_key(&client) && self.locks.covers(client, wish)
     }
 
-    /// A right without a lock here: then nobody else can have one, and whoever has one got it after
-    /// that right was lost.
+    /// A right without a lock here: then nobody else can have one, and the client that has one got
+    /// it after that right was lost.
     pub(crate) fn is_alone(
         &mut self,
         now: Tick,

@@ -135,7 +135,7 @@ impl Connected {
     }
 
     /// Ends the session: the client is told if it can be, and drops everything. The service's
-    /// `expired` is not called: whoever evicts cleans up.
+    /// `expired` is not called: the caller that evicts cleans up.
     pub fn evict(&self) {
         let mut state = lock(&self.state);
         if state.ended {

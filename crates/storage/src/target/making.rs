@@ -2,7 +2,7 @@
 //! (docs/disk.md, "A directory of targets").
 //!
 //! They are made aside, which may end anywhere. One rename then says that they are there; moving them
-//! to where they belong is done, and done again, by whoever takes the directory next.
+//! to where they belong is done, and done again, by the caller that takes the directory next.
 
 use std::fs::{self, DirBuilder, DirEntry};
 use std::io::ErrorKind;

@@ -30,8 +30,8 @@ const CREATED_MAX: u64 = 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 const TURN: Duration = Duration::from_millis(5);
 
-/// Everything is built into the shell, so that a turn starts no process. It ends with whoever started
-/// it, also if that is killed.
+/// Everything is built into the shell, so that a turn starts no process. It ends with the process
+/// that started it, also if that is killed.
 const SCRIPT: &str = r#"
 number=$1 writers=$2 files=$3 first=$4 every=$5 creating=$6 line=$7 signals=$8
 turn=0

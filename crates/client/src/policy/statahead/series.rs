@@ -1,6 +1,6 @@
-//! Statahead over names that are asked for in an order, by whoever knows them without a listing: file7,
-//! file8 or shot0010.exr, shot0020.exr (Lustre's FNAME, and with steps greater than one), and those
-//! that a program said it will ask for (ADVISE).
+//! Statahead over names that are asked for in an order, by a process that knows them without a
+//! listing: file7, file8 or shot0010.exr, shot0020.exr (Lustre's FNAME, and with steps greater than
+//! one), and those that a program said it will ask for (ADVISE).
 //!
 //! Two questions in a row about names of one directory that differ in their last number alone make a
 //! series; the fourth that goes up by the same step begins to fetch ahead. A series has a window,
@@ -511,7 +511,7 @@ impl Series {
         let hit = self.advice.as_mut().is_some_and(was_ahead) && at_hand;
         self.count(hit, at_hand);
         let beyond = place.checked_sub(self.next).map(|by| by / self.step);
-        // Whoever looks at a name far ahead does not mean that the others are done with.
+        // The caller that looks at a name far ahead does not mean that the others are done with.
         if beyond.is_some_and(|names| names >= window) {
             return (hit, None);
         }

@@ -40,7 +40,7 @@ const LOST_MAX: u8 = 3;
 /// After so long a directory is forgotten.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// What whoever asks for a name that is not at hand is to do.
+/// What a call that asks for a name that is not at hand is to do.
 pub(crate) enum Step {
     /// Ask for it alone.
     Alone,

@@ -110,7 +110,7 @@ pub(crate) struct Visit {
     pub entries: u64,
 }
 
-/// What whoever needs a directory that is not at hand is to do.
+/// What a call that needs a directory that is not at hand is to do.
 pub(crate) enum Step {
     /// Ask for it alone.
     Alone,

@@ -144,7 +144,7 @@ impl State {
 
     fn drop_entries(&mut self, dir: Fid, going: &[(u64, Fid)], swept: u64) {
         if !going.is_empty() {
-            // Whoever was just told of one of these must not believe it for longer.
+            // The caller that was just told of one of these must not believe it for longer.
             self.withdraw();
         }
         going.iter().for_each(|(_, fid)| self.drop_inode(*fid));

@@ -2,7 +2,7 @@
 //!
 //! As root the mount system call is made here; others go through the setuid helper fusermount3.
 //! Nothing in here opens or stats anything inside a mount of ours, not even to look at it: a dead
-//! or slow one would hold up whoever looks. What is mounted where comes from mountinfo.
+//! or slow one would hold up the thread that looks. What is mounted where comes from mountinfo.
 
 mod direct;
 mod error;
@@ -117,7 +117,8 @@ pub fn mount(point: &Path, options: &MountOptions) -> Result<(Mount, Device), Mo
     Ok((Mount::new(point, number), device))
 }
 
-/// The same as root, on a `device` that is open already, and stays so with whoever else has it.
+/// The same as root, on a `device` that is open already, and stays so with any other process that
+/// has it.
 pub fn mount_on(
     point: &Path,
     options: &MountOptions,
