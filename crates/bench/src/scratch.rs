@@ -56,7 +56,7 @@ fn is_real(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
 }
 
-/// Ends the directory's daemons, its mounts and loop devices, then removes its files; these only if
+/// Ends the directory's daemons, its mounts and loop devices, then removes its files. These only if
 /// nothing is mounted there any more, because they would be somebody else's.
 fn remove(directory: &Path) {
     end_daemons(directory);

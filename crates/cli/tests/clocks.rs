@@ -1,5 +1,5 @@
 //! Machines whose clocks are an hour and more apart: no time that was set is undone, no change goes
-//! unseen, nobody is evicted or waited for because of it; who can mend it is told once.
+//! unseen, nobody is evicted or waited for because of it. Who can mend it is told once.
 // SEMANTICS: op.setattr, op.write
 
 #![allow(clippy::unwrap_used, reason = "a failed step of a test says where")]

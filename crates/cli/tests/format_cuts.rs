@@ -1,5 +1,5 @@
-//! `glint format` killed before each step that changes a disk: all targets are there, or none; those
-//! that were there before are as they were; the next format works, or says what to do.
+//! `glint format` killed before each step that changes a disk: all targets are there, or none;
+//! those that were there before are as they were. The next format works, or says what to do.
 
 #![allow(clippy::unwrap_used, reason = "a failed step of a test says where")]
 

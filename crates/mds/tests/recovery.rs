@@ -115,8 +115,8 @@ fn nobody_is_served_before_all_are_back() {
     assert_eq!(world.mds.recovery().replayed(), 1);
 }
 
-/// Before anybody is served it is told what was changed under locks that are gone; what names such a
-/// lock, or a use, is refused at once, and told so.
+/// Before anybody is served it is told what was changed under locks that are gone. What names such
+/// a lock, or a use, is refused at once, and told so.
 #[test]
 fn what_was_changed_under_a_lock_is_told_before_others_are_served() {
     let mut world = World::new();

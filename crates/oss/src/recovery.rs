@@ -1,5 +1,5 @@
-//! The first moments of a target's later life: its clients write again what it lost, and what they had
-//! not sent when their locks went with the old life; nobody reads before they have.
+//! The first moments of a target's later life: its clients write again what it lost, and what they
+//! had not sent when their locks went with the old life. Nobody reads before they have.
 //!
 //! They write without a lock, and that is refused where somebody else has one (docs/recovery.md).
 //! While the window is open nobody gets one.

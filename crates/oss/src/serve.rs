@@ -1,5 +1,5 @@
-//! The target on a network: requests are decoded and handed to the core, what comes out is encoded;
-//! syncs, removals and reads of what is not at hand run on threads of their own.
+//! The target on a network: requests are decoded and handed to the core, what comes out is encoded.
+//! Syncs, removals and reads of what is not at hand run on threads of their own.
 //!
 //! The sub-requests of a frame start in their order, none waiting for the one before to be
 //! answered; the frame is answered when all are. Writes are done when they have started, so a sync

@@ -101,7 +101,7 @@ pub enum Request {
         ticket: WriteTicket,
         /// When the application wrote.
         mtime: Timestamp,
-        /// The PW lock it was written under; [`UNDER_MDT`] under the MDT's EX lock; zero where the
+        /// The PW lock it was written under; [`UNDER_MDT`] under the MDT's EX lock. Zero where the
         /// lock was lost with an older life of the OST.
         under: LockHandle,
         /// The life of the OST that it is meant for: another refuses it, for it is written again

@@ -144,8 +144,8 @@ fn change_under_kills(victims: Victims, kills: u64, change: Change) {
     });
 }
 
-/// One mount writes numbers that grow, through its own end again and again; another reads them: none
-/// it reads is older than what a write had returned for before.
+/// One mount writes numbers that grow, through its own end again and again. Another reads them:
+/// none it reads is older than what a write had returned for before.
 fn read_elsewhere_under_kills(kills: u64) {
     const FILES: u64 = 8;
     let mut cluster = supervised();

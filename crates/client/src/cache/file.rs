@@ -93,8 +93,8 @@ pub(crate) struct FileState {
     pub changed: SetAttr,
     /// The bytes.
     pub pages: PageCache,
-    /// Size and last write as the bytes here make them, and the blocks that the OST has; valid under EX,
-    /// or under an extent lock to the end of file.
+    /// Size and last write as the bytes here make them, and the blocks that the OST has. Valid
+    /// under EX, or under an extent lock to the end of file.
     pub known: ObjectAttr,
     /// The file was made here, is still this client's alone, and nothing of it was sent: there is no
     /// object to ask for.

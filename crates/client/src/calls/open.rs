@@ -138,7 +138,7 @@ impl Client {
         }
     }
 
-    /// The MDT hears of a close when the bytes are durable; who runs what was just built does not
+    /// The MDT hears of a close when the bytes are durable. Who runs what was just built does not
     /// wait for that by itself, and would find the file busy.
     async fn end_idle_writer(&self, fid: Fid) -> Result<(), FsError> {
         loop {

@@ -11,8 +11,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 /// line.
 const AT_ONCE: usize = nix::libc::PIPE_BUF;
 
-/// On a terminal, a live line is replaced by the next, and a table by the table with a cell more;
-/// elsewhere there are neither, only lines.
+/// On a terminal, a live line is replaced by the next, and a table by the table with a cell more.
+/// Elsewhere there are neither, only lines.
 pub struct Screen<W: Write + AsFd = Stderr> {
     out: W,
     terminal: bool,
