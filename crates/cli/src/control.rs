@@ -1,5 +1,4 @@
-//! The control socket of a mount or a server: statistics and tunables, for the other verbs of this
-//! program.
+//! The control socket of a mount or a server: statistics and tunables, for the other verbs of this program.
 //!
 //! One line of JSON in, one out, over a Unix socket. A server's and a mount's own user and root may ask
 //! everything at theirs; others, at a second one, what a mount that is for everybody says to everybody.

@@ -1,9 +1,6 @@
-//! The process that lets another go on if the one that serves a mount is killed.
-//!
-//! It does next to nothing, so that nothing befalls it: it holds the memory in which the worker
-//! remembers what the next one needs, and the descriptors through which the kernel's requests were
-//! read; it starts a worker, waits, and starts another where that did not end by itself
-//! (docs/adr/0011-supervisor.md).
+//! The supervisor of a mount: it holds the memory and the descriptors that the mount's process needs, starts
+//! one, and starts another where that does not end by itself (docs/adr/0011-supervisor.md). It does nothing
+//! else, so that nothing befalls it.
 
 mod remains;
 

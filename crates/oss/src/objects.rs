@@ -1,8 +1,6 @@
-//! The objects of a target: their bytes in an [`ObjectStore`], what else is known of them in a
-//! [`Kv`], and the tombstones of those removed.
-//!
-//! Records change in memory and go to the store with the next sync: a crash loses at most the
-//! times of writes whose bytes could be lost as well.
+//! The objects of a target: their bytes in an [`ObjectStore`], what else is known of them in a [`Kv`], and
+//! the tombstones of those removed. Records change in memory and go to the store with the next sync: a crash
+//! loses at most the times of writes whose bytes could be lost as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;

@@ -1,8 +1,7 @@
-//! The answering half of a session, in either direction: the slot table, which is the replay
-//! cache. Pure.
+//! The answering half of a session, in either direction: the slot table, which is the replay cache. Pure.
 //!
-//! Invariant: each (slot, xid) is handed out for execution once, except that a reply too large to
-//! keep is made again, which only requests that changed nothing (transno zero) can suffer.
+//! Invariant: each (slot, xid) is handed out for execution once, except that a reply too large to keep is
+//! made again, which only requests that changed nothing (transno zero) can suffer.
 
 use std::fmt;
 use std::sync::Arc;

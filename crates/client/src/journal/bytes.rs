@@ -1,8 +1,6 @@
-//! Of one file, the bytes that programs wrote and that are not durable at the OST.
-//!
-//! A record holds bytes as they were written; its mark says which of them still count. Later ones
-//! win where two tell of the same byte, so that new ones are there before old ones go. One write
-//! may be several records: they count from the store on that says that all of them are there.
+//! Bytes of one file that programs wrote and that are not durable at the OST. A record's mark says which of
+//! its bytes still count; later records win. A write of several records counts once the last says that all
+//! are there.
 
 use std::collections::BTreeMap;
 

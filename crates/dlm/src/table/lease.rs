@@ -1,8 +1,6 @@
-//! The directory lease: withdrawing single entries from locks that stay, and readmitting them.
-//!
-//! Every withdrawal, and the announcement or end of every operation that withdrew, raises the
-//! table's version. What a client reads carries the version of the moment it was read, so that a
-//! page overtaken by a callback is recognised. docs/locks.md gives the argument.
+//! The directory lease: withdrawing single entries from locks that stay, and readmitting them. Each
+//! withdrawal, and the announcement or end of its operation, raises the table's version, by which a client
+//! recognises a page that a callback overtook (docs/locks.md).
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,6 @@
-//! Requests between the kernel's queue and their handler's first look at them.
-//!
-//! The thread that tells the kernel to forget a name must know when the last question is answered
-//! that a process asked by it: such a question may lie in the kernel's queue, or in the hands of a
-//! reader, when the notice is done.
+//! Requests between the kernel's queue and their handler's first look at them. The thread that tells the
+//! kernel to forget a name must know when the last question is answered that a process asked by it: such a
+//! question may lie in the kernel's queue, or in the hands of a reader, when the notice is done.
 
 use std::fmt;
 use std::io;

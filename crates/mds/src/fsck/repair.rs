@@ -1,8 +1,6 @@
-//! Applies what a check says would mend it, and checks again.
-//!
-//! A repair is a life of the target: it notes where the life before it ended, so that clients which
-//! come back later do not take its changes for theirs. Each round mends what belongs together, in
-//! batches that are durable before the next begins: whenever it ends, the rest can be mended later.
+//! Applies the mends of a check, and checks again. A repair is a life of the target: it notes where the life
+//! before it ended, so that returning clients do not take its changes for theirs. It works in durable
+//! batches, so it may end at any time.
 
 use std::collections::BTreeSet;
 

@@ -1,13 +1,6 @@
-//! Statahead over trees: the directories a walker comes to next, fetched before it is there (ADR 8).
-//!
-//! A walk is seen where a directory is entered whose parent has been listed: the first one below
-//! it, or a second one. From there on the MDT is asked for stretches of the tree in the order of a
-//! depth-first reader, each four times as large as the one before while what came is read, and the
-//! next before the one before has come, once a good part was read. Where the walker turns elsewhere,
-//! the walk follows it, breadth first if that is how it goes ([`super::gait`]); where most of what
-//! came was not read it tries the other order, and after several such turns it ends for good.
-//!
-//! Pure: told of what is read and what came, says what to ask for.
+//! Statahead over trees (ADR 8): from the first directory below a listed one on, the MDT is asked for
+//! stretches of the tree in the walker's order, each four times as large while what came is read. A walk
+//! follows its walker, depth first or breadth first, and ends where guesses stay wrong. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;

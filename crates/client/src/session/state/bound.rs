@@ -1,9 +1,6 @@
-//! Keeping the cache within its bounds.
-//!
-//! Bytes of files go first come, first served. Of entries there may be too many in two ways. One
-//! list is longer than the cache may be: then what its readers have passed goes, in the list's
-//! order, and what the kernel still holds of that it is asked to let go. Or there are many lists:
-//! then what nobody needs goes, and the locks that were of no use for longest, with what they cover.
+//! The cache within its bounds. Bytes of files go first come, first served. Of one list that is too long, the
+//! part that its readers have passed goes; of many lists, what nobody needs, then the locks of least use with
+//! what they cover.
 
 use std::ops::RangeInclusive;
 
