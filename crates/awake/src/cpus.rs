@@ -21,7 +21,7 @@ const REST: Duration = Duration::from_millis(50);
 const AT_ONCE: i32 = 0;
 const WHENEVER: i32 = -1;
 
-/// The next request is expected at once: keeps this machine's CPUs awake for a moment, where they
+/// The next request is expected at once. Keeps this machine's CPUs awake for a moment, where they
 /// would give themselves up and this process may ask for it.
 pub fn keep_cpus() {
     static CPUS: OnceLock<Option<Arc<Cpus>>> = OnceLock::new();

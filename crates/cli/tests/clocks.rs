@@ -1,4 +1,4 @@
-//! Machines whose clocks are an hour and more apart: no time that was set is undone, no change goes
+//! Machines whose clocks are an hour and more apart. No time that was set is undone, no change goes
 //! unseen, nobody is evicted or waited for because of it. Who can mend it is told once.
 // SEMANTICS: op.setattr, op.write
 

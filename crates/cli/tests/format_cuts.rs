@@ -15,9 +15,9 @@ use std::process::{Command, Stdio};
 use support::ports::free_address;
 use support::{Ran, Staying, glint, needs_root, preloaded, program, shell};
 
-/// Ends the process as a kill does before the step after the first `STEPS`: those that change names or
-/// sync, and writes to files that are written once. What is written to a store in between is whole
-/// at the sync that follows, and nobody's before.
+/// Ends the process as a kill does before the step after the first `STEPS`. Those that change names
+/// or sync, and writes to files that are written once. What is written to a store in between is
+/// whole at the sync that follows, and nobody's before.
 const STEPS: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -192,8 +192,8 @@ impl Mds {
         }
     }
 
-    /// The process that goes on is settled: the uses of the one before go, and all locks so far, for it
-    /// has taken none of them for its own.
+    /// The process that goes on is settled. The uses of the one before go, and all locks so far,
+    /// for it has taken none of them for its own.
     pub(crate) fn drop_left_behind(&mut self, client: ClientId, out: &mut Vec<Output>) {
         let Some(opens) = self.left_behind.remove(&client) else {
             return;
@@ -207,7 +207,7 @@ impl Mds {
         }
     }
 
-    /// A client's session has ended, of its own will or by force: its locks, open files and stored
+    /// A client's session has ended, of its own will or by force. Its locks, open files and stored
     /// answers go, and it can make no files of its sequences any more.
     pub fn end_session(
         &mut self,

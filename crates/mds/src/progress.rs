@@ -1,6 +1,6 @@
-//! How far the target has come, told to OSTs with all that it asks of them, and now and then without:
-//! they know a target that is an older copy of what it was, and do nothing for it. And how far they have
-//! come, so that they are known in the same way. docs/recovery.md, section 6.
+//! How far the target has come, told to OSTs with all that it asks of them, and now and then
+//! without. They know a target that is an older copy of what it was, and do nothing for it. And how
+//! far they have come, so that they are known in the same way. docs/recovery.md, section 6.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

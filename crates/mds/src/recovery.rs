@@ -1,4 +1,4 @@
-//! The first moments of a target's later life: its clients say again what a crash has taken, and
+//! The first moments of a target's later life. Its clients say again what a crash has taken, and
 //! nobody sees the namespace before they have. docs/recovery.md, section 4.
 //!
 //! Invariant: while the window is open nothing runs but replays and openings anew; so what is done
@@ -250,9 +250,10 @@ impl Mds {
         None
     }
 
-    /// It tells of an earlier life: what a client had open, or changed under a lock that it had, or what
-    /// it gives back of that. Where it names a lock or a use of that life it is refused, and told
-    /// otherwise, all before the client is ready. Whatever a client sends before must not keep the slots.
+    /// It tells of an earlier life. What a client had open, or changed under a lock that it had, or
+    /// what it gives back of that. Where it names a lock or a use of that life it is refused, and
+    /// told otherwise, all before the client is ready. Whatever a client sends before must not keep
+    /// the slots.
     pub(crate) fn is_of_the_past(&self, call: Call, request: &Request) -> bool {
         match request {
             Request::Open { again, .. } => *again,

@@ -31,8 +31,8 @@ use crate::txn::Txn;
 const SOON: Duration = Duration::from_secs(5);
 /// By how much longer it takes each time.
 const SELDOM: u32 = 4;
-/// When the next time would be later than this after the one before, the search is over: after half an
-/// hour, far longer than a client that can reach an OST keeps unwritten data from it.
+/// When the next time would be later than this after the one before, the search is over. After half
+/// an hour, far longer than a client that can reach an OST keeps unwritten data from it.
 const LATE: Duration = Duration::from_secs(3600);
 
 /// What a client whose sequences end may have made, and the target not have.

@@ -1,4 +1,4 @@
-//! What a restart asks of clients before anybody is served: each kind of change done again, who is
+//! What a restart asks of clients before anybody is served. Each kind of change done again, who is
 //! waited for, and what becomes of those who do not come.
 
 mod support;

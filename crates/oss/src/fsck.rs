@@ -1,4 +1,4 @@
-//! Checking a target that is not being served: what is stored against what is recorded, and against
+//! Checking a target that is not being served. What is stored against what is recorded, and against
 //! what the MDT says of whose it is; and mending that.
 //!
 //! Bytes are removed only where the MDT says that nobody has them and nobody ever will.

@@ -1,6 +1,6 @@
-//! Receiving for a connection's reader, on a thread that is awake anyway: the one that waits awake for the
-//! kernel's next request also receives replies, and no reply pays for waking the reader. Frames are handled
-//! in their order, by one thread at a time.
+//! Receiving for a connection's reader, on a thread that is awake anyway. The one that waits awake
+//! for the kernel's next request also receives replies, and no reply pays for waking the reader.
+//! Frames are handled in their order, by one thread at a time.
 
 use ::threads::Mutex;
 use std::sync::Arc;

@@ -139,8 +139,8 @@ impl Connection {
         health == Health::Dead
     }
 
-    /// Closes a connection whose way is cut: a new one finds the other end as soon as it can be reached,
-    /// while this one would wait ever longer before it tries again.
+    /// Closes a connection whose way is cut. A new one finds the other end as soon as it can be
+    /// reached, while this one would wait ever longer before it tries again.
     pub(crate) fn close_if_cut(&self) {
         if self.transport.is_cut() {
             tracing::info!(
@@ -281,7 +281,7 @@ impl Connection {
         }
     }
 
-    /// Waits until the peer has taken most of what is queued for it: a server hears no more
+    /// Waits until the peer has taken most of what is queued for it. A server hears no more
     /// requests from a client that does not take its replies.
     pub(crate) fn wait_for_room(&self) {
         let mut outbox = lock(&self.outbox);

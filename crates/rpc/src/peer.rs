@@ -339,7 +339,7 @@ impl Peer {
     }
 
     /// Like [`Peer::call`], but hands the answer to `then` on the peer's reader thread, in order
-    /// with callbacks: what must be known before the next callback is known. Never called on the
+    /// with callbacks. What must be known before the next callback is known. Never called on the
     /// caller's stack, except once the peer is closed.
     pub fn call_then(
         &self,
@@ -447,7 +447,7 @@ impl Peer {
     }
 
     /// From here to [`Peer::end_attending`] the caller, a thread that is awake anyway, calls
-    /// [`Peer::attend`] again and again: nobody else receives what comes over the control lane.
+    /// [`Peer::attend`] again and again. Nobody else receives what comes over the control lane.
     pub fn begin_attending(&self) {
         self.inner.attendance.begin();
     }

@@ -1,4 +1,4 @@
-//! A target's state machine on a network: a thin rim that hands it requests, answers to callbacks,
+//! A target's state machine on a network. A thin rim that hands it requests, answers to callbacks,
 //! events and time, one at a time, and does what comes out in that order, before anybody else's
 //! turn.
 //!
@@ -200,7 +200,7 @@ pub trait Recovering: Send + Sync {
 /// Does a machine's chores; called while the machine is held: must not block.
 pub type DoChore<M> = Box<dyn Fn(&Arc<Serving<M>>, <M as Machine>::Chore) + Send + Sync>;
 
-/// Called with a frame of requests before the machine has it, while nothing is held: may take its
+/// Called with a frame of requests before the machine has it, while nothing is held. May take its
 /// time, for which the requests that come over the same connection wait.
 pub type Foresee = Box<dyn Fn(&Batch) + Send + Sync>;
 

@@ -167,7 +167,7 @@ pub(crate) trait Transport: Send + Sync {
         None
     }
     /// What was sent has not come to the other machine for some time, though it was sent again and
-    /// again: the way there is cut, or was.
+    /// again. The way there is cut, or was.
     fn is_cut(&self) -> bool {
         false
     }

@@ -1,6 +1,6 @@
-//! The frame, the unit that connections carry (docs/wire.md, "Frames"): a fixed little-endian header of 64
-//! bytes, sub-messages back to back, and a region of raw file data that they point into by offset and length.
-//! Their bytes have no meaning here.
+//! The frame, the unit that connections carry (docs/wire.md, "Frames"). A fixed little-endian
+//! header of 64 bytes, sub-messages back to back, and a region of raw file data that they point
+//! into by offset and length. Their bytes have no meaning here.
 
 mod bulk;
 #[cfg(test)]

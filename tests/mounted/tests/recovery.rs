@@ -51,7 +51,7 @@ fn what_another_mount_reads_is_durable_by_then() {
 }
 
 /// Files written over and over on one mount, none of it synced, are read on another at once after
-/// each crash: what a write there has returned for is what is read here.
+/// each crash. What a write there has returned for is what is read here.
 #[test]
 fn nobody_reads_what_was_before_a_write_while_a_server_comes_back() {
     const FILES: u64 = 30;
@@ -431,8 +431,8 @@ fn space_of_removed_files_comes_back_when_all_have_told_what_they_have_open() {
     wait_for_objects(&objects, 0);
 }
 
-/// Both lose a new file, its mount and the MDT, when an OST has what was written to it: nobody is left
-/// to make the file again.
+/// Both lose a new file, its mount and the MDT, when an OST has what was written to it. Nobody is
+/// left to make the file again.
 #[test]
 fn of_a_file_that_is_lost_with_its_mount_no_bytes_stay() {
     let mut cluster = Cluster::with_mounts(1);

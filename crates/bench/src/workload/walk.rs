@@ -20,7 +20,7 @@ use crate::tree::{ABSENT_WORD, SourceTree};
 /// How long completing a tree beside the measured way may take.
 const COMPLETE_CAP: Duration = Duration::from_secs(600);
 
-/// How often a warm walk is measured in each run: the first still asks for what only a walk of a
+/// How often a warm walk is measured in each run. The first still asks for what only a walk of a
 /// file system in user space leaves stale, the access times of directories.
 const WARM_WALKS: usize = 3;
 

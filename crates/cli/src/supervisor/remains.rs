@@ -1,6 +1,6 @@
-//! What remains of a process that was killed, or failed, while the kernel forgot something for it: threads
-//! that wait in the kernel for answers which only the next process can give. Its sockets and locks stay until
-//! the last of them has left.
+//! What remains of a process that was killed, or failed, while the kernel forgot something for it.
+//! Threads that wait in the kernel for answers which only the next process can give. Its sockets
+//! and locks stay until the last of them has left.
 
 use std::collections::HashSet;
 use std::fs;

@@ -31,7 +31,7 @@ pub(crate) enum Revoking {
     /// Nothing is being given back.
     #[default]
     No,
-    /// The kernel is forgetting pages: reads and write-backs are still served under the old lock,
+    /// The kernel is forgetting pages. Reads and write-backs are still served under the old lock,
     /// for their pages are locked in the kernel and the forgetting waits for them.
     Forgetting,
     /// The kernel holds nothing: calls wait for a new lock.
@@ -118,8 +118,8 @@ pub(crate) struct FileState {
     pub kernel_pages: bool,
     /// Which it may, as long as there are writers.
     pub in_kernel: KernelPages,
-    /// How often the kernel is forgetting pages whose lock an eviction has taken: what it writes back
-    /// meanwhile was stored under that lock, and goes with it.
+    /// How often the kernel is forgetting pages whose lock an eviction has taken. What it writes
+    /// back meanwhile was stored under that lock, and goes with it.
     pub lapsing: u32,
     /// Where the giving back of a lock stands.
     pub revoking: Revoking,
@@ -342,8 +342,8 @@ impl FileState {
         }
     }
 
-    /// The object as `stat` shows it: what was not sent yet takes space, too, as bytes do on a local file
-    /// system that has yet to choose their place.
+    /// The object as `stat` shows it. What was not sent yet takes space, too, as bytes do on a
+    /// local file system that has yet to choose their place.
     pub fn shown(&self) -> ObjectAttr {
         self.with_unsent_blocks(self.known)
     }

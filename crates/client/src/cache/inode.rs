@@ -18,7 +18,7 @@ pub(crate) enum Covered {
     Parent { child_epoch: u64 },
     /// A lock on the file itself.
     Own,
-    /// PERM alone of a lock on the file itself, others writing to the file as well: mode and owner
+    /// PERM alone of a lock on the file itself, others writing to the file as well. Mode and owner
     /// are valid, and whether there are extended attributes.
     Mode,
 }
@@ -42,9 +42,9 @@ pub enum Reached {
 /// A file's extended attributes, name and value.
 pub(crate) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Names the kernel may still hold and believe that lead here no more, or that nothing covers:
-/// questions by path wait until they are gone and are then answered `Stale`, so that the kernel looks
-/// the name up again (hazard 4).
+/// Names the kernel may still hold and believe that lead here no more, or that nothing covers.
+/// Questions by path wait until they are gone and are then answered `Stale`, so that the kernel
+/// looks the name up again (hazard 4).
 #[derive(Default)]
 struct StaleNames {
     count: u32,

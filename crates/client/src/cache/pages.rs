@@ -109,7 +109,7 @@ pub struct PageCache {
     generation: Generation,
     /// Where bytes ceased to be what the server could lose, or to be wanted, since that was asked.
     settled: Vec<ByteRange>,
-    /// Bytes here or at the server changed by our writes since `generation` began: what was asked
+    /// Bytes here or at the server changed by our writes since `generation` began. What was asked
     /// for in it may be older than what is here.
     written: bool,
 }

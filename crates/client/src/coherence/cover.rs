@@ -105,7 +105,7 @@ impl Client {
         stripes.first().copied().ok_or(FsError::Invalid)
     }
 
-    /// Asks for an extent lock, unless somebody has, and waits until there is one to look at: that
+    /// Asks for an extent lock, unless somebody has, and waits until there is one to look at. That
     /// one, another, or one that is being given back, which may do for reads.
     pub(crate) async fn enqueue(&self, fid: Fid, mode: Mode, by: By) -> Result<(), FsError> {
         let (wait, first) = {

@@ -258,7 +258,7 @@ mod tests {
         seen
     }
 
-    /// Stops a process after each of its stores: every write that had returned is there, of the one
+    /// Stops a process after each of its stores. Every write that had returned is there, of the one
     /// under way all or nothing, and nothing else.
     #[test]
     fn a_write_is_remembered_whole_or_not_at_all_wherever_its_process_ends() {

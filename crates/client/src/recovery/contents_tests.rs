@@ -1,4 +1,4 @@
-//! Bytes are written, cut off, and written again: the caller that does again what is left of that,
+//! Bytes are written, cut off, and written again. The caller that does again what is left of that,
 //! after an OST lost it or not, gets the file as it was, wherever a process ended.
 
 use base::{ByteRange, Timestamp, Transno};

@@ -1,5 +1,6 @@
-//! What programs say they will need (ADVISE): a range of numbered names, a list of names, or a whole
-//! tree, on a directory that they have open. A hint: nothing waits for it, and nothing fails by it.
+//! What programs say they will need (ADVISE). A range of numbered names, a list of names, or a
+//! whole tree, on a directory that they have open. A hint: nothing waits for it, and nothing fails
+//! by it.
 
 use base::limits::{ADVISED_LIST_BYTES_MAX, ADVISED_RANGE_MAX, ADVISED_TREES_MAX};
 use base::{Fid, FsError, Name};

@@ -252,10 +252,10 @@ impl LockTable {
         }
     }
 
-    /// A reply of `op` carries the current state of the entry `key` (of every entry, where
-    /// `None`) to the holder of `handle`: may its lease cover that again? `None` if it may not,
-    /// because another operation is changing it or a withdrawal is not acknowledged, and also if
-    /// nothing was withdrawn. Called after the operation's changes are made.
+    /// A reply of `op` carries the current state of the entry `key` (of every entry, where `None`)
+    /// to the holder of `handle`. May its lease cover that again? `None` if it may not, because
+    /// another operation is changing it or a withdrawal is not acknowledged, and also if nothing
+    /// was withdrawn. Called after the operation's changes are made.
     pub fn readmit(
         &mut self,
         op: Option<OpId>,

@@ -8,9 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::device::Received;
 
-/// Requests that the kernel has queued at once, at most: each waits for the answer to its last, but
-/// for a few that are made ahead of need. Where the queue is never seen empty, so many were taken from
-/// it since.
+/// Requests that the kernel has queued at once, at most. Each waits for the answer to its last, but
+/// for a few that are made ahead of need. Where the queue is never seen empty, so many were taken
+/// from it since.
 const QUEUED_MAX: u64 = 4096;
 
 type Then = Box<dyn FnOnce() + Send>;

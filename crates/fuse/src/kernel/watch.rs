@@ -1,4 +1,4 @@
-//! Who waits for the kernel's next request, and how: one reader at a time, and awake for a moment
+//! Who waits for the kernel's next request, and how. One reader at a time, and awake for a moment
 //! where the next request is expected at once.
 //!
 //! The kernel wakes readers that wait in turn, each on whatever CPU is idle, and the thread that
@@ -22,8 +22,8 @@ pub(super) struct Watch {
     behind: u8,
 }
 
-/// Requests in a row that came while the one before was served, before a second reader is woken:
-/// what comes beside a single one is mostly something small, such as a `FORGET`.
+/// Requests in a row that came while the one before was served, before a second reader is woken.
+/// What comes beside a single one is mostly something small, such as a `FORGET`.
 const BEHIND: u8 = 2;
 
 impl Watch {

@@ -110,8 +110,8 @@ impl Context {
         &self.gate.nodes
     }
 
-    /// A request says whether the kernel could move the directory that its thread was told of last: where it
-    /// could not, the thread looks every name up again.
+    /// A request says whether the kernel could move the directory that its thread was told of last.
+    /// Where it could not, the thread looks every name up again.
     fn hear_of_move(&self, request: &Request<'_>) {
         let looks_up = matches!(
             request.op,

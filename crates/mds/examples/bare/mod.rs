@@ -58,7 +58,9 @@ impl Bench {
         };
         let (now, wall) = (Tick(tag), Timestamp { secs: 1, nanos: 0 });
         let mut out = Vec::new();
+        let asked = format!("{request:?}");
         self.mds.handle(now, wall, call, request, &mut out);
+        eprintln!("{asked} -> {out:?}");
         if tag.is_multiple_of(CALLS_PER_NEWS) {
             let durable = self.kv.durable();
             self.mds.durable(now, wall, durable, &mut out);
@@ -73,7 +75,7 @@ impl Bench {
             Output::Reply { result, .. } => Some(result),
             _ => None,
         });
-        reply.expect("an answer").expect("done")
+        reply.expect("an answer in memory").expect("done")
     }
 
     /// Ends the session and makes everything durable.

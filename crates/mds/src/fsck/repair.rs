@@ -165,8 +165,8 @@ fn remove_remains(txn: &mut Txn<'_>, fid: Fid, seen: &Seen) -> Result<()> {
     doubt_objects(txn, fid.sequence())
 }
 
-/// Objects may be all that is left of a file: where the sequence is nobody's, so that they would
-/// be too, it gets an owner that never comes; so it does when it is somebody's, and that one goes.
+/// Objects may be all that is left of a file. Where the sequence is nobody's, so that they would be
+/// too, it gets an owner that never comes; so it does when it is somebody's, and that one goes.
 fn doubt_objects(txn: &mut Txn<'_>, sequence: u64) -> Result<()> {
     let granted = Fid::SEQUENCE_FIRST..txn.state.next_sequence;
     let key = keys::sequence(sequence);

@@ -34,7 +34,7 @@ use crate::txn::{File, Result, Txn};
 
 /// The space of MDT files and directories among lock resources.
 pub const SPACE: u8 = 1;
-/// The lock under which directories are moved to another parent: one at a time, so that two moves
+/// The lock under which directories are moved to another parent. One at a time, so that two moves
 /// cannot make a ring of each other's targets.
 const RENAME: ResourceId = ResourceId { space: 0, id: 0 };
 
@@ -75,13 +75,13 @@ pub struct Rules {
     /// How long clients of the life before are waited for. Beyond: given up.
     pub recovery_window: Duration,
     /// Changes are said to be durable as soon as they are made, so that nobody keeps or waits for
-    /// anything: to measure what keeping the promise costs, and for nothing else.
+    /// anything. To measure what keeping the promise costs, and for nothing else.
     pub undurable: bool,
 }
 
 impl Rules {
-    /// How long a client may take to give a lock of an MDT back: half as long again as at an OST, for
-    /// it may have to wait there first until one that never answers is evicted.
+    /// How long a client may take to give a lock of an MDT back. Half as long again as at an OST,
+    /// for it may have to wait there first until one that never answers is evicted.
     pub fn patience(&self) -> Duration {
         self.callback_deadline * 3 / 2
     }
@@ -128,7 +128,7 @@ pub struct Ctx<'a, 's> {
     pub grace: bool,
     /// The reply must wait until the change is durable.
     pub durable_first: bool,
-    /// It was done in an earlier life of the target, and answered with this: the same is to come of
+    /// It was done in an earlier life of the target, and answered with this. The same is to come of
     /// it, and uses of files are told of by themselves.
     pub replay: Option<&'a Reply>,
 }

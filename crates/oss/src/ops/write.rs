@@ -80,7 +80,7 @@ impl Oss {
         is_meant.then_some(()).ok_or(FsError::Stale.into())
     }
 
-    /// Under the MDT's exclusive lock, which only the maker of a file is given: who wrote under a
+    /// Under the MDT's exclusive lock, which only the maker of a file is given. Who wrote under a
     /// later open did so after that right was lost, and may have given its lock back since.
     fn is_first_to_write(
         &mut self,

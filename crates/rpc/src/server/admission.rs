@@ -182,7 +182,7 @@ impl Shared {
         anew(hello, self.new_session(target, info.clone())?)
     }
 
-    /// Of a client that does not resume the session: its welcome was lost under way, or the process
+    /// Of a client that does not resume the session. Its welcome was lost under way, or the process
     /// that it was for is gone, so that the client knows of none, or of one in another life of the
     /// target. It is to get the same again; there is nothing in it that could be given up.
     fn unheard_of(
@@ -284,8 +284,9 @@ fn enter(session: &Arc<Connected>) -> Result<(), Unwelcome> {
 }
 
 impl Target {
-    /// A client that was told of more than is here, or knows a later life, has seen a better copy of
-    /// this target, or lies: it is not let in. The target stops where that is known independently.
+    /// A client that was told of more than is here, or knows a later life, has seen a better copy
+    /// of this target, or lies. It is not let in. The target stops where that is known
+    /// independently.
     fn check_history(&self, hello: &Hello, info: &PeerInfo) -> Result<(), Refusal> {
         let (ours, life) = (self.last_committed.get(), self.boot_epoch);
         let (told, known) = (hello.last_committed, hello.boot_epoch);

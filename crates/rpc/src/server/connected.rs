@@ -387,7 +387,7 @@ impl Responder {
         self.request.slot
     }
 
-    /// Of a replay: what each of the requests was answered in an earlier life of this server, by
+    /// Of a replay. What each of the requests was answered in an earlier life of this server, by
     /// which the same is to be done again. To be asked once.
     pub fn take_answered(&mut self) -> Option<Vec<ReplyMessage>> {
         self.request.answered.take()

@@ -1,6 +1,6 @@
-//! Statahead over names in sorted order (ADR 8): a process that goes through the names of an index without
-//! reading a list, as `git status` and `make` do. At the third missed name in order the directory's list is
-//! fetched, a short page at first. Pure.
+//! Statahead over names in sorted order (ADR 8). A process that goes through the names of an index
+//! without reading a list, as `git status` and `make` do. At the third missed name in order the
+//! directory's list is fetched, a short page at first. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;

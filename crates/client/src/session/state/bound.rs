@@ -13,7 +13,7 @@ use crate::session::state::State;
 
 /// A list with more entries is long.
 const LONG_LIST: u64 = 1 << 14;
-/// Entries of a long list before and behind each reader that stay: programs read names of 100,000
+/// Entries of a long list before and behind each reader that stay. Programs read names of 100,000
 /// files before they ask for the attributes of the first.
 const NEAR: usize = 1 << 17;
 /// Entries looked at in one step: nobody else has the state meanwhile.
