@@ -50,7 +50,7 @@ install: build ## glint, and the names by which mount and umount find it: PREFIX
 demo: deps-run build ## five minutes: a source tree over a slow link, beside the local disk and others
 	target/release/glint bench demo
 
-check: ## format, lints, tidy, licences, documentation
+check: deps-run ## format, lints, tidy, licences, documentation
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	$(CARGO) xtask tidy
