@@ -60,7 +60,7 @@ check: deps-run ## format, lints, tidy, licences, documentation
 # A part of the tests: CRATE and NAME, both optional.
 SELECTED := $(if $(CRATE),--crate $(CRATE)) $(if $(NAME),--name $(NAME))
 
-test: deps tools ## all tests and a minute of simulated clusters; a part of them: CRATE=client NAME=part-of-a-name
+test: deps $(if $(filter-out mounted,$(CRATE)),,tools) ## all tests and a minute of simulated clusters; a part of them: CRATE=client NAME=part-of-a-name
 	@failed=0; \
 	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(CARGO) xtask test $(SELECTED) || failed=1; \
 	$(if $(strip $(SELECTED)),,target/debug/glint-sim 30 1 & first=$$!; target/debug/glint-sim 30 1000001 || failed=1; \
