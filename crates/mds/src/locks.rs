@@ -10,7 +10,7 @@ use dlm::{
     Bits, Cover, Grant, IdMap, IdSet, Input, Limits, Lock, LockTable, Mode, OpId, Output, TryGrant,
 };
 
-use crate::ops::{Needs, resource};
+use crate::ops::context::{Needs, resource};
 
 /// The exclusive lock on a new file under which its maker works without asking.
 pub const EXCLUSIVE: Bits =
@@ -337,7 +337,7 @@ impl Locks {
     }
 
     /// Another operation is changing one of `keys` of `dir` (any, where `None`), or the client has
-    /// not yet heard of such a change: no lease of it covers that now.
+    /// not yet heard of such a change. No lease of it covers that now.
     pub fn is_changing(
         &self,
         op: Option<OpId>,

@@ -24,7 +24,7 @@ use wire::{UNCHANGED, opcode, ost};
 
 use crate::core::Mds;
 use crate::event::{Call, Output};
-use crate::ops::Rules;
+use crate::ops::context::Rules;
 use crate::progress::Told;
 use crate::walks::CHUNK_BYTES;
 
@@ -412,7 +412,7 @@ impl Machine for Mds {
             };
             match request_in(message).and_then(|request| within(&mut room, request)) {
                 Ok(request) => self.handle(now, wall, call, request, out),
-                Err(error) => crate::core::reply(out, call, Err(error)),
+                Err(error) => crate::request::reply(out, call, Err(error)),
             }
         }
     }
@@ -588,13 +588,13 @@ impl Mds {
                 // What changed nothing, or was refused, is not done again: it might do something by
                 // now, where what others did in between has yet to be.
                 (Ok(request), _) if !changed || !request.is_modification() => {
-                    crate::core::reply(out, call, Ok(Reply::Done));
+                    crate::request::reply(out, call, Ok(Reply::Done));
                 }
                 (Ok(request), Ok(answer)) => {
                     self.replay(now, wall, call, (request, answer), out);
                 }
-                (Err(error), _) => crate::core::reply(out, call, Err(error)),
-                (Ok(_), Err(_)) => crate::core::reply(out, call, Err(FsError::Invalid)),
+                (Err(error), _) => crate::request::reply(out, call, Err(error)),
+                (Ok(_), Err(_)) => crate::request::reply(out, call, Err(FsError::Invalid)),
             }
         }
     }

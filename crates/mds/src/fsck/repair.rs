@@ -1,8 +1,6 @@
-//! Applies what a check says would mend it, and checks again.
-//!
-//! A repair is a life of the target: it notes where the life before it ended, so that clients which
-//! come back later do not take its changes for theirs. Each round mends what belongs together, in
-//! batches that are durable before the next begins: whenever it ends, the rest can be mended later.
+//! Applies the mends of a check, and checks again. A repair is a life of the target: it notes where the life
+//! before it ended, so that returning clients do not take its changes for theirs. It works in durable
+//! batches, so it may end at any time.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +8,8 @@ use base::{BootEpoch, Fid, FsError, Name, Timestamp};
 use storage::{Batch, KeyRange};
 use wire::FileKind;
 
+use super::issue::{Issue, LOST_FOUND, Mend};
 use super::survey::{NameSeen, Seen, Survey};
-use super::{Issue, Mend};
 use crate::format::directory_inode;
 use crate::hash::NameHasher;
 use crate::keys::{self, Spot, Table};
@@ -26,8 +24,6 @@ use crate::txn::{File, Result, Txn};
 const ROUNDS_MAX: usize = 32;
 /// Mends of one batch.
 const MENDS_PER_BATCH: usize = 128;
-/// Where files go that no name leads to.
-const LOST_FOUND: &str = "lost+found";
 /// Who cannot be asked whose a directory is: its mode until root has looked.
 const REMADE_MODE: u16 = 0o700;
 /// What a symlink points to whose target is lost.
@@ -82,11 +78,6 @@ pub fn repair(
     }
     done.mended.retain(|issue| !done.left.contains(issue));
     Ok(done)
-}
-
-/// Where a file without a name is put.
-pub(super) fn found_path(fid: Fid) -> String {
-    format!("/{LOST_FOUND}/#{fid}")
 }
 
 /// One check and what it leads to.
@@ -167,8 +158,8 @@ fn remove_remains(txn: &mut Txn<'_>, fid: Fid, seen: &Seen) -> Result<()> {
     doubt_objects(txn, fid.sequence())
 }
 
-/// Objects may be all that is left of a file: where the sequence is nobody's, so that they would
-/// be too, it gets an owner that never comes; so it does when it is somebody's, and that one goes.
+/// Objects may be all that is left of a file. Where the sequence is nobody's, so that they would be
+/// too, it gets an owner that never comes; so it does when it is somebody's, and that one goes.
 fn doubt_objects(txn: &mut Txn<'_>, sequence: u64) -> Result<()> {
     let granted = Fid::SEQUENCE_FIRST..txn.state.next_sequence;
     let key = keys::sequence(sequence);

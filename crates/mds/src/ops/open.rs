@@ -7,7 +7,7 @@ use dlm::{Bits, Mode};
 use wire::mdt::{Access, OpenHandle, Reply, WriteTicket};
 use wire::{FileKind, SizeState};
 
-use super::{Ctx, Needs, Op, node};
+use super::context::{Ctx, Needs, Op, node};
 use crate::opens;
 use crate::txn::{File, Result};
 
@@ -26,8 +26,9 @@ impl Op for Open {
         let file = self.check(ctx)?;
         let mut needs = Needs::default();
         if self.again && !makes_inexact(&file, self.access) {
-            // Whoever waits for others to let go of this file may wait for this very request. Not for
-            // one that ends an exact size: that others believe, where only its sender was given up.
+            // The client that waits for others to let go of this file may wait for this very
+            // request. Not for one that ends an exact size: that others believe, where only its
+            // sender was given up.
         } else if self.access.write {
             needs.attributes(&file, SHARED);
         } else {
