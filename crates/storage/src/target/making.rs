@@ -90,7 +90,7 @@ fn make_target(
     first_records(target, FileDisk::open(&database)?)?;
     replace_superblock(path, superblock)?;
     fence::make(path)?;
-    reserve(path, target.kind);
+    reserve(path, target.kind)?;
     sync_dir(path)
 }
 
