@@ -7,6 +7,7 @@ mod document;
 mod finding;
 mod metadata;
 mod planted;
+mod prose;
 mod repository;
 mod rules;
 mod source;
@@ -21,8 +22,8 @@ use repository::Repository;
 
 const USAGE: &str = "\
 usage: cargo xtask GATE
-  tidy      the code map, the layers, circles of imports, who may know what, sizes, words, SEMANTICS,
-            invariants, names of tests, links
+  tidy      the code map, the layers, circles of imports, knowledge, sizes, words, plain words,
+            SEMANTICS, invariants, names of tests, links
   licences  every dependency's licence is on the list
   planted   bugs put into a copy of the tree, one at a time, are found by simulated clusters;
             [--only NAME]... [--runs 3] [--limit 120 (seconds)]

@@ -16,12 +16,15 @@ pub struct Repository {
     pub documents: Vec<Document>,
     /// Every file and folder, relative to the workspace, for links.
     pub paths: BTreeSet<String>,
-    /// The size rule's exceptions.
+    /// Exceptions of the rules about sizes and circles.
     pub allowances: String,
+    /// Exceptions of the rule about plain words.
+    pub prose_allowances: String,
 }
 
-/// The list of exceptions, which may only shrink.
+/// The lists of exceptions, which may only shrink.
 pub const ALLOWANCES: &str = "xtask/allow.txt";
+pub const PROSE_ALLOWANCES: &str = "xtask/allow-prose.txt";
 
 const SKIPPED: [&str; 3] = ["target", "demo-data", "node_modules"];
 
@@ -32,6 +35,7 @@ impl Repository {
         walk(root, "", &mut paths)?;
         let mut repository = Repository {
             allowances: read(root, ALLOWANCES)?,
+            prose_allowances: read(root, PROSE_ALLOWANCES)?,
             ..Repository::default()
         };
         for path in &paths {

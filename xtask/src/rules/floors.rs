@@ -49,12 +49,11 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
 }
 
 fn listed(document: &Document) -> Vec<Floors<'_>> {
-    let lines = document
-        .text
-        .lines()
-        .filter_map(|line| line.strip_prefix(BEGINS));
-    let floors = lines.filter_map(|line| {
-        let mut quoted = line.split('`').skip(1).step_by(2);
+    let begins = document.text.match_indices(BEGINS);
+    let floors = begins.filter_map(|(at, _)| {
+        let rest = &document.text[at + BEGINS.len()..];
+        let paragraph = rest.split("\n\n").next()?;
+        let mut quoted = paragraph.split('`').skip(1).step_by(2);
         let home = quoted.next()?;
         let names = quoted.collect();
         Some(Floors { home, names })

@@ -9,6 +9,7 @@ mod knowledge;
 mod layers;
 pub mod licences;
 mod links;
+mod plain_words;
 mod semantics;
 mod sizes;
 mod test_names;
@@ -28,6 +29,7 @@ pub fn tidy(repository: &Repository, workspace: &Workspace) -> Vec<Finding> {
     findings.extend(knowledge::check(repository));
     findings.extend(sizes::check(repository));
     findings.extend(words::check(repository, workspace));
+    findings.extend(plain_words::check(repository));
     findings.extend(semantics::check(repository));
     findings.extend(invariants::check(repository));
     findings.extend(test_names::check(repository));

@@ -110,6 +110,8 @@ pub(crate) struct FileState {
     pub committed: bool,
     /// Up to where the OST's transnos were durable when that was last looked at for this file.
     pub settled: Transno,
+    /// The OST has no change of it, not durable yet, with a smaller number.
+    pub first_unsettled: Transno,
     /// What was changed of its size and space, which the OST may lose.
     pub reshapes: Reshapes,
     /// The kernel may hold pages of it.
@@ -394,6 +396,10 @@ impl FileState {
     /// Its OST has made a change of it, which is not durable yet.
     pub fn sent(&mut self, transno: Transno) {
         self.unsent = false;
+        self.first_unsettled = match self.committed || self.written == Transno(0) {
+            true => transno,
+            false => self.first_unsettled.min(transno),
+        };
         self.committed = false;
         self.written = self.written.max(transno);
     }
@@ -410,6 +416,21 @@ impl FileState {
         self.pages.committed(durable);
         self.reshapes.committed(durable);
         self.committed = durable >= self.written;
+        let firsts = [
+            self.pages.first_uncommitted(),
+            self.reshapes.first_uncommitted(),
+        ];
+        self.first_unsettled = firsts
+            .into_iter()
+            .flatten()
+            .fold(self.written, Transno::min);
+    }
+
+    /// All that was done to its bytes is durable at its OST.
+    pub fn is_settled(&self) -> bool {
+        self.pages.dirty_bytes() == 0
+            && self.reshapes.is_empty()
+            && (self.committed || self.written == Transno(0))
     }
 
     /// A time that was set before counts no more.

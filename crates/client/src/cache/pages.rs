@@ -116,6 +116,8 @@ pub struct PageCache {
     valid: Extents<()>,
     /// Since when.
     dirty: Extents<Tick>,
+    /// No dirty byte is older.
+    dirty_since: Tick,
     /// Bytes in flight whose content is still wanted.
     writing: Extents<WriteId>,
     /// Every write in flight, dropped bytes too: until it ends nothing else is sent there.
@@ -144,8 +146,16 @@ impl PageCache {
         self.written = true;
         let grain = AGE_GRAIN.as_nanos() as u64;
         // A byte that was dirty before keeps its age: the bound is on the oldest unsent change.
-        self.dirty
-            .insert_where_absent(range, Tick(now.0 - now.0 % grain));
+        self.dirties(range, Tick(now.0 - now.0 % grain));
+    }
+
+    /// Bytes that were clean are to be sent.
+    fn dirties(&mut self, range: ByteRange, since: Tick) {
+        self.dirty_since = match self.dirty.total() {
+            0 => since,
+            _ => self.dirty_since.min(since),
+        };
+        self.dirty.insert_where_absent(range, since);
     }
 
     /// The bytes of `range`, just written, made the file longer.
@@ -265,7 +275,7 @@ impl PageCache {
         };
         for piece in self.end_write(id) {
             // A byte rewritten meanwhile is the newer change and keeps its own age.
-            self.dirty.insert_where_absent(piece, since);
+            self.dirties(piece, since);
         }
     }
 
@@ -302,7 +312,7 @@ impl PageCache {
             self.failed(id);
         }
         for (range, _) in std::mem::take(&mut self.uncommitted).iter() {
-            self.dirty.insert_where_absent(range, now);
+            self.dirties(range, now);
         }
         for clean in self.dirty.gaps(ByteRange::ALL) {
             self.discard(clean);
@@ -411,6 +421,27 @@ impl PageCache {
     /// what was received together goes together.
     pub fn cached_bytes(&self) -> u64 {
         self.held
+    }
+
+    /// No dirty byte is older. None: there are none. Found without looking at all of them.
+    pub fn dirty_since(&self) -> Option<Tick> {
+        (self.dirty.total() > 0).then_some(self.dirty_since)
+    }
+
+    /// The same of bytes on their way that are still wanted.
+    pub fn sending_since(&self) -> Option<Tick> {
+        let oldest = || self.in_flight.values().map(|write| write.since).min();
+        (self.writing.total() > 0).then(oldest).flatten()
+    }
+
+    /// [`PageCache::dirty_since`] is as late as it can be, after looking at all of them.
+    pub fn look_at_ages(&mut self) {
+        self.dirty_since = self.oldest_dirty().unwrap_or_default();
+    }
+
+    /// The first modification that brought bytes which the server could still lose.
+    pub fn first_uncommitted(&self) -> Option<Transno> {
+        self.uncommitted.iter().map(|(_, transno)| transno).min()
     }
 
     /// The age of the oldest dirty byte, to a grain of 125 ms. Bytes in flight do not count.

@@ -196,6 +196,11 @@ impl Reshapes {
         })
     }
 
+    /// The OST's number for the first that it may lose.
+    pub fn first_uncommitted(&self) -> Option<Transno> {
+        self.list.iter().filter_map(|reshape| reshape.at).min()
+    }
+
     /// Everything up to `last_committed` is durable.
     pub fn committed(&mut self, last_committed: Transno) {
         let is_durable = |at: Transno| at <= last_committed;

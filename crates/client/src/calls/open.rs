@@ -163,7 +163,7 @@ impl Client {
                 let file = state.file(fid);
                 file.settle(written);
                 if file.writers == 0 && file.write_open.is_some() {
-                    state.closing.insert(fid);
+                    state.writeback.closes(fid);
                 }
             }
             self.close_all().await;
@@ -211,7 +211,7 @@ impl Client {
         loop {
             let wait = {
                 let mut state = self.lock();
-                state.closing.remove(&fid);
+                state.writeback.closes_no_more(fid);
                 let file = state.file(fid);
                 match (file.is_closing(), file.write_open.is_some()) {
                     (true, _) => file.waiters.wait(),
@@ -403,7 +403,7 @@ impl Client {
         let file = state.file(fid);
         ended.extend(gone.exec);
         if file.writers == 0 && file.write_open.is_some() {
-            state.closing.insert(fid);
+            state.writeback.closes(fid);
         }
         state.drop_if_idle(fid);
         let is_awaited = !state.ending_uses.is_empty() && !state.excludes_others(fid);
@@ -524,7 +524,7 @@ impl Client {
     }
 
     async fn tell_all_changes(&self) -> Result<(), FsError> {
-        let fids = self.lock().fids();
+        let fids = self.lock().writeback.take_changed();
         let told = each_of(fids, AT_ONCE, |fid| self.tell_changes(fid)).await;
         told.into_iter().collect()
     }

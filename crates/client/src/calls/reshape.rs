@@ -140,7 +140,7 @@ impl Client {
             // them go and so could not be sent again: with them would go the size.
             self.write_out_durably(fid, ByteRange::ALL, |state| {
                 let size = state.file(fid).known.size;
-                state.uncommitted.contains(&fid) && shape.removes().end >= size
+                state.writeback.may_lose(fid) && shape.removes().end >= size
             })
             .await?;
         }
@@ -311,7 +311,7 @@ impl Client {
         let file = state.file(fid);
         file.writers -= 1;
         if file.writers == 0 && file.write_open.is_some() {
-            state.closing.insert(fid);
+            state.writeback.closes(fid);
         }
     }
 

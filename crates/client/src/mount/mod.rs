@@ -306,9 +306,9 @@ impl Client {
         self.sync().await?;
         {
             let mut state = self.lock();
-            let closing: Vec<Fid> = state.closing.iter().copied().collect();
-            for fid in closing {
+            for fid in state.writeback.closing() {
                 state.file(fid).committed = true;
+                state.note(fid);
             }
         }
         loop {

@@ -172,7 +172,10 @@ impl Client {
         let is_there = |state: &State, fid: Fid| state.ost(fid).is_none_or(|ost| ost == target);
         let unsettled = {
             let state = self.lock();
-            state.uncommitted.iter().any(|fid| is_there(&state, *fid))
+            state
+                .writeback
+                .uncommitted()
+                .any(|fid| is_there(&state, fid))
         };
         if unsettled {
             self.sync_target(target).await?;
@@ -185,6 +188,7 @@ impl Client {
             }
             if let Some(file) = state.file_known(fid) {
                 file.reshapes.settled();
+                state.note(fid);
             }
             if state.file_known(fid).is_some_and(|file| uncovered(file)) {
                 state.with_pages(fid, |file| file.pages.let_go(ByteRange::ALL));
@@ -224,7 +228,7 @@ impl Client {
                 spawn(async move { client.0.forget(Forget::Pages { fid, range }).await });
             }
             if file.writers == 0 {
-                state.closing.insert(fid);
+                state.writeback.closes(fid);
             }
         }
         if read && is_known {
@@ -240,7 +244,7 @@ impl Client {
             // The Close was done, and with it went a file that had no name: nobody misses it.
             tracing::debug!("{fid} went with its last use");
             let mut state = self.lock();
-            state.closing.remove(&fid);
+            state.writeback.closes_no_more(fid);
             return state.drop_if_idle(fid);
         }
         if let Err(error) = result {

@@ -80,7 +80,7 @@ impl Client {
         );
         note(state.locks.going.len(), "locks to be flushed".to_owned());
         note(
-            state.uncommitted.len(),
+            state.writeback.uncommitted_count(),
             "files that may not be durable".to_owned(),
         );
         let dirty = state.files().map(|(_, file)| file.pages.dirty_bytes());

@@ -40,6 +40,7 @@ use crate::policy::statahead::sizes::Sizes;
 use crate::policy::statahead::sorted::Sorted;
 use crate::policy::statahead::tree::Trees;
 use crate::policy::untold::AllUntold;
+use crate::policy::writeback::WriteBack;
 use crate::session::handles::Handles;
 use crate::session::locks::Locks;
 
@@ -53,12 +54,10 @@ pub(crate) struct State {
     pub going: GoingNames,
     pub locks: Locks,
     pub handles: Handles,
-    /// Files with bytes to send.
-    pub dirty: BTreeSet<Fid>,
+    /// What is to be sent, settled, closed and told.
+    pub writeback: WriteBack,
     /// Changes that are being told to the MDT.
     pub untold: AllUntold,
-    /// Files whose last writer closed them: the MDT is told when the bytes are durable.
-    pub closing: BTreeSet<Fid>,
     /// Bytes written here and not yet sent, over all files.
     pub dirty_bytes: u64,
     /// Memory that bytes of files take here.
@@ -79,8 +78,6 @@ pub(crate) struct State {
     pub losses: Losses,
     /// Uses of files that others wait for to end.
     pub ending_uses: EndingUses,
-    /// Files with bytes their OST has, but not durably.
-    pub uncommitted: BTreeSet<Fid>,
     /// Targets that gave up the process before this one, as long as the kernel may write back what was
     /// stored under their locks.
     pub inherited_evictions: Vec<Holder>,
@@ -130,6 +127,9 @@ pub(crate) struct State {
     pub unsettled: bool,
     /// Locks that came meanwhile.
     unkept: Vec<(Holder, LockHandle)>,
+    /// How many files were looked at.
+    #[cfg(test)]
+    pub looked_at: std::cell::Cell<usize>,
 }
 
 impl State {
@@ -141,9 +141,8 @@ impl State {
             going: GoingNames::default(),
             locks,
             handles: Handles::default(),
-            dirty: BTreeSet::new(),
+            writeback: WriteBack::default(),
             untold: AllUntold::default(),
-            closing: BTreeSet::new(),
             dirty_bytes: 0,
             cached_bytes: 0,
             room: WaitList::default(),
@@ -154,7 +153,6 @@ impl State {
             size_limits: BTreeMap::new(),
             losses: Losses::default(),
             ending_uses: EndingUses::default(),
-            uncommitted: BTreeSet::new(),
             inherited_evictions: Vec::new(),
             durable: BTreeMap::new(),
             trees: Trees::default(),
@@ -179,6 +177,8 @@ impl State {
             reshaped_for: HashMap::new(),
             unsettled: false,
             unkept: Vec::new(),
+            #[cfg(test)]
+            looked_at: std::cell::Cell::default(),
         }
     }
 
@@ -224,6 +224,7 @@ impl State {
 
     /// Remembers what of the attributes was changed under the EX lock.
     pub fn remember_change(&mut self, fid: Fid) {
+        self.writeback.is_changed(fid);
         let Some(records) = self.records.clone() else {
             return;
         };
@@ -246,18 +247,27 @@ impl State {
         }
     }
 
+    /// For tests of how many files something looks at.
+    fn counts_look(&self) {
+        #[cfg(test)]
+        self.looked_at.set(self.looked_at.get() + 1);
+    }
+
     /// The file, made unknown if it was not there.
     pub fn inode(&mut self, fid: Fid) -> &mut Inode {
+        self.counts_look();
         self.inodes.entry(fid).or_default()
     }
 
     /// The file, if known.
     pub fn known(&self, fid: Fid) -> Option<&Inode> {
+        self.counts_look();
         self.inodes.get(&fid).map(|inode| &**inode)
     }
 
     /// The file, if known.
     pub fn known_mut(&mut self, fid: Fid) -> Option<&mut Inode> {
+        self.counts_look();
         self.inodes.get_mut(&fid).map(|inode| &mut **inode)
     }
 
@@ -268,6 +278,7 @@ impl State {
 
     /// The file's open state, if it has one.
     pub fn file_known(&mut self, fid: Fid) -> Option<&mut FileState> {
+        self.counts_look();
         self.inodes.get_mut(&fid)?.file.as_deref_mut()
     }
 
@@ -290,7 +301,7 @@ impl State {
 
     /// Bytes that OSTs do not have, and those that they may yet lose.
     pub fn unsettled_bytes(&mut self) -> (u64, u64) {
-        let fids: Vec<Fid> = self.uncommitted.iter().copied().collect();
+        let fids: Vec<Fid> = self.writeback.uncommitted().collect();
         let files = fids.into_iter().filter_map(|fid| {
             let file = self.file_known(fid)?;
             Some(file.pages.undurable_bytes())
@@ -313,11 +324,17 @@ impl State {
         let after = file.pages.dirty_bytes();
         self.cached_bytes = self.cached_bytes + file.pages.cached_bytes() - before.1;
         self.dirty_bytes = self.dirty_bytes + after - before.0;
-        match after {
-            0 => self.dirty.remove(&fid),
-            _ => self.dirty.insert(fid),
-        };
+        self.note(fid);
         result
+    }
+
+    /// Something was done to the file's bytes, or became durable.
+    pub fn note(&mut self, fid: Fid) {
+        if let Some(inode) = self.inodes.get(&fid)
+            && let Some(file) = &inode.file
+        {
+            self.writeback.note(fid, inode.ost(), file);
+        }
     }
 
     /// Every file with open state.

@@ -115,20 +115,20 @@ impl Client {
     fn take_sizes_to_learn(&self) -> Vec<Wished> {
         let mut state = self.lock();
         let batch_max = self.0.params.batch_max() as usize;
-        let unknown = |fid: &Fid| is_due(&state, *fid) && !knows_what_to_tell(&state, *fid);
-        let fids: Vec<Fid> = state.closing.iter().copied().filter(unknown).collect();
-        let fids = &fids[..fids.len().min(batch_max)];
-        for fid in fids {
+        let mut fids = to_look_at(&mut state);
+        fids.retain(|fid| is_due(&state, *fid) && !knows_what_to_tell(&state, *fid));
+        fids.truncate(batch_max);
+        for fid in &fids {
             state.file(*fid).size_asked = true;
         }
-        self.wish_for_sizes(&mut state, fids)
+        self.wish_for_sizes(&mut state, &fids)
     }
 
     fn take_closing(&self, batch_max: usize) -> Vec<Closing> {
         let mut state = self.lock();
-        let due = |fid: &Fid| is_due(&state, *fid) && knows_what_to_tell(&state, *fid);
-        let due = state.closing.iter().copied().filter(due);
-        let ready: Vec<Fid> = due.take(batch_max).collect();
+        let mut ready = to_look_at(&mut state);
+        ready.retain(|fid| is_due(&state, *fid) && knows_what_to_tell(&state, *fid));
+        ready.truncate(batch_max);
         ready
             .into_iter()
             .filter_map(|fid| self.prepare(&mut state, fid))
@@ -140,8 +140,7 @@ impl Client {
     /// forgetting waits for those (hazard 6).
     fn take_pages_to_forget(&self) -> Vec<(Fid, LockHandle)> {
         let mut state = self.lock();
-        let closing: Vec<Fid> = state.closing.iter().copied().collect();
-        closing
+        to_look_at(&mut state)
             .into_iter()
             .filter_map(|fid| {
                 let file = state.file_known(fid)?;
@@ -386,6 +385,23 @@ impl Changed {
     }
 }
 
+/// Files to close of which all is durable. The others are looked at when it is.
+fn to_look_at(state: &mut State) -> Vec<Fid> {
+    let (ready, waiting): (Vec<Fid>, Vec<Fid>) = state
+        .writeback
+        .closable()
+        .partition(|fid| is_settled(state, *fid));
+    for fid in waiting {
+        state.writeback.closes_later(fid);
+    }
+    ready
+}
+
+fn is_settled(state: &State, fid: Fid) -> bool {
+    let file = state.known(fid).and_then(|inode| inode.file.as_deref());
+    file.is_some_and(FileState::is_settled)
+}
+
 /// It can be closed.
 fn is_due(state: &State, fid: Fid) -> bool {
     let file = state.known(fid).and_then(|inode| inode.file.as_deref());
@@ -406,9 +422,7 @@ fn is_ready(file: &FileState) -> bool {
         && file.users == 0
         && file.writing == 0
         && file.revoking == Revoking::No
-        && file.pages.dirty_bytes() == 0
-        && file.reshapes.is_empty()
-        && (file.committed || file.written == base::Transno(0))
+        && file.is_settled()
 }
 
 /// The kernel may have pages that nothing covers after the Close.
@@ -418,7 +432,7 @@ fn has_pages(file: &FileState) -> bool {
 
 impl Client {
     fn prepare(&self, state: &mut State, fid: Fid) -> Option<Closing> {
-        state.closing.remove(&fid);
+        state.writeback.closes_no_more(fid);
         let dir = state.inode(fid).dir();
         let leased = state.locks.holds(dir, Bits::CHILD);
         let mark = state.mark(dir);
@@ -457,5 +471,35 @@ impl Client {
             remembered,
             untold,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    use base::Tick;
+
+    use super::*;
+    use crate::session::locks::Locks;
+
+    #[test]
+    fn files_that_wait_for_their_ost_are_looked_at_once() {
+        let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
+        for number in 0..10_000 {
+            let fid = Fid(number);
+            state.with_pages(fid, |file| file.pages.write(0, b"x", Tick(0)));
+            state.writeback.closes(fid);
+        }
+        assert_eq!(to_look_at(&mut state), []);
+        let before = state.looked_at.get();
+        assert_eq!(to_look_at(&mut state), []);
+        assert_eq!(state.looked_at.get(), before);
+        let discard = |file: &mut FileState| file.pages.discard(ByteRange::ALL);
+        state.with_pages(Fid(7), discard);
+        assert_eq!(to_look_at(&mut state), [Fid(7)]);
+        assert!(state.looked_at.get() < before + 10);
+        assert_eq!(state.writeback.closing().len(), 10_000);
     }
 }

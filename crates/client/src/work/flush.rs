@@ -13,7 +13,7 @@ use wire::ost::{ObjectAttr, Reply, Request, UNDER_MDT};
 
 use crate::cache::file::{FileState, WriteOpen};
 use crate::cache::holder::Holder;
-use crate::cache::pages::{Loss, WriteOut};
+use crate::cache::pages::{Loss, PageCache, WriteOut};
 use crate::executor::{each_of, join_all, spawn};
 use crate::session::client::Client;
 use crate::session::cluster::{decode_ost, object_of};
@@ -23,6 +23,8 @@ use crate::session::state::State;
 const FRAMES_MAX: u32 = 4;
 /// Writes in one frame.
 const WRITES_MAX: usize = 512;
+/// Files looked at for one frame. Of some the bytes are younger than they seemed, or cannot be sent yet.
+const LOOKED_AT_MAX: usize = 4 * WRITES_MAX;
 
 /// One write on its way.
 struct Sent {
@@ -243,11 +245,8 @@ impl Client {
 
     /// Sends everything dirty and waits for it.
     pub(crate) async fn write_out_all(&self) {
-        let files = {
-            let state = self.lock();
-            // What has bytes to send, and what has lost a change of its size.
-            state.dirty.union(&state.uncommitted).copied().collect()
-        };
+        // What has bytes to send, and what has lost a change of its size.
+        let files = self.lock().writeback.undurable();
         self.write_out_files(&Vec::from_iter::<BTreeSet<Fid>>(files))
             .await;
     }
@@ -465,46 +464,55 @@ fn take_frame(state: &mut State, fids: &[Fid], range: ByteRange) -> Option<Write
 
 /// Files of `target` with bytes that were not written at `then`, a frame's worth.
 fn unwritten_since(state: &mut State, target: TargetIndex, then: Tick) -> Vec<Fid> {
-    let dirty: Vec<Fid> = state.dirty.iter().copied().collect();
-    let old = dirty.into_iter().filter(|fid| {
-        let Some(inode) = state.known(*fid) else {
-            return false;
-        };
-        let oldest = inode
-            .file
-            .as_ref()
-            .and_then(|file| file.pages.oldest_unwritten());
-        inode.ost() == Some(target) && oldest.is_some_and(|oldest| oldest <= then)
+    find_osts(state, then);
+    let unwritten = state.writeback.unwritten_since(Some(target), then);
+    let perhaps: Vec<Fid> = unwritten.take(LOOKED_AT_MAX).collect();
+    let old = perhaps.into_iter().filter(|fid| {
+        let oldest = look_at_ages(state, *fid, PageCache::oldest_unwritten);
+        oldest.is_some_and(|oldest| oldest <= then)
     });
     old.take(WRITES_MAX).collect()
 }
 
-/// Files of one OST with bytes older than `age`, a frame's worth.
+/// Files of one OST with bytes older than `age`, a frame's worth: the oldest of each.
 fn due(state: &mut State, now: Tick, age: Duration) -> Option<Vec<Fid>> {
-    let mut by_target: BTreeMap<TargetIndex, Vec<Fid>> = BTreeMap::new();
-    let dirty: Vec<Fid> = state.dirty.iter().copied().collect();
-    for fid in dirty {
-        let Some(inode) = state.known_mut(fid) else {
-            continue;
-        };
-        let Some(target) = inode.ost() else {
-            continue;
-        };
-        let Some(file) = &inode.file else { continue };
-        let old = file
-            .pages
-            .oldest_dirty()
-            .is_some_and(|since| now.since(since) >= age);
-        if !old || file.write_open.is_none() {
-            continue;
-        }
-        let fids = by_target.entry(target).or_default();
-        fids.push(fid);
-        if fids.len() >= WRITES_MAX {
-            break;
-        }
-    }
-    by_target.into_values().max_by_key(Vec::len)
+    let then = Tick(now.0.checked_sub(age.as_nanos() as u64)?);
+    find_osts(state, then);
+    let osts = state.writeback.osts().into_iter().flatten();
+    let all = osts.map(|ost| due_at(state, ost, then));
+    all.max_by_key(Vec::len).filter(|due| !due.is_empty())
+}
+
+fn due_at(state: &mut State, ost: TargetIndex, then: Tick) -> Vec<Fid> {
+    let dirty = state.writeback.dirty_since(Some(ost), then);
+    let perhaps: Vec<Fid> = dirty.take(LOOKED_AT_MAX).collect();
+    let due = perhaps.into_iter().filter(|fid| {
+        let oldest = look_at_ages(state, *fid, PageCache::oldest_dirty);
+        let file = state.file_known(*fid);
+        oldest.is_some_and(|oldest| oldest <= then)
+            && file.is_some_and(|file| file.write_open.is_some())
+    });
+    due.take(WRITES_MAX).collect()
+}
+
+/// Files whose OST was not known when their bytes came have their place by it, if it is known now.
+fn find_osts(state: &mut State, then: Tick) {
+    let without = state.writeback.unwritten_since(None, then);
+    let without: Vec<Fid> = without.take(LOOKED_AT_MAX).collect();
+    without.into_iter().for_each(|fid| state.note(fid));
+}
+
+/// How old bytes of the file are; from now on it has its place by that.
+fn look_at_ages(
+    state: &mut State,
+    fid: Fid,
+    oldest: impl Fn(&PageCache) -> Option<Tick>,
+) -> Option<Tick> {
+    let file = state.file_known(fid)?;
+    file.pages.look_at_ages();
+    let oldest = oldest(&file.pages);
+    state.note(fid);
+    oldest
 }
 
 #[cfg(test)]

@@ -140,11 +140,11 @@ fn what_another_ost_made_durable_says_nothing_of_this_files_bytes() {
     };
     written(&mut file.state, sent, Ok(answer), Transno(5));
     file.state.committed(TargetIndex(0), Transno(9));
-    assert!(!file.state.file(FILE).committed && file.state.uncommitted.contains(&FILE));
+    assert!(!file.state.file(FILE).committed && file.state.writeback.may_lose(FILE));
     file.state.committed(HERE, Transno(4));
-    assert!(!file.state.file(FILE).committed && file.state.uncommitted.contains(&FILE));
+    assert!(!file.state.file(FILE).committed && file.state.writeback.may_lose(FILE));
     file.state.committed(HERE, Transno(5));
-    assert!(file.state.file(FILE).committed && file.state.uncommitted.is_empty());
+    assert!(file.state.file(FILE).committed && file.state.writeback.is_all_durable());
 }
 
 #[test]
@@ -160,13 +160,13 @@ fn what_is_durable_before_its_answer_is_looked_at_is_durable() {
     };
     let (reply, transno) = answer(5);
     written(&mut file.state, sent, reply, transno);
-    assert!(file.state.file(FILE).committed && file.state.uncommitted.is_empty());
+    assert!(file.state.file(FILE).committed && file.state.writeback.is_all_durable());
     let more = |file: &mut FileState| file.pages.write(0, b"more", NOW);
     file.state.with_pages(FILE, more);
     let sent = file.send(ByteRange::new(0, 4));
     let (reply, transno) = answer(6);
     written(&mut file.state, sent, reply, transno);
-    assert!(!file.state.file(FILE).committed && file.state.uncommitted.contains(&FILE));
+    assert!(!file.state.file(FILE).committed && file.state.writeback.may_lose(FILE));
 }
 
 /// A file that is written to for hours is kept as far as it must be, not whole.
@@ -186,7 +186,7 @@ fn of_a_file_written_without_an_end_only_what_is_not_durable_is_kept() {
     let undurable = |file: &mut Written| file.state.file(FILE).pages.undurable_bytes();
     file.state.committed(HERE, Transno(6));
     assert_eq!(undurable(&mut file), 1);
-    assert!(!file.state.file(FILE).committed && file.state.uncommitted.contains(&FILE));
+    assert!(!file.state.file(FILE).committed && file.state.writeback.may_lose(FILE));
     let sent = file.send(ByteRange::new(3, 4));
     written(&mut file.state, sent, answer(), Transno(8));
     assert_eq!(undurable(&mut file), 2);
@@ -194,7 +194,7 @@ fn of_a_file_written_without_an_end_only_what_is_not_durable_is_kept() {
     assert_eq!(undurable(&mut file), 1);
     file.state.committed(HERE, Transno(8));
     assert_eq!(undurable(&mut file), 0);
-    assert!(file.state.file(FILE).committed && file.state.uncommitted.is_empty());
+    assert!(file.state.file(FILE).committed && file.state.writeback.is_all_durable());
 }
 
 #[test]
@@ -250,4 +250,87 @@ fn a_file_that_lost_bytes_gives_its_locks_back() {
     assert!(!file.state.locks.holds_to_eof(FILE));
     let start = ByteRange::new(0, 4);
     assert_eq!(file.state.locks.extent(FILE, dlm::Mode::PW, start), None);
+}
+
+/// So many files have bytes to send, or at their OST.
+const MANY: u64 = 10_000;
+const HOME: TargetIndex = TargetIndex(1);
+
+/// Each with a byte, one second after the one before, and a use for writing.
+fn many_dirty() -> State {
+    let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
+    for number in 0..MANY {
+        let (fid, since) = (Fid(number), Tick(0).after(Duration::from_secs(number)));
+        state.inode(fid).take(attr_at(HOME));
+        state.file(fid).write_open = Some(WriteOpen {
+            handle: wire::mdt::OpenHandle(1),
+            ticket: WriteTicket::default(),
+        });
+        state.with_pages(fid, |file| file.pages.write(0, b"x", since));
+    }
+    state
+}
+
+/// How many files `act` looks at.
+fn looks<R>(state: &mut State, act: impl FnOnce(&mut State) -> R) -> (R, usize) {
+    let before = state.looked_at.get();
+    let result = act(state);
+    (result, state.looked_at.get() - before)
+}
+
+#[test]
+fn to_send_what_is_old_none_but_the_old_are_looked_at() {
+    let mut state = many_dirty();
+    let last = Tick(0).after(Duration::from_secs(MANY));
+    let some = Duration::from_secs(MANY - 4);
+    let (fids, looks_for_due) = looks(&mut state, |state| due(state, last, some));
+    assert_eq!(fids, Some((0..5).map(Fid).collect()));
+    assert!(looks_for_due <= 5 * 4, "{looks_for_due}");
+    let (fids, looks_for_more) = looks(&mut state, |state| due(state, last, Duration::ZERO));
+    assert_eq!(fids.map_or(0, |fids| fids.len()), WRITES_MAX);
+    assert!(looks_for_more <= WRITES_MAX * 4, "{looks_for_more}");
+    let then = Tick(0).after(Duration::from_secs(2));
+    let (fids, looks_for_old) = looks(&mut state, |state| unwritten_since(state, HOME, then));
+    assert_eq!(fids, [Fid(0), Fid(1), Fid(2)]);
+    assert!(looks_for_old <= 3 * 4, "{looks_for_old}");
+}
+
+#[test]
+fn bytes_that_are_younger_than_they_seemed_are_looked_at_once() {
+    let mut state = many_dirty();
+    let late = Tick(0).after(Duration::from_secs(MANY));
+    for number in 0..100 {
+        // What was old is on its way, what is left is young.
+        state.with_pages(Fid(number), |file| {
+            file.pages.write(4096, b"x", late);
+            file.pages.take_dirty(ByteRange::new(0, 1), 1, 1);
+        });
+    }
+    let age = Duration::from_secs(MANY - 99);
+    let look = |state: &mut State| looks(state, |state| due(state, late, age));
+    let (fids, first) = look(&mut state);
+    assert!(fids.is_none() && first >= 100, "{fids:?}, {first}");
+    let (fids, second) = look(&mut state);
+    assert!(fids.is_none() && second == 0, "{fids:?}, {second}");
+}
+
+#[test]
+fn when_something_is_durable_only_the_files_are_looked_at_of_which_it_is() {
+    let mut state = many_dirty();
+    for number in 0..MANY {
+        let fid = Fid(number);
+        state.with_pages(fid, |file| {
+            let out = file.pages.take_dirty(ByteRange::ALL, 1, 1).remove(0);
+            file.pages.written(out.id, Transno(number + 100));
+            file.sent(Transno(number + 100));
+        });
+        state.answered(fid);
+    }
+    let (_, none) = looks(&mut state, |state| state.committed(HOME, Transno(99)));
+    assert_eq!(none, 0);
+    let (_, few) = looks(&mut state, |state| state.committed(HOME, Transno(102)));
+    assert!(few <= 3 * 8, "{few}");
+    assert_eq!(state.writeback.uncommitted_count(), MANY as usize - 3);
+    state.committed(HOME, Transno(MANY + 100));
+    assert!(state.writeback.is_all_durable());
 }

@@ -1,0 +1,150 @@
+//! Which files have something to send, to settle, to close or to tell.
+//!
+//! They lie in the order in which that becomes due. A frame or a tick looks at the files that it is about,
+//! and at no others.
+
+use std::collections::BTreeSet;
+
+use base::{Fid, TargetIndex, Tick, Transno};
+
+use super::queue::Queue;
+use crate::cache::file::FileState;
+
+/// An OST; none is known yet of a file whose attributes are on their way.
+type Ost = Option<TargetIndex>;
+
+/// All files with anything of that.
+#[derive(Debug, Default)]
+pub(crate) struct WriteBack {
+    /// Bytes to send. None of a file's is older than its key says.
+    dirty: Queue<(Ost, Tick)>,
+    /// Bytes on their way. The same.
+    sending: Queue<(Ost, Tick)>,
+    /// Changes that an OST has, but not durably, and the first of them, or one before it.
+    uncommitted: Queue<(Ost, Transno)>,
+    closing: Closing,
+    /// Attributes changed under the MDT's EX lock, perhaps told since.
+    changed: BTreeSet<Fid>,
+}
+
+/// Files whose last writer closed them: the MDT is told when all is durable.
+#[derive(Debug, Default)]
+struct Closing {
+    /// Nothing of them is on its way to be durable: to be looked at.
+    settled: BTreeSet<Fid>,
+    /// Something is.
+    unsettled: BTreeSet<Fid>,
+}
+
+impl WriteBack {
+    /// The file has changed, or what its OST said of it.
+    pub fn note(&mut self, fid: Fid, ost: Ost, file: &FileState) {
+        let since = |since: Option<Tick>| since.map(|since| (ost, since));
+        self.dirty.set(fid, since(file.pages.dirty_since()));
+        self.sending.set(fid, since(file.pages.sending_since()));
+        if self.uncommitted.contains(fid) {
+            self.uncommitted.set(fid, Some((ost, file.first_unsettled)));
+        }
+        if file.is_settled() && self.closing.unsettled.remove(&fid) {
+            self.closing.settled.insert(fid);
+        }
+    }
+
+    /// Its OST has answered a change of it, or has all that it was asked for durably.
+    pub fn is_uncommitted(&mut self, (fid, ost): (Fid, Ost), first: Option<Transno>) {
+        self.uncommitted.set(fid, first.map(|first| (ost, first)));
+    }
+
+    /// Its attributes were changed under the MDT's EX lock.
+    pub fn is_changed(&mut self, fid: Fid) {
+        self.changed.insert(fid);
+    }
+
+    /// Those that were, since this was asked last.
+    pub fn take_changed(&mut self) -> Vec<Fid> {
+        std::mem::take(&mut self.changed).into_iter().collect()
+    }
+
+    /// Nobody writes it any more.
+    pub fn closes(&mut self, fid: Fid) {
+        self.closing.unsettled.remove(&fid);
+        self.closing.settled.insert(fid);
+    }
+
+    /// It is being closed, or somebody writes it again.
+    pub fn closes_no_more(&mut self, fid: Fid) {
+        self.closing.unsettled.remove(&fid);
+        self.closing.settled.remove(&fid);
+    }
+
+    /// It was looked at, and waits for its OST.
+    pub fn closes_later(&mut self, fid: Fid) {
+        if self.closing.settled.remove(&fid) {
+            self.closing.unsettled.insert(fid);
+        }
+    }
+
+    /// Files to close that wait for no OST.
+    pub fn closable(&self) -> impl Iterator<Item = Fid> {
+        self.closing.settled.iter().copied()
+    }
+
+    /// All files to close.
+    pub fn closing(&self) -> Vec<Fid> {
+        let all = self.closing.settled.union(&self.closing.unsettled);
+        all.copied().collect()
+    }
+
+    /// The OSTs for which there are bytes to send; and none, where it is not known.
+    pub fn osts(&self) -> Vec<Ost> {
+        let next = |(ost, _): &(Ost, Tick)| self.dirty.next_after((*ost, Tick(u64::MAX)));
+        let firsts = std::iter::successors(self.dirty.first(), next);
+        firsts.map(|(ost, _)| ost).collect()
+    }
+
+    /// Files with bytes to send to `ost` that may be as old as `then`, the oldest first.
+    pub fn dirty_since(&self, ost: Ost, then: Tick) -> impl Iterator<Item = Fid> {
+        self.dirty.within((ost, Tick(0))..=(ost, then))
+    }
+
+    /// The same, also of bytes on their way.
+    pub fn unwritten_since(&self, ost: Ost, then: Tick) -> impl Iterator<Item = Fid> {
+        let sending = self.sending.within((ost, Tick(0))..=(ost, then));
+        self.dirty_since(ost, then).chain(sending)
+    }
+
+    /// Files of which something is durable once all up to `committed` is.
+    pub fn settled_by(&self, ost: TargetIndex, committed: Transno) -> Vec<Fid> {
+        let of = |ost| {
+            self.uncommitted
+                .within((ost, Transno(0))..=(ost, committed))
+        };
+        of(Some(ost)).chain(of(None)).collect()
+    }
+
+    /// Files with bytes to send or on their way, or that an OST has and may lose.
+    pub fn undurable(&self) -> BTreeSet<Fid> {
+        let unsent = self.dirty.fids().chain(self.sending.fids());
+        unsent.chain(self.uncommitted.fids()).collect()
+    }
+
+    /// There are none.
+    pub fn is_all_durable(&self) -> bool {
+        self.dirty.is_empty() && self.sending.is_empty() && self.uncommitted.is_empty()
+    }
+
+    /// Files that an OST may yet lose something of.
+    pub fn uncommitted(&self) -> impl Iterator<Item = Fid> {
+        self.uncommitted.fids()
+    }
+
+    /// How many.
+    pub fn uncommitted_count(&self) -> usize {
+        self.uncommitted.len()
+    }
+
+    /// The file is one of them.
+    pub fn may_lose(&self, fid: Fid) -> bool {
+        self.uncommitted.contains(fid)
+    }
+}
