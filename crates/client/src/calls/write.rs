@@ -296,8 +296,8 @@ impl Client {
     }
 }
 
-/// A write behind the end of a file that lacks what was written before would make a hole of that: it is
-/// refused until its open file was told.
+/// A write behind the end of a file would make a hole of what had no space before. It is refused until its
+/// open file was told.
 fn leaves_hole(state: &mut State, fid: Fid, handle: HandleId, at: u64) -> bool {
     let Some(told) = state.handles.file(handle).map(|open| open.told) else {
         return false;

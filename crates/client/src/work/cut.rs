@@ -1,5 +1,5 @@
-//! A file that has to end where its OST has no space for the first byte: what this mount wrote behind that,
-//! part of which may have found some, is cut off. SEMANTICS: crash.full
+//! Cutting a file off at the first byte for which its OST has no space. What this mount wrote behind that
+//! may have found some. SEMANTICS: crash.full
 
 use base::{BootEpoch, ByteRange, Fid, LockHandle, TargetIndex};
 use dlm::Mode;
