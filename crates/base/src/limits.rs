@@ -60,6 +60,12 @@ pub const CALLBACK_SLOTS_MAX: u16 = 1024;
 pub const UNSENT_CALLS_MAX: usize = 1 << 16;
 /// Bytes of a reply that a slot keeps for a resend. Beyond, and if it changed nothing: made again.
 pub const STORED_REPLY_BYTES_MAX: usize = PEER_QUEUE_BYTES_MAX / SLOTS_MAX as usize;
+/// Bytes of replies that all clients of a server together have not taken yet; and as many that it keeps for
+/// resends. On a large machine: a part of its memory. Beyond the first, connections are cut. Beyond half of
+/// the second, replies that changed nothing are made again; beyond it, sessions end.
+pub const REPLIES_BYTES_MIN: usize = 256 << 20;
+/// Which part of a server's memory that is.
+pub const REPLIES_MEMORY_SHARE: u64 = 64;
 /// Connections of a server that have not said yet who they are. Beyond: the oldest of the source with most
 /// of them is told that the server is busy, and closed; the newest where no source has more than its own.
 pub const HANDSHAKES_MAX: usize = 256;

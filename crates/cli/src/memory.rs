@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use base::limits::{REPLIES_BYTES_MIN, REPLIES_MEMORY_SHARE};
 use fuse::kernel::flusher::{become_io_flusher, is_io_flusher};
 use fuse::kernel::mount::Mount;
 
@@ -83,6 +84,12 @@ pub fn limit() -> Option<u64> {
         .flat_map(|(root, file)| limit_files(&groups, Path::new(root), file))
         .filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok());
     Some(limits.fold(machine, u64::min))
+}
+
+/// Bytes of replies that a server keeps for all its clients.
+pub fn replies_bytes_max() -> usize {
+    let share = limit().unwrap_or(0) / REPLIES_MEMORY_SHARE;
+    usize::try_from(share).map_or(usize::MAX, |share| share.max(REPLIES_BYTES_MIN))
 }
 
 fn machine(info: &str) -> Option<u64> {

@@ -158,7 +158,7 @@ impl Mounting {
             client: client.clone(),
             fsname,
             files,
-            uuid: config.uuid.to_string(),
+            uuid: config.secret.uuid().to_string(),
             targets,
             by,
         };

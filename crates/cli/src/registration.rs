@@ -134,11 +134,11 @@ impl Way {
         addresses: Vec<Address>,
         policy: Policy,
     ) -> Result<Peer, String> {
-        let uuid = rpc::new_client_uuid().map_err(|error| error.to_string())?;
+        let secret = rpc::new_client_secret().map_err(|error| error.to_string())?;
         let config = PeerConfig {
             target,
             addresses,
-            uuid,
+            secret,
             incarnation: 1,
             key: Some(self.key.clone()),
             credential: self.credential,

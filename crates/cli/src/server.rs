@@ -19,6 +19,7 @@ use wire::mgs::{Config, TargetInfo};
 use crate::control::of_targets::{Controls, ServedTargets};
 use crate::descriptors::{Descriptors, Shares};
 use crate::directories;
+use crate::memory;
 use crate::mgs::{self, Mgs};
 use crate::port_holder::why_not_started;
 use crate::registration::{self, Followed, Following, Registration, Way};
@@ -79,6 +80,7 @@ fn server_config(
         insecure: config.insecure,
         grace: config.timeout * 3 / 2,
         connections_max: shares.connections,
+        replies_bytes_max: memory::replies_bytes_max(),
         clock,
         ..ServerConfig::new(listen)
     }

@@ -223,8 +223,8 @@ impl Inheritance {
     pub fn open(self) -> Result<(Heritage, Held), String> {
         let failed = |error: std::io::Error| format!("what the supervisor left: {error}");
         let region = Region::map(&self.memory).map_err(failed)?;
-        let uuid = rpc::new_client_uuid().map_err(failed)?;
-        let heritage = Heritage::open(region, uuid);
+        let secret = rpc::new_client_secret().map_err(failed)?;
+        let heritage = Heritage::open(region, secret);
         let heritage = heritage.ok_or("the supervisor's memory is of another version of glint")?;
         let devices = self.devices.into_iter().map(Device::from_fd);
         let devices = devices.collect::<Result<_, _>>().map_err(failed)?;

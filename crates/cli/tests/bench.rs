@@ -14,7 +14,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use support::{
-    NOBODY, OPEN_DEVICE, directory_of_nobody, eventually, finish, glint, needs_root, program,
+    Killed, NOBODY, OPEN_DEVICE, directory_of_nobody, eventually, finish, glint, needs_root,
+    program,
 };
 
 /// Nothing that knows this directory is there any more.
@@ -227,17 +228,6 @@ fn progress_that_nobody_reads_holds_nothing_up() {
 fn fill(pipe: &mut std::io::PipeWriter) {
     let limit = fcntl(&*pipe, FcntlArg::F_GETPIPE_SZ).unwrap();
     pipe.write_all(&vec![b'x'; limit as usize]).unwrap();
-}
-
-/// A process that ends with the test.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // It has ended by itself, if the test went well.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]

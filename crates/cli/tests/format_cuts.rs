@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use support::ports::free_address;
-use support::{Ran, Staying, glint, needs_root, preloaded, program, shell};
+use support::{InMemory, Ran, Staying, glint, needs_root, preloaded, program, shell};
 
 /// Ends the process as a kill does before the step after the first `STEPS`: those that change names or
 /// sync, and writes to files that are written once. What is written to a store in between is whole
@@ -74,7 +74,7 @@ struct Cut {
 /// Runs `glint` with these words, killed before each of its steps in turn, always beginning with what
 /// is in `before`, and looks at what that leaves. How many steps it has.
 fn cut_each(before: &Path, words: &[&str], mut look: impl FnMut(Cut)) -> usize {
-    let place = tempfile::tempdir().unwrap();
+    let place = InMemory::new();
     let library = preloaded(place.path(), STEPS);
     let mut seen = BTreeSet::new();
     for steps in 0.. {

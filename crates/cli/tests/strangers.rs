@@ -11,7 +11,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use rpc::{Refusal, RefusalReason};
 use support::{
-    NOBODY, Staying, as_nobody, directory_of_nobody, eventually, finish, glint, needs_root,
+    Killed, NOBODY, Staying, as_nobody, directory_of_nobody, eventually, finish, glint, needs_root,
 };
 use wire::handshake::Handshake;
 
@@ -34,6 +34,13 @@ fn socket_of(point: &Path) -> PathBuf {
 fn up(dir: &Path) -> Staying {
     fs::create_dir_all(dir.join("mnt")).unwrap();
     Staying::start(dir, &["up", "--dir", "D", "--mount", "mnt"])
+}
+
+/// A new file system, mounted on `mnt` in its directory.
+fn mounted() -> (tempfile::TempDir, Staying) {
+    let dir = tempfile::tempdir().unwrap();
+    let up = up(dir.path());
+    (dir, up)
 }
 
 /// Takes the place of a mount's socket, and answers there with what `talk` writes.
@@ -50,7 +57,7 @@ fn instead(socket: &Path, talk: impl Fn(&mut dyn Write) -> std::io::Result<()> +
 }
 
 /// A process of another user's that listens there.
-fn stranger_at(socket: &Path) -> Child {
+fn stranger_at(socket: &Path) -> Killed {
     fs::remove_file(socket).unwrap();
     let dir = socket.parent().unwrap();
     let before = fs::metadata(dir).unwrap().permissions();
@@ -70,7 +77,7 @@ fn stranger_at(socket: &Path) -> Child {
     std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).unwrap();
     assert_eq!(line.trim(), "listens");
     fs::set_permissions(dir, before).unwrap();
-    child
+    Killed(child)
 }
 
 #[test]
@@ -78,8 +85,7 @@ fn an_answer_has_an_end_in_time_and_carries_nothing_out() {
     if needs_root() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let _up = up(dir.path());
+    let (dir, _up) = mounted();
     let socket = socket_of(&dir.path().join("mnt"));
     // A byte every now and then.
     instead(&socket, |out| {
@@ -112,15 +118,13 @@ fn a_process_of_another_user_is_not_asked_and_hides_no_mount() {
     }
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let _ups = [up(dirs[0].path()), up(dirs[1].path())];
-    let mut stranger = stranger_at(&socket_of(&dirs[0].path().join("mnt")));
+    let _stranger = stranger_at(&socket_of(&dirs[0].path().join("mnt")));
     let ran = glint(dirs[0].path(), &["status", "mnt"]);
     ran.failed_saying(&["a process of uid 65534 listens at", "it is not asked"]);
     let all = glint(dirs[0].path(), &["status"]);
     assert!(all.err.contains("it is not asked"), "{all:?}");
     let other = fs::canonicalize(dirs[1].path().join("mnt")).unwrap();
     assert!(all.worked().contains(other.to_str().unwrap()), "{all:?}");
-    stranger.kill().unwrap();
-    stranger.wait().unwrap();
 }
 
 #[test]
@@ -128,8 +132,7 @@ fn an_answer_has_an_end_in_bytes() {
     if needs_root() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let _up = up(dir.path());
+    let (dir, _up) = mounted();
     let socket = socket_of(&dir.path().join("mnt"));
     instead(&socket, |out| {
         let part = vec![b' '; 1 << 20];
@@ -312,36 +315,23 @@ fn who_takes_the_port_of_a_dead_server_costs_a_mount_nothing_but_time() {
     glint(at, &["fsck", "D"]).worked();
 }
 
-/// Another user, whose processes keep the sockets of a mount as full as they can.
-struct Hog(Vec<Child>);
-
-impl Hog {
-    fn at(point: &Path) -> Hog {
-        let own = socket_of(point);
-        let script = "import socket, sys\nheld = []\nwhile True:\n for path in sys.argv[1:]:\n  try:\n   \
-                      s = socket.socket(socket.AF_UNIX)\n   s.setblocking(False)\n   s.connect(path)\n   \
-                      held.append(s)\n   if len(held) > 400: held.pop(0).close()\n  except OSError:\n   \
-                      held and held.pop(0).close()\n";
-        let public = own.with_extension("public.sock");
-        let hog = || {
-            let mut command = as_nobody(Path::new("python3"));
-            command.args(["-c", script]).args([&public, &own]);
-            command.current_dir("/").spawn().unwrap()
-        };
-        let hogs = Hog((0..3).map(|_| hog()).collect());
-        // They have begun, and have all that they can get.
-        std::thread::sleep(Duration::from_secs(1));
-        hogs
-    }
-}
-
-impl Drop for Hog {
-    fn drop(&mut self) {
-        for hog in &mut self.0 {
-            hog.kill().unwrap();
-            hog.wait().unwrap();
-        }
-    }
+/// Processes of another user that keep the sockets of a mount as full as they can.
+fn hogs_at(point: &Path) -> Vec<Killed> {
+    let own = socket_of(point);
+    let script = "import socket, sys\nheld = []\nwhile True:\n for path in sys.argv[1:]:\n  try:\n   \
+                  s = socket.socket(socket.AF_UNIX)\n   s.setblocking(False)\n   s.connect(path)\n   \
+                  held.append(s)\n   if len(held) > 400: held.pop(0).close()\n  except OSError:\n   \
+                  held and held.pop(0).close()\n";
+    let public = own.with_extension("public.sock");
+    let hog = || {
+        let mut command = as_nobody(Path::new("python3"));
+        command.args(["-c", script]).args([&public, &own]);
+        Killed(command.current_dir("/").spawn().unwrap())
+    };
+    let hogs = (0..3).map(|_| hog()).collect();
+    // They have begun, and have all that they can get.
+    std::thread::sleep(Duration::from_secs(1));
+    hogs
 }
 
 #[test]
@@ -349,13 +339,12 @@ fn another_user_who_asks_all_the_time_keeps_root_from_nothing() {
     if needs_root() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let _up = up(dir.path());
-    let hog = Hog::at(&dir.path().join("mnt"));
+    let (dir, _up) = mounted();
+    let hogs = hogs_at(&dir.path().join("mnt"));
     for _ in 0..20 {
         glint(dir.path(), &["status", "mnt"]).worked();
     }
-    drop(hog);
+    drop(hogs);
 }
 
 #[test]
@@ -375,7 +364,7 @@ fn an_unmount_that_another_user_disturbs_waits_for_what_is_left() {
     fs::write(mnt.join("file"), "words").unwrap();
     server.signal(Signal::SIGKILL);
     server.ended();
-    let hog = Hog::at(&mnt);
+    let hogs = hogs_at(&mnt);
     std::thread::scope(|scope| {
         let unmount = scope.spawn(|| glint(at, &["umount", "mnt"]));
         std::thread::sleep(Duration::from_secs(3));
@@ -383,7 +372,7 @@ fn an_unmount_that_another_user_disturbs_waits_for_what_is_left() {
         let _server = serve();
         unmount.join().unwrap().worked();
         assert_eq!(mounted.ended(), Some(0), "{}", mounted.said());
-        drop(hog);
+        drop(hogs);
         let _again = Staying::start(at, &mount);
         assert_eq!(fs::read_to_string(mnt.join("file")).unwrap(), "words");
     });
@@ -394,8 +383,7 @@ fn an_unmount_that_nobody_answers_does_not_say_that_all_is_well() {
     if needs_root() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let up = up(dir.path());
+    let (dir, up) = mounted();
     up.signal(Signal::SIGSTOP);
     let ran = glint(dir.path(), &["umount", "--force", "mnt"]);
     ran.failed_saying(&["is unmounted, but", "is not known", "stands still"]);

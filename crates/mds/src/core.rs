@@ -4,11 +4,20 @@
 //! Invariant: a request of a frame starts when the one before it has run; a change is stored,
 //! with its answer, in one batch, and in the order of the transnos.
 
+mod busy;
+mod callback;
+mod destroy;
+mod progress;
+mod recovery;
+mod strays;
+mod walks;
+
+use crate::request::{Answer, PARKED_MAX, Parked, Session, reply, who};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{BootEpoch, ClientId, FsError, LockHandle, TargetIndex, Tick, Timestamp, Transno, Xid};
+use base::{BootEpoch, ClientId, FsError, LockHandle, TargetIndex, Tick, Timestamp, Transno};
 use dlm::{IdMap, OpId};
 use storage::{Kv, StorageError, Ticket};
 use wire::mdt::{Reply, Request};
@@ -18,7 +27,8 @@ use crate::hash::NameHasher;
 use crate::keys::{self, ClientUuid, Table};
 use crate::locks::Locks;
 use crate::opens::Opens;
-use crate::ops::{Ctx, Needs, Rules, Who, with_op};
+use crate::ops::context::{Ctx, Needs, Rules};
+use crate::ops::with_op;
 use crate::records::{State, StoredReply};
 use crate::recovery::Recovery;
 use crate::room::Room;
@@ -31,8 +41,6 @@ pub const GRACE: Duration = Duration::from_secs(60);
 /// How often an operation looks its names up again because they changed while it waited. Beyond:
 /// refused, `TryAgain`.
 const RESTARTS_MAX: u32 = 64;
-/// Requests that may wait for locks or in their frames. Beyond: refused, `TryAgain`.
-pub const PARKED_MAX: usize = 1 << 16;
 
 /// A metadata target.
 #[derive(Debug)]
@@ -79,37 +87,6 @@ pub struct Mds {
     pub(crate) wall: Timestamp,
 }
 
-/// A connected client.
-#[derive(Debug)]
-pub(crate) struct Session {
-    pub uuid: ClientUuid,
-    /// Of each slot in use the last frame, and the highest place in it that was answered.
-    pub slots: IdMap<u16, (Xid, u16)>,
-    /// Frames of which a request waits for locks, with the requests behind it.
-    pub frames: IdMap<u16, VecDeque<(Call, Request)>>,
-    /// It is written down, with this change, that it is to be waited for after a crash.
-    pub known_since: Option<Transno>,
-    /// An earlier life gave it up, and told it.
-    pub begins_anew: bool,
-}
-
-/// A request that waits for its locks.
-#[derive(Debug)]
-pub(crate) struct Parked {
-    pub call: Call,
-    pub request: Request,
-    pub needs: Needs,
-    pub restarts: u32,
-    /// Others may have run since it said what it needs.
-    pub waited: bool,
-    /// It waits only to hear what the holder of a file says of it.
-    pub glimpse: bool,
-    /// Those whose uses exclude it were asked to end them.
-    pub asked: bool,
-    /// It was done in an earlier life of the target, and answered with this.
-    pub replay: Option<Box<Reply>>,
-}
-
 /// Others may wait for it: it waits for nobody, nor behind what its frame has before it, which may wait
 /// for those.
 fn gives_way(request: &Request) -> bool {
@@ -119,31 +96,6 @@ fn gives_way(request: &Request) -> bool {
         Request::Cancel { .. } | Request::Convert { .. } => true,
         _ => false,
     }
-}
-
-impl Parked {
-    /// A request that nobody has looked at.
-    pub fn new(call: Call, request: Request) -> Parked {
-        Parked {
-            call,
-            request,
-            needs: Needs::default(),
-            restarts: 0,
-            waited: false,
-            glimpse: false,
-            asked: false,
-            replay: None,
-        }
-    }
-}
-
-/// An answer that waits for durability.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub client: ClientId,
-    pub tag: u64,
-    pub result: Result<Reply, FsError>,
-    pub transno: Transno,
 }
 
 impl Mds {
@@ -570,45 +522,4 @@ impl Mds {
             reply(out, call, Err(FsError::Io));
         }
     }
-}
-
-impl Answer {
-    pub(crate) fn into_output(self) -> Output {
-        let Answer {
-            client,
-            tag,
-            result,
-            transno,
-        } = self;
-        Output::Reply {
-            client,
-            tag,
-            result,
-            transno,
-        }
-    }
-
-    fn into_output_as(self, result: Result<Reply, FsError>) -> Output {
-        Answer {
-            result,
-            transno: Transno(0),
-            ..self
-        }
-        .into_output()
-    }
-}
-
-pub(crate) fn who(clients: &IdMap<ClientId, Session>, client: ClientId) -> Who {
-    let uuid = clients.get(&client).map_or([0; 16], |session| session.uuid);
-    Who { client, uuid }
-}
-
-pub(crate) fn reply(out: &mut Vec<Output>, call: Call, result: Result<Reply, FsError>) {
-    let (client, tag) = (call.client, call.tag);
-    out.push(Output::Reply {
-        client,
-        tag,
-        result,
-        transno: Transno(0),
-    });
 }

@@ -3,8 +3,9 @@
 use wire::FileKind;
 use wire::mdt::Request;
 
-use crate::core::{Mds, Parked};
+use crate::core::Mds;
 use crate::event::Output;
+use crate::request::Parked;
 
 impl Mds {
     /// The request makes a file whose bytes no OST could take.

@@ -10,7 +10,7 @@ use dlm::{
     Bits, Cover, Grant, IdMap, IdSet, Input, Limits, Lock, LockTable, Mode, OpId, Output, TryGrant,
 };
 
-use crate::ops::{Needs, resource};
+use crate::ops::context::{Needs, resource};
 
 /// The exclusive lock on a new file under which its maker works without asking.
 pub const EXCLUSIVE: Bits =

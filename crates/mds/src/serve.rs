@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use threads::{Mutex, MutexGuard};
 
+use base::limits::{FRAME_BYTES_MAX, PAGE_BYTES_MAX, WALK_BYTES_MAX, XATTR_TOTAL_BYTES_MAX};
 use base::{BootEpoch, ClientId, Clock, FsError, TargetIndex, Tick, Transno};
 use layout::ObjectId;
 use rpc::scheduler::{Nature, Vocabulary};
@@ -23,7 +24,7 @@ use wire::{UNCHANGED, opcode, ost};
 
 use crate::core::Mds;
 use crate::event::{Call, Output};
-use crate::ops::Rules;
+use crate::ops::context::Rules;
 use crate::progress::Told;
 use crate::walks::CHUNK_BYTES;
 
@@ -400,6 +401,7 @@ impl Machine for Mds {
             return self.replays(moment, arrival, answered, out);
         }
         let Moment { now, wall } = moment;
+        let mut room = FRAME_BYTES_MAX;
         for (index, message) in (0_u16..).zip(&arrival.batch.messages) {
             let call = Call {
                 client: arrival.client,
@@ -408,9 +410,9 @@ impl Machine for Mds {
                 xid: arrival.xid,
                 index,
             };
-            match request_in(message) {
+            match request_in(message).and_then(|request| within(&mut room, request)) {
                 Ok(request) => self.handle(now, wall, call, request, out),
-                Err(error) => crate::core::reply(out, call, Err(error)),
+                Err(error) => crate::request::reply(out, call, Err(error)),
             }
         }
     }
@@ -586,13 +588,13 @@ impl Mds {
                 // What changed nothing, or was refused, is not done again: it might do something by
                 // now, where what others did in between has yet to be.
                 (Ok(request), _) if !changed || !request.is_modification() => {
-                    crate::core::reply(out, call, Ok(Reply::Done));
+                    crate::request::reply(out, call, Ok(Reply::Done));
                 }
                 (Ok(request), Ok(answer)) => {
                     self.replay(now, wall, call, (request, answer), out);
                 }
-                (Err(error), _) => crate::core::reply(out, call, Err(error)),
-                (Ok(_), Err(_)) => crate::core::reply(out, call, Err(FsError::Invalid)),
+                (Err(error), _) => crate::request::reply(out, call, Err(error)),
+                (Ok(_), Err(_)) => crate::request::reply(out, call, Err(FsError::Invalid)),
             }
         }
     }
@@ -610,6 +612,28 @@ fn request_in(message: &Message) -> Result<Request, FsError> {
         tracing::warn!(%error, "a request makes no sense");
         FsError::Invalid
     })
+}
+
+/// The request, if its answer fits the frame beside those of the requests before it. Else the client asks
+/// again, alone.
+fn within(room: &mut usize, request: Request) -> Result<Request, FsError> {
+    *room = room
+        .checked_sub(answer_bytes_max(&request))
+        .ok_or(FsError::TryAgain)?;
+    Ok(request)
+}
+
+/// Bytes that the answer may take, of requests that are answered with much.
+fn answer_bytes_max(request: &Request) -> usize {
+    match request {
+        Request::ReadDir { bytes_max, .. } => PAGE_BYTES_MAX.min(*bytes_max as usize),
+        // Of pages all but the first are within what was asked for.
+        Request::Walk { bytes_max, .. } => {
+            PAGE_BYTES_MAX.max(WALK_BYTES_MAX.min(*bytes_max as usize))
+        }
+        Request::GetXattrs { .. } => XATTR_TOTAL_BYTES_MAX,
+        _ => 0,
+    }
 }
 
 /// The answer to a request that made the change `transno`; zero: it made none.
@@ -643,6 +667,18 @@ mod tests {
         };
         assert_eq!((extra(0), extra(1), extra(64 << 10)), (0, 0, 0));
         assert_eq!((extra((64 << 10) + 1), extra(4 << 20)), (1, 63));
+    }
+
+    #[test]
+    fn requests_of_a_frame_are_done_as_long_as_their_answers_fit_one() {
+        let (mut room, fid) = (FRAME_BYTES_MAX, Fid(1));
+        let list = Request::GetXattrs { fid };
+        let mut one_more = || within(&mut room, list.clone()).is_ok();
+        let done = (0..4096).filter(|_| one_more()).count();
+        assert_eq!(done, FRAME_BYTES_MAX / XATTR_TOTAL_BYTES_MAX);
+        assert_eq!(within(&mut room, list), Err(FsError::TryAgain));
+        let small = Request::GetAttr { fid, dir: fid };
+        assert!((0..4096).all(|_| within(&mut room, small.clone()).is_ok()));
     }
 
     #[test]

@@ -14,26 +14,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use base::{Fid, TargetIndex, Tick, Timestamp};
+use base::{Fid, TargetIndex, Tick};
 use layout::ObjectId;
 use storage::KeyRange;
 
-use crate::core::Mds;
-use crate::event::Output;
-use crate::fsck::objects::{Claim, claim};
 use crate::keys::{self, ClientUuid, Table};
 use crate::mutation::Mutation;
-use crate::records::{Destroy, NO_CLIENT, SequenceOwner};
+use crate::records::{NO_CLIENT, SequenceOwner};
 use crate::store::{Failure, Store, missing};
 use crate::txn::Txn;
 
 /// After how long an OST is asked for the second time, or again where it could not be reached.
-const SOON: Duration = Duration::from_secs(5);
+pub(crate) const SOON: Duration = Duration::from_secs(5);
 /// By how much longer it takes each time.
-const SELDOM: u32 = 4;
+pub(crate) const SELDOM: u32 = 4;
 /// When the next time would be later than this after the one before, the search is over: after half an
 /// hour, far longer than a client that can reach an OST keeps unwritten data from it.
-const LATE: Duration = Duration::from_secs(3600);
+pub(crate) const LATE: Duration = Duration::from_secs(3600);
 
 /// What a client whose sequences end may have made, and the target not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,19 +70,19 @@ pub(crate) fn end_sequence(
 
 /// Of one sequence at one OST.
 #[derive(Debug)]
-struct Search {
+pub(crate) struct Search {
     /// Where it goes on.
-    from: ObjectId,
+    pub from: ObjectId,
     /// With those that lost their record.
-    unrecorded: bool,
+    pub unrecorded: bool,
     /// When.
-    due: Tick,
+    pub due: Tick,
     /// How long it rests when it has come to the end.
-    rest: Duration,
+    pub rest: Duration,
 }
 
 impl Search {
-    fn new(sequence: u64) -> Search {
+    pub fn new(sequence: u64) -> Search {
         Search {
             from: first_of(sequence),
             unrecorded: false,
@@ -94,7 +91,7 @@ impl Search {
         }
     }
 
-    fn is_first(&self) -> bool {
+    pub fn is_first(&self) -> bool {
         self.rest == SOON
     }
 }
@@ -102,11 +99,11 @@ impl Search {
 /// What is searched for, and where.
 #[derive(Debug, Default)]
 pub(crate) struct Strays {
-    sequences: BTreeSet<u64>,
-    osts: BTreeSet<TargetIndex>,
-    searches: BTreeMap<(TargetIndex, u64), Search>,
+    pub sequences: BTreeSet<u64>,
+    pub osts: BTreeSet<TargetIndex>,
+    pub searches: BTreeMap<(TargetIndex, u64), Search>,
     /// OSTs that were asked and have not answered.
-    asked: BTreeSet<TargetIndex>,
+    pub asked: BTreeSet<TargetIndex>,
 }
 
 impl Strays {
@@ -156,7 +153,7 @@ impl Strays {
             .count()
     }
 
-    fn search(&mut self, sequence: u64, owner: SequenceOwner) {
+    pub fn search(&mut self, sequence: u64, owner: SequenceOwner) {
         if owner.client == NO_CLIENT {
             return;
         }
@@ -166,7 +163,7 @@ impl Strays {
     }
 
     /// Each OST that can be asked now, with the first object that is wanted, and of which kind.
-    fn due(&mut self, now: Tick) -> Vec<(TargetIndex, ObjectId, bool)> {
+    pub fn due(&mut self, now: Tick) -> Vec<(TargetIndex, ObjectId, bool)> {
         let mut due = Vec::new();
         for ((ost, _), search) in &self.searches {
             if search.due <= now && self.asked.insert(*ost) {
@@ -176,7 +173,7 @@ impl Strays {
         due
     }
 
-    fn next(&self) -> Option<Tick> {
+    pub fn next(&self) -> Option<Tick> {
         let free = |((ost, _), search): (&(TargetIndex, u64), &Search)| {
             (!self.asked.contains(ost)).then_some(search.due)
         };
@@ -185,7 +182,7 @@ impl Strays {
 
     /// An OST has told of objects of a sequence, up to `next`. True: nothing more is to be searched
     /// for of that sequence anywhere.
-    fn told(
+    pub fn told(
         &mut self,
         now: Tick,
         (ost, sequence): (TargetIndex, u64),
@@ -217,7 +214,7 @@ impl Strays {
     }
 
     /// It could not be reached, or refused.
-    fn failed(&mut self, now: Tick, ost: TargetIndex) {
+    pub fn failed(&mut self, now: Tick, ost: TargetIndex) {
         self.asked.remove(&ost);
         let of_ost = (ost, 0)..=(ost, u64::MAX);
         for (_, search) in self.searches.range_mut(of_ost) {
@@ -226,93 +223,9 @@ impl Strays {
     }
 }
 
-fn first_of(sequence: u64) -> ObjectId {
+pub(crate) fn first_of(sequence: u64) -> ObjectId {
     ObjectId {
         fid: Fid::new(sequence, 0),
         stripe: 0,
-    }
-}
-
-impl Mds {
-    /// Asks every OST that can be asked now.
-    pub(crate) fn send_searches(&mut self, out: &mut Vec<Output>) {
-        let (due, progress) = (self.strays.due(self.now), self.progress());
-        out.extend(due.into_iter().map(|(ost, from, unrecorded)| Output::List {
-            ost,
-            from,
-            unrecorded,
-            progress,
-        }));
-    }
-
-    /// The OST has these objects, from the one on that [`Output::List`] asked for, up to `next`.
-    pub fn listed(
-        &mut self,
-        now: Tick,
-        wall: Timestamp,
-        (ost, from): (TargetIndex, ObjectId),
-        (objects, next): (&[ObjectId], Option<ObjectId>),
-        out: &mut Vec<Output>,
-    ) {
-        self.set_time(now, wall);
-        if self.halted {
-            return;
-        }
-        let sequence = from.fid.sequence();
-        let over = self.strays.told(now, (ost, sequence), next);
-        let done = self.condemn_strays((ost, sequence), objects);
-        let done = done.and_then(|()| match over {
-            false => Ok(()),
-            true => self.upkeep(|txn, _| {
-                txn.change(Mutation::RemoveStray(sequence));
-                Ok(())
-            }),
-        });
-        match done {
-            Err(Failure::Broken(cause)) => self.halt(cause, out),
-            _ => self.send_searches(out),
-        }
-    }
-
-    /// The OST could not be reached or refused: it is asked again in a while.
-    pub fn list_failed(&mut self, now: Tick, ost: TargetIndex) {
-        self.strays.failed(now, ost);
-    }
-
-    /// Of these objects those are to be removed that are nobody's.
-    fn condemn_strays(
-        &mut self,
-        (ost, sequence): (TargetIndex, u64),
-        objects: &[ObjectId],
-    ) -> Result<(), Failure> {
-        let mut strays = Vec::new();
-        let of_sequence = objects.iter().filter(|of| of.fid.sequence() == sequence);
-        for object in of_sequence {
-            if claim(&self.store, ost, *object)? == Claim::Nobodys {
-                strays.push(*object);
-            }
-        }
-        if strays.is_empty() {
-            return Ok(());
-        }
-        tracing::info!(
-            objects = strays.len(),
-            "OST{}: objects of files that a client lost, and that are removed",
-            ost.0
-        );
-        self.upkeep(|txn, opens| {
-            let destroy = Destroy {
-                open_epoch: opens.last_epoch(),
-                transno: txn.transno,
-            };
-            for ObjectId { fid, stripe } in strays {
-                txn.change(Mutation::PutDestroy(ost, fid, stripe, destroy));
-            }
-            Ok(())
-        })
-    }
-
-    pub(crate) fn next_search(&self) -> Option<Tick> {
-        self.strays.next()
     }
 }

@@ -19,8 +19,8 @@ use oss::serve::OstServer;
 use oss::{Oss, Syncer};
 use rpc::window::RECOVERY_WINDOW;
 use rpc::{
-    Address, Batch, CallbackResponder, ClientHandler, ClientUuid, LastCommitted, MemPort, Message,
-    Peer, PeerConfig, Policy, ReplyBatch, ServedTarget, Server, ServerConfig, Way,
+    Address, Batch, CallbackResponder, ClientHandler, ClientSecret, LastCommitted, MemPort,
+    Message, Peer, PeerConfig, Policy, ReplyBatch, ServedTarget, Server, ServerConfig, Way,
 };
 use storage::{Kv, KvOptions, MemDisk, ObjectMemory, ObjectStore, Pace, SealedObjects};
 use wire::mdt::WriteTicket;
@@ -89,7 +89,7 @@ impl Cluster {
         let config = PeerConfig {
             target: OST,
             addresses: vec![Address::Mem(self.port.clone())],
-            uuid: ClientUuid([number; 16]),
+            secret: ClientSecret([number; 16]),
             incarnation: 1,
             key: None,
             credential: rpc::Credential::Client,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use base::{BootEpoch, ClientId, SystemClock, TargetName, Transno, Xid};
 use rpc::{
-    Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Connected, Departure, Key,
+    Address, Batch, CallbackResponder, ClientHandler, ClientSecret, Connected, Departure, Key,
     LastCommitted, MemPort, Message, Peer, PeerConfig, Policy, ReplyBatch, ReplyMessage, Responder,
     ServedTarget, Server, ServerConfig, Service, Unwelcome,
 };
@@ -94,7 +94,7 @@ fn run(name: &str, listen: Address) {
     let config = PeerConfig {
         target,
         addresses: server.local_addresses().to_vec(),
-        uuid: ClientUuid([1; 16]),
+        secret: ClientSecret([1; 16]),
         incarnation: 1,
         key: Some(key),
         credential: rpc::Credential::Client,

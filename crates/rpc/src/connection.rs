@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use awake::Wakefulness;
 use base::Tick;
@@ -16,6 +17,7 @@ use wire::frame::Frame;
 use crate::attendance::Attendance;
 use crate::counters::Counters;
 use crate::keepalive::{Health, Keepalive};
+use crate::pool::{Member, Pool, Share};
 use crate::replier::Violation;
 use crate::threads::{self, lock, wait};
 use crate::transport::{Outgoing, ReceiveError, Transport, Watched};
@@ -47,28 +49,35 @@ pub(crate) struct Connection {
     counters: Arc<Counters>,
 }
 
-#[derive(Default)]
 struct Outbox {
-    queue: VecDeque<Outgoing>,
-    bytes: usize,
-    /// The writer is sending a frame that is no longer in the queue.
-    writing: bool,
+    /// Frames, and since when they wait.
+    queue: VecDeque<(Instant, Outgoing)>,
+    /// What is queued or being written, of all that the connections of this process have.
+    share: Share<Connection>,
+    /// Since when a frame waits that is no longer in the queue: the writer is sending it.
+    writing: Option<Instant>,
     closed: bool,
 }
 
 impl Connection {
-    /// A connection over `transport`, made at `now`.
+    /// A connection over `transport`, made at `now`. What it queues is accounted for in `queues`.
     pub(crate) fn new(
         transport: Arc<dyn Transport>,
         reading: Reading,
         counters: Arc<Counters>,
+        queues: &Arc<Pool<Connection>>,
         now: Tick,
     ) -> Arc<Connection> {
-        Arc::new(Connection {
+        Arc::new_cyclic(|connection| Connection {
             transport,
             reading,
             on_frame: Mutex::new(None),
-            outbox: Mutex::default(),
+            outbox: Mutex::new(Outbox {
+                queue: VecDeque::new(),
+                share: queues.join(connection.clone()),
+                writing: None,
+                closed: false,
+            }),
             changed: Condvar::new(),
             keepalive: Mutex::new(Keepalive::new(now)),
             held_back: AtomicBool::new(false),
@@ -92,7 +101,7 @@ impl Connection {
         if outbox.closed {
             return;
         }
-        if outbox.queue.is_empty() && !outbox.writing {
+        if outbox.queue.is_empty() && outbox.writing.is_none() {
             match self.transport.try_send(&mut outgoing) {
                 Ok(()) if outgoing.is_sent() => return,
                 Ok(()) => {}
@@ -102,14 +111,24 @@ impl Connection {
                 }
             }
         }
-        outbox.bytes += outgoing.bytes();
-        outbox.queue.push_back(outgoing);
+        let bytes = outbox.share.bytes() + outgoing.bytes();
+        outbox.share.set(bytes);
+        outbox.queue.push_back((::threads::now(), outgoing));
+        let queues = outbox.share.pool().clone();
+        drop(outbox);
         self.changed.notify_all();
+        queues.relieve();
     }
 
     /// Ends the connection; what is queued is lost, and both threads end.
     pub(crate) fn close(&self) {
-        lock(&self.outbox).closed = true;
+        let mut outbox = lock(&self.outbox);
+        outbox.closed = true;
+        let queued = std::mem::take(&mut outbox.queue);
+        let bytes: usize = queued.iter().map(|(_, frame)| frame.bytes()).sum();
+        let left = outbox.share.bytes() - bytes;
+        outbox.share.set(left);
+        drop(outbox);
         self.changed.notify_all();
         self.transport.shutdown();
     }
@@ -284,11 +303,11 @@ impl Connection {
     /// requests from a client that does not take its replies.
     pub(crate) fn wait_for_room(&self) {
         let mut outbox = lock(&self.outbox);
-        if outbox.bytes <= PEER_QUEUE_BYTES_MAX {
+        if outbox.share.bytes() <= PEER_QUEUE_BYTES_MAX {
             return;
         }
         self.held_back.store(true, Ordering::Relaxed);
-        while outbox.bytes > PEER_QUEUE_BYTES_MAX / 2 && !outbox.closed {
+        while outbox.share.bytes() > PEER_QUEUE_BYTES_MAX / 2 && !outbox.closed {
             outbox = wait(&self.changed, outbox);
         }
         self.held_back.store(false, Ordering::Relaxed);
@@ -300,8 +319,9 @@ impl Connection {
             let bytes = outgoing.bytes();
             let sent = self.transport.send(&mut outgoing);
             let mut outbox = lock(&self.outbox);
-            outbox.writing = false;
-            outbox.bytes -= bytes;
+            outbox.writing = None;
+            let left = outbox.share.bytes() - bytes;
+            outbox.share.set(left);
             drop(outbox);
             self.changed.notify_all();
             if sent.is_err() {
@@ -316,12 +336,36 @@ impl Connection {
             if outbox.closed {
                 return None;
             }
-            if let Some(outgoing) = outbox.queue.pop_front() {
-                outbox.writing = true;
+            if let Some((since, outgoing)) = outbox.queue.pop_front() {
+                outbox.writing = Some(since);
                 return Some(outgoing);
             }
             outbox = wait(&self.changed, outbox);
         }
+    }
+}
+
+impl Member for Connection {
+    /// Its bytes times the nanoseconds that the oldest of them have waited: who takes what it is sent weighs
+    /// little, however much that is.
+    fn weight(&self) -> u128 {
+        let outbox = lock(&self.outbox);
+        let oldest = outbox.queue.front().map(|(since, _)| *since);
+        let since = outbox.writing.or(oldest).filter(|_| !outbox.closed);
+        since.map_or(0, |since| {
+            let waited = ::threads::now().duration_since(since).as_nanos();
+            outbox.share.bytes() as u128 * waited.max(1)
+        })
+    }
+
+    /// The peer may come back, and send again what it has no answer to.
+    fn let_go(&self) {
+        tracing::warn!(
+            peer = self.peer(),
+            bytes = lock(&self.outbox).share.bytes(),
+            "disconnected: it does not take its replies, and those that wait for all peers are too many"
+        );
+        self.close();
     }
 }
 
@@ -350,7 +394,8 @@ mod tests {
         let greeting = ours.receive(FRAME_BYTES_MAX, None).unwrap();
         assert_eq!(greeting.header.kind, FrameKind::Ready);
         let reading = Reading::Attended(Arc::default());
-        let connection = Connection::new(ours, reading, Arc::default(), Tick::default());
+        let queues = Pool::new(usize::MAX);
+        let connection = Connection::new(ours, reading, Arc::default(), &queues, Tick::default());
         let (tell, told) = mpsc::channel();
         let on_frame = Box::new(move |frame: Frame| {
             tell.send(frame.header.kind).unwrap();

@@ -18,6 +18,7 @@ mod greet;
 mod keepalive;
 mod oneshot;
 mod peer;
+mod pool;
 pub mod replay;
 pub mod replier;
 pub mod requester;
@@ -47,11 +48,13 @@ pub use server::{
 pub use session::{Keeping, Legacy};
 pub use transport::delay::Link;
 pub use transport::mem::{MemPort, Way};
-pub use wire::handshake::{ClientUuid, Credential, Key, KeyParseError, Refusal, RefusalReason};
+pub use wire::handshake::{
+    ClientSecret, ClientUuid, Credential, Key, KeyParseError, Refusal, RefusalReason,
+};
 
-/// A random name for a mount, from the kernel's random numbers.
-pub fn new_client_uuid() -> std::io::Result<ClientUuid> {
-    random().map(ClientUuid)
+/// The secret of a new client, from the kernel's random numbers.
+pub fn new_client_secret() -> std::io::Result<ClientSecret> {
+    random().map(ClientSecret)
 }
 
 /// A new secret for a target, from the kernel's random numbers.

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use base::{BootEpoch, ClientId, Clock, Disrupted, TargetName, Tick, Transno, Xid};
 use wire::frame::{Frame, FrameKind, Payload, SessionId};
-use wire::handshake::{ClientUuid, Credential, Key, Lane, Refusal, RefusalReason};
+use wire::handshake::{ClientSecret, Credential, Key, Lane, Refusal, RefusalReason};
 
 use crate::address::Address;
 use crate::attendance::Attendance;
@@ -22,6 +22,7 @@ use crate::batch::{Batch, Message};
 use crate::connection::Connection;
 use crate::counters::Counters;
 use crate::oneshot::{self, CallFuture, CallResult};
+use crate::pool::Pool;
 use crate::replay::Undurable;
 use crate::replier::Violation;
 use crate::requester::{Call, Memo, Urgency};
@@ -68,8 +69,8 @@ pub struct PeerConfig {
     pub target: TargetName,
     /// Where it may be at first; tried in turn. See [`Peer::set_addresses`].
     pub addresses: Vec<Address>,
-    /// The mount's name for itself.
-    pub uuid: ClientUuid,
+    /// What the mount alone knows, by which it is known.
+    pub secret: ClientSecret,
     /// Which life of that mount.
     pub incarnation: u64,
     /// The key that both ends prove, where the kernel does not vouch for them.
@@ -164,6 +165,8 @@ struct Inner {
     handler: Arc<dyn ClientHandler>,
     clock: Arc<dyn Clock>,
     counters: Arc<Counters>,
+    /// What is not sent yet. The slots bound it.
+    queues: Arc<Pool<Connection>>,
     state: Mutex<State>,
     /// Something happened that the connector, or whoever closes, waits for.
     news: Condvar,
@@ -247,6 +250,7 @@ impl Peer {
             handler,
             clock,
             counters: Arc::default(),
+            queues: Pool::new(usize::MAX),
             state: Mutex::new(State {
                 session,
                 addresses,

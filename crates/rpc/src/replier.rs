@@ -1,8 +1,8 @@
 //! The answering half of a session, in either direction: the slot table, which is the replay
 //! cache. Pure.
 //!
-//! Invariant: each (slot, xid) is handed out for execution once, except that a reply too large to
-//! keep is made again, which only requests that changed nothing (transno zero) can suffer.
+//! Invariant: each (slot, xid) is handed out for execution once, except that a reply which is not kept is
+//! made again, which only requests that changed nothing (transno zero) can suffer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -50,8 +50,17 @@ enum Slot {
     #[default]
     Vacant,
     Running(Xid),
-    /// None: too large to keep.
+    /// None: not kept.
     Done(Xid, Option<Stored>),
+}
+
+impl Slot {
+    fn stored(&self) -> Option<&Stored> {
+        match self {
+            Slot::Done(_, stored) => stored.as_ref(),
+            Slot::Vacant | Slot::Running(_) => None,
+        }
+    }
 }
 
 /// The answering half of a session.
@@ -59,6 +68,16 @@ enum Slot {
 pub struct Replier {
     slots: Vec<Slot>,
     slots_max: u16,
+    kept: (usize, usize),
+}
+
+/// Whether there is memory for answers that could be made again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// There is: one that is small is kept, too.
+    ForAll,
+    /// There is not.
+    ForChanges,
 }
 
 impl Replier {
@@ -67,6 +86,7 @@ impl Replier {
         Replier {
             slots: Vec::new(),
             slots_max,
+            kept: (0, 0),
         }
     }
 
@@ -88,37 +108,91 @@ impl Replier {
             Slot::Vacant | Slot::Done(..) => Verdict::Execute,
         };
         if verdict == Verdict::Execute {
-            *entry = Slot::Running(xid);
+            self.put(index, Slot::Running(xid));
         }
         Ok(verdict)
     }
 
-    /// How many answers are kept, and their bytes: at most one for each slot, of a frame at most.
-    pub fn kept(&self) -> (usize, usize) {
-        let stored = self.slots.iter().filter_map(|slot| match slot {
-            Slot::Done(_, stored) => stored.as_ref(),
-            Slot::Vacant | Slot::Running(_) => None,
-        });
-        stored.fold((0, 0), |(answers, bytes), stored| {
-            (answers + 1, bytes + stored.payload.frame_bytes())
-        })
+    fn put(&mut self, index: usize, slot: Slot) {
+        let (answers, bytes) = &mut self.kept;
+        if let Some(new) = slot.stored() {
+            *answers += 1;
+            *bytes += new.payload.frame_bytes();
+        }
+        let old = std::mem::replace(&mut self.slots[index], slot);
+        if let Some(old) = old.stored() {
+            *answers -= 1;
+            *bytes -= old.payload.frame_bytes();
+        }
     }
 
-    /// Keeps the answer to (`slot`, `xid`). False: that request is not running here.
-    pub fn answer(&mut self, slot: u16, xid: Xid, reply: &Stored) -> bool {
-        let Some(entry) = self.slots.get_mut(usize::from(slot)) else {
-            return false;
-        };
-        let running = match entry {
-            Slot::Running(known) => *known == xid,
-            Slot::Vacant | Slot::Done(..) => false,
-        };
-        if !running {
+    /// How many answers are kept, and their bytes: at most one for each slot, of a frame at most.
+    pub fn kept(&self) -> (usize, usize) {
+        self.kept
+    }
+
+    /// Keeps the answer to (`slot`, `xid`), if there is room. False: that request is not running here.
+    pub fn answer(&mut self, slot: u16, xid: Xid, reply: &Stored, room: Room) -> bool {
+        let index = usize::from(slot);
+        if !matches!(self.slots.get(index), Some(Slot::Running(known)) if *known == xid) {
             return false;
         }
-        let large = reply.payload.frame_bytes() > STORED_REPLY_BYTES_MAX;
-        let kept = reply.transno != Transno(0) || !large;
-        *entry = Slot::Done(xid, kept.then(|| reply.clone()));
+        let small = reply.payload.frame_bytes() <= STORED_REPLY_BYTES_MAX;
+        let kept = reply.transno != Transno(0) || (small && room == Room::ForAll);
+        self.put(index, Slot::Done(xid, kept.then(|| reply.clone())));
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_reply_that_changed_nothing_is_made_again() {
+        let mut replier = Replier::new(4);
+        let large = |transno| Stored {
+            payload: Arc::new(Payload {
+                subs: Vec::new(),
+                bulk: vec![0; base::limits::STORED_REPLY_BYTES_MAX].into(),
+            }),
+            transno: Transno(transno),
+        };
+        assert_eq!(replier.accept(0, Xid(1)), Ok(Verdict::Execute));
+        assert!(replier.answer(0, Xid(1), &large(0), Room::ForAll));
+        assert_eq!(replier.accept(0, Xid(1)), Ok(Verdict::Execute));
+        assert!(replier.answer(0, Xid(1), &large(0), Room::ForAll));
+        assert_eq!(replier.accept(0, Xid(2)), Ok(Verdict::Execute));
+        assert!(replier.answer(0, Xid(2), &large(9), Room::ForAll));
+        assert_eq!(replier.accept(0, Xid(2)), Ok(Verdict::Replay(large(9))));
+        assert_eq!(replier.accept(0, Xid(1)), Ok(Verdict::Stale));
+    }
+
+    #[test]
+    fn without_room_only_answers_that_report_changes_are_kept() {
+        let mut replier = Replier::new(4);
+        let stored = |bytes, transno| Stored {
+            payload: Arc::new(Payload {
+                subs: Vec::new(),
+                bulk: vec![0; bytes].into(),
+            }),
+            transno: Transno(transno),
+        };
+        let mut answered = |slot, xid, answer: &Stored, room| {
+            assert_eq!(replier.accept(slot, Xid(xid)), Ok(Verdict::Execute));
+            assert!(replier.answer(slot, Xid(xid), answer, room));
+            replier.kept()
+        };
+        let bytes = |bytes, transno| stored(bytes, transno).payload.frame_bytes();
+        assert_eq!(
+            answered(0, 1, &stored(10, 0), Room::ForAll),
+            (1, bytes(10, 0))
+        );
+        assert_eq!(answered(0, 2, &stored(10, 0), Room::ForChanges), (0, 0));
+        let change = stored(20, 7);
+        assert_eq!(answered(1, 3, &change, Room::ForChanges), (1, bytes(20, 7)));
+        assert_eq!(replier.accept(1, Xid(3)), Ok(Verdict::Replay(change)));
+        assert_eq!(replier.accept(1, Xid(4)), Ok(Verdict::Execute));
+        assert_eq!(replier.kept(), (0, 0));
     }
 }

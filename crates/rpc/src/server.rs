@@ -3,7 +3,6 @@
 mod admission;
 mod connected;
 mod deferred;
-mod doubts;
 mod handshakes;
 
 use ::threads::JoinHandle;
@@ -16,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use base::limits::SESSION_GRACE;
+use base::limits::{REPLIES_BYTES_MIN, SESSION_GRACE};
 use base::{BootEpoch, ClientId, Clock, Disrupted, SystemClock, TargetName, Tick, Transno, Xid};
 use wire::frame::{Frame, FrameKind};
 use wire::handshake::{ClientUuid, Handshake, Key, Lane, Refusal};
@@ -26,6 +25,7 @@ use crate::batch::Batch;
 use crate::connection::{Connection, Reading};
 use crate::counters::Counters;
 use crate::greet::{self, GreetError, Keys};
+use crate::pool::Pool;
 use crate::replier::Violation;
 use crate::server_session::Event;
 use crate::threads::{self, lock};
@@ -36,7 +36,6 @@ pub use connected::{Connected, OnReply, PeerInfo, Responder};
 
 use admission::Registry;
 use deferred::Deferred;
-use doubts::Doubters;
 use handshakes::Handshakes;
 
 /// How often silence, grace and what became durable are looked at.
@@ -97,8 +96,7 @@ pub trait Service: Send + Sync {
         _ = client;
         Ok(())
     }
-    /// Peers that are independent were told of changes that the target does not have: it must serve no
-    /// longer.
+    /// Another server was told of changes that the target does not have: it must serve no longer.
     fn lost_changes(&self, reason: &str) {
         _ = reason;
     }
@@ -189,6 +187,10 @@ pub struct ServerConfig {
     pub grace: Duration,
     /// Connections at one time. Beyond: told at once that the server is busy, and to come again.
     pub connections_max: usize,
+    /// Bytes of replies that all clients have not taken yet, and bytes of those kept for all clients to be
+    /// sent again. Beyond the first: the connection is cut that takes its own too slowly. Beyond half of the
+    /// second: only those are kept that report changes; beyond it: the session ends that keeps most.
+    pub replies_bytes_max: usize,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
 }
@@ -201,6 +203,7 @@ impl ServerConfig {
             insecure: false,
             grace: SESSION_GRACE,
             connections_max: usize::MAX,
+            replies_bytes_max: REPLIES_BYTES_MIN,
             clock: Arc::new(SystemClock::default()),
         }
     }
@@ -233,13 +236,13 @@ struct Target {
     boot_epoch: BootEpoch,
     last_committed: Arc<LastCommitted>,
     service: Arc<dyn Service>,
-    /// Who has seen a later copy of it.
-    doubters: Mutex<Doubters>,
     counters: Arc<Counters>,
     sessions: Mutex<Registry>,
     /// Held while a client comes or goes, the service's calls about it included.
     admission: Mutex<()>,
     deferred: Arc<Deferred>,
+    /// What all sessions of the server keep.
+    kept: Arc<Pool<Connected>>,
 }
 
 struct Shared {
@@ -250,6 +253,9 @@ struct Shared {
     stopping: AtomicBool,
     handshakes: Mutex<Handshakes>,
     connections: Mutex<Connections>,
+    /// What all connections have not sent yet.
+    queues: Arc<Pool<Connection>>,
+    kept: Arc<Pool<Connected>>,
     /// What the timer runs, and what wakes it.
     deferred: Arc<Deferred>,
 }
@@ -291,8 +297,9 @@ impl Server {
             }
         }
         let deferred = Arc::<Deferred>::default();
+        let kept = Pool::new(config.replies_bytes_max);
         let targets = targets.into_iter().map(|served| {
-            let target = Target::new(served, deferred.clone());
+            let target = Target::new(served, deferred.clone(), kept.clone());
             (target.name, target)
         });
         let shared = Arc::new(Shared {
@@ -303,6 +310,8 @@ impl Server {
             stopping: AtomicBool::new(false),
             handshakes: Mutex::default(),
             connections: Mutex::default(),
+            queues: Pool::new(config.replies_bytes_max),
+            kept,
             deferred,
         });
         let server = Server {
@@ -340,6 +349,11 @@ impl Server {
     /// What was received and sent for `target`. None: not served here.
     pub fn counters(&self, target: TargetName) -> Option<Arc<Counters>> {
         Some(self.shared.targets.get(&target)?.counters.clone())
+    }
+
+    /// Bytes of replies that clients have not taken yet, and of those kept to be sent again.
+    pub fn replies_bytes(&self) -> (usize, usize) {
+        (self.shared.queues.bytes(), self.shared.kept.bytes())
     }
 
     /// The clients of `target` that have a session, connected or not.
@@ -381,7 +395,11 @@ impl Drop for Server {
 }
 
 impl Target {
-    fn new(served: ServedTarget, deferred: Arc<Deferred>) -> Arc<Target> {
+    fn new(
+        served: ServedTarget,
+        deferred: Arc<Deferred>,
+        kept: Arc<Pool<Connected>>,
+    ) -> Arc<Target> {
         Arc::new(Target {
             name: served.name,
             keys: Keys {
@@ -391,11 +409,11 @@ impl Target {
             boot_epoch: served.boot_epoch,
             last_committed: served.last_committed,
             service: served.service,
-            doubters: Mutex::default(),
             counters: Arc::default(),
             sessions: Mutex::default(),
             admission: Mutex::default(),
             deferred,
+            kept,
         })
     }
 }
@@ -505,12 +523,14 @@ impl Shared {
             Lane::Control => Reading::Awake,
             _ => Reading::Asleep,
         };
-        let connection = Connection::new(transport.clone(), reading, counters, self.clock.tick());
+        let (queues, now) = (&self.queues, self.clock.tick());
+        let connection = Connection::new(transport.clone(), reading, counters, queues, now);
         if session.attach(lane, &connection) {
             let (server, session, back) = (self.clone(), session.clone(), connection.clone());
             let on_frame = move |frame| {
                 let next = server.on_frame(&session, lane, &back, frame);
                 back.wait_for_room();
+                server.kept.relieve();
                 next
             };
             connection.serve(format!("rpc-in{id}-w"), Box::new(on_frame));
@@ -581,6 +601,8 @@ impl Shared {
                 let sessions = lock(&target.sessions).all();
                 sessions.iter().for_each(|session| self.look_after(session));
             }
+            // Of answers that came on other threads.
+            self.kept.relieve();
             self.reap();
         }
     }

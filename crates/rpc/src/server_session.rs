@@ -8,7 +8,7 @@ use wire::frame::{CALLBACK_XID_BIT, Frame, FrameKind, Header, Payload, SessionId
 use wire::handshake::Lane;
 
 use crate::batch::{Batch, Message, ReplyMessage};
-use crate::replier::{Replier, Stored, Verdict, Violation};
+use crate::replier::{Replier, Room, Stored, Verdict, Violation};
 use crate::requester::{Call, Requester, Urgency};
 
 /// What a frame that came amounts to.
@@ -179,18 +179,20 @@ impl<T> ServerSession<T> {
         }
     }
 
-    /// Keeps the answer of a request and makes its frame. None: it was answered before.
+    /// Keeps the answer of a request, if there is room, and makes its frame. None: it was answered before.
     pub fn reply(
         &mut self,
         request: &RequestId,
         stored: Stored,
+        room: Room,
         last_committed: Transno,
     ) -> Option<Frame> {
-        if !self.requests.answer(request.slot, request.xid, &stored) {
+        let (slot, xid) = (request.slot, request.xid);
+        if !self.requests.answer(slot, xid, &stored, room) {
             return None;
         }
         self.replied = self.replied.max(stored.transno);
-        Some(self.reply_frame(request.slot, request.xid, stored, last_committed))
+        Some(self.reply_frame(slot, xid, stored, last_committed))
     }
 
     fn reply_frame(
@@ -256,8 +258,9 @@ impl<T> ServerSession<T> {
         news.then(|| self.bare(FrameKind::Committed, last_committed))
     }
 
-    /// The session is over: every callback is given up.
+    /// The session is over: no answer is kept, and every callback is given up.
     pub fn end(&mut self) -> Vec<T> {
+        self.requests = Replier::new(SLOTS_MAX);
         self.callbacks.reset()
     }
 }

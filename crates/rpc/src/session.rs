@@ -10,7 +10,7 @@ use wire::handshake::{Lane, Welcome};
 
 use crate::batch::{Message, ReplyBatch};
 use crate::replay::{Replay, Undurable};
-use crate::replier::{Replier, Stored, Verdict, Violation};
+use crate::replier::{Replier, Room, Stored, Verdict, Violation};
 use crate::requester::{Answered, Call, Memo, Requester, Settled, Urgency};
 
 /// What a frame that came amounts to.
@@ -488,7 +488,9 @@ impl<T> Session<T> {
             payload: Arc::new(message.into()),
             transno: Transno(0),
         };
-        let running = self.callbacks.answer(id.slot, id.xid, &stored);
+        let running = self
+            .callbacks
+            .answer(id.slot, id.xid, &stored, Room::ForAll);
         running.then(|| self.callback_reply(id, stored.payload))
     }
 

@@ -11,15 +11,15 @@ use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wire::frame::{Bulk, Frame, FrameError, Payload};
+use wire::frame::{Bulk, Frame, FrameError};
 
 use crate::address::Address;
 
-/// An encoded frame on its way out.
+/// An encoded frame on its way out. What the head was made of is not kept with it.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     head: Vec<u8>,
-    payload: Arc<Payload>,
+    bulk: Bulk,
     sent: usize,
 }
 
@@ -28,21 +28,21 @@ impl Outgoing {
     pub(crate) fn new(frame: &Frame, compact: bool) -> Result<Outgoing, FrameError> {
         Ok(Outgoing {
             head: frame.encode(compact)?,
-            payload: frame.payload.clone(),
+            bulk: frame.payload.bulk.clone(),
             sent: 0,
         })
     }
 
     /// Bytes in all.
     pub(crate) fn bytes(&self) -> usize {
-        self.head.len() + self.payload.bulk.len()
+        self.head.len() + self.bulk.len()
     }
 
     /// Moves the frame out; what is left behind counts as sent.
     fn take(&mut self) -> Outgoing {
         let taken = Outgoing {
             head: std::mem::take(&mut self.head),
-            payload: std::mem::take(&mut self.payload),
+            bulk: std::mem::take(&mut self.bulk),
             sent: 0,
         };
         self.sent = 0;
@@ -51,7 +51,7 @@ impl Outgoing {
 
     /// What is still to be sent: of header and body, of each piece of bulk.
     fn rest(&self) -> impl Iterator<Item = &[u8]> {
-        let pieces = self.payload.bulk.pieces().iter().map(|piece| &piece[..]);
+        let pieces = self.bulk.pieces().iter().map(|piece| &piece[..]);
         let mut sent = self.sent;
         iter::once(&self.head[..])
             .chain(pieces)
@@ -70,14 +70,11 @@ impl Outgoing {
             *flipped ^= mask;
             return;
         }
-        let mut data = self.payload.bulk.joined().to_vec();
+        let mut data = self.bulk.joined().to_vec();
         if let Some(flipped) = data.get_mut(byte - self.head.len()) {
             *flipped ^= mask;
         }
-        self.payload = Arc::new(Payload {
-            subs: self.payload.subs.clone(),
-            bulk: Bulk::from(data),
-        });
+        self.bulk = Bulk::from(data);
     }
 
     fn advance(&mut self, bytes: usize) {
@@ -91,7 +88,7 @@ impl Outgoing {
 
     /// The frame as the other end would read it.
     fn decode(&self) -> Result<Frame, FrameError> {
-        Frame::decode(&self.head, self.payload.bulk.joined())
+        Frame::decode(&self.head, self.bulk.joined())
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use base::{Disrupted, TargetName};
 use rpc::{
-    Address, Batch, ClientUuid, Credential, Key, Peer, PeerConfig, PeerState, Policy,
+    Address, Batch, ClientSecret, Credential, Key, Peer, PeerConfig, PeerState, Policy,
     RefusalReason, Server, ServerConfig,
 };
 use support::*;
@@ -266,7 +266,7 @@ fn garbage_ends_the_connection_and_nothing_else() {
 fn hello(versions: Versions) -> Hello {
     Hello {
         versions,
-        client: ClientUuid([9; 16]),
+        client: ClientSecret([9; 16]),
         incarnation: 1,
         target: target(),
         lane: Lane::Control,
@@ -308,7 +308,7 @@ fn a_version_that_is_not_spoken_is_refused_naming_both() {
     };
     assert_eq!(refusal.reason, RefusalReason::Version);
     assert!(
-        refusal.text.contains("8 to 9") && refusal.text.contains("the server 2"),
+        refusal.text.contains("8 to 9") && refusal.text.contains("the server 3"),
         "{refusal}"
     );
     assert!(is_closed(stream));
@@ -433,7 +433,7 @@ fn who_was_given_up_by_an_earlier_life_is_known_by_its_hello() {
     let (_server, service) = place.serve(2);
     let session = SessionId(7);
     let of_life = |number, epoch| Hello {
-        client: ClientUuid([number; 16]),
+        client: ClientSecret([number; 16]),
         boot_epoch: base::BootEpoch(epoch),
         ..hello(Versions::OURS)
     };
@@ -453,6 +453,40 @@ fn who_was_given_up_by_an_earlier_life_is_known_by_its_hello() {
         let found = session.peer().was_given_up;
         assert_eq!(found, expected, "{:?}", session.peer());
     }
+}
+
+/// Status tells everybody a client's name, and its session's number and incarnation are guessed.
+#[test]
+fn who_knows_a_clients_name_and_the_key_gets_a_session_of_its_own() {
+    let mut place = Place::new(Over::Tcp);
+    let (_server, service) = place.serve(1);
+    let (mut owner, owned) = welcome(&place);
+    let name = service.session().peer().uuid;
+    for (lane, session) in [(Lane::Control, owned.session), (Lane::Bulk, owned.session)] {
+        let thief = Hello {
+            client: ClientSecret(name.0),
+            incarnation: u64::MAX,
+            lane,
+            session,
+            boot_epoch: owned.boot_epoch,
+            ..hello(Versions::OURS)
+        };
+        let mut stream = proven(&place, thief);
+        match hear(&mut stream) {
+            Handshake::Welcome(welcome) => assert!(!welcome.resumed, "{welcome:?}"),
+            Handshake::Refusal(refusal) => assert_eq!(refusal.reason, RefusalReason::NoSession),
+            other => panic!("{other:?}"),
+        }
+    }
+    let ask = request(0, Batch::of(PARK, Vec::new()));
+    owner.write_all(&ask.encode(false).unwrap()).unwrap();
+    service.wait_for_line("parked");
+    let again = Hello {
+        session: owned.session,
+        boot_epoch: owned.boot_epoch,
+        ..hello(Versions::OURS)
+    };
+    assert!(welcome_to(&place, again).1.resumed);
 }
 
 fn request(slot: u16, batch: Batch) -> Frame {
@@ -498,6 +532,103 @@ fn a_client_that_does_not_take_its_replies_is_not_heard() {
         stream.read_exact(&mut reply).unwrap();
     }
     until("all is heard", || counters.frames_received() == 64);
+}
+
+/// A client that has a session of its own.
+fn another(place: &Place, number: u8) -> (TcpStream, SessionId) {
+    let client = ClientSecret([number; 16]);
+    let hello = Hello {
+        client,
+        ..hello(Versions::OURS)
+    };
+    let (stream, welcome) = welcome_to(place, hello);
+    (stream, welcome.session)
+}
+
+fn ask(stream: &mut TcpStream, session: SessionId, slot: u16, batch: Batch) -> bool {
+    let mut frame = request(slot, batch);
+    frame.header.session = session;
+    let mut bytes = frame.encode(false).unwrap();
+    bytes.extend(frame.payload.bulk.joined().iter());
+    stream.write_all(&bytes).is_ok()
+}
+
+#[test]
+fn clients_that_take_no_replies_are_cut_before_theirs_fill_memory() {
+    let mut place = Place::new(Over::Tcp);
+    place.replies_bytes_max = 48 << 20;
+    let (server, _) = place.serve(1);
+    let (peer, _) = place.peer();
+    const BYTES: usize = 2 << 20;
+    let mut most = 0;
+    let streams: Vec<_> = (10..26)
+        .map(|number| {
+            let (mut stream, session) = another(&place, number);
+            for slot in 0..32 {
+                let batch = Batch::of(READ, (BYTES as u32).to_le_bytes().to_vec());
+                // It may be cut already.
+                if !ask(&mut stream, session, slot, batch) {
+                    break;
+                }
+                most = most.max(server.replies_bytes().0);
+            }
+            echo(&peer, "served");
+            stream
+        })
+        .collect();
+    until("all is answered or cut", || {
+        most = most.max(server.replies_bytes().0);
+        server.replies_bytes().0 <= place.replies_bytes_max
+    });
+    // One frame each that their writers are sending, and one that has just come.
+    assert!(
+        most <= place.replies_bytes_max + 17 * (BYTES + 4096),
+        "{most}"
+    );
+    let asked = Batch::of(READ, (BYTES as u32).to_le_bytes().to_vec());
+    assert_eq!(peer.call(asked).wait().unwrap().bulk.len(), BYTES);
+    let cut = streams.into_iter().filter(|stream| {
+        // What is in the sockets' buffers comes, and then the end, or nothing.
+        stream
+            .set_read_timeout(Some(Duration::from_millis(300)))
+            .unwrap();
+        is_closed(stream.try_clone().unwrap())
+    });
+    assert!(cut.count() > 0);
+}
+
+#[test]
+fn clients_whose_kept_answers_are_too_many_are_ended_and_others_are_not() {
+    let mut place = Place::new(Over::Tcp);
+    place.replies_bytes_max = 16 << 20;
+    let (server, service) = place.serve(1);
+    let (mut honest, session) = another(&place, 2);
+    assert!(ask(&mut honest, session, 0, Batch::of(CHANGE, Vec::new())));
+    let mut answer = [0; 64 + 8 + 8];
+    honest.read_exact(&mut answer).unwrap();
+    let mut kept = Vec::new();
+    for number in 10..18 {
+        let (mut stream, session) = another(&place, number);
+        for slot in 0..8 {
+            let mut change = Batch::of(CHANGE, Vec::new());
+            change.bulk = vec![7; 1 << 20].into();
+            let mut answer = vec![0; 64 + 8 + 8 + (1 << 20)];
+            if !ask(&mut stream, session, slot, change) || stream.read_exact(&mut answer).is_err() {
+                break;
+            }
+            kept.push(server.replies_bytes().1);
+        }
+    }
+    let most = kept.iter().max().unwrap();
+    assert!(*most <= place.replies_bytes_max + (2 << 20), "{most}");
+    let lines = service.log.change(|log| log.lines.clone());
+    let expired = lines.iter().filter(|line| line.starts_with("expired"));
+    assert!(expired.count() >= 5, "{lines:?}");
+    // A resend of what was answered: its answer is still there.
+    assert!(ask(&mut honest, session, 0, Batch::of(CHANGE, Vec::new())));
+    let mut again = [0; 64 + 8 + 8];
+    honest.read_exact(&mut again).unwrap();
+    assert_eq!(again[64..], answer[64..]);
 }
 
 /// The server has restarted; the process that it made a session for dies before it hears of it.

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 use base::{BootEpoch, ClientId, Timestamp, Transno};
 use rpc::{
-    Batch, ClientUuid, Credential, Key, PeerConfig, PeerState, Policy, Refusal, RefusalReason,
+    Batch, ClientSecret, Credential, Key, PeerConfig, PeerState, Policy, Refusal, RefusalReason,
 };
 use support::*;
 use wire::frame::{Frame, SessionId};
@@ -150,7 +150,7 @@ fn no_word_of_a_stranger_ends_a_call() {
 fn hello(credential: Credential) -> Hello {
     Hello {
         versions: Versions::OURS,
-        client: ClientUuid([9; 16]),
+        client: ClientSecret([9; 16]),
         incarnation: 1,
         target: target(),
         lane: Lane::Control,
@@ -264,7 +264,7 @@ fn what_a_client_says_of_the_past_ends_nothing_but_its_own_session() {
         },
         Hello {
             boot_epoch: BootEpoch(4),
-            client: ClientUuid([8; 16]),
+            client: ClientSecret([8; 16]),
             ..hello(Credential::Client)
         },
     ];
@@ -279,7 +279,7 @@ fn what_a_client_says_of_the_past_ends_nothing_but_its_own_session() {
         .change(|log| assert!(!log.lines.contains(&lost())));
     // Who speaks for targets is believed.
     let server = Hello {
-        client: ClientUuid([7; 16]),
+        client: ClientSecret([7; 16]),
         credential: Credential::Server,
         ..of_the_future[0].clone()
     };

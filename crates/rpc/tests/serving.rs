@@ -9,9 +9,9 @@ use base::{BootEpoch, ClientId, Disrupted, SystemClock, TargetName, Tick, Transn
 use rpc::scheduler::{Nature, RuleReport, Vocabulary};
 use rpc::serving::{self, Arrival, Effect, Machine, Moment, Scheduling, Serving};
 use rpc::{
-    Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Connected, Departure,
-    LastCommitted, Legacy, MemPort, Message, Peer, PeerConfig, PeerInfo, Policy, ReplyBatch,
-    ReplyMessage, Responder, ServedTarget, Server, ServerConfig, Service, Unwelcome,
+    Address, Batch, CallbackResponder, ClientHandler, ClientSecret, ClientUuid, Connected,
+    Departure, LastCommitted, Legacy, MemPort, Message, Peer, PeerConfig, PeerInfo, Policy,
+    ReplyBatch, ReplyMessage, Responder, ServedTarget, Server, ServerConfig, Service, Unwelcome,
 };
 use wire::frame::SessionId;
 
@@ -219,7 +219,7 @@ fn config_of(server: &Server) -> PeerConfig {
     PeerConfig {
         target: TargetName::mdt(0),
         addresses: server.local_addresses().to_vec(),
-        uuid: ClientUuid([1; 16]),
+        secret: ClientSecret([1; 16]),
         incarnation: 1,
         key: None,
         credential: rpc::Credential::Client,
@@ -426,7 +426,7 @@ fn a_process_goes_on_for_nobody_who_was_evicted() {
 fn nobody_is_told_that_it_was_given_up_before_that_is_durable() {
     let rig = Rig::new("serving-gives-up");
     let service = rig.serving.service();
-    let client = ClientUuid([1; 16]);
+    let client = ClientSecret([1; 16]).uuid();
     assert!(service.wait_to_give_up(client).is_ok());
     rig.tell(Event::GivesUp(false));
     let (told, hears) = std::sync::mpsc::channel();
@@ -442,7 +442,7 @@ fn nobody_is_told_that_it_was_given_up_before_that_is_durable() {
 #[test]
 fn a_target_that_stops_breaks_handshakes_off() {
     let rig = Rig::new("serving-stops");
-    let (client, session) = (ClientUuid([1; 16]), rig.session());
+    let (client, session) = (ClientSecret([1; 16]).uuid(), rig.session());
     let service = rig.serving.service();
     rig.tell(Event::GivesUp(false));
     let asking = std::thread::spawn(move || service.wait_to_give_up(client));
@@ -507,7 +507,7 @@ fn a_request_that_meets_a_target_that_has_stopped_keeps_nothing_of_it() {
 fn a_target_stops_that_cannot_read_what_it_knows_of_a_client() {
     for asks in [false, true] {
         let rig = Rig::new("serving-damaged");
-        let (client, session) = (ClientUuid([1; 16]), rig.session());
+        let (client, session) = (ClientSecret([1; 16]).uuid(), rig.session());
         let service = rig.serving.service();
         rig.tell(Event::Damaged);
         let unwelcome = match asks {

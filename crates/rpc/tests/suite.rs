@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use base::{Disrupted, Transno, VirtualClock};
 use rpc::{
-    Batch, ClientUuid, Message, PeerConfig, PeerState, Policy, RefusalReason, ReplyBatch, Urgency,
+    Batch, ClientSecret, Message, PeerConfig, PeerState, Policy, RefusalReason, ReplyBatch, Urgency,
 };
 use support::*;
 use wire::frame::Bulk;
@@ -489,7 +489,7 @@ fn a_later_incarnation_replaces_the_earlier(mut place: Place) {
     });
     echo(&new, "undisturbed");
     let (other, _) = place.peer_with(rpc::PeerConfig {
-        uuid: ClientUuid([2; 16]),
+        secret: ClientSecret([2; 16]),
         ..place.config()
     });
     echo(&other, "another mount");

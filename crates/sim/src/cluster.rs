@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use base::{Clock, Rng, SeededRng, TargetName, Tick, Timestamp};
 use client::kernel::NoKernel;
 use client::{Heritage, MountConfig, Mounted};
-use rpc::{ClientUuid, Policy};
+use rpc::{ClientSecret, Policy};
 
 use crate::network::Network;
 use crate::programs::Seat;
@@ -47,11 +47,11 @@ fn seat_node(number: u32, seat: u32) -> Node {
     Node(client_node(number).0 + (seat << 8))
 }
 
-/// What a client calls itself in its `life`th time on the file system.
-fn uuid_of(number: u32, life: u64) -> ClientUuid {
-    let mut uuid = [0; 16];
-    (uuid[0], uuid[1]) = (number as u8 + 1, life as u8);
-    ClientUuid(uuid)
+/// What a client alone knows in its `life`th time on the file system.
+fn secret_of(number: u32, life: u64) -> ClientSecret {
+    let mut secret = [0; 16];
+    (secret[0], secret[1]) = (number as u8 + 1, life as u8);
+    ClientSecret(secret)
 }
 
 /// The clocks of a node.
@@ -177,14 +177,14 @@ impl Cluster {
 
     /// Joins the file system, for the `life`th time.
     fn mount(&self, number: u32, clock: Arc<NodeClock>, life: u64) -> Result<Mounted, String> {
-        self.join(client_node(number), uuid_of(number, life), clock, None)
+        self.join(client_node(number), secret_of(number, life), clock, None)
     }
 
     /// A process at `node` joins the file system.
     fn join(
         &self,
         node: Node,
-        uuid: ClientUuid,
+        secret: ClientSecret,
         clock: Arc<NodeClock>,
         heritage: Option<Arc<Heritage>>,
     ) -> Result<Mounted, String> {
@@ -195,7 +195,7 @@ impl Cluster {
         let config = MountConfig {
             addresses: mgs.into_iter().collect(),
             reach: Arc::new(reach),
-            uuid,
+            secret,
             key: None,
             insecure: false,
             policy: Policy::Hard,

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 pub use keeper::Fence;
 pub(crate) use keeper::{FENCE, make, take_all};
-pub use process::Process;
+pub use process::{Process, is_running};
 
 /// How long things take. Each is measured by the clock of the one who waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,7 +20,7 @@ pub mod target;
 
 pub use disk::{CheckedDisk, Disk, FaultyDisk, FileDisk, MemDisk, Survivors};
 pub use error::{Result, StorageError};
-pub use fence::{Fence, Process};
+pub use fence::{Fence, Process, is_running};
 pub use kv::{Batch, Commit, Hole, KeyRange, Kv, KvOptions, KvStats, TableId, Ticket, Visit};
 pub use objects::{
     OPEN_FILES_MAX, ObjectFiles, ObjectId, ObjectMemory, ObjectStat, ObjectStore, SealedObjects,

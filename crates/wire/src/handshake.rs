@@ -19,7 +19,7 @@ use std::sync::Arc;
 use base::{BootEpoch, ClientId, TargetName, Timestamp, Transno};
 use hmac::{Hmac, Mac};
 use serde::{Deserialize, Serialize};
-use sha2::Sha256;
+use sha2::{Digest, Sha256};
 
 use crate::frame::{Bulk, Frame, FrameKind, Header, Payload, SessionId, Sub};
 
@@ -27,7 +27,7 @@ use crate::frame::{Bulk, Frame, FrameKind, Header, Payload, SessionId, Sub};
 pub const HANDSHAKE_BYTES_MAX: usize = 4096;
 
 /// The protocol that this build speaks.
-pub const PROTOCOL: u8 = 2;
+pub const PROTOCOL: u8 = 3;
 
 /// The protocol versions one end speaks, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +61,7 @@ impl fmt::Display for Versions {
     }
 }
 
-/// A mount's name for itself: random, made once, the same at every target and after reconnects.
+/// A client's name, the same at every target and after reconnects: others may know it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClientUuid(pub [u8; 16]);
 
@@ -74,6 +74,31 @@ impl fmt::Display for ClientUuid {
 impl fmt::Debug for ClientUuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+/// What a client alone knows: random, made once, kept for its next process. Its name follows from it, and
+/// nobody who knows the name can say hello as that client.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientSecret(pub [u8; 16]);
+
+impl ClientSecret {
+    /// The client's name.
+    pub fn uuid(&self) -> ClientUuid {
+        let digest: [u8; 32] = Sha256::new()
+            .chain_update(b"glint client\0")
+            .chain_update(self.0)
+            .finalize()
+            .into();
+        let mut name = [0; 16];
+        name.copy_from_slice(&digest[..16]);
+        ClientUuid(name)
+    }
+}
+
+impl fmt::Debug for ClientSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ClientSecret(of {})", self.uuid())
     }
 }
 
@@ -140,8 +165,8 @@ pub enum Credential {
 pub struct Hello {
     /// What it speaks. First, so that every version can read it.
     pub versions: Versions,
-    /// Who it is.
-    pub client: ClientUuid,
+    /// Who it is, and the proof of that.
+    pub client: ClientSecret,
     /// Which life of that mount: a higher one replaces the sessions of the lower.
     pub incarnation: u64,
     /// Whom it wants.

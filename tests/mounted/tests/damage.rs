@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -282,9 +283,9 @@ fn add(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     file.sync_all()
 }
 
-/// What the mounts of one machine say of a target's past ends their own sessions; two machines are believed.
+/// What mounts say of a target's past ends their own sessions, however many machines they seem to be on.
 #[test]
-fn mounts_of_two_machines_stop_an_older_copy() {
+fn mounts_of_two_machines_do_not_stop_an_older_copy() {
     if !nix::unistd::geteuid().is_root() {
         println!("skipped: only root can make a network to be cut");
         return;
@@ -307,26 +308,25 @@ fn mounts_of_two_machines_stop_an_older_copy() {
         run(&local, &format!("cp -a {} copy", dir.display()));
         cluster.restart_server();
         cluster.timed("late", || make("late"));
-        cluster.cut_off(1);
         cluster.stop_server();
         run(&local, &format!("mv {0} newer; mv copy {0}", dir.display()));
         cluster.restart_server();
         let refused = |cluster: &Cluster| {
             let said = cluster.server_said();
-            said.matches("MDT0 has lost changes").count()
+            let lost = said
+                .lines()
+                .filter(|line| line.contains("MDT0 has lost changes"));
+            let machines = lost.filter_map(|line| line.split("peer=").nth(1)?.split(':').next());
+            machines.collect::<BTreeSet<_>>().len()
         };
-        // It asks again, and again.
         cluster.timed("refusals", || {
-            while refused(&cluster) < 3 {
+            while refused(&cluster) < 2 {
                 thread::sleep(Duration::from_millis(20));
             }
         });
         let said = cluster.server_said();
         assert!(!said.contains("has stopped"), "{said}");
-        cluster.mend(1);
-        let said = cluster.server_gives_up();
-        let stopped = "MDT0 has stopped, other targets here serve on: MDT0 has lost changes";
-        assert!(said.contains(stopped), "{said}");
+        cluster.stop_server();
         run(&local, &format!("rm -r {0}; mv newer {0}", dir.display()));
         cluster.restart_server();
         cluster.timed("what both have made", || {

@@ -65,7 +65,8 @@ const RECOVERY_HELP: &str = "After a restart: whether clients are waited for, fo
 /// What requests were answered that may be sent again.
 const REPLIES: &str = "stored_replies";
 const REPLIES_HELP: &str = "Answers kept in memory so that a request that is sent again is answered \
-    and not done again, and their bytes: of each client 64 at most, each of 5 MiB at most. Can only be read.";
+    and not done again, and their bytes: of each client 64 at most, each of 5 MiB at most; of all \
+    clients of a server 256 MiB at most, or a 64th of its memory. Can only be read.";
 
 /// Ends a client's session by hand.
 const EVICT: &str = "evict_client";

@@ -127,9 +127,9 @@ impl MountVerb {
                 let address: Address = text.parse().ok()?;
                 Some(link.iter().fold(address, Address::delayed))
             }),
-            uuid: match &heritage {
-                Some(heritage) => heritage.uuid(),
-                None => rpc::new_client_uuid().map_err(|error| error.to_string())?,
+            secret: match &heritage {
+                Some(heritage) => heritage.secret(),
+                None => rpc::new_client_secret().map_err(|error| error.to_string())?,
             },
             key: key.map(load_key).transpose()?,
             insecure,

@@ -167,19 +167,10 @@ fn pid_of(endpoint: &Endpoint) -> Result<u32, String> {
     }
 }
 
-/// A process that has ended may still wait for its parent to ask how (proc_pid_stat(5)).
-fn runs(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat
-        .rsplit_once(')')
-        .and_then(|(_, rest)| rest.trim_start().chars().next());
-    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
-}
-
 /// The serving process writes what is left before it ends. What that waits for is said once.
 fn wait_for(pid: u32, endpoint: Option<&Endpoint>, point: &Path) -> Result<(), String> {
     let (start, mut said) = (Instant::now(), false);
-    while runs(pid) {
+    while storage::is_running(pid) {
         if start.elapsed() > PATIENCE {
             return Err(format!("process {pid} still writes; it goes on by itself"));
         }

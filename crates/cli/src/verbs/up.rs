@@ -97,9 +97,9 @@ impl Up {
         let config = MountConfig {
             addresses: vec![serving.here()],
             reach: serving.reach(),
-            uuid: match &heritage {
-                Some(heritage) => heritage.uuid(),
-                None => rpc::new_client_uuid().map_err(|error| error.to_string())?,
+            secret: match &heritage {
+                Some(heritage) => heritage.secret(),
+                None => rpc::new_client_secret().map_err(|error| error.to_string())?,
             },
             key: None,
             insecure: false,

@@ -2,6 +2,7 @@
 //! sound. What is sent is in `scripts/`, one peer's doing under each name, and in a random one.
 #![allow(clippy::unwrap_used, reason = "a failed step of a test says where")]
 
+mod holders;
 mod peer;
 mod requests;
 mod script;

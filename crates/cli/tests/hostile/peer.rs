@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{BootEpoch, TargetKind, TargetName, Transno, Xid};
-use rpc::{ClientUuid, Credential, Key, RefusalReason};
+use rpc::{ClientSecret, Credential, Key, RefusalReason};
 use wire::frame::{Bulk, Frame, FrameKind, Header, Payload, SessionId, Sub};
 use wire::handshake::{self, Handshake, Hello, Lane, Nonce, Proof, Role, Versions};
 use wire::opcode;
@@ -128,7 +128,7 @@ pub fn hello(target: TargetName, number: u64, credential: Credential) -> Hello {
     uuid[..8].copy_from_slice(&number.to_le_bytes());
     Hello {
         versions: Versions::OURS,
-        client: ClientUuid(uuid),
+        client: ClientSecret(uuid),
         incarnation: 1,
         target,
         lane: Lane::Control,

@@ -194,6 +194,41 @@ impl Drop for Staying {
     }
 }
 
+/// A directory in memory, where a sync waits for no disk. Of a process that is killed all is there as it was
+/// written, on a disk as in memory.
+pub struct InMemory(tempfile::TempDir);
+
+impl InMemory {
+    #[track_caller]
+    pub fn new() -> InMemory {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut mount = Command::new("mount");
+        finish(mount.args(["-t", "tmpfs", "tmpfs"]).arg(dir.path())).worked();
+        InMemory(dir)
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for InMemory {
+    fn drop(&mut self) {
+        let _ = finish(Command::new("umount").arg("-l").arg(self.path()));
+    }
+}
+
+/// A process that ends with the test.
+pub struct Killed(pub Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// True where the rest of a test can't run.
 pub fn needs_root() -> bool {
     let missing = !nix::unistd::geteuid().is_root();

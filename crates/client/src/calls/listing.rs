@@ -1,7 +1,5 @@
 //! Directory listings. SEMANTICS: op.readdir
 
-use std::sync::atomic::Ordering;
-
 use base::limits::PAGE_BYTES_MAX;
 use base::{Fid, FsError, Name};
 use dlm::Bits;
@@ -78,9 +76,6 @@ impl Client {
         };
         dir.statahead.close();
         state.series.close(handle);
-        let (hits, misses) = dir.statahead.score();
-        self.0.stats.hit_total.fetch_add(hits, Ordering::Relaxed);
-        self.0.stats.miss_total.fetch_add(misses, Ordering::Relaxed);
         if dir.statahead.has_fetched() {
             bump(&self.0.stats.statahead_total);
         }

@@ -5,7 +5,7 @@ use handover::{Cell, Records, Region};
 /// Which life of the mount's process this is; the first is 1.
 pub(crate) const INCARNATION: Cell = Cell(1);
 /// The mount's name for itself, two words.
-pub(crate) const UUID: [Cell; 2] = [Cell(2), Cell(3)];
+pub(crate) const SECRET: [Cell; 2] = [Cell(2), Cell(3)];
 /// What the kernel offered: minor version, features, read-ahead.
 const OFFER: [Cell; 3] = [Cell(4), Cell(5), Cell(6)];
 /// Not zero: requests of the kernel are served.

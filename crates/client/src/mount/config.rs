@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{TargetKind, TargetName};
-use rpc::{Address, ClientUuid, Clocks, Keeping, Key, PeerConfig, Policy};
+use rpc::{Address, ClientSecret, Clocks, Keeping, Key, PeerConfig, Policy};
 use wire::mgs;
 
 use crate::recovery::heritage::Heritage;
@@ -20,8 +20,8 @@ pub struct MountConfig {
     pub addresses: Vec<Address>,
     /// Turns an address of the configuration into one to connect to.
     pub reach: Reach,
-    /// The mount's name for itself.
-    pub uuid: ClientUuid,
+    /// What this mount and its next process alone know, by which servers know it.
+    pub secret: ClientSecret,
     /// The file system's key, needed over TCP.
     pub key: Option<Key>,
     /// Speak beyond loopback although nothing is encrypted.
@@ -87,7 +87,7 @@ impl MountConfig {
         PeerConfig {
             target,
             addresses,
-            uuid: self.uuid,
+            secret: self.secret,
             incarnation: self.heritage.as_deref().map_or(1, Heritage::incarnation),
             key: self.key.clone(),
             credential: rpc::Credential::Client,

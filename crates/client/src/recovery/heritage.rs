@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use base::{ByteRange, Fid, FsError, LockHandle, TargetName, Transno};
 use handover::{Found, Record, Records, Region};
-use rpc::{Batch, ClientUuid, Legacy, Unanswered};
+use rpc::{Batch, ClientSecret, Legacy, Unanswered};
 use threads::{Condvar, Mutex};
 use wire::mdt::{Access, SetAttr};
 use wire::opcode;
@@ -35,7 +35,7 @@ use crate::journal::record::{
     TARGET, WRITTEN, decode,
 };
 use crate::journal::reshapes::{self, FoundReshape, Reshape};
-use crate::journal::serving::{INCARNATION, SETTLED, UUID, WROTE, is_serving};
+use crate::journal::serving::{INCARNATION, SECRET, SETTLED, WROTE, is_serving};
 use crate::journal::sessions::{Sessions, TargetBody};
 use crate::policy::readahead::ReadAhead;
 use crate::policy::statahead::flat::Statahead;
@@ -57,30 +57,30 @@ const FORGOTTEN_AT_ONCE: usize = 256;
 pub struct Heritage {
     records: Records,
     incarnation: u64,
-    uuid: ClientUuid,
+    secret: ClientSecret,
     sessions: Sessions,
     found: Mutex<Vec<Found>>,
 }
 
 impl Heritage {
-    /// Opens the memory; in new memory the mount begins, under the name `uuid`. None: it cannot be used.
-    pub fn open(region: Region, uuid: ClientUuid) -> Option<Heritage> {
+    /// Opens the memory; in new memory the mount begins, with this secret. None: it cannot be used.
+    pub fn open(region: Region, secret: ClientSecret) -> Option<Heritage> {
         let (records, found) = Records::open(region)?;
         let incarnation = records.get(INCARNATION) + 1;
-        let uuid = match incarnation {
+        let secret = match incarnation {
             1 => {
-                for (cell, half) in UUID.iter().zip(uuid.0.chunks_exact(8)) {
+                for (cell, half) in SECRET.iter().zip(secret.0.chunks_exact(8)) {
                     let half = half.try_into().unwrap_or_default();
                     records.set(*cell, u64::from_ne_bytes(half));
                 }
-                uuid
+                secret
             }
             _ => {
                 let mut bytes = [0; 16];
-                for (cell, half) in UUID.iter().zip(bytes.chunks_exact_mut(8)) {
+                for (cell, half) in SECRET.iter().zip(bytes.chunks_exact_mut(8)) {
                     half.copy_from_slice(&records.get(*cell).to_ne_bytes());
                 }
-                ClientUuid(bytes)
+                ClientSecret(bytes)
             }
         };
         records.set(INCARNATION, incarnation);
@@ -88,7 +88,7 @@ impl Heritage {
             sessions: Sessions::new(records.clone()),
             records,
             incarnation,
-            uuid,
+            secret,
             found: Mutex::new(found),
         })
     }
@@ -108,9 +108,9 @@ impl Heritage {
         self.incarnation
     }
 
-    /// The mount's name for itself.
-    pub fn uuid(&self) -> ClientUuid {
-        self.uuid
+    /// What this mount alone knows.
+    pub fn secret(&self) -> ClientSecret {
+        self.secret
     }
 
     fn take(&self, kind: u8) -> Vec<Found> {

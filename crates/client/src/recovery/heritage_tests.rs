@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 
 use base::{BootEpoch, FsError, Name, TargetIndex, TargetName, Transno, Xid};
 use handover::Death;
-use rpc::{Answered, ClientUuid, Keepsake, Memo};
+use rpc::{Answered, ClientSecret, Keepsake, Memo};
 use wire::frame::{Payload, SessionId, Sub};
 use wire::mdt::{Caller, Reply, Request};
 
@@ -45,7 +45,7 @@ struct Life {
 impl Life {
     fn begin(memory: &OwnedFd, death: &Death) -> Option<(Life, Heritage)> {
         let region = Region::mapped_until(memory, death).ok()?;
-        let heritage = Heritage::open(region, ClientUuid([7; 16]))?;
+        let heritage = Heritage::open(region, ClientSecret([7; 16]))?;
         let records = heritage.records().clone();
         let targets = vec![TargetIndex(0)];
         let mut state = State::new(Locks::new(targets), Arc::new(AtomicU64::new(0)));

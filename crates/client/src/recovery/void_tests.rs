@@ -19,7 +19,7 @@ use crate::calls::write::WriteWish;
 use crate::executor::block_on;
 use crate::mount::Mounted;
 use crate::recovery::heritage::Heritage;
-use crate::rig::servers::{Heard, Servers, UUID, told_again};
+use crate::rig::servers::{Heard, SECRET, Servers, told_again};
 use crate::session::client::Place;
 
 /// More than there are slots, and than may be asked of at once.
@@ -83,14 +83,14 @@ fn what_is_asked_again_after_a_restart_leaves_slots_for_what_the_next_life_hears
 
 fn heritage(memory: &OwnedFd) -> Arc<Heritage> {
     let region = Region::map(memory).expect("it is there");
-    Arc::new(Heritage::open(region, UUID).expect("it is in order"))
+    Arc::new(Heritage::open(region, SECRET).expect("it is in order"))
 }
 
 /// A mount whose process is killed when the test says so.
 fn mortal(memory: &OwnedFd, servers: &Servers) -> (Mounted, Death) {
     let death = Death::after(u64::MAX);
     let region = Region::mapped_until(memory, &death).expect("it is there");
-    let heritage = Heritage::open(region, UUID).expect("it is in order");
+    let heritage = Heritage::open(region, SECRET).expect("it is in order");
     (servers.mount(Some(Arc::new(heritage))), death)
 }
 

@@ -10,7 +10,7 @@ use base::{
 };
 use dlm::Mode;
 use rpc::{
-    Address, Batch, ClientUuid, Connected, Departure, LastCommitted, MemPort, Policy, ReplyBatch,
+    Address, Batch, ClientSecret, Connected, Departure, LastCommitted, MemPort, Policy, ReplyBatch,
     ReplyMessage, Responder, ServedTarget, Server, ServerConfig, Service, Unwelcome,
 };
 use wire::attr::{DirState, Grant};
@@ -27,7 +27,7 @@ use crate::session::kernel::NoKernel;
 /// How long a test waits for something.
 const PATIENCE: Duration = Duration::from_secs(20);
 const OST: TargetIndex = TargetIndex(0);
-pub(crate) const UUID: ClientUuid = ClientUuid([7; 16]);
+pub(crate) const SECRET: ClientSecret = ClientSecret([7; 16]);
 
 /// What came from the client, in the order in which it came.
 #[derive(Debug, Clone, PartialEq)]
@@ -211,7 +211,7 @@ impl Servers {
         let config = MountConfig {
             addresses: vec![Address::Mem(self.known.ports[0].clone())],
             reach: Arc::new(reach),
-            uuid: UUID,
+            secret: SECRET,
             key: None,
             insecure: false,
             policy: Policy::Hard,

@@ -48,6 +48,7 @@ impl Client {
         };
         if let Some(open) = state.handles.dir(handle) {
             open.statahead.hit(cookie, window_max);
+            bump(&self.0.stats.hit_total);
         }
     }
 
@@ -211,6 +212,7 @@ impl Client {
         let cookie = cookie_of(&state, dir, name)?;
         let was_wrong = state.handles.dir(handle)?.statahead.is_wrong();
         let window = state.handles.dir(handle)?.statahead.miss(cookie, min, max) as usize;
+        bump(&self.0.stats.miss_total);
         if state.handles.dir(handle)?.statahead.is_wrong() && !was_wrong {
             bump(&self.0.stats.statahead_wrong);
         }

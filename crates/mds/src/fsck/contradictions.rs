@@ -3,7 +3,7 @@
 use base::Fid;
 use wire::FileKind;
 
-use super::Mend;
+use super::issue::Mend;
 use super::survey::{Seen, Survey};
 use crate::keys::Spot;
 use crate::records::Place;

@@ -10,8 +10,8 @@ use base::{BootEpoch, Fid, FsError, Name, Timestamp};
 use storage::{Batch, KeyRange};
 use wire::FileKind;
 
+use super::issue::{Issue, LOST_FOUND, Mend};
 use super::survey::{NameSeen, Seen, Survey};
-use super::{Issue, Mend};
 use crate::format::directory_inode;
 use crate::hash::NameHasher;
 use crate::keys::{self, Spot, Table};
@@ -26,8 +26,6 @@ use crate::txn::{File, Result, Txn};
 const ROUNDS_MAX: usize = 32;
 /// Mends of one batch.
 const MENDS_PER_BATCH: usize = 128;
-/// Where files go that no name leads to.
-const LOST_FOUND: &str = "lost+found";
 /// Who cannot be asked whose a directory is: its mode until root has looked.
 const REMADE_MODE: u16 = 0o700;
 /// What a symlink points to whose target is lost.
@@ -82,11 +80,6 @@ pub fn repair(
     }
     done.mended.retain(|issue| !done.left.contains(issue));
     Ok(done)
-}
-
-/// Where a file without a name is put.
-pub(super) fn found_path(fid: Fid) -> String {
-    format!("/{LOST_FOUND}/#{fid}")
 }
 
 /// One check and what it leads to.

@@ -7,7 +7,7 @@ use base::Fid;
 use storage::KeyRange;
 use wire::FileKind;
 
-use super::{Issue, Mend, Severity};
+use super::issue::{Issue, Mend, Severity};
 use crate::hash::{NameHasher, hash_of};
 use crate::keys::{self, Spot, Table};
 use crate::records::{Bytes, Destroy, Dirent, Inode, Orphan, Place, SequenceOwner, State};

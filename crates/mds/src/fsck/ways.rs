@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use base::Fid;
 
-use super::Mend;
+use super::issue::Mend;
 use super::survey::Survey;
 
 impl Survey<'_> {

@@ -5,7 +5,7 @@ use base::{FsError, Timestamp};
 use wire::SizeState;
 use wire::mdt::{Privileges, SetAttr, SetTime, SizeUpdate};
 
-use super::Ctx;
+use super::context::Ctx;
 use crate::records::Inode;
 use crate::txn::Result;
 

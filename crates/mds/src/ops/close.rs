@@ -7,7 +7,8 @@ use base::{Fid, FsError, LockHandle};
 use dlm::Bits;
 use wire::mdt::{OpenHandle, Reply, SetAttr};
 
-use super::{Ctx, Needs, Op, access, node};
+use super::access;
+use super::context::{Ctx, Needs, Op, node};
 use crate::namespace::end_orphan;
 use crate::txn::{File, Result};
 

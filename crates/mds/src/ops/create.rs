@@ -8,7 +8,7 @@ use layout::Layout;
 use wire::mdt::{Access, Caller, NewFile, OpenHandle, Reply, WriteTicket};
 use wire::{FileKind, SizeState};
 
-use super::{Ctx, Needs, Op, dir_state, node, too_many_links};
+use super::context::{Ctx, Needs, Op, dir_state, node, too_many_links};
 use crate::keys;
 use crate::keys::Table;
 use crate::mutation::Mutation;

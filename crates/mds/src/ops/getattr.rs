@@ -4,7 +4,7 @@ use base::{Fid, FsError};
 use wire::FileKind;
 use wire::mdt::Reply;
 
-use super::{Ctx, Op, node};
+use super::context::{Ctx, Op, node};
 use crate::keys::{self, Table};
 use crate::records::Bytes;
 use crate::store::{Store, missing};

@@ -6,7 +6,7 @@ use base::{Fid, FsError, Name};
 use dlm::Bits;
 use wire::mdt::Reply;
 
-use super::{Ctx, Needs, Op, dir_state, node};
+use super::context::{Ctx, Needs, Op, dir_state, node};
 use crate::namespace::{attach, may_be_named, move_out, names_changed, stop_being_nameless};
 use crate::txn::{File, Result};
 

@@ -3,7 +3,7 @@
 use base::{Fid, Name};
 use wire::mdt::{Lease, Reply};
 
-use super::{Ctx, Op, node};
+use super::context::{Ctx, Op, node};
 use crate::txn::Result;
 
 /// See [`wire::mdt::Request::Lookup`].

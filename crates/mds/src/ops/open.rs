@@ -7,7 +7,7 @@ use dlm::{Bits, Mode};
 use wire::mdt::{Access, OpenHandle, Reply, WriteTicket};
 use wire::{FileKind, SizeState};
 
-use super::{Ctx, Needs, Op, node};
+use super::context::{Ctx, Needs, Op, node};
 use crate::opens;
 use crate::txn::{File, Result};
 

@@ -3,7 +3,7 @@
 use base::{Fid, FsError};
 use wire::mdt::Reply;
 
-use super::{Ctx, Op};
+use super::context::{Ctx, Op};
 use crate::keys::Spot;
 use crate::records::Place;
 use crate::store::missing;

@@ -9,7 +9,7 @@ use storage::KeyRange;
 use wire::mdt::{DirEntry, Lease, Page, Reply};
 use wire::{Cover, Node};
 
-use super::{Ctx, Op, dir_state, node};
+use super::context::{Ctx, Op, dir_state, node};
 use crate::keys::{self, Spot, Table};
 use crate::records::Dirent;
 use crate::store::missing;

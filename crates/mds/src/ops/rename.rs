@@ -7,7 +7,8 @@ use dlm::{Bits, Mode};
 use wire::mdt::{Caller, RenameMode, Reply};
 use wire::{FileKind, Node};
 
-use super::{ALL_BITS, Ctx, Needs, Op, create, dir_state, node, too_many_links};
+use super::context::{ALL_BITS, Ctx, Needs, Op, dir_state, node, too_many_links};
+use super::create;
 use crate::keys::Spot;
 use crate::namespace::{self, attach, check_sticky, detach, names_changed};
 use crate::records::{Inode, Place};

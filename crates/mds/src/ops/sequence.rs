@@ -5,7 +5,7 @@ use base::limits::SEQUENCES_PER_GRANT;
 use base::{Fid, FsError, SequenceRange};
 use wire::mdt::Reply;
 
-use super::{Ctx, Op};
+use super::context::{Ctx, Op};
 use crate::mutation::Mutation;
 use crate::records::SequenceOwner;
 use crate::txn::Result;

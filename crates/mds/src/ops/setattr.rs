@@ -8,7 +8,8 @@ use base::{Fid, FsError, LockHandle};
 use dlm::{Bits, Mode};
 use wire::mdt::{Reply, SetAttr};
 
-use super::{Ctx, Needs, Op, access, node};
+use super::access;
+use super::context::{Ctx, Needs, Op, node};
 use crate::txn::Result;
 
 /// See [`wire::mdt::Request::SetAttr`].

@@ -2,7 +2,7 @@
 
 use wire::mdt::{Reply, Space};
 
-use super::{Ctx, Op};
+use super::context::{Ctx, Op};
 use crate::txn::Result;
 
 /// See [`wire::mdt::Request::StatFs`].

@@ -5,7 +5,7 @@ use base::{Fid, FsError, Name};
 use dlm::Mode;
 use wire::mdt::{Caller, Reply};
 
-use super::{ALL_BITS, Ctx, Needs, Op, dir_state, node};
+use super::context::{ALL_BITS, Ctx, Needs, Op, dir_state, node};
 use crate::keys::Spot;
 use crate::namespace::{self, check_sticky, names_changed};
 use crate::records::Inode;

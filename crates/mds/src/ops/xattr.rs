@@ -10,7 +10,7 @@ use storage::KeyRange;
 use wire::FileKind;
 use wire::mdt::{Reply, XattrMode};
 
-use super::{Ctx, Needs, Op, node};
+use super::context::{Ctx, Needs, Op, node};
 use crate::keys::{self, Table};
 use crate::mutation::Mutation;
 use crate::records::{Bytes, Inode};

@@ -13,14 +13,14 @@ use crate::event::Call;
 
 /// A client's name for one of its walks; the client is part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Chain {
+pub(crate) struct Chain {
     pub client: ClientId,
     pub walk: u64,
 }
 
 /// Where a walk goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cursor {
+pub(crate) struct Cursor {
     /// Outermost first; none at the end.
     pub levels: Vec<WalkLevel>,
     pub order: WalkOrder,
@@ -41,7 +41,7 @@ impl Cursor {
 
 /// What is asked of a walk.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ask {
+pub(crate) struct Ask {
     pub call: Call,
     pub chain: Chain,
     pub bytes_max: u32,
@@ -49,7 +49,7 @@ pub(super) struct Ask {
 
 /// How walks go on from one request to the next.
 #[derive(Debug, Default)]
-pub(super) struct Chains {
+pub(crate) struct Chains {
     /// They wait for the answer before them, in the order they came.
     followers: VecDeque<Ask>,
     /// Where the last answers of walks ended, the newest last.

@@ -269,7 +269,7 @@ impl Connector {
         let state = lock(&self.inner.state);
         Hello {
             versions: Versions::OURS,
-            client: config.uuid,
+            client: config.secret,
             incarnation: config.incarnation,
             target: config.target,
             lane,
@@ -452,7 +452,8 @@ impl Connector {
             Lane::Control => Reading::Attended(inner.attendance.clone()),
             _ => Reading::Asleep,
         };
-        let connection = Connection::new(transport, reading, counters, inner.clock.tick());
+        let (queues, now) = (&inner.queues, inner.clock.tick());
+        let connection = Connection::new(transport, reading, counters, queues, now);
         let mut state = lock(&inner.state);
         let reader = self.spawn_reader(lane, &connection);
         match reader {

@@ -71,7 +71,7 @@ impl Shared {
         };
         let uid = greet::identify(&**transport, &caller, &target.keys)?;
         let info = PeerInfo {
-            uuid: hello.client,
+            uuid: hello.client.uuid(),
             incarnation: hello.incarnation,
             address: transport.peer(),
             uid,
@@ -80,7 +80,7 @@ impl Shared {
         };
         let admitted = match hello.lane {
             Lane::Control => self.admit_control(target, accepted, hello, info)?,
-            _ => target.admit_bulk(hello)?,
+            _ => target.admit_bulk(hello, &info)?,
         };
         let session = admitted.session;
         let welcome = Welcome {
@@ -121,9 +121,9 @@ impl Shared {
         target.check_history(hello, &info)?;
         loop {
             // Others may say hello meanwhile.
-            target.service.wait_to_give_up(hello.client)?;
+            target.service.wait_to_give_up(info.uuid)?;
             let _admission = lock(&target.admission);
-            let known = lock(&target.sessions).sessions.get(&hello.client).cloned();
+            let known = lock(&target.sessions).sessions.get(&info.uuid).cloned();
             let claimed = known.as_ref().map_or(0, |session| session.claimed());
             if claimed > accepted {
                 // It has left this connection: what it said here is not what it has now.
@@ -176,7 +176,7 @@ impl Shared {
             }
             session.expire(Departure::GivenUp);
         }
-        if target.service.is_giving_up(hello.client) {
+        if target.service.is_giving_up(info.uuid) {
             return Ok(None);
         }
         anew(hello, self.new_session(target, info.clone())?)
@@ -255,10 +255,10 @@ impl Shared {
 /// The client gets a session that it does not go on with. None: it was given up while it got it, and
 /// is not to be told yet.
 fn anew(hello: &Hello, session: Arc<Connected>) -> Result<Option<Admitted>, Unwelcome> {
-    let service = &session.target().service;
-    let evicted = hello.boot_epoch != BootEpoch(0) && service.gave_up(hello.client)?;
+    let (service, client) = (&session.target().service, session.peer().uuid);
+    let evicted = hello.boot_epoch != BootEpoch(0) && service.gave_up(client)?;
     // If it is given up after this, the session ends, and it hears of that when it comes again.
-    if service.is_giving_up(hello.client) {
+    if service.is_giving_up(client) {
         session.expire(Departure::GivenUp);
         return Ok(None);
     }
@@ -284,8 +284,9 @@ fn enter(session: &Arc<Connected>) -> Result<(), Unwelcome> {
 }
 
 impl Target {
-    /// A client that was told of more than is here, or knows a later life, has seen a better copy of
-    /// this target, or lies: it is not let in. The target stops where that is known independently.
+    /// A peer that was told of more than is here, or knows a later life, has seen a better copy of this
+    /// target, or lies: it is not let in. Another server's word stops the target. A client's never does,
+    /// nor that of many: one who has the key can be any number of them, at any number of addresses.
     fn check_history(&self, hello: &Hello, info: &PeerInfo) -> Result<(), Refusal> {
         let (ours, life) = (self.last_committed.get(), self.boot_epoch);
         let (told, known) = (hello.last_committed, hello.boot_epoch);
@@ -300,7 +301,7 @@ impl Target {
              it is damaged or was restored from an older copy; restore a newer one, or end the mounts \
              that saw more before it is served again"
         );
-        if lock(&self.doubters).hear(info) {
+        if info.is_server() {
             self.service.lost_changes(&text);
         }
         Err(Refusal::new(RefusalReason::Damaged, text))
@@ -327,8 +328,8 @@ impl Target {
             && !session.has_ended()
     }
 
-    fn admit_bulk(&self, hello: &Hello) -> Result<Admitted, Refusal> {
-        let known = lock(&self.sessions).sessions.get(&hello.client).cloned();
+    fn admit_bulk(&self, hello: &Hello, info: &PeerInfo) -> Result<Admitted, Refusal> {
+        let known = lock(&self.sessions).sessions.get(&info.uuid).cloned();
         match known {
             Some(session)
                 if self.resumes(hello, &session)

@@ -11,7 +11,8 @@ use wire::handshake::{ClientUuid, Credential, Lane};
 use super::{Departure, Target};
 use crate::batch::{Message, ReplyBatch, ReplyMessage};
 use crate::connection::Connection;
-use crate::replier::{Stored, Violation};
+use crate::pool::{Member, Share};
+use crate::replier::{Room, Stored, Violation};
 use crate::server_session::{Event, RequestId, ServerSession};
 use crate::threads::lock;
 
@@ -21,7 +22,7 @@ pub type OnReply = Box<dyn FnOnce(Result<Message, Disrupted>) + Send>;
 /// Who a client is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerInfo {
-    /// The mount's name for itself.
+    /// The mount's name.
     pub uuid: ClientUuid,
     /// Which life of that mount.
     pub incarnation: u64,
@@ -60,6 +61,8 @@ pub struct Connected {
 
 struct State {
     session: ServerSession<OnReply>,
+    /// What it keeps of answers, of all that the sessions of this server keep.
+    kept: Share<Connected>,
     lanes: [Option<Arc<Connection>>; Lane::COUNT],
     /// Since when the control lane is gone.
     gone_since: Option<Tick>,
@@ -78,12 +81,12 @@ impl Connected {
         now: Tick,
     ) -> Arc<Connected> {
         let session = ServerSession::new(id, target.boot_epoch);
-        Arc::new(Connected {
-            target,
+        Arc::new_cyclic(|myself| Connected {
             client: ClientId(u64::from(id.0)),
             info,
             state: Mutex::new(State {
                 session,
+                kept: target.kept.join(myself.clone()),
                 lanes: Default::default(),
                 gone_since: Some(now),
                 claimed: 0,
@@ -91,6 +94,7 @@ impl Connected {
                 ended: false,
             }),
             order: Mutex::default(),
+            target,
         })
     }
 
@@ -273,10 +277,12 @@ impl Connected {
         let committed = self.target.last_committed.get();
         let mut state = lock(&self.state);
         state.is_known = true;
-        match state.ended {
-            true => Ok(None),
-            false => state.session.handle(frame, committed).map(Some),
+        if state.ended {
+            return Ok(None);
         }
+        let event = state.session.handle(frame, committed);
+        state.account();
+        event.map(Some)
     }
 
     /// The client is ready for callbacks; those unanswered go first.
@@ -321,7 +327,12 @@ impl Connected {
         if state.ended {
             return;
         }
-        let frame = state.session.reply(request, stored, committed);
+        let room = match state.kept.pool().has_room() {
+            true => Room::ForAll,
+            false => Room::ForChanges,
+        };
+        let frame = state.session.reply(request, stored, room, committed);
+        state.account();
         let connection = state.lanes[lane.index()].clone();
         drop(state);
         if let (Some(frame), Some(connection)) = (frame, connection) {
@@ -346,6 +357,7 @@ impl Connected {
         }
         state.ended = true;
         let callbacks = state.session.end();
+        state.account();
         let lanes = state.lanes.clone();
         drop(state);
         lock(&self.target.sessions).remove(self);
@@ -355,6 +367,32 @@ impl Connected {
             .for_each(|connection| connection.close());
         self.fail_later(callbacks, why);
         true
+    }
+}
+
+impl State {
+    fn account(&mut self) {
+        let (_, bytes) = self.session.kept();
+        self.kept.set(bytes);
+    }
+}
+
+impl Member for Connected {
+    fn weight(&self) -> u128 {
+        lock(&self.state).kept.bytes() as u128
+    }
+
+    /// What it keeps reports changes, which are never done twice: only its end forgets them.
+    fn let_go(&self) {
+        let (client, (_, bytes)) = (self.client, self.kept());
+        tracing::warn!(
+            %client,
+            peer = self.info.address,
+            bytes,
+            "evicted: the answers kept for all clients are too many, and most are its own"
+        );
+        let _admission = lock(&self.target.admission);
+        self.expire(Departure::GivenUp);
     }
 }
 

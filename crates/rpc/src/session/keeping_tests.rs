@@ -3,7 +3,7 @@
 use base::FsError;
 
 use super::*;
-use crate::replier::Stored;
+use crate::replier::{Room, Stored};
 use crate::requester::{Keepsake, Urgency};
 use crate::server_session::{Event as Heard, ServerSession};
 
@@ -202,7 +202,9 @@ fn what_is_sent_to_be_done_again_twice_is_handed_out_once() {
         payload: Arc::new(Message::default().into()),
         transno: Transno(12),
     };
-    server.reply(&request, stored, Transno(11)).unwrap();
+    server
+        .reply(&request, stored, Room::ForAll, Transno(11))
+        .unwrap();
     let again = send_again(&mut session);
     let Ok(Heard::Send(answer)) = server.handle(again, Transno(11)) else {
         panic!("it was done");

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use base::{BootEpoch, ClientId, Clock, Disrupted, SystemClock, TargetName, Transno, Xid};
 use rpc::{
-    Address, Batch, CallbackResponder, ClientHandler, ClientUuid, Connected, Departure, Key,
-    LastCommitted, Link, MemPort, Message, Peer, PeerConfig, Policy, Refusal, RefusalReason,
-    ReplyBatch, ReplyMessage, Responder, ServedTarget, Server, ServerConfig, Service, Unwelcome,
+    Address, Batch, CallbackResponder, ClientHandler, ClientSecret, ClientUuid, Connected,
+    Departure, Key, LastCommitted, Link, MemPort, Message, Peer, PeerConfig, Policy, Refusal,
+    RefusalReason, ReplyBatch, ReplyMessage, Responder, ServedTarget, Server, ServerConfig,
+    Service, Unwelcome,
 };
 
 /// Answers with what it got.
@@ -21,7 +22,7 @@ pub const PARK: u16 = 2;
 pub const DROP: u16 = 3;
 /// Answers, then calls back; the body is the callback's.
 pub const CALL_BACK: u16 = 4;
-/// A change: gets the next transno, and a record that survives a restart.
+/// A change: gets the next transno, and a record that survives a restart; answered with what it brought.
 pub const CHANGE: u16 = 5;
 /// Makes the service panic.
 pub const PANIC: u16 = 7;
@@ -248,6 +249,7 @@ impl Service for TestServiceHandle {
                 let transno = service.change(session, xid, resent);
                 let mut reply = reply_of([transno.0.to_le_bytes().to_vec()]);
                 reply.transno = transno;
+                reply.bulk = batch.bulk;
                 responder.reply(reply);
             }
             Some(READ) => {
@@ -364,6 +366,7 @@ pub struct Place {
     pub clock: Arc<dyn Clock>,
     pub grace: Duration,
     pub connections_max: usize,
+    pub replies_bytes_max: usize,
     pub link: Arc<Link>,
     _dir: tempfile::TempDir,
 }
@@ -383,6 +386,7 @@ impl Place {
             clock: Arc::new(SystemClock::default()),
             grace: Duration::from_secs(150),
             connections_max: usize::MAX,
+            replies_bytes_max: base::limits::REPLIES_BYTES_MIN,
             link: Link::new(Duration::from_millis(2), Some(500_000_000)),
             _dir: dir,
         }
@@ -410,6 +414,7 @@ impl Place {
             clock: self.clock.clone(),
             grace: self.grace,
             connections_max: self.connections_max,
+            replies_bytes_max: self.replies_bytes_max,
             ..ServerConfig::new(vec![self.listen.clone()])
         };
         let server = Server::start(config, vec![served]).unwrap();
@@ -428,7 +433,7 @@ impl Place {
         PeerConfig {
             target: target(),
             addresses: vec![self.address()],
-            uuid: ClientUuid([1; 16]),
+            secret: ClientSecret([1; 16]),
             incarnation: 1,
             key: Some(Key::new(KEY)),
             credential: rpc::Credential::Client,

@@ -9,8 +9,8 @@ use mds::serve::MdtServer;
 use oss::fsck::Finding;
 use oss::serve::OstServer;
 use rpc::{
-    CallbackResponder, ClientHandler, ClientUuid, Connected, Keeping, LastCommitted, Message, Peer,
-    PeerConfig, Policy, ServedTarget, Server, ServerConfig, Service,
+    CallbackResponder, ClientHandler, ClientSecret, Connected, Keeping, LastCommitted, Message,
+    Peer, PeerConfig, Policy, ServedTarget, Server, ServerConfig, Service,
 };
 use storage::{
     FaultyDisk, KeyRange, Kv, KvOptions, MemDisk, ObjectId, ObjectMemory, ObjectStore, Pace,
@@ -156,11 +156,11 @@ impl Machine {
         self.name.kind == TargetKind::Mdt
     }
 
-    /// What it calls itself in this life, where it is a client.
-    pub(super) fn uuid(&self) -> ClientUuid {
-        let mut uuid = [255; 16];
-        uuid[..8].copy_from_slice(&self.lives.to_le_bytes());
-        ClientUuid(uuid)
+    /// What it alone knows in this life, where it is a client.
+    pub(super) fn secret(&self) -> ClientSecret {
+        let mut secret = [255; 16];
+        secret[..8].copy_from_slice(&self.lives.to_le_bytes());
+        ClientSecret(secret)
     }
 
     /// Looks at what runs on it.
@@ -257,7 +257,7 @@ impl Machine {
             let config = PeerConfig {
                 target,
                 addresses: network.address(MDT, node).into_iter().collect(),
-                uuid: self.uuid(),
+                secret: self.secret(),
                 incarnation: 1,
                 key: None,
                 credential: rpc::Credential::Server,

@@ -133,7 +133,7 @@ impl Cluster {
                 .seats
                 .get(number as usize)
                 .map_or(0, |seat| seat.life());
-            let Some(client) = sessions.remove(&super::uuid_of(number, life)) else {
+            let Some(client) = sessions.remove(&super::secret_of(number, life).uuid()) else {
                 found.push(format!("{name} has no session of client {number}"));
                 continue;
             };
@@ -158,7 +158,7 @@ impl Cluster {
                 ));
             }
         }
-        sessions.remove(&self.mdt.uuid());
+        sessions.remove(&self.mdt.secret().uuid());
         let strangers = sessions.keys().map(|uuid| format!("a session of {uuid:?}"));
         let lost = locks
             .values()

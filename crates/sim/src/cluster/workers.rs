@@ -8,7 +8,7 @@ use client::{Heritage, Mounted};
 use handover::{Death, Region};
 use threads::JoinHandle;
 
-use super::{Cluster, NodeClock, seat_node, uuid_of};
+use super::{Cluster, NodeClock, seat_node, secret_of};
 use crate::programs::Desk;
 use crate::scheduler::{Node, Scheduler};
 
@@ -93,14 +93,14 @@ impl Cluster {
         worker.death = Death::after(u64::MAX);
         let region = Region::mapped_until(&worker.memory, &worker.death);
         let region = region.map_err(|error| error.to_string())?;
-        let uuid = uuid_of(number, 0);
-        let heritage = Heritage::open(region, uuid).ok_or("the memory cannot be used")?;
+        let secret = secret_of(number, 0);
+        let heritage = Heritage::open(region, secret).ok_or("the memory cannot be used")?;
         let (node, clock) = (
             seat_node(number, worker.seat),
             &self.clocks[number as usize],
         );
         self.network.power(node, false);
-        self.join(node, uuid, clock.clone(), Some(Arc::new(heritage)))
+        self.join(node, secret, clock.clone(), Some(Arc::new(heritage)))
     }
 
     fn serve(&self, number: u32, mounted: &Mounted) {

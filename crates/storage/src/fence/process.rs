@@ -92,6 +92,12 @@ fn parse_id(text: &str) -> Option<[u8; 16]> {
     (digits.len() == 32).then(|| id.to_be_bytes())
 }
 
+/// Whether a process of this machine runs. One whose threads are not all gone may still write, and has its
+/// files open.
+pub fn is_running(pid: u32) -> bool {
+    started(&pid.to_string()).is_some()
+}
+
 /// When the process that /proc knows by this name started; None: it has ended.
 fn started(name: &str) -> Option<u64> {
     started_in(&fs::read_to_string(format!("/proc/{name}/stat")).ok()?)
@@ -101,9 +107,10 @@ fn started(name: &str) -> Option<u64> {
 fn started_in(stat: &str) -> Option<u64> {
     let (_, behind) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = behind.split_whitespace().collect();
-    // What has ended and was not waited for writes nothing more.
-    let ended = matches!(fields.first(), Some(&("Z" | "X")));
-    fields.get(19)?.parse().ok().filter(|_| !ended)
+    let (state, threads, started) = (fields.first()?, fields.get(17)?, fields.get(19)?);
+    // A process that was not waited for yet. Its first thread may be a zombie before the others have ended.
+    let ended = matches!(*state, "Z" | "X") && matches!(*threads, "0" | "1");
+    started.parse().ok().filter(|_| !ended)
 }
 
 #[cfg(test)]
@@ -129,12 +136,40 @@ mod tests {
         assert!(!other.is_gone(&Process::apart("elsewhere").unwrap()));
     }
 
+    /// As while a process ends that has many threads.
+    #[test]
+    fn a_process_runs_as_long_as_one_of_its_threads() {
+        let script = format!(
+            "import ctypes, threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n\
+             print(1, flush=True)\nctypes.CDLL(None).syscall({}, 0)",
+            libc::SYS_exit
+        );
+        let mut child = std::process::Command::new("python3")
+            .args(["-c", &script])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stat = format!("/proc/{}/stat", child.id());
+        while !fs::read_to_string(&stat).unwrap().contains(") Z ") {
+            std::thread::yield_now();
+        }
+        assert!(is_running(child.id()));
+        child.kill().unwrap();
+        let ended = || !is_running(child.id());
+        while !ended() {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+    }
+
     #[test]
     fn a_name_may_hold_anything() {
-        let stat =
-            |state| format!("7 (a) Z b) {state} 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 1 0 4242 0 0");
-        assert_eq!(started_in(&stat("S")), Some(4242));
-        assert_eq!(started_in(&stat("Z")), None);
+        let stat = |state, threads| {
+            format!("7 (a) Z b) {state} 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 {threads} 0 4242 0 0")
+        };
+        assert_eq!(started_in(&stat("S", 1)), Some(4242));
+        assert_eq!(started_in(&stat("Z", 1)), None);
+        assert_eq!(started_in(&stat("Z", 2)), Some(4242), "a thread still runs");
         assert_eq!(started_in(""), None);
     }
 }

@@ -7,7 +7,7 @@ use super::*;
 fn hello() -> Hello {
     Hello {
         versions: Versions { min: 1, max: 3 },
-        client: ClientUuid([0xaa; 16]),
+        client: ClientSecret([0xaa; 16]),
         incarnation: 5,
         target: TargetName::mdt(2),
         lane: Lane::Bulk,
@@ -111,6 +111,15 @@ fn a_proof_holds_for_one_key_role_hello_version_and_nonce() {
     assert!(!check(&key, Role::Client, &hello[1..], 1, &nonce));
     assert!(!check(&key, Role::Client, &hello, 2, &nonce));
     assert!(!check(&key, Role::Client, &hello, 1, &Nonce([9; 32])));
+}
+
+#[test]
+fn a_client_is_named_by_what_does_not_tell_its_secret() {
+    let secret = ClientSecret([0xaa; 16]);
+    let name = secret.uuid().to_string();
+    assert_eq!(name, "b81f2f727fdb9e0aa07ed53485949ee7");
+    assert_eq!(format!("{secret:?}"), format!("ClientSecret(of {name})"));
+    assert_ne!(ClientSecret(secret.uuid().0).uuid(), secret.uuid());
 }
 
 #[test]

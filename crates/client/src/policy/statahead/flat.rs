@@ -81,11 +81,6 @@ impl Statahead {
         self.waiters.wake_all();
     }
 
-    /// Hits and misses so far.
-    pub fn score(&self) -> (u64, u64) {
-        (self.hits, self.misses)
-    }
-
     /// Something was fetched ahead.
     pub fn has_fetched(&self) -> bool {
         self.fetched > 0

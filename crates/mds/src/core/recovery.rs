@@ -1,0 +1,376 @@
+//! What a crash has taken is done again, and who does not come is given up.
+
+use std::ops::ControlFlow;
+
+use base::{BootEpoch, ClientId, FsError, Tick, Timestamp, Transno};
+use rpc::Departure;
+use rpc::window::GIVEN_UP_FOR;
+use storage::{KeyRange, StorageError};
+use wire::handshake;
+use wire::mdt::{Reply, Request, SetAttr};
+
+use super::Mds;
+use crate::event::{Call, Output};
+use crate::keys::{self, ClientUuid, Table};
+use crate::mutation::Mutation;
+use crate::records::{KnownClient, LifeBegun};
+use crate::recovery::Recovery;
+use crate::request::{PARKED_MAX, Parked, reply};
+use crate::store::Failure;
+use crate::strays::MayLack;
+
+impl Mds {
+    /// Who is waited for since the restart.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// Of that life of the target, the newest change that is durable.
+    pub fn survived(&self, life: BootEpoch) -> Result<Transno, StorageError> {
+        let (mut found, after) = (
+            None,
+            KeyRange::from(keys::life(BootEpoch(life.0 + 1)).to_vec()),
+        );
+        let next = self.store.scan(Table::Lives, &after, |_, next: LifeBegun| {
+            found = Some(next.committed);
+            Ok(ControlFlow::Break(()))
+        });
+        match next {
+            Ok(()) | Err(Failure::Refused(_)) => Ok(found.unwrap_or(self.committed)),
+            Err(Failure::Broken(cause)) => Err(cause),
+        }
+    }
+
+    /// The target gave up on this client, and it has not begun anew since.
+    pub fn gave_up(&self, client: &ClientUuid) -> Result<bool, StorageError> {
+        let known = self.known_client(client)?;
+        Ok(known.is_some_and(|known| known.given_up.is_some()))
+    }
+
+    /// What is written down of this client.
+    pub(crate) fn known_client(
+        &self,
+        client: &ClientUuid,
+    ) -> Result<Option<KnownClient>, StorageError> {
+        match self.store.get(Table::Clients, client) {
+            Ok(known) => Ok(known),
+            Err(Failure::Broken(cause)) => Err(cause),
+            Err(Failure::Refused(_)) => Ok(None),
+        }
+    }
+
+    /// It is, and that is not durable yet.
+    pub fn is_giving_up(&self, client: &ClientUuid) -> bool {
+        let change = self.recovery.given_up.get(client);
+        change.is_some_and(|change| *change > self.committed)
+    }
+
+    /// As it stands since the last change.
+    pub(crate) fn note_given_up(&mut self, client: ClientUuid) {
+        let committed = self.committed;
+        let given_up = &mut self.recovery.given_up;
+        given_up.retain(|_, change| *change > committed);
+        given_up.insert(client, self.state.transno);
+    }
+
+    /// This client lives and dies with the target's process: nobody ever waits for it.
+    pub(crate) fn never_await(&mut self, client: ClientId) {
+        if let Some(session) = self.clients.get_mut(&client) {
+            session.known_since = Some(Transno(0));
+        }
+    }
+
+    /// Nobody is served, and so given a lock, before it is durable that it is to be waited for: after
+    /// a crash it would believe what it holds while others change that.
+    pub(crate) fn wait_to_be_known(
+        &mut self,
+        call: Call,
+        request: Request,
+        out: &mut Vec<Output>,
+    ) -> Option<Request> {
+        if self.halted {
+            return Some(request);
+        }
+        let since = match self.make_known(call.client) {
+            Ok(since) => since,
+            Err(failure) => {
+                self.fail(call, failure, out);
+                return None;
+            }
+        };
+        if since <= self.committed {
+            return Some(request);
+        }
+        if self.newcomers.len() >= PARKED_MAX {
+            reply(out, call, Err(FsError::TryAgain));
+            return None;
+        }
+        self.hurry(since);
+        self.newcomers.push_back((since, call, request));
+        None
+    }
+
+    /// With which change it is written down that this client is to be waited for.
+    fn make_known(&mut self, client: ClientId) -> Result<Transno, Failure> {
+        let session = self.clients.get(&client).ok_or(FsError::Stale)?;
+        if let Some(since) = session.known_since {
+            return Ok(since);
+        }
+        let uuid = session.uuid;
+        self.upkeep(|txn, _| {
+            txn.change(Mutation::PutClient(uuid, KnownClient { given_up: None }));
+            Ok(())
+        })?;
+        let since = self.state.transno;
+        if let Some(session) = self.clients.get_mut(&client) {
+            session.known_since = Some(since);
+        }
+        Ok(since)
+    }
+
+    /// Those that have become known are served, in the order in which they asked.
+    pub(crate) fn serve_newcomers(&mut self, out: &mut Vec<Output>) {
+        let (now, wall) = (self.now, self.wall);
+        while let Some((_, call, request)) = self
+            .newcomers
+            .pop_front_if(|(since, ..)| *since <= self.committed)
+        {
+            self.handle(now, wall, call, request, out);
+        }
+    }
+
+    /// The request must wait for the end of the window, and does.
+    pub(crate) fn wait_for_recovery(
+        &mut self,
+        call: Call,
+        request: Request,
+        out: &mut Vec<Output>,
+    ) -> Option<Request> {
+        if !self.recovery.window.is_open() || self.is_of_the_past(call, &request) {
+            return Some(request);
+        }
+        if self.recovery.window.wait((call, request)).is_err() {
+            reply(out, call, Err(FsError::TryAgain));
+        }
+        None
+    }
+
+    /// It tells of an earlier life: what a client had open, or changed under a lock that it had, or what
+    /// it gives back of that. Where it names a lock or a use of that life it is refused, and told
+    /// otherwise, all before the client is ready. Whatever a client sends before must not keep the slots.
+    pub(crate) fn is_of_the_past(&self, call: Call, request: &Request) -> bool {
+        match request {
+            Request::Open { again, .. } => *again,
+            Request::SetAttr { under, .. } => under.0 != 0,
+            Request::Cancel { .. } | Request::Join { .. } => true,
+            Request::Close {
+                fid,
+                handle,
+                change,
+                ..
+            } => {
+                let is_over = self.opens.get(*handle, call.client, *fid).is_err();
+                is_over || *change == SetAttr::default()
+            }
+            _ => false,
+        }
+    }
+
+    /// A client does again what it was answered with `answer` in an earlier life.
+    pub fn replay(
+        &mut self,
+        now: Tick,
+        wall: Timestamp,
+        call: Call,
+        (request, answer): (Request, Reply),
+        out: &mut Vec<Output>,
+    ) {
+        self.set_time(now, wall);
+        let mut answers = Vec::new();
+        if !self.halted {
+            self.do_again(call, (request, answer), &mut answers);
+        }
+        // A target that stops has refused nothing: the client is to keep it for the next life.
+        let is_answer =
+            |output: &Output| matches!(output, Output::Reply { tag, .. } if *tag == call.tag);
+        answers.retain(|output| !(self.halted && is_answer(output)));
+        out.append(&mut answers);
+    }
+
+    fn do_again(&mut self, call: Call, (request, answer): (Request, Reply), out: &mut Vec<Output>) {
+        if !self.clients.contains_key(&call.client) {
+            return reply(out, call, Err(FsError::Io));
+        }
+        match self.stored_reply(call) {
+            Err(failure) => return self.fail(call, failure, out),
+            Ok(Some(stored)) => {
+                let Call { client, tag, .. } = call;
+                return out.push(Output::Reply {
+                    client,
+                    tag,
+                    result: Ok(answer),
+                    transno: stored.transno,
+                });
+            }
+            Ok(None) => {}
+        }
+        if matches!(request, Request::Open { .. }) {
+            // Whoever has it open still says so by itself.
+            return reply(out, call, Ok(answer));
+        }
+        self.recovery.replayed += 1;
+        let parked = Parked {
+            replay: Some(Box::new(answer)),
+            ..Parked::new(call, request)
+        };
+        self.attempt(parked, out);
+    }
+
+    /// An earlier life gave this client up, and told it: it has nothing to do again.
+    pub(crate) fn begins_anew(&mut self, client: ClientId) {
+        if let Some(session) = self.clients.get_mut(&client) {
+            session.begins_anew = true;
+        }
+    }
+
+    /// A client has said all that it knows to be lost.
+    pub fn ready_again(
+        &mut self,
+        now: Tick,
+        wall: Timestamp,
+        client: ClientId,
+        out: &mut Vec<Output>,
+    ) {
+        self.set_time(now, wall);
+        let Some(session) = self.clients.get_mut(&client) else {
+            return;
+        };
+        let uuid = session.uuid;
+        let awaited = self.recovery.window.awaits(handshake::ClientUuid(uuid));
+        // That it was given up was not durable.
+        let again = std::mem::take(&mut session.begins_anew) && awaited;
+        let given_up = match again {
+            true => {
+                session.known_since = None;
+                self.give_up(uuid)
+            }
+            false => Ok(()),
+        };
+        let heard = given_up.and_then(|()| self.has_heard(uuid));
+        if let Err(Failure::Broken(cause)) = heard {
+            return self.halt(cause, out);
+        }
+        self.is_back(uuid, out);
+    }
+
+    /// A client that was given up was told so, and begins anew.
+    fn has_heard(&mut self, uuid: ClientUuid) -> Result<(), Failure> {
+        match self.gave_up(&uuid) {
+            Ok(false) => Ok(()),
+            Ok(true) => self.upkeep(|txn, _| {
+                txn.change(Mutation::RemoveClient(uuid));
+                Ok(())
+            }),
+            Err(cause) => Err(Failure::Broken(cause)),
+        }
+    }
+
+    /// A client was waited for, and does not come.
+    fn give_up(&mut self, client: ClientUuid) -> Result<(), Failure> {
+        self.forget_client(client, Departure::GivenUp, MayLack::Files)
+    }
+
+    /// Nobody waits for this client any more.
+    pub(crate) fn is_back(&mut self, uuid: ClientUuid, out: &mut Vec<Output>) {
+        if self.recovery.window.is_back(handshake::ClientUuid(uuid)) {
+            self.end_recovery(out);
+        }
+    }
+
+    /// Ends the window now: who has not come back has lost what was not durable.
+    pub fn give_up_waiting(&mut self, now: Tick, wall: Timestamp, out: &mut Vec<Output>) {
+        self.set_time(now, wall);
+        self.end_recovery(out);
+    }
+
+    pub(crate) fn end_recovery(&mut self, out: &mut Vec<Output>) {
+        let Some((missing, waiting)) = self.recovery.window.end() else {
+            return;
+        };
+        for client in missing {
+            if let Err(Failure::Broken(cause)) = self.give_up(client.0) {
+                return self.halt(cause, out);
+            }
+            // It may be here, and not done.
+            let here = self
+                .clients
+                .iter()
+                .find(|(_, known)| known.uuid == client.0);
+            out.extend(here.map(|(client, _)| Output::Evict { client: *client }));
+        }
+        // Who had more to tell than went before has yet to tell the rest.
+        self.grace_until = Some(self.now.after(crate::core::GRACE));
+        self.end_grace_if_all_is_told();
+        let replayed = self.recovery.replayed;
+        tracing::info!(replayed, "recovery is over");
+        for (call, request) in waiting {
+            let (now, wall) = (self.now, self.wall);
+            self.handle(now, wall, call, request, out);
+        }
+    }
+
+    /// A client has told all that it had of earlier lives.
+    pub(crate) fn join(&mut self, client: ClientId, life: BootEpoch) {
+        let session = self.clients.get(&client);
+        if let Some(session) = session.filter(|_| life == self.recovery.life) {
+            let uuid = session.uuid;
+            self.has_nothing_to_tell(&uuid);
+        }
+    }
+
+    /// What it had of earlier lives is told, or lost.
+    pub(crate) fn has_nothing_to_tell(&mut self, uuid: &ClientUuid) {
+        self.recovery.untold.remove(uuid);
+        self.end_grace_if_all_is_told();
+    }
+
+    fn end_grace_if_all_is_told(&mut self) {
+        if !self.recovery.is_open() && self.recovery.untold.is_empty() {
+            self.grace_until = self.grace_until.min(Some(self.now));
+        }
+    }
+
+    /// Who is gone waits for nothing.
+    pub(crate) fn forget_waiting(&mut self, client: ClientId) {
+        self.recovery
+            .window
+            .retain(|(call, _)| call.client != client);
+        self.newcomers.retain(|(_, call, _)| call.client != client);
+        self.busy.forget(client);
+        self.awaiting_ost.retain(|(waiting, _)| *waiting != client);
+    }
+
+    /// That a client was given up long ago is forgotten.
+    pub(crate) fn forget_given_up(&mut self) -> Result<(), Failure> {
+        let (mut old, wall) = (Vec::new(), self.wall);
+        self.store.scan(
+            Table::Clients,
+            &KeyRange::all(),
+            |key, client: KnownClient| {
+                let past = |at: Timestamp| wall.secs - at.secs > GIVEN_UP_FOR.as_secs() as i64;
+                if client.given_up.is_some_and(past) {
+                    old.extend(keys::parse_client(key));
+                }
+                Ok(ControlFlow::Continue(()))
+            },
+        )?;
+        if old.is_empty() {
+            return Ok(());
+        }
+        self.upkeep(|txn, _| {
+            old.into_iter()
+                .for_each(|client| txn.change(Mutation::RemoveClient(client)));
+            Ok(())
+        })
+    }
+}
