@@ -15,7 +15,7 @@ define PACKAGES_RUN
 gcc: links Rust programs, and builds C with several jobs on a mount
 libc6-dev: what programs are linked with
 fuse3: fusermount3, which mounts for ordinary users and unmounts for all
-xz-utils: unpacks the kernel's source tree, which the demo walks
+xz-utils: unpacks the kernel's source tree, for measurements
 e2fsprogs: mkfs.ext4, for the local file system that measurements stand beside
 iputils-ping: checks the emulated link's round trip
 endef
@@ -47,10 +47,10 @@ install: build ## glint, and the names by which mount and umount find it: PREFIX
 		ln -sf $(PREFIX)/bin/glint $(DESTDIR)/sbin/$$name; \
 	done
 
-demo: deps-run build ## a real source tree over a slow link, measured beside the local disk
+demo: deps-run build ## five minutes: a source tree over a slow link, beside the local disk and others
 	target/release/glint bench demo
 
-check: ## format, lints, tidy, licences, documentation
+check: deps-run ## format, lints, tidy, licences, documentation
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	$(CARGO) xtask tidy
@@ -60,7 +60,7 @@ check: ## format, lints, tidy, licences, documentation
 # A part of the tests: CRATE and NAME, both optional.
 SELECTED := $(if $(CRATE),--crate $(CRATE)) $(if $(NAME),--name $(NAME))
 
-test: deps tools ## all tests and a minute of simulated clusters; a part of them: CRATE=client NAME=part-of-a-name
+test: deps $(if $(filter-out mounted,$(CRATE)),,tools) ## all tests and a minute of simulated clusters; a part of them: CRATE=client NAME=part-of-a-name
 	@failed=0; \
 	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(CARGO) xtask test $(SELECTED) || failed=1; \
 	$(if $(strip $(SELECTED)),,target/debug/glint-sim 30 1 & first=$$!; target/debug/glint-sim 30 1000001 || failed=1; \

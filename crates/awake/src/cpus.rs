@@ -1,13 +1,6 @@
-//! Keeps the CPUs of a virtual machine from giving themselves up while requests come at once.
-//!
-//! An idle CPU of a virtual machine halts, and its host runs something else on it: waking a thread
-//! there takes 20 to 60 us instead of 2. Linux has a switch for who can't wait that long: while
-//! `/dev/cpu_dma_latency` is open and 0 was written to it, CPUs wait awake (the kernel's "PM
-//! Quality of Service"). What was written ends with the process that wrote it.
-//!
-//! Only where the idle driver is `haltpoll`, that of virtual machines, and only while requests
-//! come: a CPU of real hardware sleeps lightly before it sleeps deeply, and all of its siblings
-//! awake would slow down the one that works.
+//! Keeps the CPUs of a virtual machine awake while requests come at once: waking a halted one takes 20 to 60
+//! us instead of 2. Only with the idle driver `haltpoll`, by an open `/dev/cpu_dma_latency`, and never on
+//! real hardware, whose siblings it would slow down.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -28,7 +21,7 @@ const REST: Duration = Duration::from_millis(50);
 const AT_ONCE: i32 = 0;
 const WHENEVER: i32 = -1;
 
-/// The next request is expected at once: keeps this machine's CPUs awake for a moment, where they
+/// The next request is expected at once. Keeps this machine's CPUs awake for a moment, where they
 /// would give themselves up and this process may ask for it.
 pub fn keep_cpus() {
     static CPUS: OnceLock<Option<Arc<Cpus>>> = OnceLock::new();
@@ -59,7 +52,7 @@ fn open() -> Option<Arc<Cpus>> {
 /// What this process asks of all CPUs.
 #[derive(Debug)]
 struct Cpus {
-    /// Whoever keeps them awake has said so since the last look.
+    /// The thread that keeps them awake has said so since the last look.
     wanted: AtomicBool,
     /// They are kept awake.
     kept: Mutex<bool>,

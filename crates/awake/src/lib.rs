@@ -1,8 +1,5 @@
-//! Waiting awake for what comes at once, and CPUs that stay awake meanwhile.
-//!
-//! A small request that is answered from memory costs less than waking whoever answers it and
-//! whoever asked. [`Wakefulness`] tells when the next one is expected at once; [`keep_cpus`] keeps
-//! the CPUs of a virtual machine from giving themselves up between them
+//! Waiting awake for a request that is expected at once, where waking a thread costs more than the answer.
+//! [`Wakefulness`] says when; [`keep_cpus`] keeps the CPUs of a virtual machine awake meanwhile
 //! (docs/adr/0005-one-reader-on-watch.md).
 
 mod cpus;

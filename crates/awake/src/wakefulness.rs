@@ -1,9 +1,5 @@
-//! Whether to stay awake for what comes next, instead of falling asleep and being woken. Pure.
-//!
-//! Where a CPU that has nothing to do gives itself up, as those of virtual machines do, waking a
-//! thread on it costs more than all the rest of a small request. So who waits for requests stays
-//! awake for a moment where the next one is expected at once, and gives its CPU to whoever wants it
-//! meanwhile (docs/adr/0005-one-reader-on-watch.md).
+//! When to stay awake for the next request instead of falling asleep and being woken, which costs more than a
+//! small request on a virtual machine. Pure (docs/adr/0005-one-reader-on-watch.md).
 
 use std::time::Duration;
 

@@ -1,8 +1,7 @@
 //! File ids.
 //!
-//! A FID is 38 bits of sequence and 24 bits of object, never reused, and equal to `st_ino` and to
-//! the FUSE nodeid, so it must be injective in 64 bits (a colliding `st_ino` corrupts `tar`,
-//! `rsync -H` and `cp -a`).
+//! A FID is 38 bits of sequence and 24 bits of object, never reused, and equal to `st_ino` and to the FUSE
+//! nodeid, so it must be injective in 64 bits (a colliding `st_ino` corrupts `tar`, `rsync -H` and `cp -a`).
 
 use std::fmt;
 use std::str::FromStr;

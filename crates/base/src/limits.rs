@@ -138,8 +138,8 @@ pub const EARLY_CALLBACKS_MAX: usize = 1 << 14;
 /// comes with is used once. (An answer may wait long for others of its frame. One of an OST brings the
 /// bytes that were asked for, which are of no use without the lock: for that half a deadline is waited.)
 pub const EARLY_CALLBACK_MDT_AGE: Duration = Duration::from_secs(2);
-/// Files that a client keeps to tell whoever asks that something written to them is lost. Beyond: only
-/// their number.
+/// Files that a client keeps to tell the caller that asks that something written to them is lost.
+/// Beyond: only their number.
 pub const LOST_FILES_MAX: usize = 1 << 12;
 /// Idle locks a client gives up in one go.
 pub const LOCK_LRU_BATCH: usize = 256;

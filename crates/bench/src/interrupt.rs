@@ -33,7 +33,7 @@ impl StopFlag {
         Ok(flag)
     }
 
-    /// The same, but SIGINT does nothing here: for running a person's command in the terminal's
+    /// The same, but SIGINT does nothing here. For running a person's command in the terminal's
     /// foreground, where the command gets the Ctrl-C as well and decides what it means.
     pub fn on_termination() -> Result<StopFlag> {
         let flag = StopFlag::on_signals()?;

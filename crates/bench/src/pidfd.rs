@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// Becomes readable when the child has ended; the child is reaped elsewhere, so its id and its
+/// Becomes readable when the child has ended. The child is reaped elsewhere, so its id and its
 /// process group cannot be reused while this is used.
 #[derive(Debug)]
 pub(crate) struct PidFd(OwnedFd);

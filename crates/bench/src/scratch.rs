@@ -29,9 +29,9 @@ pub(crate) fn own_directory(base: &Path) -> Result<TempDir> {
         .during(|| format!("making a directory in {}", base.display()))
 }
 
-/// Removes the directories in `base` named `<prefix><pid>-…` whose process is gone, and what was made
-/// here inside such a directory: daemons are ended, file systems unmounted, loop devices detached.
-/// Nothing outside is touched.
+/// Removes the directories in `base` named `<prefix><pid>-…` whose process is gone, and what was
+/// made here inside such a directory. Daemons are ended, file systems unmounted, loop devices
+/// detached. Nothing outside is touched.
 pub fn remove_left_behind(base: &Path, prefix: &str) {
     // As the kernel names mounts and the files of loop devices.
     let Ok(base) = base.canonicalize() else {
@@ -56,7 +56,7 @@ fn is_real(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
 }
 
-/// Ends the directory's daemons, its mounts and loop devices, then removes its files; these only if
+/// Ends the directory's daemons, its mounts and loop devices, then removes its files. These only if
 /// nothing is mounted there any more, because they would be somebody else's.
 fn remove(directory: &Path) {
     end_daemons(directory);

@@ -181,6 +181,25 @@ fn a_step_that_takes_too_long_is_capped() {
 }
 
 #[test]
+fn a_warm_walk_is_left_out_where_the_cold_one_was_stopped() {
+    let (base, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let config = WalkConfig {
+        cap: Duration::ZERO,
+        steps: vec![Step::FindCold, Step::FindWarm],
+        ..WalkConfig::new(tree(cache.path(), 100), StopFlag::new())
+    };
+    let mut system = counting(base.path(), "true");
+    let column = walk(&mut system, &config, &mut silent).unwrap();
+    // It may have ended at once all the same.
+    let is_stopped = column.result(Step::FindCold.label()).unwrap().capped;
+    let warm = Step::FindWarm.label();
+    let warm = column.steps.iter().find(|runs| runs.step == warm).unwrap();
+    assert_eq!(warm.samples.is_empty(), is_stopped);
+    let why = is_stopped.then_some("find -uid 0, cold did not end");
+    assert_eq!(warm.skipped.as_deref(), why);
+}
+
+#[test]
 fn a_tar_that_is_capped_marks_the_rest_as_partial() {
     let (base, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let config = WalkConfig {
@@ -209,7 +228,7 @@ fn an_interrupt_ends_it_and_cleans_up() {
     let mut said = Vec::new();
     let mut on_progress = |event: Event| match event {
         Event::Live(line) if line.contains("sync after tar") => stop.set(),
-        Event::Live(_) => {}
+        Event::Live(_) | Event::Measured { .. } => {}
         Event::Line(line) => said.push(line),
     };
     let result = walk(&mut system, &config, &mut on_progress);

@@ -1,5 +1,4 @@
-//! The control socket of a mount or a server: statistics and tunables, for the other verbs of this
-//! program.
+//! The control socket of a mount or a server: statistics and tunables, for the other verbs of this program.
 //!
 //! One line of JSON in, one out, over a Unix socket. A server's and a mount's own user and root may ask
 //! everything at theirs; others, at a second one, what a mount that is for everybody says to everybody.
@@ -262,7 +261,7 @@ impl Question {
         }
     }
 
-    /// It changes nothing and tells no name: whoever may use a mount may ask it.
+    /// It changes nothing and tells no name: the process that may use a mount may ask it.
     fn is_for_everybody(&self) -> bool {
         matches!(
             self,
@@ -405,7 +404,8 @@ impl ControlServer {
     }
 
     /// It is found at `path` too, which is in the same directory. A second name of the socket itself:
-    /// when the process is killed it leads nowhere, whoever listens at the first name then.
+    /// when the process is killed it leads nowhere, no matter which process listens at the first
+    /// name then.
     pub fn also_at(&mut self, path: PathBuf) -> Result<(), String> {
         let _ = std::fs::remove_file(&path);
         let linked = std::fs::hard_link(&self.own.path, &path);
@@ -458,7 +458,7 @@ impl Drop for Door {
                 let _ = std::fs::remove_file(path);
             }
         }
-        // On Linux, shutting a listening socket down wakes whoever waits in accept.
+        // On Linux, shutting a listening socket down wakes the process that waits in accept.
         let woken = shutdown(self.listener.as_raw_fd(), Shutdown::Both);
         if let (Ok(()), Some(thread)) = (woken, self.thread.take()) {
             // A thread that panicked has said so already.
@@ -533,7 +533,7 @@ impl<A: Answering> Desk<A> {
             let told = stream
                 .set_nonblocking(true)
                 .and_then(|()| reply(stream, &Answer::Failed(BUSY.to_owned())));
-            // Whoever asked may have gone.
+            // The process that asked may have gone.
             told.unwrap_or_else(|error| tracing::debug!("control: {error}"));
         }
         visit.map(Asks::Other)
@@ -583,7 +583,7 @@ fn hear(stream: &UnixStream) -> std::io::Result<Result<Question, Option<String>>
     Ok(question.map_err(|error| Some(format!("not a question: {error}"))))
 }
 
-/// Whoever asked is still there.
+/// The process that asked is still there.
 fn is_wanted(stream: &UnixStream) -> bool {
     let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
     !matches!(recv(stream.as_raw_fd(), &mut [0], flags), Ok(0))

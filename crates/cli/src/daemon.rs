@@ -1,8 +1,5 @@
-//! `--daemon`: the same program again, with the same arguments, in a session of its own.
-//!
-//! The parent waits until the child says its one line, that it is ready, and says it too, with the
-//! process id; or it says why the child ended. What the child logs goes to a file. It gets nothing that
-//! the caller has open: a lock of the caller's ends with the caller, and a pipe has an end.
+//! `--daemon`: the program starts itself again in a session of its own, waits until the child is ready or has
+//! ended, and says so. The child inherits nothing that the caller has open; its log goes to a file.
 #![allow(
     unsafe_code,
     reason = "closing what the caller has open has no safe wrapper"
@@ -80,7 +77,7 @@ fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-/// Everything is up: says so, to whoever started us.
+/// Everything is up: says so, to the process that started us.
 pub fn ready(line: &str) {
     announce(line);
     if is_child() {

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use storage::{State, Superblock, TargetDir};
 
-/// Says which directory is named twice, however it is spelt, or which target is in two of them: one
+/// Says which directory is named twice, however it is spelt, or which target is in two of them. One
 /// is a copy, and which one is the right one only a person can say.
 pub fn refuse_twice(dirs: &[PathBuf]) -> Result<(), String> {
     let mut seen: Vec<((u64, u64), &Path)> = Vec::new();
     let mut targets: Vec<(Superblock, &Path)> = Vec::new();
     for dir in dirs {
-        // What is not there, or not whole, is told of by whoever opens it.
+        // What is not there, or not whole, is told of by the process that opens it.
         let (Ok(found), Ok(state)) = (std::fs::metadata(dir), TargetDir::inspect(dir)) else {
             continue;
         };

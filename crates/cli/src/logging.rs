@@ -1,8 +1,7 @@
-//! What is logged: one event a line, whatever the words in it; no more of one kind than a person can read;
-//! and a daemon's file that does not grow without end.
-//!
-//! Peers, users and file names choose words of messages: control characters are escaped, so that none of
-//! them makes a line of its own or speaks to a terminal.
+//! What is logged. One event a line, whatever the words in it; no more of one kind than a person
+//! can read; and a daemon's file that does not grow without end. Peers, users and file names choose
+//! words of messages: control characters are escaped, so that none of them makes a line of its own
+//! or speaks to a terminal.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -172,7 +171,7 @@ fn rotate(path: &Path) -> io::Result<()> {
     let new = open(path)?;
     let out = fstat(io::stdout())?;
     nix::unistd::dup2_stderr(&new)?;
-    // Until a daemon is ready whoever started it listens there.
+    // Until a daemon is ready the process that started it listens there.
     if (out.st_dev, out.st_ino) == (here.st_dev, here.st_ino) {
         nix::unistd::dup2_stdout(&new)?;
     }

@@ -17,8 +17,8 @@ const HIERARCHIES: [(&str, &str); 2] = [
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
 ];
 
-/// With less than this, what is freed goes back at once: the allocator keeps it for a second, which at
-/// the pace of write-back is as much as there is.
+/// With less than this, what is freed goes back at once. The allocator keeps it for a second, which
+/// at the pace of write-back is as much as there is.
 const LITTLE: u64 = 1 << 30;
 /// `mi_option_purge_delay` of mimalloc.h, in milliseconds; the crate does not name it.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;

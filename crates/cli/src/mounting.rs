@@ -324,9 +324,7 @@ fn wait_for_root(
             "{away}; start glint serve where it is, or look at glint status there, and mount again"
         ));
     }
-    complain(format!(
-        "{away}; mounted, and whoever asks for something waits for it"
-    ));
+    complain(format!("{away}; mounted, and calls wait for it"));
     Ok(())
 }
 

@@ -1,9 +1,6 @@
-//! The process that lets another go on if the one that serves a mount is killed.
-//!
-//! It does next to nothing, so that nothing befalls it: it holds the memory in which the worker
-//! remembers what the next one needs, and the descriptors through which the kernel's requests were
-//! read; it starts a worker, waits, and starts another where that did not end by itself
-//! (docs/adr/0011-supervisor.md).
+//! The supervisor of a mount. It holds the memory and the descriptors that the mount's process
+//! needs, starts one, and starts another where that does not end by itself
+//! (docs/adr/0011-supervisor.md). It does nothing else, so that nothing befalls it.
 
 mod remains;
 
@@ -175,7 +172,7 @@ pub struct Inheritance {
 pub struct Watcher(Pid);
 
 impl Watcher {
-    /// It lives, and would let another go on. Whoever outlives it becomes another's child.
+    /// It lives, and would let another go on. The process that outlives it becomes another's child.
     pub fn watches(self) -> bool {
         nix::unistd::getppid() == self.0
     }
@@ -331,7 +328,7 @@ impl Supervisor {
             command.current_dir(&self.started_in);
         }
         if !first {
-            // Whoever started us has heard that all is ready.
+            // The process that started us has heard that all is ready.
             command.stdout(Stdio::null());
         }
         let started = command.spawn();

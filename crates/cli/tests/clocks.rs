@@ -1,5 +1,5 @@
-//! Machines whose clocks are an hour and more apart: no time that was set is undone, no change goes
-//! unseen, nobody is evicted or waited for because of it; who can mend it is told once.
+//! Machines whose clocks are an hour and more apart. No time that was set is undone, no change goes
+//! unseen, nobody is evicted or waited for because of it. Who can mend it is told once.
 // SEMANTICS: op.setattr, op.write
 
 #![allow(clippy::unwrap_used, reason = "a failed step of a test says where")]
@@ -148,7 +148,7 @@ fn times_that_were_set_stay_and_changes_are_seen() {
         set_past(&File::open(other.join(&name)).unwrap());
         all_say_past(&roots, &name);
     }
-    // Every change moves the time, the size being the same, whoever makes it.
+    // Every change moves the time, the size being the same, no matter which process makes it.
     let mut last = past();
     for round in 0..3 {
         for root in [&behind, &behind, &ahead, &behind] {

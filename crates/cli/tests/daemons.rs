@@ -1,4 +1,4 @@
-//! What a daemon keeps of whoever started it: nothing.
+//! What a daemon keeps of the process that started it: nothing.
 #![allow(clippy::unwrap_used, reason = "a failed step of a test says where")]
 
 #[allow(dead_code, reason = "each test uses a part of it")]

@@ -1,5 +1,5 @@
-//! `glint format` killed before each step that changes a disk: all targets are there, or none; those
-//! that were there before are as they were; the next format works, or says what to do.
+//! `glint format` killed before each step that changes a disk: all targets are there, or none;
+//! those that were there before are as they were. The next format works, or says what to do.
 
 #![allow(clippy::unwrap_used, reason = "a failed step of a test says where")]
 
@@ -15,9 +15,9 @@ use std::process::{Command, Stdio};
 use support::ports::free_address;
 use support::{InMemory, Ran, Staying, glint, needs_root, preloaded, program, shell};
 
-/// Ends the process as a kill does before the step after the first `STEPS`: those that change names or
-/// sync, and writes to files that are written once. What is written to a store in between is whole
-/// at the sync that follows, and nobody's before.
+/// Ends the process as a kill does before the step after the first `STEPS`. Those that change names
+/// or sync, and writes to files that are written once. What is written to a store in between is
+/// whole at the sync that follows, and nobody's before.
 const STEPS: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,4 +1,5 @@
-//! A target that was restored from an older copy is known by whoever saw more of it, and is not served.
+//! A target that was restored from an older copy is known by a mount or server that saw more of it,
+//! and is not served.
 #![allow(clippy::unwrap_used, reason = "a failed step of a test says where")]
 
 #[allow(dead_code, reason = "each test uses a part of it")]

@@ -50,7 +50,7 @@ fn instead(socket: &Path, talk: impl Fn(&mut dyn Write) -> std::io::Result<()> +
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { return };
-            // Whoever asked may have gone.
+            // The process that asked may have gone.
             let _ = stream.read(&mut [0; 1024]).and_then(|_| talk(&mut stream));
         }
     });
@@ -234,7 +234,7 @@ impl Impostor {
                     return;
                 }
                 let mut stream = stream.unwrap();
-                // Whoever asked may have gone.
+                // The process that asked may have gone.
                 let heard = stream.read(&mut [0; 1024]);
                 let _ = heard.and_then(|_| stream.write_all(&frame));
             }

@@ -1,8 +1,6 @@
-//! Calls that must wait are parked as data: a future, polled by whoever brings what it waits for.
-//!
-//! The first poll runs on the thread that brought the request, so that a call the cache can answer
-//! is answered there. A later poll runs on the thread that woke it (an RPC reader, a notifier),
-//! with no hand-off. No thread ever waits while it holds a request (docs/adr/0003-parked-calls.md).
+//! Calls that must wait are futures, parked as data. The first poll runs on the thread that brought the
+//! request, a later one on the thread that woke it, with no hand-off. No thread waits while it holds a
+//! request (docs/adr/0003-parked-calls.md).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

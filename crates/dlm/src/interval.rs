@@ -1,8 +1,7 @@
 //! Byte ranges of many holders, found by overlap and by neighbourhood in O(log n).
 //!
-//! A treap ordered by start. Each node knows how far its subtree reaches, and how far without the
-//! holder that reaches farthest, so a search that must ignore one holder's own ranges skips whole
-//! subtrees of them.
+//! A treap ordered by start. Each node knows how far its subtree reaches, and how far without the holder that
+//! reaches farthest, so a search that must ignore one holder's own ranges skips whole subtrees of them.
 
 use base::{ByteRange, ClientId};
 

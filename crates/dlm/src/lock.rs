@@ -101,7 +101,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// An update of `cover` in `mode` on `resource` is allowed to whoever holds this lock.
+    /// An update of `cover` in `mode` on `resource` is allowed to the client that holds this lock.
     pub fn allows(&self, resource: ResourceId, mode: Mode, cover: Cover) -> bool {
         self.resource == resource && self.mode.covers(mode) && self.cover.contains(cover)
     }

@@ -1,8 +1,6 @@
-//! Stories told as scripts: commands in, the whole trace out, compared with the file itself.
-//!
-//! Each file of `tests/scripts` starts with a comment that says what it shows. Lines that start
-//! with `>` are commands, the indented lines below are what followed. `UPDATE_EXPECT=1` rewrites
-//! the files. The table and every cache are audited after each command.
+//! Stories as scripts, compared with their traces. In `tests/scripts`, lines with `>` are commands and
+//! indented lines what followed; a comment at the top says what is shown. `UPDATE_EXPECT=1` rewrites them.
+//! The table and caches are audited after each command.
 
 mod support;
 

@@ -384,8 +384,8 @@ mod tests {
         assert!(room.is_some(), "what was given back");
     }
 
-    /// Stops a process after each of its stores: what it had put is there, what it had ended is not,
-    /// and what it was about to put is whole or not there.
+    /// Stops a process after each of its stores. What it had put is there, what it had ended is
+    /// not, and what it was about to put is whole or not there.
     #[test]
     fn every_prefix_of_stores_is_a_valid_memory() {
         let work = |records: &Records, death: &Death| {

@@ -16,7 +16,7 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 /// How it is called in /proc.
 const NAME: &CStr = c"glint-handover";
 
-/// Memory shared with whoever holds its descriptor. What was never written takes no room.
+/// Memory shared with the process that holds its descriptor. What was never written takes no room.
 #[derive(Debug)]
 pub struct Region {
     start: NonNull<u8>,
@@ -55,7 +55,8 @@ impl Death {
     }
 }
 
-// SAFETY: words are reached as atomics; bytes by whoever owns the record they are in (`Records`).
+// SAFETY: words are reached as atomics; bytes by the process that owns the record they are in
+// (`Records`).
 unsafe impl Send for Region {}
 // SAFETY: the same.
 unsafe impl Sync for Region {}
@@ -155,8 +156,8 @@ impl Region {
             at.is_multiple_of(8) && at + 8 <= self.len(),
             "word {at} is not in the memory"
         );
-        // SAFETY: inside the mapping and aligned, which lives as long as `self`; whoever reaches the
-        // word does so as an atomic, or owns the record it is in.
+        // SAFETY: inside the mapping and aligned, which lives as long as `self`; the process that
+        // reaches the word does so as an atomic, or owns the record it is in.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) }
     }
 

@@ -40,7 +40,7 @@ struct Ran {
 enum Ask {
     /// What it is like.
     Glimpse,
-    /// The lock, since it says nothing: it may not have heard yet that it has it, and will write to
+    /// The lock, since it says nothing. It may not have heard yet that it has it, and will write to
     /// the file without another word, or has given it back.
     Back,
 }
@@ -295,7 +295,7 @@ impl Mds {
         Ok(ran.transno)
     }
 
-    /// What changes nothing has no place among the changes: done again in its place after a crash,
+    /// What changes nothing has no place among the changes. Done again in its place after a crash,
     /// where others have yet to do again what came before it, it might do something. What begins or
     /// ends a use of a file is remembered for a request that comes twice.
     fn did_nothing(&self, request: &Request, ran: &Ran) -> bool {
@@ -303,8 +303,8 @@ impl Mds {
         ran.mutations.is_empty() && ran.state == self.state && !of_uses
     }
 
-    /// What an earlier life made durable of the frame stays, and is not done again, when more of it is
-    /// done in this one: its requests need not have run in their order.
+    /// What an earlier life made durable of the frame stays, and is not done again, when more of it
+    /// is done in this one. Its requests need not have run in their order.
     fn recall(&mut self, call: Call) -> Result<(), Failure> {
         let Some(session) = self.clients.get_mut(&call.client) else {
             return Ok(());

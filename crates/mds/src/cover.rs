@@ -216,7 +216,7 @@ impl Coverer<'_> {
         }
         for entry in entries {
             // Its holder alone knows what it is like. After a restart nobody here knows who writes
-            // what: whoever wants a size asks for that one, and takes no lock for later.
+            // what: the client that wants a size asks for that one, and takes no lock for later.
             let unknown = |node: &Node| {
                 let held = self.locks.is_others(node.fid, self.client);
                 held || (self.grace && node.attr.size_state == SizeState::Ask)

@@ -57,8 +57,8 @@ impl DestroyLog {
         }
     }
 
-    /// Space of removed files is about to come free: OSTs have something to remove, or may have in a moment,
-    /// when it is told that a file without a name is closed.
+    /// Space of removed files is about to come free. OSTs have something to remove, or may have in
+    /// a moment, when it is told that a file without a name is closed.
     pub fn is_removing(&self, now: Tick) -> bool {
         let is_recent = |orphaned: Tick| now.since(orphaned) < CLOSED_WITHIN;
         !self.waiting.is_empty() || self.orphaned.is_some_and(is_recent)

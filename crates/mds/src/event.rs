@@ -82,7 +82,7 @@ pub enum Output {
         /// So far it had come.
         seen: Transno,
     },
-    /// Call `Mds::go_on` soon; whoever waits for the target comes first.
+    /// Call `Mds::go_on` soon; the client that waits for the target comes first.
     GoOn,
     /// The target cannot go on: it answers nothing but `Io` from now on, and replays not at all. Said
     /// once.

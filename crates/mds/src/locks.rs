@@ -337,7 +337,7 @@ impl Locks {
     }
 
     /// Another operation is changing one of `keys` of `dir` (any, where `None`), or the client has
-    /// not yet heard of such a change: no lease of it covers that now.
+    /// not yet heard of such a change. No lease of it covers that now.
     pub fn is_changing(
         &self,
         op: Option<OpId>,

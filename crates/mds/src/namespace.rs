@@ -55,7 +55,7 @@ pub fn attach(txn: &mut Txn<'_>, spot: Spot, name: Name, file: &mut File) {
     }
 }
 
-/// Removes the entry at `spot`; the file's record is stored again by whoever calls this.
+/// Removes the entry at `spot`; the file's record is stored again by the caller.
 pub fn detach(txn: &mut Txn<'_>, spot: Spot, file: &File) {
     txn.change(Mutation::RemoveDirent(spot));
     if file.place == Place::Own {

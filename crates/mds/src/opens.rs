@@ -167,7 +167,7 @@ impl Opens {
         others.filter_map(|other| Some((*other, self.handles.get(other)?)))
     }
 
-    /// What its user says of the file's bytes is true now: nobody else has it open for writing, and
+    /// What its user says of the file's bytes is true now. Nobody else has it open for writing, and
     /// no other client had since it was made. What one says may have been on its way for long, and
     /// been overtaken by all that another did.
     pub fn knows_bytes(&self, fid: Fid, handle: OpenHandle) -> bool {

@@ -1,6 +1,6 @@
-//! How far the target has come, told to OSTs with all that it asks of them, and now and then without:
-//! they know a target that is an older copy of what it was, and do nothing for it. And how far they have
-//! come, so that they are known in the same way. docs/recovery.md, section 6.
+//! How far the target has come, told to OSTs with all that it asks of them, and now and then
+//! without. They know a target that is an older copy of what it was, and do nothing for it. And how
+//! far they have come, so that they are known in the same way. docs/recovery.md, section 6.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -95,7 +95,8 @@ impl Witnesses {
         }
     }
 
-    /// They can be reached from now on, or elsewhere: whoever could not be told is told at once.
+    /// They can be reached from now on, or elsewhere: the client that could not be told is told at
+    /// once.
     pub fn hurry(&mut self) {
         for witness in self.osts.values_mut() {
             (witness.rests, witness.due) = (Tick::default(), Tick::default());

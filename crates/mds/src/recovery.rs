@@ -1,4 +1,4 @@
-//! The first moments of a target's later life: its clients say again what a crash has taken, and
+//! The first moments of a target's later life. Its clients say again what a crash has taken, and
 //! nobody sees the namespace before they have. docs/recovery.md, section 4.
 //!
 //! Invariant: while the window is open nothing runs but replays and openings anew; so what is done

@@ -15,8 +15,8 @@ use crate::store::Failure;
 /// Between two looks at the disk. What comes meanwhile is far less than is kept free.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// With so many bytes there is room again, or with an eighth fewer files than when the disk was full, if
-/// that is so many: what was told of a full disk is told again.
+/// With so many bytes there is room again, or with an eighth fewer files than when the disk was
+/// full, if that is so many. What was told of a full disk is told again.
 const ROOM_AGAIN_BYTES: u64 = 1 << 20;
 const ROOM_AGAIN_FILES_MIN: u64 = 64;
 

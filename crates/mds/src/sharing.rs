@@ -1,4 +1,4 @@
-//! Commit on share: an answer that shows another client's change is held back until that change is
+//! Commit on share. An answer that shows another client's change is held back until that change is
 //! durable, so that a crash can only take what nobody else has seen.
 
 use std::collections::VecDeque;
@@ -206,7 +206,7 @@ pub fn shown(hasher: NameHasher, request: &Request, result: &Result<Reply, FsErr
     sights
 }
 
-/// A refusal for something that the request does not name: there are names in what is to go, it is
+/// A refusal for something that the request does not name. There are names in what is to go, it is
 /// somebody else's, or what is moved holds where it is moved to.
 pub fn is_for_more_than_named(request: &Request, refused: FsError) -> bool {
     let takes_name = matches!(request, Request::Unlink { .. } | Request::Rename { .. });

@@ -1,4 +1,4 @@
-//! Power cuts at every write of an MDT: after each the store is whole, holds all that was promised
+//! Power cuts at every write of an MDT. After each the store is whole, holds all that was promised
 //! and nothing that nobody did, and clients that come back end where they would have ended.
 
 mod power;

@@ -733,7 +733,7 @@ fn what_was_held_back_is_held_back_when_it_is_answered_again() {
     );
     assert!(
         world.poll(again).is_none(),
-        "nor less for whoever asks again"
+        "nor less for the client that asks again"
     );
     world.flush();
     let answers = [first, again].map(|tag| world.poll(tag).expect("durable").0);

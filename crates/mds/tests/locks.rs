@@ -297,7 +297,7 @@ fn a_new_file_is_its_makers_own_until_others_want_it() {
         under: LockHandle(12345),
     };
     assert_eq!(world.call(a, stolen), Err(FsError::Stale));
-    // Whoever opens it ends that.
+    // The client that opens it ends that.
     world.open(b, fid, READ).expect("opened");
     assert!(
         world

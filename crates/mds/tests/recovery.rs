@@ -1,4 +1,4 @@
-//! What a restart asks of clients before anybody is served: each kind of change done again, who is
+//! What a restart asks of clients before anybody is served. Each kind of change done again, who is
 //! waited for, and what becomes of those who do not come.
 
 mod support;
@@ -115,8 +115,8 @@ fn nobody_is_served_before_all_are_back() {
     assert_eq!(world.mds.recovery().replayed(), 1);
 }
 
-/// Before anybody is served it is told what was changed under locks that are gone; what names such a
-/// lock, or a use, is refused at once, and told so.
+/// Before anybody is served it is told what was changed under locks that are gone. What names such
+/// a lock, or a use, is refused at once, and told so.
 #[test]
 fn what_was_changed_under_a_lock_is_told_before_others_are_served() {
     let mut world = World::new();
@@ -377,7 +377,8 @@ fn what_a_writer_says_of_the_size_before_it_is_known_again_is_left_to_the_osts()
     world.check();
 }
 
-/// What its maker wrote may be nowhere but there: whoever looks is sent to hear of it, as before.
+/// What its maker wrote may be nowhere but there: the client that looks is sent to hear of it, as
+/// before.
 #[test]
 fn who_had_a_file_to_itself_has_it_again_while_nobody_is_served() {
     let mut world = World::new();

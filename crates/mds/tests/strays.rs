@@ -1,5 +1,5 @@
-//! Objects of files that a crash took from the target, and that their maker did not make again: they
-//! are found and removed, and no others.
+//! Objects of files that a crash took from the target, and that their maker did not make again.
+//! They are found and removed, and no others.
 
 mod support;
 

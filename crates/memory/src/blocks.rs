@@ -12,11 +12,11 @@ use crate::mapping::{Mapping, PAGE_BYTES};
 
 /// Pages that nobody uses and that are kept all the same.
 const SPARE_KEPT: usize = 4;
-/// Of the others one in so many goes at a time: by and by, as what was used a moment ago is often
+/// Of the others one in so many goes at a time. By and by, as what was used a moment ago is often
 /// wanted again, and new memory costs more than all else that is done with it.
 const SPARE_SHARE: usize = 64;
-/// Bytes that pages may have beyond the blocks in use, before no new page is taken: a page stays
-/// as long as one of its blocks does, and a few blocks must not keep many pages.
+/// Bytes that pages may have beyond the blocks in use, before no new page is taken. A page stays as
+/// long as one of its blocks does, and a few blocks must not keep many pages.
 const UNUSED_BYTES_MAX: usize = 64 << 20;
 /// Bytes of all pages. Each is two or three of the 65,530 mappings that the system allows a process
 /// unless told otherwise, and the allocator needs some, too: without any the process ends.

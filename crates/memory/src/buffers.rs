@@ -1,4 +1,4 @@
-//! Memory that a disk reads into by itself: aligned, in one piece for the device where the system
+//! Memory that a disk reads into by itself. Aligned, in one piece for the device where the system
 //! gives huge pages, and used again and again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -24,7 +24,7 @@ pub(crate) struct Mapping {
 
 // SAFETY: the memory belongs to this value alone, and is reached through it only.
 unsafe impl Send for Mapping {}
-// SAFETY: a shared reference gives shared references to the bytes only; whoever calls `fill` sees
+// SAFETY: a shared reference gives shared references to the bytes only; the caller of `fill` sees
 // to the rest.
 unsafe impl Sync for Mapping {}
 

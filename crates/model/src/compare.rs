@@ -13,7 +13,7 @@ use crate::namespace::Model;
 use crate::node::{Body, Node};
 use crate::process::Process;
 
-/// Model times before this were set by a call and must be equal; others come from a clock, and the
+/// Model times before this were set by a call and must be equal. Others come from a clock, and the
 /// real one shows at least this (2020).
 const CLOCK_FLOOR: i64 = 1_577_836_800;
 

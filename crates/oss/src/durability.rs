@@ -1,8 +1,6 @@
-//! Which modifications are durable, and when the next sync must start. Pure: time comes in, a sync
-//! is asked for by a ticket and reported back by it.
-//!
-//! Syncs are grouped: while one runs, everybody who comes waits for the next one together, unless
-//! nothing was modified since the running one began.
+//! Which modifications are durable, and when the next sync must start. Pure: time comes in, a sync is asked
+//! for by a ticket and reported back by it. Syncs are grouped: while one runs, everybody who comes waits for
+//! the next one together, unless nothing was modified since the running one began.
 
 use std::sync::Arc;
 

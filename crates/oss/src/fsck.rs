@@ -1,4 +1,4 @@
-//! Checking a target that is not being served: what is stored against what is recorded, and against
+//! Checking a target that is not being served. What is stored against what is recorded, and against
 //! what the MDT says of whose it is; and mending that.
 //!
 //! Bytes are removed only where the MDT says that nobody has them and nobody ever will.
@@ -189,8 +189,8 @@ pub struct Report {
 }
 
 /// Reads every record and looks at every object; `whose` says what the MDT knows of it. Changes
-/// nothing. An error is one of the store as a whole; the superblock is checked by whoever opened
-/// the target's directory.
+/// nothing. An error is one of the store as a whole; the superblock is checked by the caller that
+/// opened the target's directory.
 pub fn check(
     store: &dyn ObjectStore,
     kv: &Kv,

@@ -82,7 +82,7 @@ impl Locks {
         self.tell(now, input);
     }
 
-    /// A lock if it can be had at once, disturbing nobody: bytes to be written in EX where nobody
+    /// A lock if it can be had at once, disturbing nobody. Bytes to be written in EX where nobody
     /// watches the object, so that the holder may make it longer and announce that to nobody.
     pub fn try_best(&mut self, now: Tick, client: ClientId, wish: Wish) -> Option<Grant> {
         let stronger = (wish.mode == Mode::PW).then_some(Mode::EX);

@@ -1,8 +1,6 @@
-//! The objects of a target: their bytes in an [`ObjectStore`], what else is known of them in a
-//! [`Kv`], and the tombstones of those removed.
-//!
-//! Records change in memory and go to the store with the next sync: a crash loses at most the
-//! times of writes whose bytes could be lost as well.
+//! The objects of a target: their bytes in an [`ObjectStore`], what else is known of them in a [`Kv`], and
+//! the tombstones of those removed. Records change in memory and go to the store with the next sync: a crash
+//! loses at most the times of writes whose bytes could be lost as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -25,9 +23,9 @@ use crate::records::{
 use crate::room::{Room, above_floor};
 use crate::syncer::Touched;
 
-/// How long a tombstone is kept: far longer than a client that lost its right to write keeps
-/// unwritten data and than any message is under way. File ids are never reused, so all that a
-/// write after this could do is leave an orphan, which fsck finds.
+/// How long a tombstone is kept. Far longer than a client that lost its right to write keeps
+/// unwritten data and than any message is under way. File ids are never reused, so all that a write
+/// after this could do is leave an orphan, which fsck finds.
 pub const TOMBSTONE_AGE: Duration = Duration::from_secs(3600);
 /// Changed records kept in memory. Beyond: they go to the store without waiting for a sync.
 const CHANGED_RECORDS_MAX: usize = 65_536;
@@ -113,7 +111,7 @@ impl Objects {
         Ok(self.stat(id)?.map_or(0, |stat| stat.size))
     }
 
-    /// The objects of files of one sequence, in their order, from `from` on, at most `limit`: those
+    /// The objects of files of one sequence, in their order, from `from` on, at most `limit`. Those
     /// of which there is a record, changed a moment ago or long since.
     pub fn of_sequence(&self, from: ObjectId, limit: usize) -> Outcome<Vec<ObjectId>> {
         let last = ObjectId {
@@ -162,8 +160,9 @@ impl Objects {
         Ok(len >= SLOW_BYTES_MIN || self.store.is_cold(stored(id), offset, len)?)
     }
 
-    /// The ticket gives the right to change the object: it is of the current layout, and where there
-    /// is no object, of an open, and a later one than any that the object's removal put an end to.
+    /// The ticket gives the right to change the object. It is of the current layout, and where
+    /// there is no object, of an open, and a later one than any that the object's removal put an
+    /// end to.
     pub fn admit(&self, id: ObjectId, ticket: WriteTicket) -> Outcome<()> {
         let refused = match self.record(id)? {
             Some(record) => ticket.layout_generation < record.layout_generation,

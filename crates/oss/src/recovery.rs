@@ -1,8 +1,6 @@
-//! The first moments of a target's later life: its clients write again what it lost, and what they had
-//! not sent when their locks went with the old life; nobody reads before they have.
-//!
-//! They write without a lock, and that is refused where somebody else has one (docs/recovery.md).
-//! While the window is open nobody gets one.
+//! The first moments of a target's later life: clients write again what it lost, and what they had not sent
+//! when their locks went. Nobody reads or gets a lock before they have; a write without a lock is refused
+//! where another client has one (docs/recovery.md).
 
 use std::time::Duration;
 
@@ -79,7 +77,7 @@ impl Oss {
         }
     }
 
-    /// What only servers may ask is refused to whoever has not proven to be one.
+    /// What only servers may ask is refused to the client that has not proven to be one.
     pub(crate) fn permitted(&self, client: ClientId, request: Request) -> Result<Request, FsError> {
         match request.is_for_servers() && !self.servers.contains(&client) {
             true => Err(FsError::NotPermitted),

@@ -6,7 +6,7 @@ use storage::{ObjectStore, SpaceStat};
 
 use crate::failure::Outcome;
 
-/// Bytes given out between two looks at the disk, which others fill, too: less than what records
+/// Bytes given out between two looks at the disk, which others fill, too. Less than what records
 /// have set aside and give up when it is full, so that data does not take that.
 const ALLOWANCE_BYTES_MAX: u64 = 256 << 10;
 

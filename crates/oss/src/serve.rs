@@ -1,5 +1,5 @@
-//! The target on a network: requests are decoded and handed to the core, what comes out is encoded;
-//! syncs, removals and reads of what is not at hand run on threads of their own.
+//! The target on a network: requests are decoded and handed to the core, what comes out is encoded.
+//! Syncs, removals and reads of what is not at hand run on threads of their own.
 //!
 //! The sub-requests of a frame start in their order, none waiting for the one before to be
 //! answered; the frame is answered when all are. Writes are done when they have started, so a sync
@@ -134,8 +134,8 @@ impl OstServer {
             run_lists(chores, serving, &lists);
         })?;
         server.spawn("ost-remove", move |chores, serving| {
-            // Nobody waits for it, while whoever removes files waits for much else. It is no worse
-            // than before where the priority cannot be lowered.
+            // Nobody waits for it, while the client that removes files waits for much else. It is
+            // no worse than before where the priority cannot be lowered.
             let _ = rustix::process::nice(REMOVAL_NICE);
             run_removals(chores, serving, &removals);
         })?;

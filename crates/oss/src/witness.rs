@@ -1,6 +1,6 @@
-//! How far the MDT had come that last asked for something: one that was restored from an older copy
-//! takes newer files for lost, and is to remove nothing. And how far this target had come, as the MDT
-//! knows: an older copy of it has older bytes.
+//! How far the MDT had come that last asked for something. One that was restored from an older copy
+//! takes newer files for lost, and is to remove nothing. And how far this target had come, as the
+//! MDT knows: an older copy of it has older bytes.
 
 use std::sync::Arc;
 

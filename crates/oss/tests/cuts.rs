@@ -1,4 +1,4 @@
-//! Power cuts at every write of an OST, to its records and to its objects: what was promised is
+//! Power cuts at every write of an OST, to its records and to its objects. What was promised is
 //! there, nothing is there that nobody wrote, what was removed stays so, and clients that send
 //! again what is not durable end where they would have ended.
 
@@ -17,7 +17,7 @@ use power::target::{self, Disks, Done, Off, Step, Target};
 
 /// Objects by number; none where there is no such object.
 type Contents = BTreeMap<u32, Vec<u8>>;
-/// After every so many cuts the restart is cut too, at every so many of its own writes: at others
+/// After every so many cuts the restart is cut too, at every so many of its own writes. At others
 /// after each cut, so that all are met.
 const SECOND_CUT_STRIDE: u64 = 7;
 const FIRST_EPOCH: u64 = 7;

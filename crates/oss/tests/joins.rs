@@ -1,5 +1,6 @@
-//! Power cuts at every write of an OST while clients join it, leave it, and come back after a restart:
-//! who was told that it is known is waited for, who left is not, who was given up hears of it.
+//! Power cuts at every write of an OST while clients join it, leave it, and come back after a
+//! restart. Who was told that it is known is waited for, who left is not, who was given up hears of
+//! it.
 
 mod power;
 

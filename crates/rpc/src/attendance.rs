@@ -1,8 +1,6 @@
-//! Receiving for a connection's reader, on a thread that is awake anyway.
-//!
-//! Who waits for the kernel's next request and stays awake for it also receives the replies that
-//! come meanwhile. The connection's own reader sleeps through them: no reply pays for waking it.
-//! Frames are received and handled in their order, by one thread at a time.
+//! Receiving for a connection's reader, on a thread that is awake anyway. The one that waits awake
+//! for the kernel's next request also receives replies, and no reply pays for waking the reader.
+//! Frames are handled in their order, by one thread at a time.
 
 use ::threads::Mutex;
 use std::sync::Arc;

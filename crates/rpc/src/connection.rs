@@ -91,7 +91,8 @@ impl Connection {
         let mut outgoing = match Outgoing::new(frame, self.transport.compact()) {
             Ok(outgoing) => outgoing,
             Err(error) => {
-                // Whoever made the payload has checked it; the session can't go on without it.
+                // The thread that made the payload has checked it; the session can't go on without
+                // it.
                 tracing::error!(peer = self.transport.peer(), %error, "a frame can't be sent");
                 return self.close();
             }
@@ -157,8 +158,8 @@ impl Connection {
         health == Health::Dead
     }
 
-    /// Closes a connection whose way is cut: a new one finds the other end as soon as it can be reached,
-    /// while this one would wait ever longer before it tries again.
+    /// Closes a connection whose way is cut. A new one finds the other end as soon as it can be
+    /// reached, while this one would wait ever longer before it tries again.
     pub(crate) fn close_if_cut(&self) {
         if self.transport.is_cut() {
             tracing::info!(
@@ -217,7 +218,7 @@ impl Connection {
                 awake::keep_cpus();
             }
             while ::threads::now().duration_since(began) < patience && !watched.is_ready() {
-                // Whoever wants this CPU has better use for it.
+                // The thread that wants this CPU has better use for it.
                 ::threads::yield_now();
             }
             let next = || {
@@ -299,7 +300,7 @@ impl Connection {
         }
     }
 
-    /// Waits until the peer has taken most of what is queued for it: a server hears no more
+    /// Waits until the peer has taken most of what is queued for it. A server hears no more
     /// requests from a client that does not take its replies.
     pub(crate) fn wait_for_room(&self) {
         let mut outbox = lock(&self.outbox);

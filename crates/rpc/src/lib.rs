@@ -1,5 +1,5 @@
 //! Remote procedure calls between a mount and its targets: sessions whose requests take effect
-//! exactly once, batches, callbacks, a lane for bulk data; over TCP, Unix sockets, inside a
+//! exactly once, batches, callbacks, a lane for bulk data. Over TCP, Unix sockets, inside a
 //! process, and behind an emulated link. docs/wire.md is the normative text.
 //!
 //! [`Session`](session::Session) and [`ServerSession`](server_session::ServerSession) are pure:

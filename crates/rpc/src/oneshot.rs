@@ -35,7 +35,7 @@ pub(crate) fn call() -> (Answerer, CallFuture) {
 }
 
 impl Answerer {
-    /// Stores the answer and wakes whoever waits for it.
+    /// Stores the answer and wakes the thread that waits for it.
     pub(crate) fn answer(self, result: CallResult) {
         let waker = {
             let mut state = lock(&self.0);

@@ -168,7 +168,7 @@ struct Inner {
     /// What is not sent yet. The slots bound it.
     queues: Arc<Pool<Connection>>,
     state: Mutex<State>,
-    /// Something happened that the connector, or whoever closes, waits for.
+    /// Something happened that the connector, or the thread that closes, waits for.
     news: Condvar,
     /// Held while frames are taken from the session and written, per lane: keeps their order.
     order: [Mutex<()>; Lane::COUNT],
@@ -343,7 +343,7 @@ impl Peer {
     }
 
     /// Like [`Peer::call`], but hands the answer to `then` on the peer's reader thread, in order
-    /// with callbacks: what must be known before the next callback is known. Never called on the
+    /// with callbacks. What must be known before the next callback is known. Never called on the
     /// caller's stack, except once the peer is closed.
     pub fn call_then(
         &self,
@@ -372,7 +372,7 @@ impl Peer {
     ) -> CallFuture {
         let (answerer, future) = oneshot::call();
         let token: Token = Box::new(|result| answerer.answer(result));
-        // Filling the future here is safe: it only wakes whoever waits for it.
+        // Filling the future here is safe: it only wakes the thread that waits for it.
         if let Err((token, disrupted)) = self.inner.submit(batch, lane, urgency, (token, memo)) {
             token(Err(disrupted));
         }
@@ -451,7 +451,7 @@ impl Peer {
     }
 
     /// From here to [`Peer::end_attending`] the caller, a thread that is awake anyway, calls
-    /// [`Peer::attend`] again and again: nobody else receives what comes over the control lane.
+    /// [`Peer::attend`] again and again. Nobody else receives what comes over the control lane.
     pub fn begin_attending(&self) {
         self.inner.attendance.begin();
     }

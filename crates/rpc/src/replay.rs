@@ -1,5 +1,5 @@
-//! What a client keeps of what it has had done, until that is durable: a target that was killed
-//! has lost the newest of it, and is told of it again, in the order in which it was done. Pure.
+//! What a client keeps of what it has had done, until that is durable. A target that was killed has
+//! lost the newest of it, and is told of it again, in the order in which it was done. Pure.
 //!
 //! Invariant: kept in the order of their effects; what was done again in the present life of the
 //! target comes before what was not yet.

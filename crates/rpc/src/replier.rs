@@ -1,5 +1,4 @@
-//! The answering half of a session, in either direction: the slot table, which is the replay
-//! cache. Pure.
+//! The answering half of a session, in either direction: the slot table, which is the replay cache. Pure.
 //!
 //! Invariant: each (slot, xid) is handed out for execution once, except that a reply which is not kept is
 //! made again, which only requests that changed nothing (transno zero) can suffer.

@@ -1,4 +1,4 @@
-//! The asking half of a session, in either direction: xids, slots, the queue of what is not sent
+//! The asking half of a session, in either direction. Xids, slots, the queue of what is not sent
 //! yet, and what must be sent again after a reconnect. Pure.
 //!
 //! Invariant: a slot carries one request at a time, and is used for another only once the first

@@ -534,7 +534,8 @@ impl<F> Scheduler<F> {
         self.set_due(class);
     }
 
-    /// Whoever is first in the queue of `class` is looked at when its tokens will be there.
+    /// The request that is first in the queue of `class` is looked at when its tokens will be
+    /// there.
     fn set_due(&mut self, class: Class) {
         let Some(queue) = self.queues.get_mut(&class) else {
             return;

@@ -85,8 +85,8 @@ pub trait Service: Send + Sync {
         _ = client;
         Ok(false)
     }
-    /// It did, and that is not durable yet: the client must not be told, for a life after a crash would
-    /// know nothing of it, and wait for what the client has dropped.
+    /// It did, and that is not durable yet. The client must not be told, for a life after a crash
+    /// would know nothing of it, and wait for what the client has dropped.
     fn is_giving_up(&self, client: ClientUuid) -> bool {
         _ = client;
         false

@@ -1,4 +1,4 @@
-//! A target's state machine on a network: a thin rim that hands it requests, answers to callbacks,
+//! A target's state machine on a network. A thin rim that hands it requests, answers to callbacks,
 //! events and time, one at a time, and does what comes out in that order, before anybody else's
 //! turn.
 //!
@@ -200,7 +200,7 @@ pub trait Recovering: Send + Sync {
 /// Does a machine's chores; called while the machine is held: must not block.
 pub type DoChore<M> = Box<dyn Fn(&Arc<Serving<M>>, <M as Machine>::Chore) + Send + Sync>;
 
-/// Called with a frame of requests before the machine has it, while nothing is held: may take its
+/// Called with a frame of requests before the machine has it, while nothing is held. May take its
 /// time, for which the requests that come over the same connection wait.
 pub type Foresee = Box<dyn Fn(&Batch) + Send + Sync>;
 
@@ -333,7 +333,7 @@ impl<M: Machine> Serving<M> {
         drop(gone);
     }
 
-    /// An event comes; whoever holds the machine takes it in when done.
+    /// An event comes; the thread that holds the machine takes it in when done.
     pub fn hear(&self, event: M::Event) {
         self.take_in(News::Event(event));
     }
@@ -368,7 +368,7 @@ impl<M: Machine> Serving<M> {
     fn strong(&self) -> Arc<Serving<M>> {
         self.myself
             .upgrade()
-            .expect("whoever calls a method of it has it, and it is made in an Arc only")
+            .expect("the caller of a method of it has it, and it is made in an Arc only")
     }
 
     fn moment(&self) -> Moment {
@@ -405,8 +405,8 @@ impl<M: Machine> Serving<M> {
         self.empty_inbox();
     }
 
-    /// Takes in what came meanwhile. Whoever finds the machine held leaves it to its holder, who
-    /// comes here next.
+    /// Takes in what came meanwhile. The thread that finds the machine held leaves it to its
+    /// holder, who comes here next.
     fn empty_inbox(&self) {
         while !lock(&self.inbox).is_empty() {
             let Ok(mut state) = self.state.try_lock() else {

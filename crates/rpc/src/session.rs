@@ -84,8 +84,8 @@ pub struct Session<T> {
     /// A connection is new, and the server waits to hear that all was sent again.
     ready_due: bool,
     takeover: Takeover,
-    /// Of a process that goes on for another: the first request behind word that it is settled, until
-    /// it is known that the target has heard that.
+    /// Of a process that goes on for another. The first request behind word that it is settled,
+    /// until it is known that the target has heard that.
     settled_at: Option<Xid>,
     /// The target is to be told something first: how often there was something, and whether that is
     /// told.
@@ -199,9 +199,9 @@ impl<T> Session<T> {
     }
 
     /// A life of the target that begins is to be told something before it hears that this client is
-    /// ready: urgent requests, which it answers at once. Others wait, which it would not answer before.
-    /// Where what was asked of earlier lives takes all slots, these are told when the others are
-    /// answered. Returns what [`Session::told`] wants.
+    /// ready. Urgent requests, which it answers at once. Others wait, which it would not answer
+    /// before. Where what was asked of earlier lives takes all slots, these are told when the
+    /// others are answered. Returns what [`Session::told`] wants.
     pub fn hold_ready(&mut self) -> u64 {
         self.untold = true;
         self.holds += 1;

@@ -151,7 +151,7 @@ pub(crate) trait Transport: Send + Sync {
     fn watched(&self) -> Option<&dyn Watched> {
         None
     }
-    /// Ends both directions; whoever waits in `send` or `receive` returns.
+    /// Ends both directions; the thread that waits in `send` or `receive` returns.
     fn shutdown(&self);
     /// Waits for the transport's own threads, after `shutdown`.
     fn join(&self) {}
@@ -164,7 +164,7 @@ pub(crate) trait Transport: Send + Sync {
         None
     }
     /// What was sent has not come to the other machine for some time, though it was sent again and
-    /// again: the way there is cut, or was.
+    /// again. The way there is cut, or was.
     fn is_cut(&self) -> bool {
         false
     }

@@ -1,5 +1,5 @@
-//! The first moments of a target's later life, in which it hears only those who were there before:
-//! what they had and it lost comes first. docs/recovery.md, section 4. Pure.
+//! The first moments of a target's later life, in which it hears only those who were there before.
+//! What they had and it lost comes first. docs/recovery.md, section 4. Pure.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;

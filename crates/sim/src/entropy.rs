@@ -1,8 +1,9 @@
 //! The machine's random numbers, as threads of a simulation get them: from its seed.
 //!
-//! Hash tables order their keys by random numbers of the thread that makes them, so whoever walks
-//! one does it in an order of that thread's own. The C library's function that `std` asks for them
-//! is replaced in programs that contain this crate; threads outside a simulation reach the kernel.
+//! Hash tables order their keys by random numbers of the thread that makes them, so the program
+//! that walks one does it in an order of that thread's own. The C library's function that `std`
+//! asks for them is replaced in programs that contain this crate; threads outside a simulation
+//! reach the kernel.
 
 #![allow(unsafe_code)]
 

@@ -52,8 +52,8 @@ const COMING_BACK: Duration = Duration::from_secs(4);
 /// before, go on with what they were told meanwhile: so long at most.
 pub const AFTERMATH: Duration = Duration::from_secs(1);
 
-/// Short absences in a row are a long one: whoever is away so for about `limit`, and back too
-/// shortly in between, may be given up.
+/// Short absences in a row are a long one. The program that is away so for about `limit`, and back
+/// too shortly in between, may be given up.
 pub fn long_absences(mut away: Vec<Excuse>, limit: Duration) -> Vec<Excuse> {
     away.sort_by_key(|absence| (absence.client, absence.from));
     let mut joined: Vec<Excuse> = Vec::new();

@@ -1,8 +1,6 @@
-//! A whole cluster in one process: the real client, sessions, metadata and object servers, on a
-//! network, disks and clocks that fail as a seed says (docs/adr/0012-simulated-cluster.md).
-//!
-//! A [`run`] starts a [`cluster`], lets programs work on it while [`faults`] come, and holds what
-//! the programs saw against what a single local file system could have shown them ([`check`]).
+//! A whole cluster in one process: the real client, sessions and servers, on a network, disks and clocks that
+//! fail as a seed says (docs/adr/0012-simulated-cluster.md). A [`run`] starts a [`cluster`], lets programs
+//! work while [`faults`] come, and [`check`]s what they saw.
 
 pub mod check;
 pub mod cluster;

@@ -3,8 +3,9 @@
 
 #![allow(unsafe_code)]
 
-/// The threads that this one starts stay on the processor where it is now, and who wakes another goes
-/// on until it waits: else each turn begins twice. That it cannot be so costs time, nothing else.
+/// The threads that this one starts stay on the processor where it is now, and who wakes another
+/// goes on until it waits. Else each turn begins twice. That it cannot be so costs time, nothing
+/// else.
 pub fn stay_on_one() {
     // SAFETY: `set` and `no_priority` are plain memory for which zeros are a value; the size of the one
     // is given.

@@ -332,7 +332,7 @@ fn what_cannot_be_is_refused() {
 
 #[test]
 fn beside_each_other_much_is_possible_but_not_all() {
-    // Two at once both make it: whoever was first, the other was refused.
+    // Two at once both make it: the program that was first, the other was refused.
     let twice = vec![
         at(0, 0, 10, Call::Create(A), file(1)),
         at(1, 5, 15, Call::Create(A), file(2)),

@@ -1,8 +1,6 @@
-//! Measures the key-value store on a real file: `kv_bench FILE RECORDS`.
-//!
-//! Fills it in a process of its own, kills that with SIGKILL in the middle of a transaction, and
-//! measures opening, scanning and reading in a new process. Records are 40 bytes of key and 150 of
-//! value. Prints one line per figure. FILE is removed at the end.
+//! Measures the key-value store on a real file, which is removed at the end: `kv_bench FILE RECORDS`. A
+//! process fills it and is killed in a transaction; a new one measures opening, scanning and reading. A
+//! record is a key of 40 bytes and a value of 150.
 
 use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! The fence of a target: who may write to it, kept in the target's own directory (docs/disk.md,
+//! The fence of a target. Who may write to it, kept in the target's own directory (docs/disk.md,
 //! "Fence"), for storage that several machines see and whose `flock`s may not.
 //!
 //! `claim` and `lease` are pure: time is an argument. `keeper` reads, writes and waits.

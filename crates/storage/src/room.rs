@@ -1,8 +1,6 @@
-//! Room for records: what they fall back on when the disk below them is full.
-//!
-//! A target's directory holds a file that is there only for the space it takes. Others may fill
-//! the disk; when a write of records finds none left, the file is given up and the write made
-//! again, below the engine, which never hears of it. It comes back when there is space.
+//! Room for records where the disk below them is full: a file in the target's directory that is there for the
+//! space it takes. When a write of records finds no space, the file is given up and the write made again,
+//! below the engine. It comes back when there is space.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};

@@ -1,5 +1,5 @@
-//! Objects whose bytes are checked: they read as any others, whatever is done to them, and a bit that
-//! flips below is found wherever it is.
+//! Objects whose bytes are checked. They read as any others, whatever is done to them, and a bit
+//! that flips below is found wherever it is.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

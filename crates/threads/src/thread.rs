@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::simulation::{Simulation, enter, key, simulated};
 
-/// How long a simulated thread that lets others run stays away: with no time between its turns a
+/// How long a simulated thread that lets others run stays away. With no time between its turns a
 /// wait that is spent awake would never end.
 const YIELDED: Duration = Duration::from_micros(1);
 

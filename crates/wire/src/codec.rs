@@ -42,7 +42,7 @@ pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError>
     }
 }
 
-/// The status of a request that went well and changed nothing: in a replay it is not done again, as
+/// The status of a request that went well and changed nothing. In a replay it is not done again, as
 /// it might do something by then.
 pub const UNCHANGED: u16 = u16::MAX;
 

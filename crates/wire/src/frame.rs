@@ -1,8 +1,6 @@
-//! The frame: the unit that connections carry. docs/wire.md, "Frames", is its normative text.
-//!
-//! A frame is a fixed 64-byte little-endian header, a body of sub-messages back to back, and a
-//! region of raw file data (bulk) that sub-messages point into by offset and length. What the
-//! bytes of a sub-message mean is not known here.
+//! The frame, the unit that connections carry (docs/wire.md, "Frames"). A fixed little-endian
+//! header of 64 bytes, sub-messages back to back, and a region of raw file data that they point
+//! into by offset and length. Their bytes have no meaning here.
 
 mod bulk;
 #[cfg(test)]

@@ -467,7 +467,7 @@ fn mac(key: &Key, role: Role, hello: &[u8], version: u8, server: &Nonce) -> Hmac
 }
 
 /// HMAC-SHA256 under `key` of the role, the Hello's bytes (with the client's nonce), the version
-/// chosen and the server's nonce: proves the key, and that nobody changed what was asked for.
+/// chosen and the server's nonce. Proves the key, and that nobody changed what was asked for.
 pub fn prove(key: &Key, role: Role, hello: &[u8], version: u8, server: &Nonce) -> [u8; 32] {
     mac(key, role, hello, version, server)
         .finalize()

@@ -264,9 +264,9 @@ pub enum Request {
         /// For what.
         access: Access,
         /// The client has it open already (under a lease, or since before a restart), or wants no
-        /// more than that it stays: take no lock, unless others believe a size that is not exact any
-        /// more; check nothing; works on orphans too. Gives no right to its bytes, which another
-        /// may have to itself.
+        /// more than that it stays. Take no lock, unless others believe a size that is not exact
+        /// any more; check nothing; works on orphans too. Gives no right to its bytes, which
+        /// another may have to itself.
         again: bool,
         /// It is told of again, for writing, and the client had the file to itself in a life of the
         /// target that is over. While nobody is served yet it has that again, by the lock that comes
@@ -385,9 +385,10 @@ pub enum WalkOrder {
     Cookie,
     /// By the bytes of their names: ls, rsync.
     Name,
-    /// Those nearer to the walk's first directory before those farther from it: bfs, and whoever has
-    /// a queue. One depth is gone through after the other, each from that first directory on; so
-    /// what comes below a directory is in the order of its parents, and then as it is listed.
+    /// Those nearer to the walk's first directory before those farther from it: bfs, and the caller
+    /// that has a queue. One depth is gone through after the other, each from that first directory
+    /// on; so what comes below a directory is in the order of its parents, and then as it is
+    /// listed.
     Breadth {
         /// Of the directories that are listed now; the walk's first one is at zero. Less than
         /// `base::limits::WALK_DEPTH_MAX`.

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::mdt::{Space, WriteTicket};
 use crate::operations::operations;
 
-/// What a write names in a lock's place that is made under the MDT's exclusive lock on a new file: the
-/// right of who opened the file first, refused once an object was changed under a later open.
+/// What a write names in a lock's place that is made under the MDT's exclusive lock on a new file.
+/// The right of who opened the file first, refused once an object was changed under a later open.
 pub const UNDER_MDT: LockHandle = LockHandle(u64::MAX);
 
 /// Lock value block: an object as its OST, or a writer, sees it.
@@ -101,7 +101,7 @@ pub enum Request {
         ticket: WriteTicket,
         /// When the application wrote.
         mtime: Timestamp,
-        /// The PW lock it was written under; [`UNDER_MDT`] under the MDT's EX lock; zero where the
+        /// The PW lock it was written under; [`UNDER_MDT`] under the MDT's EX lock. Zero where the
         /// lock was lost with an older life of the OST.
         under: LockHandle,
         /// The life of the OST that it is meant for: another refuses it, for it is written again
@@ -354,7 +354,7 @@ pub enum CallbackReply {
     Done,
     /// The object with what is not yet written; `None`: held no more, or nothing unwritten.
     Glimpse(Option<ObjectAttr>),
-    /// The object, whose size or space is being changed under a lock on all of it: this is what it
+    /// The object, whose size or space is being changed under a lock on all of it. This is what it
     /// is, whether the target has done that or not.
     Reshaping(ObjectAttr),
 }
@@ -372,8 +372,8 @@ impl Request {
         )
     }
 
-    /// Only an MDT asks it, which has proven that it speaks for targets: it removes what is anybody's, or
-    /// tells what the OST believes of the past.
+    /// Only an MDT asks it, which has proven that it speaks for targets. It removes what is
+    /// anybody's, or tells what the OST believes of the past.
     pub fn is_for_servers(&self) -> bool {
         match self {
             Request::Destroy { .. } | Request::List { .. } | Request::Witness { .. } => true,

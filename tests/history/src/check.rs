@@ -1,5 +1,5 @@
-//! Holds a history against what one local file system could have answered: each object on its own, for a
-//! history is linearizable where that of each object is.
+//! Holds a history against what one local file system could have answered. Each object on its own,
+//! for a history is linearizable where that of each object is.
 
 mod directories;
 mod errors;
@@ -19,8 +19,8 @@ pub use directories::is_directory;
 /// What is excused, by what SEMANTICS says of the faults that come.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Policy {
-    /// The disk is full at times: calls may fail with `ENOSPC`, and what one wrote that then failed may
-    /// have been seen until it failed (crash.full, op.fsync).
+    /// The disk is full at times. Calls may fail with `ENOSPC`, and what one wrote that then failed
+    /// may have been seen until it failed (crash.full, op.fsync).
     pub full: bool,
 }
 

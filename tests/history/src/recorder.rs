@@ -1,5 +1,5 @@
-//! Writes a process's calls down, each before it begins and again when it has returned, and reads them
-//! back: of a process that is killed the last call is known to have begun.
+//! Writes a process's calls down, each before it begins and again when it has returned, and reads
+//! them back. Of a process that is killed the last call is known to have begun.
 
 use std::fs::File;
 use std::io::{self, Write};

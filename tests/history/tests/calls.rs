@@ -79,8 +79,8 @@ impl Plan {
         self.faults.contains(&Trouble::FillDisk)
     }
 
-    /// What processes do so that SEMANTICS promises all of it: a full disk takes what was not synced, and
-    /// the death of a server leaves the order of stores that were not synced open.
+    /// What processes do so that SEMANTICS promises all of it. A full disk takes what was not
+    /// synced, and the death of a server leaves the order of stores that were not synced open.
     fn habits(&self) -> Habits {
         let kills = [
             Trouble::KillServers,

@@ -388,8 +388,8 @@ impl Cluster {
         assert!(status.success(), "{assignment}");
     }
 
-    /// Requests that mount `number` sends during `work`, but for those about free space: programs ask
-    /// for that by the way, and the answer is kept for a moment only.
+    /// Requests that mount `number` sends during `work`, but for those about free space. Programs
+    /// ask for that by the way, and the answer is kept for a moment only.
     pub fn requests(&self, number: usize, what: &str, work: impl FnOnce()) -> u64 {
         let frames = || {
             let stats = self.stats(number);

@@ -17,7 +17,7 @@ pub struct Layout<'a> {
     /// Each mount has a link of its own to the servers, which can be cut. For networks that are the
     /// test's own.
     pub has_links: bool,
-    /// All mounts are at the client's end of this one, which takes its time; the servers are at its
+    /// All mounts are at the client's end of this one, which takes its time. The servers are at its
     /// other end, in the test's own network.
     pub far: Option<&'a Arc<bench::Link>>,
 }

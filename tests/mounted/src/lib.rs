@@ -1,5 +1,5 @@
-//! A whole Glint of real processes for tests: servers and mounts of the real binary, a watchdog that
-//! ends what hangs, and programs run with a deadline.
+//! A whole Glint of real processes for tests. Servers and mounts of the real binary, a watchdog
+//! that ends what hangs, and programs run with a deadline.
 
 mod binary;
 mod cluster;

@@ -27,8 +27,8 @@ pub fn in_own_network(work: impl FnOnce() + Send) {
     });
 }
 
-/// Cuts whoever is in the network of the calling thread off from the others there, or mends that.
-/// Links go on.
+/// Cuts the processes in the network of the calling thread off from the others there, or mends
+/// that. Links go on.
 pub fn cut_loopback(is_cut: bool) {
     let state = if is_cut { "down" } else { "up" };
     here(&format!("ip link set lo {state}"));

@@ -16,7 +16,8 @@ const REST: Duration = Duration::from_millis(5);
 /// What is promised (README.md, A server that dies).
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// One on each of the first two mounts of a cluster, and how long whoever died may keep them waiting.
+/// One on each of the first two mounts of a cluster, and how long a process that died may keep them
+/// waiting.
 pub struct Pulses([Pulse; 2]);
 
 impl Pulses {
@@ -98,7 +99,8 @@ impl Pulse {
 
 impl Drop for Pulse {
     fn drop(&mut self) {
-        // Not waited for: what it asks may hang, which whoever drops it may be about to tell.
+        // Not waited for: what it asks may hang, which the process that drops it may be about to
+        // tell.
         lock(&self.beats).ended = true;
     }
 }

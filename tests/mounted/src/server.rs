@@ -100,8 +100,8 @@ impl Server {
         Some(format!("a server did not end:\n{}", process.said()))
     }
 
-    /// Waits until it ends by itself, or one of its targets stops, as it must soon; the others serve on
-    /// until it is ended, with a failure. What it said.
+    /// Waits until it ends by itself, or one of its targets stops, as it must soon. The others
+    /// serve on until it is ended, with a failure. What it said.
     pub fn gives_up(&mut self) -> String {
         let mut process = self.take();
         let start = Instant::now();

@@ -30,7 +30,8 @@ impl SmallDisk {
     }
 
     /// A real ext4 in a file of `bytes`, behind a loop device that the kernel gives back when it is
-    /// unmounted: with a journal, blocks that are allocated late, and errors that come with `fsync`.
+    /// unmounted. With a journal, blocks that are allocated late, and errors that come with
+    /// `fsync`.
     pub fn ext4(bytes: u64) -> SmallDisk {
         let point = tempfile::tempdir().expect("a directory can be made");
         let directory = tempfile::tempdir().expect("another one, too");

@@ -1,5 +1,5 @@
-//! Ends what hangs: the mounts of a call that takes too long are killed, so that the call returns and
-//! its test fails instead of waiting for ever.
+//! Ends what hangs. The mounts of a call that takes too long are killed, so that the call returns
+//! and its test fails instead of waiting for ever.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

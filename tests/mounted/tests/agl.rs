@@ -284,8 +284,8 @@ fn writers(dir: &Path, firsts: impl Iterator<Item = u64>) -> Vec<Child> {
     begun
 }
 
-/// After a restart a writer sends what was not durable without a lock, which is refused where somebody
-/// else has one: whoever lists its files at that moment takes none.
+/// After a restart a writer sends what was not durable without a lock, which is refused where
+/// somebody else has one. The process that lists its files at that moment takes none.
 #[test]
 fn a_listing_after_a_restart_takes_no_writers_bytes() {
     const FILES: u64 = 56;

@@ -1,5 +1,5 @@
-//! Programs that copy files just after those were written, and look at their space to find holes: no bytes
-//! are taken for a hole, and space is what it will be.
+//! Programs that copy files just after those were written, and look at their space to find holes.
+//! No bytes are taken for a hole, and space is what it will be.
 // SEMANTICS: op.stat, op.lseek, op.fallocate
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
@@ -57,8 +57,8 @@ const WRITTEN: [(&str, &str); 4] = [
     ),
 ];
 
-/// Copies of what was written in `here` made by each tool through `there`, to the mount and to the local
-/// disk: each of them is the first for every other tool.
+/// Copies of what was written in `here` made by each tool through `there`, to the mount and to the
+/// local disk. Each of them is the first for every other tool.
 fn copies_are_equal(cluster: &Cluster, here: usize, there: usize) {
     let local = tempfile::tempdir().unwrap();
     let on_mount = cluster.root(there).join("copies");

@@ -1,5 +1,5 @@
-//! What one mount has just done to a file, as another sees it at once: its ctime, that it is not written or
-//! executed any more, its space when it is gone; and what no OST can hold.
+//! What one mount has just done to a file, as another sees it at once. Its ctime, that it is not
+//! written or executed any more, its space when it is gone; and what no OST can hold.
 // SEMANTICS: op.stat, op.open, op.exec, op.statfs, op.write, op.truncate
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

@@ -108,7 +108,7 @@ fn calls_wait_for_a_target_that_damage_has_stopped() {
     };
     thread::sleep(Duration::from_millis(500));
     assert!(!waiting.is_finished(), "it could not know and answered");
-    // Whoever mends the disk gets everything back.
+    // The process that mends the disk gets everything back.
     flip(&db, NAME.as_bytes());
     assert_eq!(cluster.fsck(), None);
     cluster.restart_server();

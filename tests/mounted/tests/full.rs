@@ -248,7 +248,7 @@ fn take_all(disk: &SmallDisk) -> PathBuf {
     path
 }
 
-/// Everything is on one disk, and others take the last byte of it: changes go on, from the space
+/// Everything is on one disk, and others take the last byte of it. Changes go on, from the space
 /// that is set aside, also those of a server that was killed and starts again.
 #[test]
 fn a_disk_that_others_fill_stops_nothing() {

@@ -297,8 +297,8 @@ impl Drop for Busy {
     }
 }
 
-/// What was acknowledged before a call begins is there for it: of several mounts that append, and of the
-/// mount that reads, which appends as well.
+/// What was acknowledged before a call begins is there for it. Of several mounts that append, and
+/// of the mount that reads, which appends as well.
 #[test]
 fn on_a_busy_machine_what_was_appended_is_there_for_every_way_to_read() {
     let seconds = count("GROWN_SECONDS", 10);

@@ -1,5 +1,6 @@
 //! One large file written in streams and in patches, read in order and truncated through two mounts
-//! by turns: what is sent from the cache as it lies, what passes page caches, what is read far ahead.
+//! by turns. What is sent from the cache as it lies, what passes page caches, what is read far
+//! ahead.
 // SEMANTICS: op.read, op.write, op.truncate, op.fsync, cache.pages
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

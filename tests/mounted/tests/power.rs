@@ -1,6 +1,6 @@
-//! A machine whose power fails: of what its OST had written and not synced nothing is left, neither
-//! records nor bytes, which a process that is killed leaves to its kernel. Mounts that live, and the
-//! process that goes on for one that was killed, bring it back.
+//! A machine whose power fails. Of what its OST had written and not synced nothing is left, neither
+//! records nor bytes, which a process that is killed leaves to its kernel. Mounts that live, and
+//! the process that goes on for one that was killed, bring it back.
 // SEMANTICS: crash.server
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

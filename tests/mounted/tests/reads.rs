@@ -37,8 +37,8 @@ fn a_file_is_read_while_its_writers_close_is_on_its_way() {
     }
 }
 
-/// One mount reads and maps a file that another writes again and again: each read is of one version,
-/// none older than the last, and nobody waits for ever for a page.
+/// One mount reads and maps a file that another writes again and again. Each read is of one
+/// version, none older than the last, and nobody waits for ever for a page.
 #[test]
 fn a_file_is_read_and_mapped_while_another_mount_rewrites_it() {
     const BYTES: usize = 64 << 10;

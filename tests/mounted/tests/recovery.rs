@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long an archive may take to unpack while its server dies again and again.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Before another mount reads bytes, whoever wrote them has them made durable; what nobody else
-/// looks at costs nothing.
+/// Before another mount reads bytes, no matter which process wrote them has them made durable; what
+/// nobody else looks at costs nothing.
 #[test]
 fn what_another_mount_reads_is_durable_by_then() {
     let cluster = Cluster::with_mounts(2);
@@ -51,7 +51,7 @@ fn what_another_mount_reads_is_durable_by_then() {
 }
 
 /// Files written over and over on one mount, none of it synced, are read on another at once after
-/// each crash: what a write there has returned for is what is read here.
+/// each crash. What a write there has returned for is what is read here.
 #[test]
 fn nobody_reads_what_was_before_a_write_while_a_server_comes_back() {
     const FILES: u64 = 30;
@@ -301,7 +301,7 @@ fn errno<T>(result: std::io::Result<T>) -> Option<i32> {
     result.err().and_then(|error| error.raw_os_error())
 }
 
-/// Whoever has it open is told, and sees no other file.
+/// The process that has it open is told, and sees no other file.
 #[test]
 fn a_file_that_is_lost_with_a_server_is_stale_to_who_has_it_open() {
     let (cluster, said) = with_a_lost_file(|file| {
@@ -431,8 +431,8 @@ fn space_of_removed_files_comes_back_when_all_have_told_what_they_have_open() {
     wait_for_objects(&objects, 0);
 }
 
-/// Both lose a new file, its mount and the MDT, when an OST has what was written to it: nobody is left
-/// to make the file again.
+/// Both lose a new file, its mount and the MDT, when an OST has what was written to it. Nobody is
+/// left to make the file again.
 #[test]
 fn of_a_file_that_is_lost_with_its_mount_no_bytes_stay() {
     let mut cluster = Cluster::with_mounts(1);

@@ -197,7 +197,7 @@ fn storm(seconds: u64) {
             fs::read(dirs[1].join("map")).unwrap()
         );
     });
-    // Whoever believes to hold a lock that he has given back is refused.
+    // The process that believes to hold a lock that he has given back is refused.
     for mount in [0, 1] {
         let said = cluster.said(mount);
         assert!(!said.contains("did not take"), "mount {mount}:\n{said}");

@@ -144,8 +144,8 @@ fn change_under_kills(victims: Victims, kills: u64, change: Change) {
     });
 }
 
-/// One mount writes numbers that grow, through its own end again and again; another reads them: none
-/// it reads is older than what a write had returned for before.
+/// One mount writes numbers that grow, through its own end again and again. Another reads them:
+/// none it reads is older than what a write had returned for before.
 fn read_elsewhere_under_kills(kills: u64) {
     const FILES: u64 = 8;
     let mut cluster = supervised();
@@ -357,7 +357,7 @@ fn soak_cuts_while_processes_and_servers_die() {
     change_under_kills(Victims::All, count("KILLS", 30), a_write_or_cut);
 }
 
-/// Mode and bytes of each of the files, whoever has to be waited for.
+/// Mode and bytes of each of the files, no matter which process has to be waited for.
 fn look_at(root: PathBuf, files: u32) -> Work<Vec<(u32, String)>> {
     Work::start(move |_| {
         let look = |number| {
@@ -373,8 +373,9 @@ fn look_at(root: PathBuf, files: u32) -> Work<Vec<(u32, String)>> {
     })
 }
 
-/// Files that a mount has to itself, with bytes and modes that only it knows of, when it dies together
-/// with the servers: who asks for them elsewhere in that moment waits until those are there.
+/// Files that a mount has to itself, with bytes and modes that only it knows of, when it dies
+/// together with the servers. Who asks for them elsewhere in that moment waits until those are
+/// there.
 #[test]
 fn nobody_elsewhere_sees_what_was_before_a_change_that_died_with_all() {
     const FILES: u32 = 200;
@@ -423,7 +424,7 @@ fn nobody_elsewhere_sees_what_was_before_a_change_that_died_with_all() {
     }
 }
 
-/// The process that goes on is killed as well, while the servers, which died too, wait for it: the
+/// The process that goes on is killed as well, while the servers, which died too, wait for it. The
 /// next one goes on, and does not keep them waiting.
 #[test]
 fn a_process_that_is_killed_as_it_takes_over_is_taken_over_from() {
@@ -466,7 +467,7 @@ fn a_process_that_is_killed_as_it_takes_over_is_taken_over_from() {
     });
 }
 
-/// What programs ask for while nobody serves the mount is done once: no append is there twice, and
+/// What programs ask for while nobody serves the mount is done once. No append is there twice, and
 /// nothing that was done is refused for having been done.
 #[test]
 fn calls_that_nobody_served_are_done_once() {

@@ -26,8 +26,8 @@ fn errno(result: std::io::Result<()>) -> Option<i32> {
     result.err().and_then(|error| error.raw_os_error())
 }
 
-/// Nobody serves the mount while others wait for it and go on without it. Whoever serves it then
-/// says so, once for each open file, and so does the next.
+/// Nobody serves the mount while others wait for it and go on without it. The process that serves
+/// it then says so, once for each open file, and so does the next.
 #[test]
 fn a_mount_that_is_evicted_while_nobody_serves_it_is_told() {
     let mut cluster = Cluster::start_that_evicts_after(TIMEOUT);
@@ -175,7 +175,7 @@ fn a_mount_without_its_supervisor_says_so() {
     });
 }
 
-/// Whoever is asked to end: what was written is the server's then, and nothing is mounted.
+/// The process that is asked to end: what was written is the server's then, and nothing is mounted.
 fn end_by(ask: impl FnOnce(&mut Cluster)) {
     let mut cluster = Cluster::with_mounts_of(1, SUPERVISED);
     cluster.mount();

@@ -1,5 +1,6 @@
-//! Programs that people use, at work on two mounts while servers die, everybody freezes now and then,
-//! the network fails and the disk is full; what they made is compared with what they make elsewhere.
+//! Programs that people use, at work on two mounts while servers die, everybody freezes now and
+//! then, the network fails and the disk is full. What they made is compared with what they make
+//! elsewhere.
 // SEMANTICS: crash.server, crash.mount, crash.full
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

@@ -1,5 +1,5 @@
-//! Programs that go through trees, each in its own way, on a mount that knows nothing of the tree:
-//! they find what they find on the local disk, for few requests.
+//! Programs that go through trees, each in its own way, on a mount that knows nothing of the tree.
+//! They find what they find on the local disk, for few requests.
 // SEMANTICS: op.walk, op.readdir, op.lookup
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

@@ -152,7 +152,7 @@ fn what_others_wait_for_is_never_held() {
         fs::remove_file(theirs.join("file9")).unwrap();
         fs::create_dir(theirs.join("below")).unwrap();
         for number in 0..20 {
-            // Whoever made a file holds all of it, as long as it is open there.
+            // The process that made a file holds all of it, as long as it is open there.
             let made = theirs.join(format!("made{number}"));
             fs::set_permissions(made, Permissions::from_mode(0o600)).unwrap();
         }

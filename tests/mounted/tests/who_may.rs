@@ -1,4 +1,4 @@
-//! Who may do what to a file, and what that takes from its privileges: a table of users, files,
+//! Who may do what to a file, and what that takes from its privileges. A table of users, files,
 //! operations and mounts, in which each cell is as on a local ext4.
 // SEMANTICS: who.caller, op.write, op.truncate, op.fallocate, op.setattr, op.mmap
 
@@ -409,7 +409,7 @@ fn as_user<T: Send>(user: &User, work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// `fallocate` by a privileged caller of a file that has both: the kernel asks for the end of the
+/// `fallocate` by a privileged caller of a file that has both. The kernel asks for the end of the
 /// capability in the words in which it asks for that of setuid and setgid.
 fn takes_too_much(user: &User, (_, mode, capability): Kind, op: &Op) -> bool {
     let privileged = user.power == Power::Fsetid || (user.uid == 0 && user.power == Power::Usual);

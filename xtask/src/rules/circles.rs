@@ -1,4 +1,5 @@
-//! Within a crate, files import each other downwards only: whoever reads a file reads no file that needs it.
+//! Within a crate, files import each other downwards only: the caller that reads a file reads no
+//! file that needs it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
 //! Who may know what: disks, sockets, errno numbers, arguments and environment, clocks each have an
-//! owner; everybody else gets them as arguments or through a trait.
+//! owner. Everybody else gets them as arguments or through a trait.
 
 use crate::finding::Finding;
 use crate::repository::Repository;

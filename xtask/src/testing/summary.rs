@@ -59,8 +59,8 @@ impl Outcome {
         self
     }
 
-    /// The lines in which the program says how many tests it runs, what came of each, and of all: a log that
-    /// lacks them does not show that anything was tested.
+    /// The lines in which the program says how many tests it runs, what came of each, and of all. A
+    /// log that lacks them does not show that anything was tested.
     fn verdicts(&self) -> impl Iterator<Item = &str> {
         let is_verdict = |line: &&str| line.starts_with("running ") || line.starts_with("test ");
         self.output.lines().filter(is_verdict)

@@ -1,8 +1,7 @@
 //! A person's command at the client's end of a link: `glint bench link --rtt 5ms -- COMMAND`.
 //!
 //! The command runs in a namespace whose only way out is the link; the server's end is in the caller's
-//! namespace. A server that runs there as usual is reached through the address in
-//! [`SERVER_VARIABLE`].
+//! namespace. A server that runs there as usual is reached through the address in [`SERVER_VARIABLE`].
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;

@@ -29,7 +29,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Listens at a path that does not exist yet. Whoever may open the file may change the link.
+    /// Listens at a path that does not exist yet. The caller that may open the file may change the
+    /// link.
     pub fn bind(path: &Path) -> Result<Control> {
         let listener =
             UnixListener::bind(path).during(|| format!("listening at {}", path.display()))?;

@@ -1,9 +1,6 @@
-//! An emulated link: two network namespaces joined by a wire whose round trip, jitter, bandwidth and
-//! loss can be set while connections are open.
-//!
-//! Each end is a TUN device. Two threads, one per direction, carry packets between them and hold each
-//! until its time. Nothing of the machine's own network is touched, except that [`FarEnd::Here`] puts
-//! one end into the caller's namespace.
+//! An emulated link: two network namespaces, a TUN device in each, and a thread for each direction that holds
+//! packets until their time. Round trip, jitter, bandwidth and loss can change meanwhile. The machine's own
+//! network is untouched but for [`FarEnd::Here`].
 
 mod command;
 mod control;

@@ -1,8 +1,7 @@
 //! Packets on their way: a bounded first-in, first-out store in a few large, reused buffers.
 //!
-//! A packet is read straight into the queue's memory and written straight out of it. Emptied buffers
-//! are reused last-in, first-out, so that a link with little in flight stays within the processor's
-//! cache.
+//! A packet is read straight into the queue's memory and written straight out of it. Emptied buffers are
+//! reused last-in, first-out, so that a link with little in flight stays within the processor's cache.
 
 use std::collections::VecDeque;
 

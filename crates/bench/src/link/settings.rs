@@ -42,7 +42,7 @@ impl LinkSettings {
         Ok(())
     }
 
-    /// Whether segments of many packets may cross as one: not when each packet is to be lost on its
+    /// Whether segments of many packets may cross as one. Not when each packet is to be lost on its
     /// own, nor when the link is so slow that one segment would block it for milliseconds.
     pub(crate) fn large_segments(&self) -> bool {
         self.loss_ppm == 0 && self.bandwidth.is_none_or(|rate| rate >= LARGE_SEGMENT_RATE)

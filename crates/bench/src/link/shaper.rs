@@ -7,7 +7,7 @@ use base::{Rng, SeededRng, Tick};
 use super::settings::LinkSettings;
 
 /// How long packets may wait for a link of limited bandwidth before no more are taken from the
-/// sender, whose own queues then fill: the sender slows down and nothing is dropped.
+/// sender, whose own queues then fill. The sender slows down and nothing is dropped.
 const BACKLOG_MAX: Duration = Duration::from_millis(5);
 
 /// What becomes of a packet.

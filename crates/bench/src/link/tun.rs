@@ -1,9 +1,6 @@
-//! A TUN device: IP packets of one network namespace as reads and writes of a file.
-//!
-//! The device offers checksum and segmentation offload, so that the kernel hands over segments of up
-//! to 64 KiB in one read, each behind a 10-byte header that says how to cut it (`struct
-//! virtio_net_hdr`, Documentation/networking/tuntap.rst). The header is passed on unread to the other
-//! end, whose kernel takes the segment whole.
+//! A TUN device: IP packets of one network namespace as reads and writes of a file. With segmentation
+//! offload, a read brings up to 64 KiB behind a 10-byte header (`struct virtio_net_hdr`), which is passed on
+//! unread to the other end (Documentation/networking/tuntap.rst).
 #![allow(unsafe_code)] // ioctl has no safe form.
 
 use std::fs::{File, OpenOptions};

@@ -2,6 +2,7 @@
 //! [`Document`] of tables and figures.
 
 mod document;
+mod dots;
 mod figure;
 mod grid;
 mod plot;
@@ -248,25 +249,38 @@ impl Report {
 
     /// Keeps a column, or more runs of one that is there.
     pub fn keep(&mut self, column: Column) {
-        match self
-            .columns
-            .iter_mut()
-            .find(|kept| kept.name == column.name)
-        {
-            Some(kept) => kept.extend(column),
+        match self.column(&column.name) {
+            Some(at) => self.columns[at].extend(column),
             None => self.columns.push(column),
         }
     }
 
+    /// Puts a column in the place of the one of its name.
+    pub fn replace(&mut self, column: Column) {
+        match self.column(&column.name) {
+            Some(at) => self.columns[at] = column,
+            None => self.columns.push(column),
+        }
+    }
+
+    fn column(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name == name)
+    }
+
     /// For a terminal.
     pub fn text(&self) -> String {
-        let table = Grid::of(self).text();
+        let table = self.table();
         format!(
             "{}\n{}\n\n{table}{}",
             self.title,
             self.machine,
             self.notes("  ")
         )
+    }
+
+    /// The table alone, for a terminal.
+    pub fn table(&self) -> String {
+        Grid::of(self).text()
     }
 
     /// For a document.

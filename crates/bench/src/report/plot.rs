@@ -13,12 +13,12 @@ use crate::error::{BenchError, Result};
 /// Width and height in pixels.
 const SIZE: (u32, u32) = (1000, 520);
 /// Of these the legend's, beside the picture: inside, it would lie on points.
-const LEGEND_WIDTH: u32 = 220;
+pub(super) const LEGEND_WIDTH: u32 = 220;
 /// From one line of the legend to the next, and from its top to the first.
 const LEGEND_LINE: i32 = 22;
 const LEGEND_TOP: i32 = 56;
 /// Colours that people with any kind of colour vision can tell apart (Okabe and Ito, 2008).
-const COLOURS: [RGBColor; 7] = [
+pub(super) const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 0, 0),
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
@@ -28,7 +28,7 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(204, 121, 167),
 ];
 /// Of a marker, in pixels.
-const RADIUS: u32 = 4;
+pub(super) const RADIUS: u32 = 4;
 /// Values written on an axis, at most.
 const LABELS_MAX: usize = 12;
 
@@ -78,7 +78,9 @@ fn draw(figure: &Figure, root: &Area) -> Result<()> {
         let shown: Vec<Point> = shown.filter(|point| figure.shows(point)).collect();
         draw_series(&mut chart, &shown, colour).map_err(error)?;
     }
-    draw_legend(figure, &legend).map_err(error)
+    let names = figure.series.iter().map(|series| series.name.as_str());
+    let is_stopped = figure.points().any(|point| point.at_least);
+    draw_legend(names, is_stopped, &legend).map_err(error)
 }
 
 fn coloured(figure: &Figure) -> impl Iterator<Item = (&Series, RGBColor)> {
@@ -100,19 +102,23 @@ fn draw_series(chart: &mut Chart, shown: &[Point], colour: RGBColor) -> Drawn {
     Ok(())
 }
 
-/// A line for each series, and one for what triangles mean, if there are any.
-fn draw_legend(figure: &Figure, area: &Area) -> Drawn {
-    let lines = (0..).map(|line| LEGEND_TOP + line * LEGEND_LINE);
-    let words = |text: String, y: i32| Text::new(text, (36, y - 7), ("sans-serif", 14));
-    for ((series, colour), y) in coloured(figure).zip(lines) {
+/// A line for each series, and one for the meaning of triangles, if there are any.
+pub(super) fn draw_legend<'n>(
+    names: impl Iterator<Item = &'n str>,
+    is_stopped: bool,
+    area: &Area,
+) -> Drawn {
+    let words = |text: &str, y: i32| Text::new(text.to_owned(), (36, y - 7), ("sans-serif", 14));
+    let mut y = LEGEND_TOP;
+    for (name, colour) in names.zip(COLOURS.iter().cycle()) {
         area.draw(&PathElement::new([(6, y), (30, y)], colour.stroke_width(2)))?;
-        area.draw(&words(series.name.clone(), y))?;
+        area.draw(&words(name, y))?;
+        y += LEGEND_LINE;
     }
-    if figure.points().any(|point| point.at_least) {
-        let y = LEGEND_TOP + figure.series.len() as i32 * LEGEND_LINE;
+    if is_stopped {
         let grey = BLACK.mix(0.5);
         area.draw(&TriangleMarker::new((18, y), 2 * RADIUS, grey.filled()))?;
-        area.draw(&words("stopped, the truth is above".to_owned(), y))?;
+        area.draw(&words("stopped, the truth is above", y))?;
     }
     Ok(())
 }

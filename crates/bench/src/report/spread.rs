@@ -45,7 +45,7 @@ impl Spread {
     }
 
     /// Round values within the ends, no more than `most` of them if that can be.
-    fn round_values(&self, most: usize) -> Vec<f64> {
+    pub(super) fn round_values(&self, most: usize) -> Vec<f64> {
         match self.scale {
             Scale::Linear => self.round_steps(most),
             Scale::Logarithmic => {

@@ -156,3 +156,27 @@ fn runs_of_a_system_that_is_measured_again_stand_in_its_column() {
     let runs = |step| report.columns[0].samples(step).len();
     assert_eq!((runs("tar -x"), runs("find"), runs("du")), (3, 2, 1));
 }
+
+#[test]
+fn a_picture_has_a_row_for_each_step_and_a_mark_for_each_result() {
+    let svg = report().svg().unwrap();
+    let count = |part: &str| svg.matches(part).count();
+    assert_eq!(count("<circle"), 4, "{svg}");
+    // Of the step that was stopped, and in the legend.
+    assert_eq!(count("<polygon"), 2, "{svg}");
+    for words in ["A walk", "tar -x", "find", "Glint", "ext4", "slow"] {
+        assert!(svg.contains(words), "{words}: {svg}");
+    }
+    assert!(!svg.contains("never"), "{svg}");
+    assert_eq!(svg, report().svg().unwrap());
+}
+
+#[test]
+fn a_column_takes_the_place_of_the_one_of_its_name() {
+    let mut report = report();
+    let before = report.columns.len();
+    report.replace(Column::new("Glint"));
+    report.replace(Column::new("another"));
+    assert_eq!(report.columns.len(), before + 1);
+    assert!(report.columns[0].steps.is_empty());
+}

@@ -295,8 +295,9 @@ impl Measurement<'_, '_> {
             sample.seconds,
             rpcs.unwrap_or_default()
         );
-        (self.progress)(Event::Line(line));
         self.column.add(step, sample);
+        let column = self.column.clone();
+        (self.progress)(Event::Measured { line, column });
     }
 }
 

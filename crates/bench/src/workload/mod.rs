@@ -75,8 +75,9 @@ pub trait System {
         None
     }
 
-    /// A local directory with the same files as [`root`](Self::root), if there is one: when unpacking
-    /// a tree takes too long, the rest is put there, so that the other steps have the whole tree.
+    /// A local directory with the same files as [`root`](Self::root), if there is one. When
+    /// unpacking a tree takes too long, the rest is put there, so that the other steps have the
+    /// whole tree.
     fn back_door(&self) -> Option<PathBuf> {
         None
     }

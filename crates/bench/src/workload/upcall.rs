@@ -1,4 +1,4 @@
-//! What one request of the kernel to a file system in user space costs: attributes of an open file,
+//! What one request of the kernel to a file system in user space costs. Attributes of an open file,
 //! asked for in a way that no cache of the kernel answers.
 #![allow(unsafe_code)] // statx has no safe form in the standard library or nix.
 

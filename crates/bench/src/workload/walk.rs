@@ -20,7 +20,7 @@ use crate::tree::{ABSENT_WORD, SourceTree};
 /// How long completing a tree beside the measured way may take.
 const COMPLETE_CAP: Duration = Duration::from_secs(600);
 
-/// How often a warm walk is measured in each run: the first still asks for what only a walk of a
+/// How often a warm walk is measured in each run. The first still asks for what only a walk of a
 /// file system in user space leaves stale, the access times of directories.
 const WARM_WALKS: usize = 3;
 
@@ -95,6 +95,18 @@ impl Step {
     fn is_cold(self) -> bool {
         use Step::{DuCold, FindCold, GrepCold, ListCold};
         matches!(self, FindCold | DuCold | ListCold | GrepCold)
+    }
+
+    /// The step that must have ended before this one means anything.
+    fn follows(self) -> Option<Step> {
+        match self {
+            Step::FindWarm => Some(Step::FindCold),
+            Step::DuWarm => Some(Step::DuCold),
+            Step::ListWarm => Some(Step::ListCold),
+            Step::GrepWarm => Some(Step::GrepCold),
+            Step::SyncCopied => Some(Step::Copy),
+            _ => None,
+        }
     }
 
     /// How often it is measured in a run.
@@ -182,21 +194,23 @@ impl Run {
             }
             return Ok(());
         };
-        let mut copied = true;
+        let mut stopped = Vec::new();
         for step in Step::ALL {
             let label = step.label();
             if step == Step::Unpack || !config.steps.contains(&step) {
                 continue;
             }
-            if step == Step::SyncCopied && !copied {
-                measurement.column.skip(label, "cp -r did not end".into());
+            if let Some(first) = step.follows().filter(|first| stopped.contains(first)) {
+                let why = format!("{} did not end", first.label());
+                measurement.column.skip(label, why);
                 continue;
             }
             if step.is_cold() && !measurement.make_cold(label)? {
                 continue;
             }
-            let whole = self.measure(step, part, measurement)?;
-            copied &= step != Step::Copy || whole;
+            if !self.measure(step, part, measurement)? {
+                stopped.push(step);
+            }
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
-//! Asking a process at its control socket. Whoever listens there may be anybody: the kernel says which
-//! user it is, the answer has an end in time and in bytes, and what it says is text and nothing that a
-//! terminal would carry out.
+//! Asking a process at its control socket. The process that listens there may be anybody: the
+//! kernel says which user it is, the answer has an end in time and in bytes, and what it says is
+//! text and nothing that a terminal would carry out.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
@@ -224,7 +224,7 @@ pub fn ask_all(endpoints: &[Endpoint], question: &Question) -> Vec<Result<Answer
     })
 }
 
-/// Waits for a place in the queue of whoever listens there, no longer than `patience`.
+/// Waits for a place in the queue of the process that listens there, no longer than `patience`.
 fn connect(path: &Path, patience: Duration) -> std::io::Result<UnixStream> {
     let kind = SockType::Stream;
     let socket = socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None)?;

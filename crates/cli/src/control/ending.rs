@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Of a mount that is ended before its servers have taken everything.
 pub const FORCED: &str = "it was forced to end: what its servers had not taken yet is lost";
-/// How long whoever is told of the end has to hear it.
+/// How long the process that is told of the end has to hear it.
 const FAREWELL: Duration = Duration::from_millis(300);
 /// How often it is looked whether somebody still waits.
 const LOOK: Duration = Duration::from_millis(200);
@@ -25,7 +25,7 @@ impl Ending {
         self.is_known.notify_all();
     }
 
-    /// So it ended, of a process that ends now: whoever waits has a moment to hear it.
+    /// So it ended, of a process that ends now: the process that waits has a moment to hear it.
     pub fn tell(&self, outcome: Result<(), String>) {
         self.note(outcome);
         std::thread::sleep(FAREWELL);

@@ -1,4 +1,4 @@
-//! What a server answers for its targets: the rules by which requests wait and what became of them,
+//! What a server answers for its targets. The rules by which requests wait and what became of them,
 //! whom it waits for after a restart, how it commits.
 
 use std::sync::Arc;

@@ -32,9 +32,10 @@ pub struct Endpoint {
     pub(super) owner: Uid,
 }
 
-/// Where the sockets of a user's processes may be, best first: one per mount, named by its device number,
-/// and one per directory that is served, named by where it is stored. Only what belongs to the user counts,
-/// so that nobody locks somebody out who takes the name of a directory in /tmp first.
+/// Where the sockets of a user's processes may be, best first. One per mount, named by its device
+/// number, and one per directory that is served, named by where it is stored. Only what belongs to
+/// the user counts, so that nobody locks somebody out who takes the name of a directory in /tmp
+/// first.
 fn directories_of(user: Uid) -> Vec<PathBuf> {
     if user.is_root() {
         return vec![PathBuf::from("/run/glint")];

@@ -1,10 +1,6 @@
-//! What remains of a process that was killed, or failed, while the kernel forgot something for it:
-//! threads that wait in the kernel for answers which only the next process can give.
-//!
-//! Such a process is not over: its sockets and locks stay until its last thread has left. But it does
-//! nothing more. A thread that was killed in a call of the kernel never comes back from it to the
-//! program; and these are in calls by which the kernel forgets, which it may do at any time. Where one
-//! thread failed the others are killed, and it waits for them in the kernel, to dump a core or not.
+//! What remains of a process that was killed, or failed, while the kernel forgot something for it.
+//! Threads that wait in the kernel for answers which only the next process can give. Its sockets
+//! and locks stay until the last of them has left.
 
 use std::collections::HashSet;
 use std::fs;

@@ -23,7 +23,7 @@ pub enum Fs {
     Path2fid(OfPath),
     /// A path of a file, from the mount point.
     Fid2path(Fid2path),
-    /// The size that the MDT knows of a file, and whether it is exact: it is, unless somebody has
+    /// The size that the MDT knows of a file, and whether it is exact. It is, unless somebody has
     /// the file open for writing or closed it within the last second or so.
     Getsom(OfPath),
     /// Make everything that was done through the mount durable.

@@ -28,8 +28,8 @@ const RESTORE: &str = "nothing else was changed in this target; restore it from 
 ///
 /// Without --repair nothing is changed but the count of their starts. With it, counts and places are
 /// made anew, names without a file go, and files without a name are put into /lost+found. Bytes are
-/// removed only where no file has them and whoever could have made one is gone for good; that needs
-/// the MDT and the OSTs in one call.
+/// removed only where no file has them and the process that could have made one is gone for good;
+/// that needs the MDT and the OSTs in one call.
 ///
 /// The exit code is 1 if anything is wrong that was not mended; warnings (space or counts, nothing
 /// a user would see) do not count.

@@ -40,9 +40,9 @@ pub struct Serve {
     /// Listen beyond this machine although connections are not encrypted.
     #[arg(long)]
     insecure: bool,
-    /// Seconds a mount may take to give a lock on bytes back before it is evicted, so that others go
-    /// on; it may take half as long again for one on names and attributes, and so may a mount that is
-    /// gone to come back. (Lustre's `timeout`.)
+    /// Seconds a mount may take to give a lock on bytes back before it is evicted, so that others
+    /// go on. It may take half as long again for one on names and attributes, and so may a mount
+    /// that is gone to come back. (Lustre's `timeout`.)
     #[arg(long, value_name = "SECONDS", default_value_t = CALLBACK_DEADLINE.as_secs(),
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,

@@ -9,8 +9,8 @@ use storage::{State, TargetDir};
 use crate::control::{self, Answer, Endpoint, Question, ServerStatus, TargetStatus, ask_all};
 use crate::output::{complain, say, say_json, shown};
 
-/// How things stand with the mounts of this machine and the targets they use, and with its servers:
-/// whom they wait for after a restart, for how long still, who is back and who was given up.
+/// How things stand with the mounts of this machine and the targets they use, and with its servers.
+/// Whom they wait for after a restart, for how long still, who is back and who was given up.
 #[derive(Args)]
 pub struct Status {
     /// One mount, or the server of a directory; all mounts of this machine and all servers of this

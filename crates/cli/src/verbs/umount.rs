@@ -93,8 +93,8 @@ impl Umount {
     }
 }
 
-/// Ends the process of a mount that is off, and with it what its users have open: the kernel lets only
-/// root do that without it. What servers take at once they get first.
+/// Ends the process of a mount that is off, and with it what its users have open. The kernel lets
+/// only root do that without it. What servers take at once they get first.
 fn end_service(endpoint: &Endpoint) -> Result<(), String> {
     if let Ok(asked) = endpoint.begin(&Question::Sync) {
         // Whatever is not written by then is lost, and told of at the end.

@@ -153,7 +153,7 @@ impl Up {
     }
 }
 
-/// Ends the process, as whatever is still done here is done in somebody else's targets; before that
+/// Ends the process, as whatever is still done here is done in somebody else's targets. Before that
 /// the mount at `point`, if it is there, so that no dead one is left: all calls on it fail.
 fn when_fenced(point: Arc<OnceLock<PathBuf>>) -> WhenFenced {
     let first = Mutex::new(());

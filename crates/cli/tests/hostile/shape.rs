@@ -1,5 +1,5 @@
-//! Messages as trees of fields: what the protocol's own types would never hold can be put into each, and
-//! the bytes that come of it are sent.
+//! Messages as trees of fields. What the protocol's own types would never hold can be put into
+//! each, and the bytes that come of it are sent.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};

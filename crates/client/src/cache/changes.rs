@@ -8,7 +8,7 @@ use base::{Fid, Name};
 
 use crate::cache::listed::Listed;
 
-/// More are made while an answer is on its way only over a far link, by who makes very many: then
+/// More are made while an answer is on its way only over a far link, by who makes very many. Then
 /// the answer is used once.
 const CHANGES_MAX: usize = 4096;
 

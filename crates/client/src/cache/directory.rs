@@ -41,7 +41,7 @@ pub(crate) struct Directory {
     known: Known,
     /// How far a sweep for what readers have passed has come, where it was not done.
     pub swept: u64,
-    /// The state's stamp when something was withdrawn last: a reply asked for before may be older
+    /// The state's stamp when something was withdrawn last. A reply asked for before may be older
     /// than that withdrawal, so it is used once and teaches nothing (hazard 26).
     pub withdrawn: u64,
     /// A walk of a tree brought the list, and nobody has read it yet.
@@ -50,8 +50,8 @@ pub(crate) struct Directory {
     pub child_epoch: u64,
     /// Counts losses of the list.
     pub list_epoch: u64,
-    /// The list was lost while it was being read, and not read in one go since: what is fetched ahead
-    /// of its reader would be lost again.
+    /// The list was lost while it was being read, and not read in one go since. What is fetched
+    /// ahead of its reader would be lost again.
     pub restless: bool,
     /// Files whose size the MDT did not know when it listed them, though nobody had them to itself:
     /// their OSTs know it. By cookie.

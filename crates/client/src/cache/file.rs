@@ -31,7 +31,7 @@ pub(crate) enum Revoking {
     /// Nothing is being given back.
     #[default]
     No,
-    /// The kernel is forgetting pages: reads and write-backs are still served under the old lock,
+    /// The kernel is forgetting pages. Reads and write-backs are still served under the old lock,
     /// for their pages are locked in the kernel and the forgetting waits for them.
     Forgetting,
     /// The kernel holds nothing: calls wait for a new lock.
@@ -47,7 +47,7 @@ pub(crate) enum Standing {
     /// It gave this client up, and is being told: it may have lost the file, and then an OST has no
     /// bytes of it.
     InDoubt,
-    /// It has lost it: whoever has it open is told so.
+    /// It has lost it: the caller that has it open is told so.
     Gone,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct FileState {
     pub watch: Watch,
     /// The size that the kernel was told by a notice.
     pub raised: u64,
-    /// Calls that must find it, whoever removes its name.
+    /// Calls that must find it, no matter which client removes its name.
     pub pins: u32,
     /// The MDT's handle for this client's writers.
     pub write_open: Option<WriteOpen>,
@@ -93,8 +93,8 @@ pub(crate) struct FileState {
     pub changed: SetAttr,
     /// The bytes.
     pub pages: PageCache,
-    /// Size and last write as the bytes here make them, and the blocks that the OST has; valid under EX,
-    /// or under an extent lock to the end of file.
+    /// Size and last write as the bytes here make them, and the blocks that the OST has. Valid
+    /// under EX, or under an extent lock to the end of file.
     pub known: ObjectAttr,
     /// The file was made here, is still this client's alone, and nothing of it was sent: there is no
     /// object to ask for.
@@ -118,8 +118,8 @@ pub(crate) struct FileState {
     pub kernel_pages: bool,
     /// Which it may, as long as there are writers.
     pub in_kernel: KernelPages,
-    /// How often the kernel is forgetting pages whose lock an eviction has taken: what it writes back
-    /// meanwhile was stored under that lock, and goes with it.
+    /// How often the kernel is forgetting pages whose lock an eviction has taken. What it writes
+    /// back meanwhile was stored under that lock, and goes with it.
     pub lapsing: u32,
     /// Where the giving back of a lock stands.
     pub revoking: Revoking,
@@ -354,8 +354,8 @@ impl FileState {
         }
     }
 
-    /// The object as `stat` shows it: what was not sent yet takes space, too, as bytes do on a local file
-    /// system that has yet to choose their place.
+    /// The object as `stat` shows it. What was not sent yet takes space, too, as bytes do on a
+    /// local file system that has yet to choose their place.
     pub fn shown(&self) -> ObjectAttr {
         self.with_unsent_blocks(self.known)
     }

@@ -18,7 +18,7 @@ pub(crate) enum Covered {
     Parent { child_epoch: u64 },
     /// A lock on the file itself.
     Own,
-    /// PERM alone of a lock on the file itself, others writing to the file as well: mode and owner
+    /// PERM alone of a lock on the file itself, others writing to the file as well. Mode and owner
     /// are valid, and whether there are extended attributes.
     Mode,
 }
@@ -42,9 +42,9 @@ pub enum Reached {
 /// A file's extended attributes, name and value.
 pub(crate) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Names the kernel may still hold and believe that lead here no more, or that nothing covers:
-/// questions by path wait until they are gone and are then answered `Stale`, so that the kernel looks
-/// the name up again (hazard 4).
+/// Names the kernel may still hold and believe that lead here no more, or that nothing covers.
+/// Questions by path wait until they are gone and are then answered `Stale`, so that the kernel
+/// looks the name up again (hazard 4).
 #[derive(Default)]
 struct StaleNames {
     count: u32,
@@ -255,7 +255,8 @@ impl Inode {
         };
         let astray = match (self.is_directory(), reached) {
             (_, Reached::Rightly) | (true, Reached::Perhaps) => false,
-            // Whoever changes the name waits until it is forgotten, so the question came before.
+            // A client that changes the name waits until it is forgotten, so the question came
+            // before.
             (true, Reached::ByPath | Reached::Held | Reached::Stat) => stale.misled && stale.late,
             (false, Reached::ByPath | Reached::Held) => true,
             (false, Reached::Perhaps) => !self.is_open(),

@@ -1,14 +1,6 @@
-//! One file's cached bytes: what was read, what was written and not yet sent, what is on its way.
-//!
-//! A byte is absent, clean, dirty (written here, not yet sent), in flight (sent, not yet answered),
-//! or uncommitted (answered, not yet durable at the server). A byte written again while in flight
-//! is dirty as well and stays so when the answer comes. Of one byte at most one write is in flight,
-//! so the server can't apply two of them in the wrong order.
-//!
-//! Bytes that came from the server stay where they were received, and are shared with whoever reads
-//! them, until something is written over them.
-//!
-//! No locks, no clock, no I/O: the caller asks only for what a lock of its own covers.
+//! Cached bytes of one file: absent, clean, dirty, in flight (sent, not answered) or uncommitted (answered,
+//! not durable). Of one byte at most one write is in flight, so that the server cannot apply two in the wrong
+//! order. No locks, clock or I/O: the caller holds the lock.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -131,7 +123,7 @@ pub struct PageCache {
     generation: Generation,
     /// Where bytes ceased to be what the server could lose, or to be wanted, since that was asked.
     settled: Vec<ByteRange>,
-    /// Bytes here or at the server changed by our writes since `generation` began: what was asked
+    /// Bytes here or at the server changed by our writes since `generation` began. What was asked
     /// for in it may be older than what is here.
     written: bool,
 }

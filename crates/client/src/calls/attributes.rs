@@ -14,7 +14,7 @@ use crate::session::stalls;
 use crate::session::state::State;
 use crate::session::stats::bump;
 
-/// The request that tells the MDT of what was changed here, for nobody in particular: under the EX
+/// The request that tells the MDT of what was changed here, for nobody in particular. Under the EX
 /// lock `under`, one that has ended, or, where that is zero, under none.
 pub(crate) fn changed_here(fid: Fid, dir: Fid, change: SetAttr, under: LockHandle) -> Request {
     Request::SetAttr {
@@ -176,8 +176,8 @@ impl Client {
         self.stat(fid).await
     }
 
-    /// When bytes of the file were written last, by anybody, where the MDT may not know: a time that
-    /// is set now counts as set no earlier, by whoever's clock that was.
+    /// When bytes of the file were written last, by anybody, where the MDT may not know. A time
+    /// that is set now counts as set no earlier, no matter by which clock.
     async fn when_written(&self, fid: Fid) -> Result<Option<Timestamp>, FsError> {
         if !self.lock().attr_valid(fid) {
             self.ask_attributes(fid).await?;

@@ -197,8 +197,8 @@ impl Client {
         Ok(has_moved)
     }
 
-    /// A sticky directory lets owners remove names, and of a file that this mount has to itself it alone
-    /// knows the owner: the MDT is told.
+    /// A sticky directory lets owners remove names, and of a file that this mount has to itself it
+    /// alone knows the owner. The MDT is told.
     async fn tell_new_owner(&self, dir: Fid, name: &Name, caller: Caller) {
         if caller.uid == ROOT {
             return;

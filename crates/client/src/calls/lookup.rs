@@ -191,7 +191,7 @@ impl Client {
         })
     }
 
-    /// The attributes just told, with the size from whoever knows it.
+    /// The attributes just told, with the size from the one that knows it.
     pub(crate) async fn stat(&self, fid: Fid) -> Result<Stat, FsError> {
         let stat = self.stat_now(fid).await?;
         if !stat.valid {

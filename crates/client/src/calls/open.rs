@@ -49,9 +49,9 @@ pub(crate) const READING: Access = Access {
 /// How the MDT is told of a use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Whoever has the file to himself lets go first.
+    /// A mount that has the file to itself lets go first.
     New,
-    /// Whoever had has let go before; or the file is to stay, and no more.
+    /// Another mount that had it has let go before; or the file is to stay, and no more.
     Again,
     /// The same; this client had the file to itself when the MDT restarted, and wants that again.
     Alone,
@@ -126,8 +126,8 @@ impl Client {
         })
     }
 
-    /// Somebody else wants to execute the file, or to write it: the MDT hears of the end of what excludes
-    /// that here, if it has ended.
+    /// Somebody else wants to execute the file, or to write it. The MDT hears of the end of what
+    /// excludes that here, if it has ended.
     pub(crate) async fn end_idle_use(&self, fid: Fid) {
         let ends = self.lock().wait_for_end_of_use(fid, self.0.clock.tick());
         if let Some(ends) = ends {
@@ -138,7 +138,7 @@ impl Client {
         }
     }
 
-    /// The MDT hears of a close when the bytes are durable; who runs what was just built does not
+    /// The MDT hears of a close when the bytes are durable. Who runs what was just built does not
     /// wait for that by itself, and would find the file busy.
     async fn end_idle_writer(&self, fid: Fid) -> Result<(), FsError> {
         loop {
@@ -170,10 +170,10 @@ impl Client {
         }
     }
 
-    /// Reading needs no word to the MDT while a lock covers the file: before its name goes, the
-    /// lock is withdrawn, or this client removes it itself, and then the MDT is told; and before the
-    /// lock goes. Nor while it is open here, unless all that the MDT was told is that it be kept: then
-    /// its maker may have it to himself still, with bytes that no OST has.
+    /// Reading needs no word to the MDT while a lock covers the file. Before its name goes, the
+    /// lock is withdrawn, or this client removes it itself, and then the MDT is told; and before
+    /// the lock goes. Nor while it is open here, unless all that the MDT was told is that it be
+    /// kept: then its maker may have it to himself still, with bytes that no OST has.
     pub(crate) async fn open_for_reading(&self, fid: Fid) -> Result<StateGuard<'_>, FsError> {
         {
             let mut state = self.lock();
@@ -417,7 +417,7 @@ impl Client {
         drop(asked);
     }
 
-    /// Tells the MDT of uses that are over: nobody reads here any more, or another use took their
+    /// Tells the MDT of uses that are over. Nobody reads here any more, or another use took their
     /// place, or they were told of to a life of the MDT that is over itself.
     pub(crate) fn end_uses(&self, fid: Fid, ended: Vec<OpenHandle>) {
         if ended.is_empty() {

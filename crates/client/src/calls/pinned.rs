@@ -1,6 +1,6 @@
 //! Files kept for calls that were led astray once. A kernel looks the names of a path up a second
-//! time, and no third: what it finds then must be there for what it asks next, whoever removes the name
-//! meanwhile. SEMANTICS: cache.kernels
+//! time, and no third: what it finds then must be there for what it asks next, no matter which
+//! client removes the name meanwhile. SEMANTICS: cache.kernels
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use super::lookup::LOOKUP_TRIES;
 use crate::calls::open::{READING, Use};
 use crate::session::client::{Client, Entry};
 
-/// How long a call may take from what it looked up to what it asks next: that comes at once, but for
-/// want of a processor.
+/// How long a call may take from what it looked up to what it asks next. That comes at once, but
+/// for want of a processor.
 const PIN_AGE: Duration = Duration::from_secs(5);
 
 /// Keeps a file for as long as a question about it takes, which may wait for locks.

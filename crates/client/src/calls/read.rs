@@ -374,7 +374,7 @@ impl Client {
     }
 }
 
-/// What was just written is seen by a caller when it can be seen in the kernel's pages, too: of two
+/// What was just written is seen by a caller when it can be seen in the kernel's pages, too. Of two
 /// that look one after the other none sees older bytes than the first.
 fn wait_for_kernel(
     state: &mut State,

@@ -1,5 +1,6 @@
-//! Bytes before what shows them: a file that takes another's place by a rename has its bytes durable first,
-//! and one that was emptied and written anew is sent when it is closed. SEMANTICS: op.rename, op.close
+//! Bytes before what shows them. A file that takes another's place by a rename has its bytes
+//! durable first, and one that was emptied and written anew is sent when it is closed. SEMANTICS:
+//! op.rename, op.close
 
 use base::{ByteRange, Fid, FsError, Name};
 use dlm::Mode;
@@ -63,8 +64,8 @@ impl Client {
         }
     }
 
-    /// Another mount may have bytes of the file that its OST has not: it gives up the lock under which it
-    /// has, and before that they are durable.
+    /// Another mount may have bytes of the file that its OST has not. It gives up the lock under
+    /// which it has, and before that they are durable.
     async fn call_in(&self, fid: Fid) -> Result<(), FsError> {
         match self.open_for_reading(fid).await {
             Ok(state) => drop(state),

@@ -32,8 +32,8 @@ struct Begun {
 /// How far it came.
 enum Reshaped {
     Done,
-    /// The OST has restarted meanwhile: it is done with the rest that this took, and must not be done
-    /// again after, for others may have changed the file since.
+    /// The OST has restarted meanwhile. It is done with the rest that this took, and must not be
+    /// done again after, for others may have changed the file since.
     Lost(Begun),
     /// Nothing is begun: a restart of the MDT has taken the right to write.
     NoTicket,

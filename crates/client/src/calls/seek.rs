@@ -20,7 +20,7 @@ impl Client {
         if offset >= size {
             return Err(FsError::NoData);
         }
-        // Whoever has a block for each of its bytes has no hole worth a request.
+        // The caller that has a block for each of its bytes has no hole worth a request.
         let blocks = self.lock().stored_blocks(fid);
         if blocks.is_some_and(|blocks| blocks.saturating_mul(BLOCK_BYTES) >= size) {
             return Ok(if hole { size } else { offset });
@@ -45,8 +45,8 @@ impl Client {
         }
     }
 
-    /// What was stored into a mapping here only the kernel has, which does not write it back for a seek: it
-    /// does when it forgets the pages.
+    /// What was stored into a mapping here only the kernel has, which does not write it back for a
+    /// seek. It does when it forgets the pages.
     async fn learn_stores(&self, fid: Fid) {
         let is_held = |file: &mut FileState| file.in_kernel.holds(ByteRange::ALL);
         let may_be_stored = self.lock().file_known(fid).is_some_and(is_held);

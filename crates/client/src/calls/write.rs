@@ -33,8 +33,8 @@ const FORGET_TRIES: u32 = 64;
 enum Attempt {
     /// The bytes are in the cache.
     Put(Put),
-    /// The kernel holds pages of this, which must go first: none that has yet to forget what was there
-    /// before is beside a size that counts the new bytes.
+    /// The kernel holds pages of this, which must go first. None that has yet to forget what was
+    /// there before is beside a size that counts the new bytes.
     Held(ByteRange),
     /// A lock is being given back.
     Wait(Oneshot<()>),

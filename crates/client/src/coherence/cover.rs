@@ -105,7 +105,7 @@ impl Client {
         stripes.first().copied().ok_or(FsError::Invalid)
     }
 
-    /// Asks for an extent lock, unless somebody has, and waits until there is one to look at: that
+    /// Asks for an extent lock, unless somebody has, and waits until there is one to look at. That
     /// one, another, or one that is being given back, which may do for reads.
     pub(crate) async fn enqueue(&self, fid: Fid, mode: Mode, by: By) -> Result<(), FsError> {
         let (wait, first) = {
@@ -248,7 +248,8 @@ mod tests {
         }
     }
 
-    /// Whoever wanted it may have gone, so that another is granted before the first is given back.
+    /// The caller that wanted it may have gone, so that another is granted before the first is
+    /// given back.
     #[test]
     fn nothing_is_written_under_a_second_lock_while_the_first_leaves_with_the_bytes() {
         let mut state = with_one_going();

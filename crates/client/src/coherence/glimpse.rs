@@ -1,4 +1,4 @@
-//! Sizes from whoever knows them: the OST, and through it the writer.
+//! Sizes from those that know them: the OST, and through it the writer.
 
 use base::{Fid, FsError, Transno};
 use wire::ost::{ObjectAttr, Reply, Request};
@@ -22,8 +22,8 @@ impl Client {
         })
     }
 
-    /// The object as of now, with the bytes that this client has yet to send: after a restart of the
-    /// OST no lock is there through which it would hear of them.
+    /// The object as of now, with the bytes that this client has yet to send. After a restart of
+    /// the OST no lock is there through which it would hear of them.
     pub(crate) async fn glimpse_object(
         &self,
         fid: Fid,

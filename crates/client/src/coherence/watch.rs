@@ -1,6 +1,6 @@
-//! Files that are open here to be read, and grow elsewhere: the kernel goes by the size that it was told
-//! last, so it is told of growth before that is acknowledged. Called by `open`, by what gives locks back,
-//! by writes, and by callbacks. Why so is in docs/adr/0017-growth-is-announced.md.
+//! Files that are open here to be read, and grow elsewhere. The kernel goes by the size that it was
+//! told last, so it is told of growth before that is acknowledged. Called by `open`, by what gives
+//! locks back, by writes, and by callbacks. Why so is in docs/adr/0017-growth-is-announced.md.
 
 use base::{Fid, FsError, LockHandle, TargetIndex};
 use dlm::{CacheInput, Mode};
@@ -178,7 +178,8 @@ impl Client {
         self.raise(fid, size).await;
     }
 
-    /// The file ends at `end` at least: whoever watches it has heard of that when this returns.
+    /// The file ends at `end` at least: the caller that watches it has heard of that when this
+    /// returns.
     pub(crate) async fn announce(&self, fid: Fid, end: u64) -> Result<(), FsError> {
         let target = self.target_of(fid)?;
         let asked = self.lock().asks_extent(fid);
@@ -212,8 +213,8 @@ impl Client {
         self.watch_all(fids).await;
     }
 
-    /// Before anybody can have come to make files longer that are open here: a life of their OST begins
-    /// for this client, or goes on after it was away.
+    /// Before anybody can have come to make files longer that are open here. A life of their OST
+    /// begins for this client, or goes on after it was away.
     pub(crate) async fn watch_on(&self, target: TargetIndex) {
         self.watch_all(self.unwatched_on(target)).await;
     }

@@ -1,8 +1,6 @@
-//! Of one file, the bytes that programs wrote and that are not durable at the OST.
-//!
-//! A record holds bytes as they were written; its mark says which of them still count. Later ones
-//! win where two tell of the same byte, so that new ones are there before old ones go. One write
-//! may be several records: they count from the store on that says that all of them are there.
+//! Bytes of one file that programs wrote and that are not durable at the OST. A record's mark says which of
+//! its bytes still count; later records win. A write of several records counts once the last says that all
+//! are there.
 
 use std::collections::BTreeMap;
 
@@ -260,7 +258,7 @@ mod tests {
         seen
     }
 
-    /// Stops a process after each of its stores: every write that had returned is there, of the one
+    /// Stops a process after each of its stores. Every write that had returned is there, of the one
     /// under way all or nothing, and nothing else.
     #[test]
     fn a_write_is_remembered_whole_or_not_at_all_wherever_its_process_ends() {

@@ -1,8 +1,6 @@
-//! What the next process of this mount needs, in memory that outlives this one
-//! (docs/adr/0011-supervisor.md). Without such memory nothing is remembered.
-//!
-//! Invariant: a record is there before the program hears that what it tells of is done, and goes
-//! after the server has it.
+//! What the next process of this mount needs, in memory that outlives this one (docs/adr/0011-supervisor.md).
+//! Without such memory nothing is remembered. Invariant: a record is there before the program hears that what
+//! it tells of is done, and goes after the server has it.
 
 pub(crate) mod bytes;
 pub(crate) mod errors;

@@ -1,8 +1,6 @@
-//! What was done to a file's size and to where it has space, in order, until it is durable at the OST.
-//!
-//! The next process does it again before it sends any byte of the file, unless it is durable; and
-//! answers the kernel's request that it was for, which is asked again, without doing it once more:
-//! others may have changed the file since.
+//! Changes of a file's size and space, in order, until they are durable at the OST. The next process does
+//! them again before it sends bytes of the file, and answers the kernel's repeated request without doing the
+//! change once more.
 
 use std::sync::Arc;
 
@@ -85,7 +83,7 @@ pub(crate) fn remember(
 }
 
 impl RememberedReshape {
-    /// It was not done: whoever asks again is to have it done.
+    /// It was not done: the caller that asks again is to have it done.
     pub fn refused(&self) {
         self.0.change(|mark| mark | REFUSED);
     }

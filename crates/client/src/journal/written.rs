@@ -1,6 +1,6 @@
-//! Requests of the kernel whose bytes are written, until they are answered: the kernel asks the next
-//! process for them again, and others may have changed the file since, or what was appended would be
-//! there twice.
+//! Requests of the kernel whose bytes are written, until they are answered. The kernel asks the
+//! next process for them again, and others may have changed the file since, or what was appended
+//! would be there twice.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

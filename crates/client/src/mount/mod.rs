@@ -117,14 +117,14 @@ impl Mounted {
         &self.config
     }
 
-    /// Fetches the root's attributes, which whoever comes asks for first: what a server far away needs
-    /// until it is reached belongs to mounting. One that is away is waited for no longer than that.
-    /// False: it has not answered yet.
+    /// Fetches the root's attributes, which the caller that comes asks for first: what a server far
+    /// away needs until it is reached belongs to mounting. One that is away is waited for no longer
+    /// than that. False: it has not answered yet.
     pub fn meet_root(&self, patience: Duration) -> bool {
         let met = Arc::new((Mutex::new(false), Condvar::new()));
         let (client, told) = (self.client.clone(), met.clone());
         spawn(async move {
-            // Whoever asks is told what is wrong.
+            // The caller that asks is told what is wrong.
             let _ = client.getattr(Fid::ROOT).await;
             *told.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
             told.1.notify_all();

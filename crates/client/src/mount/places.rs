@@ -332,8 +332,8 @@ impl Follower {
             };
             if peer.set_addresses(addresses) {
                 tracing::info!(target = %peer.target(), "it is elsewhere now");
-                // Whoever is at the old place does not serve it any more; if it is the same one, the
-                // session goes on.
+                // The server that is at the old place does not serve it any more; if it is the same
+                // one, the session goes on.
                 peer.disconnect();
             }
         }

@@ -7,7 +7,7 @@ pub const WINDOW_BYTES_MIN: u64 = 128 << 10;
 /// The largest window, in bytes: as many requests on their way at once as keep a fast disk and a
 /// long line busy. Only who has read as much in order gets it.
 pub const WINDOW_BYTES_MAX: u64 = 32 << 20;
-/// Bytes of one request: large enough for its cost not to matter, small enough for one to be read
+/// Bytes of one request. Large enough for its cost not to matter, small enough for one to be read
 /// from the disk while another is on the wire and a third is handed to the kernel.
 pub const REQUEST_BYTES: u64 = 1 << 20;
 /// Files up to this size, in bytes, are read whole at the first touch.
@@ -33,7 +33,7 @@ pub struct ReadAhead {
     quiet: u8,
 }
 
-/// Looks by [`ReadAhead::is_ahead`] after which a reader that does not read on counts no more: what
+/// Looks by [`ReadAhead::is_ahead`] after which a reader that does not read on counts no more. What
 /// was read ahead for it is the first to go.
 const QUIET_MAX: u8 = 100;
 
@@ -97,7 +97,7 @@ impl ReadAhead {
         self.ahead = end;
     }
 
-    /// The next stretch, once half the window is free, or of a large one enough for a request: what
+    /// The next stretch, once half the window is free, or of a large one enough for a request. What
     /// is asked for in one burst comes in one burst, and the disk waits for the next.
     fn fetch(&mut self, end: u64, size: u64, max: u64) -> Option<ByteRange> {
         let window = self.window.min(max);

@@ -23,8 +23,8 @@ impl AllUntold {
         self.awaited = self.awaited.max(hold);
     }
 
-    /// What the process before left is to be told, to an MDT that lives anew before it hears that this
-    /// client is ready: till then nobody else sees what a file was like.
+    /// What the process before left is to be told, to an MDT that lives anew before it hears that
+    /// this client is ready. Till then nobody else sees what a file was like.
     pub fn await_inherited(&mut self, hold: u64) {
         self.awaited = self.awaited.max(Some(hold));
     }

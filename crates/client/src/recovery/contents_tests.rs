@@ -1,5 +1,5 @@
-//! Bytes are written, cut off, and written again: whoever does again what is left of that, after an
-//! OST lost it or not, gets the file as it was, wherever a process ended.
+//! Bytes are written, cut off, and written again. The caller that does again what is left of that,
+//! after an OST lost it or not, gets the file as it was, wherever a process ended.
 
 use base::{ByteRange, Timestamp, Transno};
 use wire::mdt::WriteTicket;

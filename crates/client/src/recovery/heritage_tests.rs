@@ -426,7 +426,7 @@ fn errors_that_nobody_was_told_of() {
             });
             match step {
                 0 | 1 => {}
-                // Whoever is just being told may be told again.
+                // The caller that is just being told may be told again.
                 2 => assert_eq!(two, Some(Err(FsError::NoSpace)), "{one:?}"),
                 _ => assert_eq!((one, two), (Some(Ok(())), Some(Err(FsError::NoSpace)))),
             }

@@ -1,5 +1,5 @@
-//! A process ends while it puts in order what the one before it left: nothing of that is lost by it,
-//! whatever it had told the servers already.
+//! A process ends while it puts in order what the one before it left. Nothing of that is lost by
+//! it, whatever it had told the servers already.
 
 use super::contents::{all_is_durable, reshape, to_be_redone};
 use super::*;

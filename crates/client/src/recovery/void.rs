@@ -1,8 +1,6 @@
-//! What a client does when a server restarted or dropped it (hazard 24).
-//!
-//! Every lock and cache of the old life is void: the kernel forgets what it was given, files that
-//! are open here are made known to the new life, bytes that were not durable are sent again.
-//! Files the new life does not know answer `Stale`.
+//! What a client does when a server restarted or dropped it (hazard 24). Every lock and cache of the old life
+//! is void: the kernel forgets what it was given, files that are open here are made known to the new life,
+//! bytes that were not durable are sent again. Files the new life does not know answer `Stale`.
 
 use base::{BootEpoch, ByteRange, Fid, FsError, LockHandle, Name, TargetIndex};
 use dlm::CacheInput;

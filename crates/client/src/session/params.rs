@@ -46,7 +46,7 @@ params! {
     statahead_tree_max = 131_072, 0, 16_777_216,
         "Entries of directories fetched ahead of a walk of a tree, where the server is far away; close by no more than 65,536. 0: one request for each directory.";
     statahead_bytes_max = 16 << 20, 0, 1 << 32,
-        "Bytes of small files fetched ahead of whoever reads them in order; 0: one request for each.";
+        "Bytes of small files fetched ahead of a reader in order; 0: one request for each.";
     statahead_fname_max = 256, 0, 4096,
         "Names fetched ahead of who asks for numbered ones in order, without a listing; 0: none.";
     statahead_agl = 1, 0, 1,

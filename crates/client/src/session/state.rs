@@ -509,7 +509,7 @@ impl State {
         }
     }
 
-    /// The servers were told that what the process before left is in order: its locks are gone, and
+    /// The servers were told that what the process before left is in order. Its locks are gone, and
     /// so are those that came with answers to what was asked before now.
     pub fn settle(&mut self, osts: impl Iterator<Item = TargetIndex>) {
         self.void_answers();
@@ -558,7 +558,7 @@ impl State {
         withdrawn.max(self.dropped_withdrawn) <= mark.asked
     }
 
-    /// The MDT has restarted, or given up on this client: what it was asked before is void, and so
+    /// The MDT has restarted, or given up on this client. What it was asked before is void, and so
     /// are the locks that came with it, also where nothing was known of a directory.
     pub fn void_answers(&mut self) {
         self.withdraw();
@@ -825,7 +825,7 @@ impl State {
         })
     }
 
-    /// The time of a change of the file's content, made now: later than what was set or written
+    /// The time of a change of the file's content, made now. Later than what was set or written
     /// before, also where the MDT's clock, or that of another writer, is ahead of this one. So each
     /// change moves it.
     pub fn content_time(&self, fid: Fid, now: Timestamp) -> Timestamp {

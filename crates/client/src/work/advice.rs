@@ -1,5 +1,6 @@
-//! What programs say they will need (ADVISE): a range of numbered names, a list of names, or a whole
-//! tree, on a directory that they have open. A hint: nothing waits for it, and nothing fails by it.
+//! What programs say they will need (ADVISE). A range of numbered names, a list of names, or a
+//! whole tree, on a directory that they have open. A hint: nothing waits for it, and nothing fails
+//! by it.
 
 use base::limits::{ADVISED_LIST_BYTES_MAX, ADVISED_RANGE_MAX, ADVISED_TREES_MAX};
 use base::{Fid, FsError, Name};
@@ -166,7 +167,7 @@ impl Client {
             listed: false,
         }];
         while !levels.is_empty() && room > 0 && self.lock().handles.fetches_tree(handle) {
-            // Whoever needs what does not come asks for that.
+            // A call that needs what does not come asks for that.
             let Ok(part) = self.prefetch_tree(levels).await else {
                 break;
             };

@@ -1,4 +1,4 @@
-//! Lists fetched for whoever goes through names in sorted order without reading any list.
+//! Lists fetched for a process that goes through names in sorted order without reading any list.
 
 use base::{Fid, FsError, Name};
 use dlm::Bits;

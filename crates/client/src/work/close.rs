@@ -97,8 +97,8 @@ impl Client {
         }
     }
 
-    /// A file that nobody writes any more, and that the timer has begun to close, or to learn the size
-    /// of before: resolves when it has got further.
+    /// A file that nobody writes any more, and that the timer has begun to close, or to learn the
+    /// size of before. Resolves when it has got further.
     pub(crate) fn close_under_way(&self) -> Option<Oneshot<()>> {
         let mut state = self.lock();
         state.fids().into_iter().find_map(|fid| {

@@ -170,8 +170,8 @@ impl Client {
         }
     }
 
-    /// The same of all bytes of so many files that they take several messages: of each OST some are on
-    /// their way at once, and none waits for another OST.
+    /// The same of all bytes of so many files that they take several messages. Of each OST some are
+    /// on their way at once, and none waits for another OST.
     pub(crate) async fn write_out_files(&self, files: &[Fid]) {
         let mut by_target: BTreeMap<Option<TargetIndex>, Vec<Fid>> = BTreeMap::new();
         for fid in files {

@@ -1,4 +1,4 @@
-//! Small files' bytes: asked for ahead of whoever reads them, and put into the cache.
+//! Small files' bytes: asked for ahead of their readers, and put into the cache.
 
 use std::sync::atomic::Ordering;
 
@@ -30,7 +30,7 @@ const BATCH_BYTES_MAX: u64 = 1 << 20;
 const BATCH_FILES_MAX: usize = 256;
 /// Entries after the file read last among which the next one is looked for first.
 const NEAR: usize = 16;
-/// Entries of a list that is looked through for a file and for the order it is in; up to
+/// Entries of a list that is looked through for a file and for the order it is in. Up to
 /// [`SORT_MAX`], as long as files are in one.
 const SEARCH_MAX: u64 = 4096;
 /// Entries looked at in one go for files to ask for.

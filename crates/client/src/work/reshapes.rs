@@ -1,5 +1,5 @@
-//! Changes of a file's shape that its OST may still lose: done again in its next life, in their order,
-//! before anybody else may do anything there (docs/recovery.md, section 5).
+//! Changes of a file's shape that its OST may still lose. Done again in its next life, in their
+//! order, before anybody else may do anything there (docs/recovery.md, section 5).
 
 use base::{Fid, LockHandle, TargetIndex, Timestamp};
 use wire::mdt::WriteTicket;
@@ -121,7 +121,7 @@ impl State {
     }
 
     /// The process before had done it for the same request of the kernel, or this one has done it
-    /// again: it is not done once more.
+    /// again. It is not done once more.
     pub fn was_reshaped(&mut self) -> bool {
         let Some(origin) = executor::origin() else {
             return false;

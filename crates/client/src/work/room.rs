@@ -1,8 +1,6 @@
-//! Room in memory for bytes that are written.
-//!
-//! Whoever writes waits while too much is unsent, or while memory is taken by what the OSTs do not
-//! have durably. That holds for the kernel's write-back, too, or a mapping would grow past every
-//! bound: what makes room is answered by OSTs without waiting for any lock.
+//! Room in memory for bytes that are written. A writer waits while too much is unsent, or while memory is
+//! taken by what the OSTs do not have durably. That holds for the kernel's write-back, too, or a mapping
+//! would grow past every bound: what makes room is answered by OSTs without waiting for any lock.
 
 use crate::session::client::Client;
 

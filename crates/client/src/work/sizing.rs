@@ -1,5 +1,5 @@
-//! Sizes that only OSTs know: tried for ahead of whoever stats in listing order, and kept under the
-//! locks they come with (AGL).
+//! Sizes that only OSTs know: tried for ahead of a process that stats in listing order, and kept
+//! under the locks they come with (AGL).
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ const NEAR: usize = 64;
 const SEARCH_MAX: usize = 4096;
 /// Files looked at in one go for those to ask for.
 const LOOK_MAX: usize = 4096;
-/// Files that a request is worth: one alone is asked for by whoever wants it.
+/// Files that a request is worth: one alone is asked for by the call that wants it.
 const FILES_MIN: usize = 2;
 
 impl Client {

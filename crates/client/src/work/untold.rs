@@ -1,5 +1,6 @@
-//! What was changed of a file under the MDT's EX lock and is being told, or who has that lock after a
-//! restart: until that is answered, the truth may be here, or at the MDT, where others may change it.
+//! What was changed of a file under the MDT's EX lock and is being told, or who has that lock after
+//! a restart. Until that is answered, the truth may be here, or at the MDT, where others may change
+//! it.
 
 use base::{BootEpoch, Fid};
 use wire::mdt::Request;

@@ -122,7 +122,7 @@ impl Client {
                 counter.fetch_add(u64::from(part.directories), Ordering::Relaxed);
                 state.trees.came(&stretch, part);
             }
-            // Whoever needs what is in it asks for that.
+            // A call that needs what is in it asks for that.
             Err(_) => state.trees.failed(&stretch),
         }
     }

@@ -1,4 +1,4 @@
-//! Our own changes: nobody calls us back for those, so replies that left the server before them
+//! Our own changes. Nobody calls us back for those, so replies that left the server before them
 //! must be recognised here, whatever lock they arrive with.
 
 use std::collections::VecDeque;

@@ -62,8 +62,8 @@ impl LockCache {
         self.start_drop(slot, reason, out);
     }
 
-    /// The lock goes with a message that is about to be sent, be it asked for already or not: that
-    /// answers whoever wants it. The caller has invalidated what it covers.
+    /// The lock goes with a message that is about to be sent, be it asked for already or not. That
+    /// answers the client that wants it. The caller has invalidated what it covers.
     pub fn carry_off(&mut self, handle: LockHandle) {
         let Some(slot) = self.by_handle.get(&handle).copied() else {
             return;
@@ -138,8 +138,8 @@ impl LockCache {
         }
     }
 
-    /// A lock called back long ago whose grant never came is given up unseen: its callbacks are
-    /// not remembered for ever, so its grant must not be believed any more.
+    /// A lock called back long ago whose grant never came is given up unseen. Its callbacks are not
+    /// remembered for ever, so its grant must not be believed any more.
     fn refuse_late_grants(&mut self, now: Tick) {
         for handle in self.early.expire(now, self.limits.early_age) {
             self.gone.insert(handle, self.limits.early_max);

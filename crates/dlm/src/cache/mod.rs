@@ -236,9 +236,9 @@ impl LockCache {
         self.by_handle.contains_key(&handle)
     }
 
-    /// State read at `version` may be kept: a lock in PR or stronger has covered `bits` since
-    /// before it was read, and no change of it is known since. With a `key` it is the state of
-    /// that entry of a directory, else of the inode or the directory as a whole.
+    /// State read at `version` may be kept. A lock in PR or stronger has covered `bits` since
+    /// before it was read, and no change of it is known since. With a `key` it is the state of that
+    /// entry of a directory, else of the inode or the directory as a whole.
     pub fn admits(&self, resource: ResourceId, key: Option<u64>, bits: Bits, version: u64) -> bool {
         self.changes.admit((resource, key), bits, version)
             && self

@@ -1,8 +1,6 @@
-//! Glimpses: asking writers for their current values without taking their locks.
-//!
-//! A lock has one glimpse under way at most. Operations that come meanwhile share the next one:
-//! an answer that was on its way before they began could be too old for them. So it is with those who
-//! watch an object in CR, and are told how it grows.
+//! Glimpses: asking writers for their current values without taking their locks. A lock has one glimpse under
+//! way at most. Operations that come meanwhile share the next one: an answer that was on its way before they
+//! began could be too old for them. So it is with those who watch an object in CR, and are told how it grows.
 
 use std::collections::BTreeMap;
 

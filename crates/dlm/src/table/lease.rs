@@ -1,8 +1,6 @@
-//! The directory lease: withdrawing single entries from locks that stay, and readmitting them.
-//!
-//! Every withdrawal, and the announcement or end of every operation that withdrew, raises the
-//! table's version. What a client reads carries the version of the moment it was read, so that a
-//! page overtaken by a callback is recognised. docs/locks.md gives the argument.
+//! The directory lease: withdrawing single entries from locks that stay, and readmitting them. Each
+//! withdrawal, and the announcement or end of its operation, raises the table's version, by which a client
+//! recognises a page that a callback overtook (docs/locks.md).
 
 use std::collections::BTreeMap;
 
@@ -254,10 +252,10 @@ impl LockTable {
         }
     }
 
-    /// A reply of `op` carries the current state of the entry `key` (of every entry, where
-    /// `None`) to the holder of `handle`: may its lease cover that again? `None` if it may not,
-    /// because another operation is changing it or a withdrawal is not acknowledged, and also if
-    /// nothing was withdrawn. Called after the operation's changes are made.
+    /// A reply of `op` carries the current state of the entry `key` (of every entry, where `None`)
+    /// to the holder of `handle`. May its lease cover that again? `None` if it may not, because
+    /// another operation is changing it or a withdrawal is not acknowledged, and also if nothing
+    /// was withdrawn. Called after the operation's changes are made.
     pub fn readmit(
         &mut self,
         op: Option<OpId>,

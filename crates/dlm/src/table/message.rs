@@ -299,8 +299,8 @@ pub enum Output {
         /// On what.
         resource: ResourceId,
     },
-    /// Tell the client what these operations have to say to those who watch the object; it answers as
-    /// it does to a glimpse, and keeps its lock.
+    /// Tell the client what these operations have to say to those who watch the object. It answers
+    /// as it does to a glimpse, and keeps its lock.
     Tell {
         /// Whom.
         client: ClientId,

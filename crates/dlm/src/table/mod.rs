@@ -71,7 +71,7 @@ impl LockTable {
         }
     }
 
-    /// The same, whose handles mean nothing to the lives before and after this one: what a client
+    /// The same, whose handles mean nothing to the lives before and after this one. What a client
     /// says of a lock that an earlier life granted harms none of this one.
     pub fn of_life(limits: Limits, life: u64) -> LockTable {
         LockTable {

@@ -1,8 +1,6 @@
-//! Operations of the server: they wait for all they need, run, and let go.
-//!
-//! An operation enters every queue it needs in one step. So each queue is in the order in which
-//! the operations began, nobody waits for a later one, and operations cannot deadlock; and the
-//! callbacks for all its needs go out together.
+//! Operations of the server: they wait for all they need, run, and let go. An operation enters every queue it
+//! needs in one step. So each queue is in the order in which the operations began, nobody waits for a later
+//! one, and operations cannot deadlock; and the callbacks for all its needs go out together.
 
 use base::ClientId;
 

@@ -146,7 +146,7 @@ impl LockTable {
         }
     }
 
-    /// Serves whoever can be served, in the order of arrival.
+    /// Serves the requests that can be served, in the order of arrival.
     pub(super) fn advance(&mut self, resource: ResourceId) {
         let count = self.extra(resource).map_or(0, |extra| extra.waiting.len());
         let (mut ahead, mut fresh) = (Ahead::default(), Vec::new());

@@ -203,8 +203,8 @@ impl Session {
     }
 }
 
-/// The device and clones of it, or the device several times where it cannot be cloned: an
-/// ordinary user may have got it from fusermount3 without being allowed to open it.
+/// The device and clones of it, or the device several times where it cannot be cloned. An ordinary
+/// user may have got it from fusermount3 without being allowed to open it.
 fn queues(device: Device, readers: usize) -> Vec<Arc<Device>> {
     let first = Arc::new(device);
     let mut devices = vec![first.clone()];
@@ -370,7 +370,7 @@ impl<H: Handler + ?Sized> Reader<H> {
             if attended {
                 began = Instant::now();
             } else if began.elapsed() < patience {
-                // Whoever wants this CPU has better use for it.
+                // The thread that wants this CPU has better use for it.
                 thread::yield_now();
             } else {
                 self.attend_no_more(watch);

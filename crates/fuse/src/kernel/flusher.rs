@@ -5,8 +5,8 @@
 const PR_SET_IO_FLUSHER: libc::c_int = 57;
 const PR_GET_IO_FLUSHER: libc::c_int = 58;
 
-/// Tells the kernel that this thread, and threads it starts from now on, write back dirty pages
-/// of others: its own allocations then never wait for write-back, which may be ours to do.
+/// Tells the kernel that this thread, and threads it starts from now on, write back dirty pages of
+/// others. Its own allocations then never wait for write-back, which may be ours to do.
 ///
 /// Needs CAP_SYS_RESOURCE; `false` without it. A mount then works as well, but for deadlocks
 /// that shared writable mappings can make under memory pressure.

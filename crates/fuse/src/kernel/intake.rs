@@ -1,8 +1,6 @@
-//! Requests between the kernel's queue and their handler's first look at them.
-//!
-//! Whoever tells the kernel to forget a name must know when the last question is answered that a
-//! process asked by it: such a question may lie in the kernel's queue, or in the hands of a reader,
-//! when the notice is done.
+//! Requests between the kernel's queue and their handler's first look at them. The thread that tells the
+//! kernel to forget a name must know when the last question is answered that a process asked by it: such a
+//! question may lie in the kernel's queue, or in the hands of a reader, when the notice is done.
 
 use std::fmt;
 use std::io;
@@ -10,9 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::device::Received;
 
-/// Requests that the kernel has queued at once, at most: each waits for the answer to its last, but
-/// for a few that are made ahead of need. Where the queue is never seen empty, so many were taken from
-/// it since.
+/// Requests that the kernel has queued at once, at most. Each waits for the answer to its last, but
+/// for a few that are made ahead of need. Where the queue is never seen empty, so many were taken
+/// from it since.
 const QUEUED_MAX: u64 = 4096;
 
 type Then = Box<dyn FnOnce() + Send>;

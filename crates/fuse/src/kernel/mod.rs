@@ -11,8 +11,8 @@
 //! as long as a process holds a directory's lock, so they belong on the threads of a
 //! [`NotifyQueue`], never on a reader.
 //!
-//! The seam for another transport (io_uring) is `replier::ReplyPort`: whoever reads requests
-//! hands out repliers over its own port and calls the same [`Handler`].
+//! The seam for another transport (io_uring) is `replier::ReplyPort`: the thread that reads
+//! requests hands out repliers over its own port and calls the same [`Handler`].
 //!
 //! Layout and meaning of the messages follow `include/uapi/linux/fuse.h` as a description of an
 //! interface; every structure's size is checked at compile time.

@@ -34,7 +34,7 @@ const PAGES_WITHOUT_MAX_PAGES: u32 = 32;
 /// Fewest background requests: writing back dirty mmap pages must not queue behind parked reads.
 const BACKGROUND_MIN: u16 = 1024;
 
-/// Features that are never taken, whoever wishes them.
+/// Features that are never taken, no matter which process wishes them.
 const NEVER: InitFlags = InitFlags::WRITEBACK_CACHE
     .with(InitFlags::NO_OPEN_SUPPORT)
     .with(InitFlags::NO_OPENDIR_SUPPORT)

@@ -1,6 +1,6 @@
-//! Serving while what another process left is put in order: pages that were stored into, and that the
-//! kernel writes back before it forgets them, come under the locks of that process, which go then. All else
-//! waits.
+//! Serving while what another process left is put in order. Pages that were stored into, and that
+//! the kernel writes back before it forgets them, come under the locks of that process, which go
+//! then. All else waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

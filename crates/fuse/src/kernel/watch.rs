@@ -1,10 +1,10 @@
-//! Who waits for the kernel's next request, and how: one reader at a time, and awake for a moment
+//! Who waits for the kernel's next request, and how. One reader at a time, and awake for a moment
 //! where the next request is expected at once.
 //!
-//! The kernel wakes readers that wait in turn, each on whatever CPU is idle, and whoever asks pays
-//! for the interrupt: on a virtual machine more than for all the rest of a small request. With one
-//! reader alone on watch, a request that comes while it is busy or still awake wakes nobody. The
-//! others sleep outside of the kernel's queue until there is more than one can do.
+//! The kernel wakes readers that wait in turn, each on whatever CPU is idle, and the thread that
+//! asks pays for the interrupt: on a virtual machine more than for all the rest of a small request.
+//! With one reader alone on watch, a request that comes while it is busy or still awake wakes
+//! nobody. The others sleep outside of the kernel's queue until there is more than one can do.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,14 +16,14 @@ use awake::Wakefulness;
 pub(super) struct Watch {
     /// How requests come.
     pub wakefulness: Wakefulness,
-    /// Whoever has the watch attends to what else comes ([`super::Handler::attend`]).
+    /// The thread that has the watch attends to what else comes ([`super::Handler::attend`]).
     pub attending: bool,
     /// Requests in a row that had not to be waited for.
     behind: u8,
 }
 
-/// Requests in a row that came while the one before was served, before a second reader is woken:
-/// what comes beside a single one is mostly something small, such as a `FORGET`.
+/// Requests in a row that came while the one before was served, before a second reader is woken.
+/// What comes beside a single one is mostly something small, such as a `FORGET`.
 const BEHIND: u8 = 2;
 
 impl Watch {

@@ -1,4 +1,4 @@
-//! Answers that were written, and perhaps not yet digested by the threads that asked: the kernel
+//! Answers that were written, and perhaps not yet digested by the threads that asked. The kernel
 //! links a name, or believes it for longer, only when its thread runs again.
 
 use std::collections::HashMap;

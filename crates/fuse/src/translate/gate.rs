@@ -159,7 +159,8 @@ impl Gate {
         then: impl FnOnce(Result<NoticeOutcome, NotifyError>) + Send + 'static,
     ) -> Option<u64> {
         let Rim { queue, .. } = self.rim()?;
-        // Refused only beyond the queue's bound; `then` is dropped, which tells whoever waits.
+        // Refused only beyond the queue's bound; `then` is dropped, which tells the thread that
+        // waits.
         queue.submit(lane, notice, then).ok()
     }
 
@@ -226,7 +227,7 @@ impl Gate {
     }
 
     fn forget_pages(&self, fid: Fid, range: ByteRange, done: Sender<()>) {
-        // Dropped with the last of them, which tells whoever waits.
+        // Dropped with the last of them, which tells the thread that waits.
         let done = Arc::new(done);
         for nodeid in self.nodes.of(fid) {
             let notice = Notice::InvalInode {
@@ -290,7 +291,7 @@ impl KernelCache for Gate {
         };
         let parents = self.nodes.of(dir);
         let waiting = Waiting::for_all(late, parents.len());
-        // Dropped with the last of them, which tells whoever waits.
+        // Dropped with the last of them, which tells the thread that waits.
         let done = Arc::new(done);
         for parent in parents {
             let (name, waiting, done) = (Box::from(name.as_bytes()), waiting.clone(), done.clone());

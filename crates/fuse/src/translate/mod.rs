@@ -110,8 +110,8 @@ impl Context {
         &self.gate.nodes
     }
 
-    /// A request says whether the kernel could move the directory that its thread was told of last: where it
-    /// could not, the thread looks every name up again.
+    /// A request says whether the kernel could move the directory that its thread was told of last.
+    /// Where it could not, the thread looks every name up again.
     fn hear_of_move(&self, request: &Request<'_>) {
         let looks_up = matches!(
             request.op,
@@ -138,7 +138,7 @@ impl Asked {
             .clone()
     }
 
-    /// Runs `work` until it waits; what is answered later is answered by whoever wakes it.
+    /// Runs `work` until it waits; what is answered later is answered by the thread that wakes it.
     fn run(self, work: impl Future<Output = ()> + Send + 'static) {
         match self.context.client().is_some_and(Client::is_remembered) {
             true => executor::spawn_for(origin(self.unique), work),

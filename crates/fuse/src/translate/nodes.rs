@@ -186,8 +186,8 @@ impl Nodes {
         })
     }
 
-    /// The kernel is about to have one more reference to the directory `fid`, found without a name: by `node`,
-    /// where that is one of its nodes.
+    /// The kernel is about to have one more reference to the directory `fid`, found without a name.
+    /// By `node`, where that is one of its nodes.
     pub fn tell_unnamed(&self, node: u64, fid: Fid) -> Told {
         self.change(|state| {
             let same = state.nodes(fid).find(|one| *one == node);

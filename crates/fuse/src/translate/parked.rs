@@ -1,8 +1,6 @@
-//! Requests that wait for a server, and what interrupts do to them (hazard 16).
-//!
-//! A caller that is being killed gets its answer at once. Another signal may be of no concern (a
-//! timer, a runtime's own), so the call goes on, for a second; then the caller gets EINTR. What
-//! the call does later is undone or harmless; see the answers that find nobody waiting.
+//! Requests that wait for a server, and what interrupts do to them (hazard 16). A killed caller gets its
+//! answer at once. Any other signal may be of no concern, so the call goes on for a second before the caller
+//! gets EINTR; what it does later is undone or harmless.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

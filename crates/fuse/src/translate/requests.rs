@@ -340,7 +340,7 @@ fn link(asked: Asked, source: u64, dir: Fid, bytes: &[u8]) {
     });
 }
 
-/// Writers bypass the kernel's page cache: their pages would be locked in the kernel while they
+/// Writers bypass the kernel's page cache. Their pages would be locked in the kernel while they
 /// wait for a lock here, which may wait for those very pages to be forgotten.
 fn opened(writes: bool, keep_cache: bool) -> Opened {
     Opened {

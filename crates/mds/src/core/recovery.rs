@@ -215,7 +215,7 @@ impl Mds {
             Ok(None) => {}
         }
         if matches!(request, Request::Open { .. }) {
-            // Whoever has it open still says so by itself.
+            // The client that has it open still says so by itself.
             return reply(out, call, Ok(answer));
         }
         self.recovery.replayed += 1;

@@ -328,7 +328,7 @@ fn look_on(store: &Store, level: &mut Level, order: WalkOrder) -> Result<usize, 
     })?;
     level.seen = seen;
     if level.met.len() > MET_MAX {
-        // Whoever comes there asks for it.
+        // The client that comes there asks for it.
         level.met.clear();
         level.seen = ALL;
     }

@@ -1,8 +1,6 @@
-//! Reads a whole target and says what in it contradicts what, and what would mend that.
-//!
-//! [`check`] changes nothing; [`repair`] is the same check with its mends applied, again and again
-//! until nothing is left that it can mend. Both are for a store that nobody serves. Memory grows
-//! with the number of files: one small note for each.
+//! Checks a whole target that nobody serves: what in it contradicts what, and what would mend that. [`check`]
+//! changes nothing; [`repair`] applies the mends and checks again until none is left. Memory grows with the
+//! number of files.
 
 mod contradictions;
 mod damage;

@@ -1,8 +1,6 @@
-//! Applies what a check says would mend it, and checks again.
-//!
-//! A repair is a life of the target: it notes where the life before it ended, so that clients which
-//! come back later do not take its changes for theirs. Each round mends what belongs together, in
-//! batches that are durable before the next begins: whenever it ends, the rest can be mended later.
+//! Applies the mends of a check, and checks again. A repair is a life of the target: it notes where the life
+//! before it ended, so that returning clients do not take its changes for theirs. It works in durable
+//! batches, so it may end at any time.
 
 use std::collections::BTreeSet;
 
@@ -160,8 +158,8 @@ fn remove_remains(txn: &mut Txn<'_>, fid: Fid, seen: &Seen) -> Result<()> {
     doubt_objects(txn, fid.sequence())
 }
 
-/// Objects may be all that is left of a file: where the sequence is nobody's, so that they would
-/// be too, it gets an owner that never comes; so it does when it is somebody's, and that one goes.
+/// Objects may be all that is left of a file. Where the sequence is nobody's, so that they would be
+/// too, it gets an owner that never comes; so it does when it is somebody's, and that one goes.
 fn doubt_objects(txn: &mut Txn<'_>, sequence: u64) -> Result<()> {
     let granted = Fid::SEQUENCE_FIRST..txn.state.next_sequence;
     let key = keys::sequence(sequence);

@@ -41,7 +41,7 @@ pub fn apply(ctx: &Ctx<'_, '_>, inode: &mut Inode, change: &SetAttr, alone: bool
     inode.atime = change.atime.map_or(inode.atime, time);
     if let Some(mtime) = change.mtime {
         inode.mtime = time(mtime);
-        // Not before what was written before, by whoever's clock that was.
+        // Not before what was written before, no matter by which clock.
         let set = change.ctime.unwrap_or(ctx.txn.now);
         inode.mtime_set = inode.mtime_set.later(set);
     }

@@ -1,7 +1,6 @@
-//! `op.close`: a use of a file ends, and with it what its user changed becomes known. When the
-//! last writer says that the OSTs have all of it, the size is exact again, if no other client wrote
-//! meanwhile. A file without names
-//! goes with its last use.
+//! `op.close`: a use of a file ends, and with it what its user changed becomes known. When the last writer
+//! says that the OSTs have all of it, the size is exact again, if no other client wrote meanwhile. A file
+//! without names goes with its last use.
 
 use base::{Fid, FsError, LockHandle};
 use dlm::Bits;

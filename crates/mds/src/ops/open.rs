@@ -26,8 +26,9 @@ impl Op for Open {
         let file = self.check(ctx)?;
         let mut needs = Needs::default();
         if self.again && !makes_inexact(&file, self.access) {
-            // Whoever waits for others to let go of this file may wait for this very request. Not for
-            // one that ends an exact size: that others believe, where only its sender was given up.
+            // The client that waits for others to let go of this file may wait for this very
+            // request. Not for one that ends an exact size: that others believe, where only its
+            // sender was given up.
         } else if self.access.write {
             needs.attributes(&file, SHARED);
         } else {

@@ -1,4 +1,4 @@
-//! Requests for stretches of one walk that follow each other: the client asks for the next before
+//! Requests for stretches of one walk that follow each other. The client asks for the next before
 //! the one before is answered, when neither knows yet where that ends.
 //!
 //! In memory only. What is not known any more is refused, and the client says itself where to go on.

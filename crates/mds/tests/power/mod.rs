@@ -1,4 +1,4 @@
-//! Power cuts under the metadata server: a scenario is done once on a sound disk, then again for
+//! Power cuts under the metadata server. A scenario is done once on a sound disk, then again for
 //! each of its writes with the power failing there, and what a restart finds is held against what
 //! was promised before.
 
@@ -22,7 +22,7 @@ use script::{Step, Users};
 pub const HASH_KEY: u64 = 42;
 const FORMATTED: Timestamp = Timestamp { secs: 1, nanos: 0 };
 const CLIENTS: [u64; 2] = [1, 2];
-/// After every so many cuts the restart is cut too, at every so many of its own writes: at others
+/// After every so many cuts the restart is cut too, at every so many of its own writes. At others
 /// after each cut, so that all are met.
 const SECOND_CUT_STRIDE: u64 = 11;
 
@@ -286,8 +286,8 @@ impl Scenario {
         trees.pop_last().expect("a tree").1
     }
 
-    /// Client 2 does not come back after a cut, and that restart is cut at each of its writes too:
-    /// it is given up wholly or not at all, and what the other one did again is there.
+    /// Client 2 does not come back after a cut, and that restart is cut at each of its writes too.
+    /// It is given up wholly or not at all, and what the other one did again is there.
     pub fn cut_giving_up(&self) -> Count {
         let reference = self.reference();
         let left = self.tree_without(2);

@@ -1,4 +1,4 @@
-//! What a target's store holds, in three ways: every byte of it, the tree of names that the oracle
+//! What a target's store holds, in three ways. Every byte of it, the tree of names that the oracle
 //! knows too, and what is left of all that when lives and numbers do not count.
 
 use std::collections::BTreeMap;
@@ -220,7 +220,7 @@ pub fn apply(model: &mut Model, request: &Request) {
     done.unwrap_or_else(|error| panic!("the oracle refuses {request:?}: {error}"));
 }
 
-/// What is the same however often the server died on the way: all records but those of answers,
+/// What is the same however often the server died on the way. All records but those of answers,
 /// without numbers of changes, open epochs and the times of removals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {

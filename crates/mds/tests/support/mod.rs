@@ -477,7 +477,7 @@ impl World {
     }
 
     /// The server dies and its clients do again what was lost, each in its order, in any order of
-    /// the clients; now and then the server dies over it.
+    /// the clients. Now and then the server dies over it.
     pub fn crash_and_replay(&mut self, rng: &mut SeededRng) {
         self.crash_awaiting();
         let mut left: VecDeque<Done> = self.lost().into();

@@ -89,7 +89,7 @@ impl Shape {
         Ok(Shape::Range(range, mode))
     }
 
-    /// Of an object of `size` bytes, all that changes: the bytes cut off or zeroed, the zeros that
+    /// Of an object of `size` bytes, all that changes. The bytes cut off or zeroed, the zeros that
     /// come, and everything after them where the size may change.
     fn touches(self, size: u64) -> ByteRange {
         match self {

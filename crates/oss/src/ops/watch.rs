@@ -1,5 +1,5 @@
-//! Growth that others must hear of: a client that has an object open to read watches it, in CR; a client
-//! that makes it longer announces that, unless it has the object in EX.
+//! Growth that others must hear of: a client that has an object open to read watches it, in CR. A
+//! client that makes it longer announces that, unless it has the object in EX.
 
 use base::{ClientId, FsError, LockHandle, Tick};
 use dlm::{Input, Keep, Mode};

@@ -62,8 +62,8 @@ impl Oss {
         self.left_behind.contains_key(&client) && self.locks.covers(client, wish)
     }
 
-    /// A right without a lock here: then nobody else can have one, and whoever has one got it after
-    /// that right was lost.
+    /// A right without a lock here: then nobody else can have one, and the client that has one got
+    /// it after that right was lost.
     pub(crate) fn is_alone(
         &mut self,
         now: Tick,
@@ -80,7 +80,7 @@ impl Oss {
         is_meant.then_some(()).ok_or(FsError::Stale.into())
     }
 
-    /// Under the MDT's exclusive lock, which only the maker of a file is given: who wrote under a
+    /// Under the MDT's exclusive lock, which only the maker of a file is given. Who wrote under a
     /// later open did so after that right was lost, and may have given its lock back since.
     fn is_first_to_write(
         &mut self,

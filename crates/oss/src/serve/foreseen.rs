@@ -1,5 +1,5 @@
-//! What a frame of requests is going to change, before the core has it: what the core would wait for
-//! while it answers nobody is done here, where only the frame's own client waits.
+//! What a frame of requests is going to change, before the core has it. What the core would wait
+//! for while it answers nobody is done here, where only the frame's own client waits.
 
 use rpc::Batch;
 use wire::opcode;

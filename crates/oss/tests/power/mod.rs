@@ -1,4 +1,4 @@
-//! One power supply for the records and the objects of a target: it fails at any write of either,
+//! One power supply for the records and the objects of a target. It fails at any write of either,
 //! and what was not synced survives as a test says.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]

@@ -14,7 +14,7 @@ use crate::threads::lock;
 /// Clocks that are less far apart are not worth a word: `ls -l` and `make` hardly show it.
 const APART: Duration = Duration::from_secs(10);
 
-/// The servers of whose clocks a person was told, for all peers of a process: a server has several
+/// The servers of whose clocks a person was told, for all peers of a process. A server has several
 /// targets, each is met again and again, and is told of once. As many as there are addresses.
 #[derive(Debug, Clone, Default)]
 pub struct Clocks(Arc<Mutex<Told>>);
@@ -42,7 +42,7 @@ impl Clocks {
 struct Told(BTreeMap<String, Skew>);
 
 impl Told {
-    /// The server at `address` is that far off: not told yet, or so much less than what is so now
+    /// The server at `address` is that far off. Not told yet, or so much less than what is so now
     /// that another one would look for another cause.
     fn is_news(&mut self, address: &str, skew: Skew) -> bool {
         if skew.by < APART {
@@ -68,7 +68,7 @@ struct Skew {
     is_ahead: bool,
 }
 
-/// What cannot be the way that the message took: a machine may stand still between saying hello and
+/// What cannot be the way that the message took. A machine may stand still between saying hello and
 /// looking at the answer, and is not wrong for that.
 fn skew((asked, answered): (Timestamp, Timestamp), there: Timestamp) -> Skew {
     let is_ahead = there > answered;

@@ -378,7 +378,7 @@ impl Connector {
         }
     }
 
-    /// Nobody answers: whoever refused us before may be gone.
+    /// Nobody answers: the peer that refused us before may be gone.
     fn not_refused(&self) {
         let mut state = lock(&self.inner.state);
         state.obstacle = None;

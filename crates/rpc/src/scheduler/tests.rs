@@ -115,7 +115,7 @@ fn numbers(cleared: Vec<Cleared<u64>>) -> Vec<u64> {
     cleared.into_iter().map(|cleared| cleared.frame).collect()
 }
 
-/// When requests conform to a rate, by the virtual scheduling algorithm of ATM (ITU-T I.371): it
+/// When requests conform to a rate, by the virtual scheduling algorithm of ATM (ITU-T I.371). It
 /// knows no tokens, only the time at which the next request is expected. Times are in nanoseconds
 /// times the rate, so that nothing is rounded.
 struct Oracle {

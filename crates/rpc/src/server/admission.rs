@@ -182,7 +182,7 @@ impl Shared {
         anew(hello, self.new_session(target, info.clone())?)
     }
 
-    /// Of a client that does not resume the session: its welcome was lost under way, or the process
+    /// Of a client that does not resume the session. Its welcome was lost under way, or the process
     /// that it was for is gone, so that the client knows of none, or of one in another life of the
     /// target. It is to get the same again; there is nothing in it that could be given up.
     fn unheard_of(

@@ -139,7 +139,7 @@ impl Connected {
     }
 
     /// Ends the session: the client is told if it can be, and drops everything. The service's
-    /// `expired` is not called: whoever evicts cleans up.
+    /// `expired` is not called: the caller that evicts cleans up.
     pub fn evict(&self) {
         let mut state = lock(&self.state);
         if state.ended {
@@ -425,7 +425,7 @@ impl Responder {
         self.request.slot
     }
 
-    /// Of a replay: what each of the requests was answered in an earlier life of this server, by
+    /// Of a replay. What each of the requests was answered in an earlier life of this server, by
     /// which the same is to be done again. To be asked once.
     pub fn take_answered(&mut self) -> Option<Vec<ReplyMessage>> {
         self.request.answered.take()

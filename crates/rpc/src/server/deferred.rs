@@ -1,5 +1,5 @@
-//! Work for the timer's stack: what must not run on the stack of whoever caused it, who may hold
-//! a lock that the work wants.
+//! Work for the timer's stack. What must not run on the stack of the thread that caused it, who may
+//! hold a lock that the work wants.
 
 use ::threads::{Condvar, Mutex};
 use std::time::Instant;

@@ -61,7 +61,7 @@ impl<A> Default for Frames<A> {
 
 impl<A> Frames<A> {
     /// A frame of `count` requests came, at least one, which may be charged to `classes`: the tag
-    /// of the first; those of the others follow it.
+    /// of the first. Those of the others follow it.
     pub(super) fn begin(&mut self, responder: Responder, count: usize, classes: Classes) -> u64 {
         self.last += 1;
         let pending = Pending {

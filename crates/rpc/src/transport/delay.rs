@@ -1,4 +1,4 @@
-//! An emulated link in front of any transport: each direction holds each frame for half a round
+//! An emulated link in front of any transport. Each direction holds each frame for half a round
 //! trip and lets bytes through at a bounded rate. Adjustable while in use.
 
 use ::threads::JoinHandle;

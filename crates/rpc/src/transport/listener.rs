@@ -82,8 +82,8 @@ impl Listener {
     /// Stops listening; `accept` returns an error from now on.
     pub(crate) fn close(&self) {
         match self {
-            // On Linux, shutting a listening socket down wakes whoever waits in accept. An error
-            // means that it was shut down before.
+            // On Linux, shutting a listening socket down wakes the thread that waits in accept. An
+            // error means that it was shut down before.
             Listener::Tcp(listener) => {
                 let _ = socket::shutdown(listener.as_raw_fd(), Shutdown::Both);
             }

@@ -88,7 +88,7 @@ impl MemPort {
         }
     }
 
-    /// Ends every connection over the port's way, as a lost machine between the two would: of what
+    /// Ends every connection over the port's way, as a lost machine between the two would. Of what
     /// is under way each direction still brings as many frames as `arrives` says of their number.
     pub fn cut(&self, mut arrives: impl FnMut(usize) -> usize) {
         let connections = std::mem::take(&mut *lock(&self.connections));

@@ -270,8 +270,9 @@ fn widen(stream: &Stream) -> io::Result<()> {
     Ok(())
 }
 
-/// How often something is sent again, with nothing heard from the other machine, until the way there
-/// counts as cut: after 1.4 s where the machines are near, as each wait is twice the one before.
+/// How often something is sent again, with nothing heard from the other machine, until the way
+/// there counts as cut. After 1.4 s where the machines are near, as each wait is twice the one
+/// before.
 const CUT_AFTER: u8 = 3;
 /// The longest such wait, in milliseconds: as short as the system has it. What waits for the other
 /// machine goes on that soon after it can be reached again.

@@ -66,7 +66,7 @@ impl Shown {
     }
 }
 
-/// Each number is written by one call, to one place: who saw it in two places at once, or at two
+/// Each number is written by one call, to one place. Who saw it in two places at once, or at two
 /// places of which an append chose one, saw one effect twice.
 pub fn twice(history: &[Entry]) -> Vec<String> {
     let mut appended: HashMap<u64, Option<usize>> = history

@@ -29,12 +29,13 @@ pub fn without_beliefs(history: &[Entry], programs: u32, stale: &[Excuse]) -> Ve
     history.iter().filter_map(said).collect()
 }
 
-/// Without what a client lost after it had shown it: a change that it had not made durable, and that
-/// nobody knows the outcome of, as its own programs saw it meanwhile. Where it failed for bytes that
-/// are damaged, as its programs saw it as long as those were, and as others saw it meanwhile: who
-/// changes a size says what it will be. And such a change has its effect as long as those are, or its
-/// call lasts, or never. Others who ask how long a file is are told by who changes that, and by the OST,
-/// before it is durable: where the one who does is given up the size may go with it.
+/// Without what a client lost after it had shown it. A change that it had not made durable, and
+/// that nobody knows the outcome of, as its own programs saw it meanwhile. Where it failed for
+/// bytes that are damaged, as its programs saw it as long as those were, and as others saw it
+/// meanwhile: who changes a size says what it will be. And such a change has its effect as long as
+/// those are, or its call lasts, or never. Others who ask how long a file is are told by who
+/// changes that, and by the OST, before it is durable: where the one who does is given up the size
+/// may go with it.
 pub fn without_doubtful(history: &[Entry], programs: u32, failures: &[Excuse]) -> Vec<Entry> {
     let lost = history
         .iter()

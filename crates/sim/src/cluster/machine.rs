@@ -71,8 +71,8 @@ struct Life {
     target: Served,
 }
 
-/// What had the power of a machine cut: nothing that its threads still do reaches a disk or a link, so
-/// they can be ended in order.
+/// What had the power of a machine cut. Nothing that its threads still do reaches a disk or a link,
+/// so they can be ended in order.
 pub(super) struct Dead {
     _target: Served,
     server: Server,

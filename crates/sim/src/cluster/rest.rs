@@ -1,4 +1,4 @@
-//! What servers and clients hold, looked at from outside: at any moment no server contradicts
+//! What servers and clients hold, looked at from outside. At any moment no server contradicts
 //! itself, and once nobody asks for anything both ends know the same locks, and nothing is left.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,7 @@ impl Cluster {
         found.chain(self.shared_files_of_one()).collect()
     }
 
-    /// Files that the MDT gave to one client alone, of which others have locks on bytes: what that
+    /// Files that the MDT gave to one client alone, of which others have locks on bytes. What that
     /// client writes it sends without asking for one.
     fn shared_files_of_one(&self) -> Vec<String> {
         let alone = self.mdt.locks_by_client();
@@ -58,8 +58,8 @@ impl Cluster {
         self.osts.iter().flat_map(of).collect()
     }
 
-    /// There may be objects of nobody that a search has yet to find: it comes again and again, for a
-    /// while, since a client may write before it hears from the MDT that it was given up.
+    /// There may be objects of nobody that a search has yet to find. It comes again and again, for
+    /// a while, since a client may write before it hears from the MDT that it was given up.
     fn may_have_strays(&self) -> bool {
         let searched = self.mdt.searched();
         let objects = self.osts.iter().flat_map(Machine::stored);

@@ -9,7 +9,7 @@ use crate::excuses::{AFTERMATH, Excuse};
 use crate::programs::Log;
 use crate::scheduler::Node;
 
-/// A change is durable so long after it was made, where its server lives: a commit is due after a
+/// A change is durable so long after it was made, where its server lives. A commit is due after a
 /// second, and takes as long at the most where disks are slow.
 const DURABLE: Duration = Duration::from_secs(2);
 /// Disks are slow for so long before a client goes,
@@ -91,8 +91,8 @@ impl Injector<'_> {
     }
 
     /// All servers and a client lose their power at one moment, with disks that take long to make
-    /// something durable: as soon as a program of that client was told that what it did is, or another
-    /// client was shown what it did, which is durable then.
+    /// something durable. As soon as a program of that client was told that what it did is, or
+    /// another client was shown what it did, which is durable then.
     pub(super) fn outage(&mut self) -> Result<String, String> {
         let (client, which) = (self.client(), self.below(5));
         let (moment, what): (Moment, _) = match which {
@@ -126,9 +126,10 @@ impl Injector<'_> {
         true
     }
 
-    /// A client crashes or stands still, and after `cut` the power of `servers` fails, the MDT among them:
-    /// what that client did and was not durable goes, though it was told that it was done. Nobody else has
-    /// seen it. Of bytes that is what was under way: a program that goes on has made them durable.
+    /// A client crashes or stands still, and after `cut` the power of `servers` fails, the MDT
+    /// among them. What that client did and was not durable goes, though it was told that it was
+    /// done. Nobody else has seen it. Of bytes that is what was under way: a program that goes on
+    /// has made them durable.
     fn lose(
         &mut self,
         client: u32,

@@ -31,7 +31,7 @@ impl Program {
     /// do. The last one is left to do.
     pub(super) fn walk(&mut self) -> Call {
         let client = self.client.clone();
-        // That the root cannot be read is seen by whoever asks for what is in it.
+        // That the root cannot be read is seen by the program that asks for what is in it.
         let root = block_on(async move { read_dir(&client, Fid::ROOT).await });
         for entry in root.map(|(entries, _)| entries).unwrap_or_default() {
             let (_held, client) = (self.locks.root(), self.client.clone());

@@ -1,5 +1,5 @@
-//! Calls on the attributes and the bytes of a file, which is made anew now and then: then its maker has it
-//! for itself, and changes of it are told with its Close.
+//! Calls on the attributes and the bytes of a file, which is made anew now and then. Then its maker
+//! has it for itself, and changes of it are told with its Close.
 
 use std::time::Duration;
 

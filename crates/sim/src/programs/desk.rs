@@ -1,5 +1,5 @@
-//! What the kernel does for programs on a supervised mount: a request that a process had not answered
-//! when it was killed is asked again of the next one, under its number.
+//! What the kernel does for programs on a supervised mount. A request that a process had not
+//! answered when it was killed is asked again of the next one, under its number.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};

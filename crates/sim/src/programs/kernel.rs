@@ -9,7 +9,7 @@ use crate::history::{Call, Slot};
 
 /// The locks that the kernel of a node has on inodes. The client is never asked otherwise.
 pub struct InodeLocks {
-    /// Whoever changes names in a directory has it alone, lookups and listings share it.
+    /// The program that changes names in a directory has it alone, lookups and listings share it.
     dirs: Vec<RwLock<()>>,
     /// Who writes to a file, changes its size, or makes it durable has it alone.
     files: Vec<Mutex<()>>,

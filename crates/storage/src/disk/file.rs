@@ -12,8 +12,8 @@ use crate::error::{Result, StorageError};
 use crate::fence::Fence;
 use crate::target::lock::{ExclusiveLock, lock_exclusive};
 
-/// A file or block device under an exclusive `flock`, so that two processes never share it; where it
-/// is a target's, written only while the target's fence is held.
+/// A file or block device under an exclusive `flock`, so that two processes never share it. Where
+/// it is a target's, written only while the target's fence is held.
 pub struct FileDisk {
     path: PathBuf,
     file: File,

@@ -45,9 +45,9 @@ pub(super) trait Sectors: Send + Sync {
     fn write_beat(&self, beat: &Sector) -> Result<()>;
 }
 
-/// A file, opened anew each time: a network file system looks at the server then, and tells it what
-/// was written when the file is closed. Where no descriptor is left for that, it is the one that was
-/// opened at the start and kept: a fence is never lost for want of a descriptor.
+/// A file, opened anew each time. A network file system looks at the server then, and tells it what
+/// was written when the file is closed. Where no descriptor is left for that, it is the one that
+/// was opened at the start and kept: a fence is never lost for want of a descriptor.
 struct FenceFile {
     dir: Anchor,
     /// For people.

@@ -31,7 +31,7 @@ pub struct Hole {
 pub type Visit<'v> = dyn FnMut(TableId, &[u8], &[u8]) + 'v;
 
 /// Visits each row of `tables` that can be read, of the store on the disk that `open` opens again
-/// and again; says what could not be read. An error where another version of this program wrote it.
+/// and again. Says what could not be read. An error where another version of this program wrote it.
 pub(crate) fn examine<D: Disk + 'static>(
     open: impl Fn() -> Result<D>,
     tables: &[(TableId, &str)],

@@ -1,8 +1,6 @@
-//! Committed batches that are not durable yet, laid over the engine.
-//!
-//! A layer is what some run of batches changes in all: the last word on each key, and ranges in
-//! which everything below the layer is gone. Two layers exist at most: the one being filled and
-//! the one being flushed.
+//! Committed batches that are not durable yet, laid over the engine. A layer is what some run of batches
+//! changes in all: the last word on each key, and ranges in which everything below the layer is gone. Two
+//! layers exist at most: the one being filled and the one being flushed.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

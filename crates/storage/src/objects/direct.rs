@@ -21,7 +21,8 @@ use super::page_cache;
 
 /// Smaller reads gain from what the system reads ahead, and cost little.
 const READ_BYTES_MIN: u64 = 64 << 10;
-/// A smaller part of a buffer is copied out of it, because whoever asked may keep it for long.
+/// A smaller part of a buffer is copied out of it, because the caller that asked may keep it for
+/// long.
 const SHARED_BYTES_MIN: u64 = 1 << 20;
 /// Buffers in use at once. Beyond: the ordinary way.
 const BUFFERS_MAX: usize = 16;

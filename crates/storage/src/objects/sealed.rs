@@ -370,8 +370,8 @@ impl SealedObjects {
         }
     }
 
-    /// What is sealed of the object and beyond its end. Looked for once for each object, for whoever
-    /// changes one here opens what is sealed first.
+    /// What is sealed of the object and beyond its end. Looked for once for each object, for the
+    /// caller that changes one here opens what is sealed first.
     fn missing(&self, id: ObjectId) -> Result<Option<ByteRange>> {
         if self.state().whole.contains(&id) {
             return Ok(None);

@@ -456,7 +456,7 @@ impl TargetDir {
         &self.targets
     }
 
-    /// Its targets, for whoever will run them.
+    /// Its targets, for the caller that will run them.
     pub fn into_targets(self) -> Vec<Target> {
         self.targets
     }

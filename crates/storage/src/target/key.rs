@@ -93,7 +93,7 @@ impl TargetKey {
         }
     }
 
-    /// The file at `path` holds a key, whoever may read it.
+    /// The file at `path` holds a key, no matter which client may read it.
     pub(super) fn is_at(path: &Path) -> bool {
         read(path).is_ok_and(|(_, key)| key.is_some())
     }

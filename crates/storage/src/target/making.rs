@@ -1,8 +1,6 @@
-//! How targets come into a directory: all that one format makes, with their key, or nothing
-//! (docs/disk.md, "A directory of targets").
-//!
-//! They are made aside, which may end anywhere. One rename then says that they are there; moving them
-//! to where they belong is done, and done again, by whoever takes the directory next.
+//! How targets come into a directory: all that one format makes, with their key, or nothing (docs/disk.md, "A
+//! directory of targets"). They are made aside; one rename says that they are there; moving them to their
+//! places is repeated by the next process that takes the directory.
 
 use std::fs::{self, DirBuilder, DirEntry};
 use std::io::ErrorKind;

@@ -1,4 +1,4 @@
-//! Locks by names: whoever can make one has it.
+//! Locks by names: the process that can make one has it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

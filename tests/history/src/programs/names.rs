@@ -1,5 +1,5 @@
-//! Few names in two directories, which all processes make, move, link, remove and look at: any error that
-//! a local file system could not have answered is one too many.
+//! Few names in two directories, which all processes make, move, link, remove and look at. Any
+//! error that a local file system could not have answered is one too many.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -1,5 +1,5 @@
-//! Names that new files are renamed to, as editors and databases do: whoever opens one finds one file,
-//! whole.
+//! Names that new files are renamed to, as editors and databases do: the process that opens one
+//! finds one file, whole.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

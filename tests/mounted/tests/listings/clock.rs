@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::listing::Span;
 
-/// Never twice the same tick, and later ones to whoever asks later.
+/// Never twice the same tick, and later ones to a caller that asks later.
 #[derive(Debug, Default)]
 pub struct Clock(AtomicU64);
 

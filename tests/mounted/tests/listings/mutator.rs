@@ -218,7 +218,7 @@ impl<'a> Mutator<'a> {
         self.run(&[place], change, |()| vec![Change::Mode(seen.ino, mode)]);
     }
 
-    /// Changes all of his files of one directory, another one each time: who looks at them in order
+    /// Changes all of his files of one directory, another one each time. Who looks at them in order
     /// next, and knows their names, gets them in a batch.
     pub fn chmod_all_of_next(&mut self) {
         let Some(dir) = self.dirs.last().map(|(ino, _)| *ino) else {

@@ -1,9 +1,5 @@
-//! Programs that keep writing in a directory until they are told to end, and what its files must
-//! look like afterwards.
-//!
-//! Each is a shell that in turn appends a line to one of the directory's files, or makes a new file
-//! with that line. Which file it is follows from the number of the turn, so that the numbers of turns
-//! say what every size must be.
+//! Programs that keep writing in a directory until told to end. Each is a shell that appends a line to a file
+//! or makes a new one. The number of its turns says which, so that sizes can be checked afterwards.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -30,8 +26,8 @@ const CREATED_MAX: u64 = 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 const TURN: Duration = Duration::from_millis(5);
 
-/// Everything is built into the shell, so that a turn starts no process. It ends with whoever started
-/// it, also if that is killed.
+/// Everything is built into the shell, so that a turn starts no process. It ends with the process
+/// that started it, also if that is killed.
 const SCRIPT: &str = r#"
 number=$1 writers=$2 files=$3 first=$4 every=$5 creating=$6 line=$7 signals=$8
 turn=0

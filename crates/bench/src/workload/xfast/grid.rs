@@ -1,8 +1,5 @@
-//! `ls -l` for values of `statahead_max` and `batch_max`.
-//!
-//! A cold directory is read in pages that carry attributes, so that only `statahead_max` matters.
-//! Batches are for names that are known without attributes, as after a plain listing: that is what
-//! the grid measures, and it is how the talk's file system always walks.
+//! `ls -l` for values of `statahead_max` and `batch_max`. A cold directory comes in pages with attributes,
+//! where only the former matters. So names are listed plainly first, as the talk's file system always does.
 
 use std::path::Path;
 use std::process::Command;

@@ -181,7 +181,7 @@ impl Scene {
         let mut left = paths.chunks(TURN);
         let mut is_first = work.enters();
         lab.measurement.turns(label, &mut || {
-            // Whoever enters directories has their names from a list.
+            // The caller that enters directories has their names from a list.
             if std::mem::take(&mut is_first) {
                 return listed(&self.small).map(|_| Turn::Again);
             }

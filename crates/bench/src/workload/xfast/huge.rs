@@ -1,5 +1,5 @@
-//! One directory with more files than anybody wants: it works, in time by the number of files, and in
-//! memory that does not grow with it.
+//! One directory with more files than anybody wants. It works, in time by the number of files, and
+//! in memory that does not grow with it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

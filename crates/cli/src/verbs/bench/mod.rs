@@ -20,7 +20,7 @@ use clap::Subcommand;
 /// Measurements.
 #[derive(Subcommand)]
 pub enum Bench {
-    /// A real source tree over a slow link: Glint, Glint without prefetch, sshfs, the local disk.
+    /// A source tree over a slow link: Glint, the local disk, Glint without prefetch, sshfs.
     Demo(demo::Demo),
     /// The life of a source tree: tar, find, du, ls, grep, cp, rm.
     Walk(walk::Walk),

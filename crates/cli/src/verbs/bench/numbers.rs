@@ -234,7 +234,7 @@ impl Numbers {
         Ok(vec![line])
     }
 
-    /// In rounds, each with new servers, so that both have made as much before; who comes first
+    /// In rounds, each with new servers, so that both have made as much before. Who comes first
     /// changes, so that what else the machine does weighs on both.
     fn create(&self, stop: &StopFlag, progress: &mut Progress) -> Result<Vec<Line>> {
         let mut rivals = self.rivals(&[Rival::Glint, Rival::GlintUndurable], stop)?;

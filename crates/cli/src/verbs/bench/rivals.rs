@@ -104,8 +104,9 @@ impl Rivals {
         for rival in &self.systems {
             self.stop.check()?;
             progress(Event::Live(format!("{}: getting ready", rival.label())));
+            let mut labelled = |event| progress(under(rival.label(), event));
             let column = self.with(*rival, link.as_ref(), &mut |system| {
-                measure(system, progress)
+                measure(system, &mut labelled)
             });
             self.keep(report, progress, rival.label(), column)?;
         }
@@ -200,6 +201,20 @@ impl Rivals {
                 Err(_) => measure(&mut Directory::new("local disk", place.path()).throwaway()),
             },
         }
+    }
+}
+
+/// The event with its column named as in the report.
+fn under(label: &str, event: Event) -> Event {
+    match event {
+        Event::Measured { line, column } => Event::Measured {
+            line,
+            column: Column {
+                name: label.to_owned(),
+                ..column
+            },
+        },
+        other => other,
     }
 }
 

@@ -1,13 +1,6 @@
-//! Statahead over bytes: small files that are read in an order of their directories come before they
-//! are asked for, many in one request (ADR 8).
-//!
-//! A stream begins at the second file in order, and follows the order by which that comes soonest
-//! after the first. What is ahead of its reader is bounded in bytes and doubles while it is read.
-//! Where the reader turns elsewhere, the stream takes on the order that this shows: the key by which
-//! the file is the next one, and subdirectories after the files where one was passed over. Where a
-//! turn shows no other order and most of what came had not been read, three times in a row, it ends.
-//!
-//! Pure: told of what is read and what came, says how much to ask for.
+//! Statahead over bytes (ADR 8): small files that are read in an order of their directories come before they
+//! are asked for. A stream begins at the second file in order, doubles while it is read, takes on another
+//! order where its reader turns, and ends where it is of no use. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,12 +1,6 @@
-//! Statahead, FLAT: attributes fetched ahead of a walk of one directory (Xfast).
-//!
-//! Two ways to see a walk. A reader of the listing gets attributes with the names, in pages that
-//! double while it reads on. A walker that stats names in listing order, whose attributes are not
-//! at hand, has those of the next names fetched in one batch, in a window that doubles on hits and
-//! halves on misses, and that stops for good when guesses keep being wrong.
-//!
-//! Pure: one state per open directory, ended with it. What is fetched goes to the one cache, and
-//! is used only as long as a lock covers it there.
+//! Statahead over one directory (FLAT, Xfast). A reader of the listing gets attributes with the names, in
+//! pages that double. A process that stats names in listing order has the next ones fetched in a window that
+//! doubles on hits, halves on misses, and stops where guesses stay wrong. Pure.
 
 use base::limits::PAGE_ENTRIES_MAX;
 use base::{Fid, Name};

@@ -1,8 +1,6 @@
-//! Statahead: what is fetched ahead of who will ask for it, as it goes or as it said.
-//!
-//! Attributes of one directory are [`flat`]'s affair, trees of directories [`tree`]'s, the bytes of
-//! small files that of [`files`], sizes that only OSTs know that of [`sizes`], names asked for
-//! without a listing that of [`series`] and [`sorted`].
+//! Statahead: fetching ahead of a reader. [`flat`]: attributes of one directory. [`tree`]: trees. [`files`]:
+//! bytes of small files. [`sizes`]: sizes that only OSTs know. [`series`], [`sorted`]: names without a
+//! listing.
 
 pub(crate) mod files;
 pub(crate) mod flat;

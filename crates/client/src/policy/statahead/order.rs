@@ -1,8 +1,6 @@
-//! In which order somebody goes through directories (ADR 8).
-//!
-//! Programs read a directory's list and then take its entries as they come, by name, or by inode
-//! number; and they enter a subdirectory where it is among the files, or after these. What is here is
-//! a view of the list that the cache has, and nothing else knows how entries are sorted.
+//! The order in which a program goes through directories (ADR 8): as listed, by name or by inode number, and
+//! subdirectories among the files or after them. A view of the cached list; nothing else knows how entries
+//! are sorted.
 
 use std::cmp::Ordering;
 

@@ -1,17 +1,6 @@
-//! Statahead over names that are asked for in an order, by whoever knows them without a listing: file7,
-//! file8 or shot0010.exr, shot0020.exr (Lustre's FNAME, and with steps greater than one), and those
-//! that a program said it will ask for (ADVISE).
-//!
-//! Two questions in a row about names of one directory that differ in their last number alone make a
-//! series; the fourth that goes up by the same step begins to fetch ahead. A series has a window,
-//! which doubles while what was fetched is asked for, halves while most of it does not exist, and ends
-//! for good when that goes on. Several in one directory do not disturb each other.
-//!
-//! What a program advises is a series that is known from the start: it begins with the whole window,
-//! is never further ahead than that, and knows its end. Its names may be asked for out of order within
-//! the window. It belongs to an open directory and ends with it.
-//!
-//! Pure: told of what is asked and what was found, says which names to ask for.
+//! Statahead over numbered names that are asked for without a listing: file7, file8 (Lustre's FNAME), and
+//! those that a program said it will ask for (ADVISE). The fourth name of the same step begins a window that
+//! doubles while it is used. Pure.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -511,7 +500,7 @@ impl Series {
         let hit = self.advice.as_mut().is_some_and(was_ahead) && at_hand;
         self.count(hit, at_hand);
         let beyond = place.checked_sub(self.next).map(|by| by / self.step);
-        // Whoever looks at a name far ahead does not mean that the others are done with.
+        // The caller that looks at a name far ahead does not mean that the others are done with.
         if beyond.is_some_and(|names| names >= window) {
             return (hit, None);
         }

@@ -1,14 +1,6 @@
-//! Statahead over sizes (AGL): a walker that stats files whose size only their OSTs know has the
-//! sizes of the next ones of that directory asked for in batches, each with a lock that keeps it
-//! true (ADR 8).
-//!
-//! A lock is tried for only, so a writer that has one is not disturbed, and its files are asked for
-//! one by one as before. What is ahead of the walker doubles while it is used; it is halved where
-//! most of a batch is refused, and the second such batch in a row ends it for that walk. Walks
-//! whose guesses were not used make the next ones begin later.
-//!
-//! Pure: told of what is asked for, used and refused, says how many to ask for. Nothing is kept
-//! here but places in lists.
+//! Statahead over sizes (AGL, ADR 8): a process that stats files whose size only their OSTs know has the next
+//! ones asked for in batches. Locks are only tried for, so writers are not disturbed. Refusals shrink the
+//! batches and end them. Pure.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;

@@ -1,14 +1,6 @@
-//! Statahead over names in sorted order: who goes through the names of an index or of a build without
-//! ever reading a list, as `git status` and `make` do, gets the lists instead (ADR 8).
-//!
-//! Names of a directory that exist, that were not at hand, and of which each is greater than the one
-//! before make a run; several go on beside each other. At the third name of one the directory's list is
-//! fetched instead, a short page at first. Lists are in the order of hashes, so how far that reaches
-//! tells how long the list is; the rest comes when so many names were missed that it costs no more
-//! than [`MISS_ENTRIES`] for each. Below a directory that is gone through in this way lists come at the
-//! first name, and longer ones while most of what came is asked for.
-//!
-//! Pure: told of what is asked and what came, says what to fetch.
+//! Statahead over names in sorted order (ADR 8). A process that goes through the names of an index
+//! without reading a list, as `git status` and `make` do. At the third missed name in order the
+//! directory's list is fetched, a short page at first. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -40,7 +32,7 @@ const LOST_MAX: u8 = 3;
 /// After so long a directory is forgotten.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// What whoever asks for a name that is not at hand is to do.
+/// What a call that asks for a name that is not at hand is to do.
 pub(crate) enum Step {
     /// Ask for it alone.
     Alone,

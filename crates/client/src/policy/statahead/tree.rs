@@ -1,13 +1,7 @@
-//! Statahead over trees: the directories a walker comes to next, fetched before it is there (ADR 8).
-//!
-//! A walk is seen where a directory is entered whose parent has been listed: the first one below
-//! it, or a second one. From there on the MDT is asked for stretches of the tree in the order of a
-//! depth-first reader, each four times as large as the one before while what came is read, and the
-//! next before the one before has come, once a good part was read. Where the walker turns elsewhere,
-//! the walk follows it, breadth first if that is how it goes ([`super::gait`]); where most of what
-//! came was not read it tries the other order, and after several such turns it ends for good.
-//!
-//! Pure: told of what is read and what came, says what to ask for.
+//! Statahead over trees (ADR 8). From the first directory below a listed one on, the MDT is asked
+//! for stretches of the tree in the walker's order, each four times as large while what came is
+//! read. A walk follows its walker, depth first or breadth first, and ends where guesses stay
+//! wrong. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -46,7 +40,7 @@ const NEAR_ENTRIES_MAX: u64 = 1 << 16;
 const IN_FLIGHT_FAR_MAX: u32 = 6;
 /// Entries that a walker reads in a second.
 const ENTRIES_PER_SECOND: u64 = 200_000;
-/// How many round trips of reading are to be at hand or on their way: what is asked for comes one
+/// How many round trips of reading are to be at hand or on their way. What is asked for comes one
 /// later, and more where a connection is new and slow.
 const LINES_AHEAD: u64 = 2;
 /// A round trip in which a walker reads more than the first stretches bring.
@@ -82,7 +76,7 @@ pub(crate) struct Stretch {
 pub(crate) struct Asked {
     /// The stretch with the directory that is needed.
     pub needed: Stretch,
-    /// What comes after it, to be asked for right behind it: far away, who goes on reading would
+    /// What comes after it, to be asked for right behind it. Far away, who goes on reading would
     /// wait for a round trip more than who does not can lose.
     pub beyond: Option<Stretch>,
 }
@@ -110,7 +104,7 @@ pub(crate) struct Visit {
     pub entries: u64,
 }
 
-/// What whoever needs a directory that is not at hand is to do.
+/// What a call that needs a directory that is not at hand is to do.
 pub(crate) enum Step {
     /// Ask for it alone.
     Alone,

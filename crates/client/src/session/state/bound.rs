@@ -1,9 +1,6 @@
-//! Keeping the cache within its bounds.
-//!
-//! Bytes of files go first come, first served. Of entries there may be too many in two ways. One
-//! list is longer than the cache may be: then what its readers have passed goes, in the list's
-//! order, and what the kernel still holds of that it is asked to let go. Or there are many lists:
-//! then what nobody needs goes, and the locks that were of no use for longest, with what they cover.
+//! The cache within its bounds. Bytes of files go first come, first served. Of one list that is too long, the
+//! part that its readers have passed goes; of many lists, what nobody needs, then the locks of least use with
+//! what they cover.
 
 use std::ops::RangeInclusive;
 
@@ -16,7 +13,7 @@ use crate::session::state::State;
 
 /// A list with more entries is long.
 const LONG_LIST: u64 = 1 << 14;
-/// Entries of a long list before and behind each reader that stay: programs read names of 100,000
+/// Entries of a long list before and behind each reader that stay. Programs read names of 100,000
 /// files before they ask for the attributes of the first.
 const NEAR: usize = 1 << 17;
 /// Entries looked at in one step: nobody else has the state meanwhile.
@@ -144,7 +141,7 @@ impl State {
 
     fn drop_entries(&mut self, dir: Fid, going: &[(u64, Fid)], swept: u64) {
         if !going.is_empty() {
-            // Whoever was just told of one of these must not believe it for longer.
+            // The caller that was just told of one of these must not believe it for longer.
             self.withdraw();
         }
         going.iter().for_each(|(_, fid)| self.drop_inode(*fid));

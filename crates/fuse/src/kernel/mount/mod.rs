@@ -1,8 +1,6 @@
-//! Attaching the file system to a directory and taking it off again.
-//!
-//! As root the mount system call is made here; others go through the setuid helper fusermount3.
-//! Nothing in here opens or stats anything inside a mount of ours, not even to look at it: a dead
-//! or slow one would hold up whoever looks. What is mounted where comes from mountinfo.
+//! Mounting and unmounting: by the system call as root, else through the setuid helper fusermount3. Nothing
+//! here opens or stats anything inside a mount of ours, as a dead or slow one would hold the thread up;
+//! mountinfo says what is mounted where.
 
 mod direct;
 mod error;
@@ -117,7 +115,8 @@ pub fn mount(point: &Path, options: &MountOptions) -> Result<(Mount, Device), Mo
     Ok((Mount::new(point, number), device))
 }
 
-/// The same as root, on a `device` that is open already, and stays so with whoever else has it.
+/// The same as root, on a `device` that is open already, and stays so with any other process that
+/// has it.
 pub fn mount_on(
     point: &Path,
     options: &MountOptions,

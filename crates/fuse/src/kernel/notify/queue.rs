@@ -220,7 +220,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Sees to it that ready work finds a thread: an idle one, or one that comes free, or, where
+    /// Sees to it that ready work finds a thread. An idle one, or one that comes free, or, where
     /// all stay blocked in the kernel, a new one that the watch starts.
     fn wake_sender(&self, state: &State) {
         if !state.table.has_ready() {
