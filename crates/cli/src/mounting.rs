@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base::{Clock, TargetName};
 use client::params::Params;
@@ -113,7 +113,7 @@ impl Mounting {
         (held, descriptors): (Option<Held>, Descriptors),
         clock: Arc<dyn Clock>,
     ) -> Result<Mounting, String> {
-        let gate = Arc::new(Gate::default());
+        let (began, gate) = (Instant::now(), Arc::new(Gate::default()));
         let mounted = Mounted::join(config, gate.clone(), clock).map_err(|e| e.to_string())?;
         descriptors.suffice_to_mount(mounted.config().targets.len())?;
         let client = mounted.client().clone();
@@ -135,7 +135,7 @@ impl Mounting {
             .is_none_or(|left| left.incarnation() == 1)
         {
             let mounted = mounted.lock().unwrap_or_else(|p| p.into_inner());
-            wait_for_root(&mounted, wish.timeout)?;
+            wait_for_root(&mounted, wish.timeout, began)?;
         }
         let files = Arc::new(files);
         let options = wish.options(&fsname);
@@ -307,9 +307,15 @@ fn alone(
 
 /// Who uses the mount finds its metadata server met, or has been told that it is away. With a `timeout`
 /// nobody mounts in vain.
-fn wait_for_root(mounted: &Mounted, timeout: Option<Duration>) -> Result<(), String> {
+fn wait_for_root(
+    mounted: &Mounted,
+    timeout: Option<Duration>,
+    began: Instant,
+) -> Result<(), String> {
     let patience = timeout.unwrap_or(ROOT_PATIENCE);
-    if mounted.meet_root(patience) {
+    // The time in which the management service answered counts.
+    let left = timeout.map_or(patience, |timeout| timeout.saturating_sub(began.elapsed()));
+    if mounted.meet_root(left) {
         return Ok(());
     }
     let away = format!("mdt0 has not answered for {} s", patience.as_secs());

@@ -20,11 +20,28 @@ pub fn say_lines(text: impl Display) {
     put(shown_lines(&text.to_string()).as_bytes());
 }
 
-/// Writes a value on standard output, as JSON.
+/// Writes a value on standard output, as JSON that a terminal may be shown.
 pub fn say_json(value: &impl serde::Serialize) -> Result<(), String> {
-    let line = serde_json::to_vec(value).map_err(|error| error.to_string())?;
-    put(&line);
+    let line = serde_json::to_string(value).map_err(|error| error.to_string())?;
+    put(shown_json(&line).as_bytes());
     Ok(())
+}
+
+/// JSON in which what [`shown`] escapes is escaped as JSON does it: the same value. Outside of its strings
+/// there is nothing of that.
+fn shown_json(json: &str) -> String {
+    let mut line = String::with_capacity(json.len());
+    let mut units = [0; 2];
+    for one in json.chars() {
+        match is_escaped(one) {
+            true => one
+                .encode_utf16(&mut units)
+                .iter()
+                .for_each(|unit| line.push_str(&format!("\\u{unit:04x}"))),
+            false => line.push(one),
+        }
+    }
+    line
 }
 
 /// Writes a line of bytes as they are, as a path for other programs must be; to a terminal, which
@@ -96,13 +113,31 @@ pub fn shown_lines(text: &str) -> String {
 
 /// [`shown`] of one character, added to `line`.
 pub fn push_shown(line: &mut String, one: char) {
-    match one.is_control() || is_invisible(one) {
+    match is_escaped(one) {
         true => line.extend(one.escape_default()),
         false => line.push(one),
     }
 }
 
+fn is_escaped(one: char) -> bool {
+    one.is_control() || is_invisible(one)
+}
+
 /// Ends lines, or turns their direction, in what shows them.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_shows_nothing_that_text_does_not_and_says_the_same() {
+        let value = serde_json::json!({ "path": "a\u{202e}b\u{9b}\u{7f}\n\u{2028}ü" });
+        let line = shown_json(&value.to_string());
+        assert_eq!(line, r#"{"path":"a\u202eb\u009b\u007f\n\u2028ü"}"#);
+        let read: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(read, value);
+    }
 }

@@ -301,6 +301,7 @@ impl Serving {
 
     /// Makes everything durable and ends. Nothing is lost.
     pub fn stop(&mut self) {
+        self.fences.iter().for_each(|fence| fence.hurry());
         self.following = None;
         if let Some(server) = self.server.take() {
             server.stop();

@@ -167,6 +167,23 @@ fn a_mount_of_up_goes_with_its_targets() {
 }
 
 #[test]
+fn a_server_whose_directory_was_removed_says_so_and_ends() {
+    for is_asked in [true, false] {
+        let dir = place();
+        let mut server = served(dir.path(), &[]);
+        fs::remove_dir_all(dir.path().join("D")).unwrap();
+        let began = std::time::Instant::now();
+        if is_asked {
+            server.signal(Signal::SIGTERM);
+        }
+        assert_eq!(server.ended(), Some(1), "{}", server.said());
+        let (said, took) = (server.said(), began.elapsed());
+        assert!(said.contains("/fence: cannot open it: "), "{said}");
+        assert!(took.as_secs() < 10, "{took:?}: {said}");
+    }
+}
+
+#[test]
 fn a_rival_on_this_machine_is_not_said_to_be_on_another() {
     let dir = place();
     for fence in ["mgs", "mdt0", "ost0"] {

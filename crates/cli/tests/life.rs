@@ -31,6 +31,34 @@ fn is_mounted(point: &Path) -> bool {
         .any(|line| line.split(' ').nth(4) == point.to_str())
 }
 
+/// The server's own files lead into the mount by their paths then. It looks at its fences every second, and
+/// may not write where it could not for four.
+#[test]
+fn a_mount_above_its_own_store_works() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    glint(dir.path(), &["format", "mnt/store"]).worked();
+    let listen = ["serve", "mnt/store", "--listen", "127.0.0.1:0"];
+    let mut server = Staying::start(dir.path(), &listen);
+    fs::copy(dir.path().join("mnt/store/key"), dir.path().join("key")).unwrap();
+    let mount = ["mount", &server.address(), "mnt", "--key", "key"];
+    let mut mount = Staying::start(dir.path(), &mount);
+    let work =
+        "echo a > mnt/a && sync mnt/a && rm mnt/a && echo b > mnt/b && sync mnt/b && cat mnt/b";
+    for _ in 0..3 {
+        let ran = shell(dir.path(), &format!("timeout 20 sh -c '{work}'"));
+        assert_eq!(ran.worked(), "b\n", "{}", server.said());
+        std::thread::sleep(std::time::Duration::from_secs(3));
+    }
+    mount.signal(Signal::SIGTERM);
+    assert_eq!(mount.ended(), Some(0), "{}", mount.said());
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.ended(), Some(0), "{}", server.said());
+    glint(dir.path(), &["fsck", "mnt/store"]).worked();
+}
+
 #[test]
 fn up_and_down_keep_everything() {
     if needs_root() {

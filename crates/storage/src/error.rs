@@ -111,6 +111,15 @@ impl StorageError {
         }
     }
 
+    /// What should be there is not, or not any more.
+    pub fn is_missing(&self) -> bool {
+        use io::ErrorKind::{NotADirectory, NotFound, StaleNetworkFileHandle};
+        let StorageError::Io { kind, .. } = self else {
+            return false;
+        };
+        matches!(kind, NotFound | NotADirectory | StaleNetworkFileHandle)
+    }
+
     /// Damage of `record` at `at`.
     pub fn damaged(
         at: impl fmt::Display,

@@ -7,6 +7,7 @@
 //!
 //! Invariant: what was damaged on disk is reported as damage; it is never served, never skipped.
 
+mod anchor;
 pub mod disk;
 pub mod error;
 pub mod fence;

@@ -6,13 +6,14 @@ use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
 
 use nix::fcntl::{FallocateFlags, fallocate};
 
+use crate::anchor::Anchor;
 use crate::disk::Disk;
 use crate::error::{Result, StorageError};
 use crate::objects::SpaceStat;
@@ -96,19 +97,21 @@ impl<D: Disk> Disk for RoomyDisk<D> {
 /// The file that sets space aside, in the directory of a target.
 #[derive(Debug)]
 pub(crate) struct ReserveFile {
-    path: PathBuf,
+    dir: Anchor,
+    name: &'static str,
     bytes_max: u64,
     /// It has its space. Held through changes of the file.
     held: Mutex<bool>,
 }
 
 impl ReserveFile {
-    /// The file at `path`, made where it is missing and the disk has space; of `bytes_max` bytes at
+    /// The file `name` in `dir`, made where it is missing and the disk has space; of `bytes_max` bytes at
     /// most.
-    pub(crate) fn open(path: PathBuf, bytes_max: u64) -> ReserveFile {
-        let held = fs::metadata(&path).is_ok_and(|metadata| metadata.len() > 0);
+    pub(crate) fn open(dir: Anchor, name: &'static str, bytes_max: u64) -> ReserveFile {
+        let held = fs::metadata(dir.reach(name)).is_ok_and(|metadata| metadata.len() > 0);
         let reserve = ReserveFile {
-            path,
+            dir,
+            name,
             bytes_max,
             held: Mutex::new(held),
         };
@@ -121,8 +124,14 @@ impl ReserveFile {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn dir(&self) -> &Path {
-        self.path.parent().unwrap_or(&self.path)
+    /// For people.
+    fn path(&self) -> PathBuf {
+        self.dir.path().join(self.name)
+    }
+
+    /// For this process.
+    fn reach(&self) -> PathBuf {
+        self.dir.reach(self.name)
     }
 
     /// Gives up the space; false where there was none.
@@ -131,15 +140,15 @@ impl ReserveFile {
         if !std::mem::replace(&mut *held, false) {
             return false;
         }
-        tracing::warn!(reserve = %self.path.display(), "the disk is full: its reserve is used up");
-        fs::remove_file(&self.path).is_ok()
+        tracing::warn!(reserve = %self.path().display(), "the disk is full: its reserve is used up");
+        fs::remove_file(self.reach()).is_ok()
     }
 
     /// Makes the file, with `bytes` of its own.
     fn allocate(&self, bytes: u64) -> io::Result<()> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
-        let file = regular::open(&self.path, &mut options)?;
+        let file = regular::open(&self.reach(), &mut options)?;
         let len = i64::try_from(bytes).map_err(io::Error::other)?;
         fallocate(&file, FallocateFlags::empty(), 0, len)?;
         file.sync_all()
@@ -148,8 +157,8 @@ impl ReserveFile {
 
 impl Room for ReserveFile {
     fn space(&self) -> Result<SpaceStat> {
-        let found = nix::sys::statvfs::statvfs(self.dir());
-        let at = self.dir().display();
+        let found = nix::sys::statvfs::fstatvfs(self.dir.dir());
+        let at = self.dir.path().display();
         let found = found.map_err(|e| StorageError::from_io(at, "stat it", &e.into()))?;
         Ok(SpaceStat::of(&found))
     }
@@ -160,7 +169,7 @@ impl Room for ReserveFile {
         }
         if !self.release() {
             if attempt % 100 == 1 {
-                tracing::error!(target = %self.dir().display(), "waiting for space on its disk");
+                tracing::error!(target = %self.dir.path().display(), "waiting for space on its disk");
             }
             sleep(PAUSE);
         }
@@ -183,8 +192,8 @@ impl Room for ReserveFile {
         match self.allocate(bytes) {
             Ok(()) => *held = true,
             Err(error) => {
-                tracing::warn!(reserve = %self.path.display(), %error, "no space can be set aside");
-                let _ = fs::remove_file(&self.path);
+                tracing::warn!(reserve = %self.path().display(), %error, "no space can be set aside");
+                let _ = fs::remove_file(self.reach());
             }
         }
     }

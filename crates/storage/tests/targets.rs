@@ -73,6 +73,19 @@ fn format_then_open_then_open_again_counts_the_starts() {
 }
 
 #[test]
+fn a_format_that_fails_leaves_nothing() {
+    let dir = tempdir();
+    let failed = TargetDir::format(
+        dir.path(),
+        &request(&all()),
+        &mut |_, _| Err(StorageError::refused("db", "full")),
+        &mut SeededRng::new(1),
+    );
+    assert!(failed.is_err());
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn a_target_holds_records_and_objects() {
     const TABLE: TableId = TableId(0);
     let dir = tempdir();

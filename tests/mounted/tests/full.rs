@@ -155,6 +155,52 @@ fn what_does_not_fit_is_never_lost_in_silence() {
     });
 }
 
+/// A copy that does not fit: the first error, if any, of a write or of the sync at its end.
+fn copy(path: &Path, chunks: usize) -> io::Result<()> {
+    let file = File::create(path)?;
+    for number in 0..chunks {
+        file.write_all_at(&chunk(9, number), (number * MIB) as u64)?;
+    }
+    file.sync_all()
+}
+
+/// The file begins with what was written, and has no more than that.
+fn holds_what_fit(path: &Path) -> usize {
+    let data = fs::read(path).unwrap();
+    assert_eq!(data.len() as u64, fs::metadata(path).unwrap().len());
+    for (number, data) in data.chunks(MIB).enumerate() {
+        let wanted = chunk(9, number);
+        assert!(*data == wanted[..data.len()], "chunk {number}");
+    }
+    data.len() / MIB
+}
+
+/// Bytes behind those that had no space found some, since several messages are on their way at once.
+#[test]
+fn a_file_that_does_not_fit_ends_where_the_space_did() {
+    on_small_disks(DISK, |disk| {
+        let mut cluster = Cluster::start_at(&[(None, "mgs,mdt"), (Some(disk.path()), "ost")]);
+        let roots = [0, 1].map(|_| {
+            let number = cluster.mount();
+            cluster.root(number).to_owned()
+        });
+        for round in 0..3 {
+            let [here, there] = roots.each_ref().map(|root| root.join(format!("{round}")));
+            cluster.timed_for(MAKING_SPACE, "a copy", || {
+                let refused = copy(&here, 100);
+                assert!(refused.is_err_and(|error| is_full(&error)));
+                let fit = holds_what_fit(&here);
+                assert!((16..64).contains(&fit), "{fit} MiB");
+                assert_eq!(holds_what_fit(&there), fit);
+                fs::remove_file(&there).unwrap();
+                succeeds_soon("a small file", || write_synced(&there, &chunk(9, 0)));
+                fs::remove_file(&here).unwrap();
+            });
+        }
+        restarted_clean(&mut cluster, 2);
+    });
+}
+
 #[test]
 fn a_full_mdt_says_so_and_goes_on_when_there_is_space() {
     on_small_disks(DISK / 4, |disk| {

@@ -19,7 +19,7 @@ pub struct Format {
     /// Where.
     dir: PathBuf,
     /// Which targets: mgs, mdt, ost, with a number for more than one (ost0,ost1).
-    #[arg(long, value_delimiter = ',', default_value = "mgs,mdt,ost", value_parser = parse_role)]
+    #[arg(long, value_delimiter = ',', default_value = "mgs,mdt,ost", value_parser = parse_new)]
     role: Vec<TargetName>,
     /// The file system's name.
     #[arg(long, default_value = "glint", value_parser = parse_name)]
@@ -74,6 +74,17 @@ pub(super) fn parse_role(text: &str) -> Result<TargetName, String> {
         kind,
         index: TargetIndex(index),
     })
+}
+
+/// A target that a file system can have.
+fn parse_new(text: &str) -> Result<TargetName, String> {
+    let target = parse_role(text)?;
+    match target.kind {
+        TargetKind::Mgs | TargetKind::Mdt if target.index.0 > 0 => Err(format!(
+            "a file system has one MGS and one MDT, and {text:?} would be another; only ost has numbers"
+        )),
+        _ => Ok(target),
+    }
 }
 
 /// Makes `targets` in `dir`.

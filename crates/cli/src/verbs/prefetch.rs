@@ -180,10 +180,12 @@ impl Came {
         if json {
             return say_json(self);
         }
-        say(format!(
-            "fetched {} directories with {} entries, and {} files",
-            self.directories, self.entries, self.files
-        ));
+        match (self.directories, self.entries, self.files) {
+            (0, 0, 0) => say("fetched nothing: all of it is here already"),
+            (directories, entries, files) => say(format!(
+                "fetched {directories} directories with {entries} entries, and {files} files"
+            )),
+        }
         Ok(())
     }
 }

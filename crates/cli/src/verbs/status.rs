@@ -17,6 +17,9 @@ pub struct Status {
     /// user if not given.
     #[arg(value_name = "MNT|DIR")]
     point: Option<PathBuf>,
+    /// Name the clients that targets gave up, too, and not only their number.
+    #[arg(long)]
+    given_up: bool,
     /// As JSON.
     #[arg(long)]
     json: bool,
@@ -64,7 +67,7 @@ impl Status {
         if self.json {
             say_json(&seen)?;
         } else {
-            seen.iter().for_each(show);
+            seen.iter().for_each(|one| show(one, self.given_up));
             others.iter().for_each(say);
             if endpoints.is_empty() {
                 say("there is no Glint mount and no server on this machine");
@@ -89,19 +92,20 @@ fn named(point: &Path) -> Result<Endpoint, String> {
     })
 }
 
-fn show(seen: &Seen) {
+fn show(seen: &Seen, names_given_up: bool) {
     match seen {
-        Seen::Mount { point, status } => show_mount(point, status),
+        Seen::Mount { point, status } => show_mount(point, status, names_given_up),
         Seen::Server { server, status } => {
             let ServerStatus { fsname, pid, .. } = status;
             let server = shown(&server.to_string_lossy());
             say(format!("{server}: {fsname}, server, pid {pid}"));
-            status.targets.iter().for_each(show_target);
+            let targets = status.targets.iter();
+            targets.for_each(|target| show_target(target, names_given_up));
         }
     }
 }
 
-fn show_mount(point: &Path, status: &control::Status) {
+fn show_mount(point: &Path, status: &control::Status, names_given_up: bool) {
     let control::Status {
         fsname,
         pid,
@@ -138,10 +142,10 @@ fn show_mount(point: &Path, status: &control::Status) {
          {parked} calls under way"
     ));
     let served = serves.iter().flat_map(|serves| &serves.targets);
-    served.for_each(show_target);
+    served.for_each(|target| show_target(target, names_given_up));
 }
 
-fn show_target(status: &TargetStatus) {
+fn show_target(status: &TargetStatus, names_given_up: bool) {
     let TargetStatus {
         target,
         seconds_left,
@@ -163,13 +167,22 @@ fn show_target(status: &TargetStatus) {
         format!(", {count} requests done again")
     });
     say(format!("  {target}: {state}, {clients} clients{replayed}"));
+    // They are remembered for as long as they may come back, and may be many.
+    let named_given_up = match names_given_up {
+        true => given_up.as_slice(),
+        false => &[],
+    };
     for (what, who) in [
-        ("back", back),
-        ("waited for", awaited),
-        ("given up", given_up),
+        ("back", back.as_slice()),
+        ("waited for", awaited.as_slice()),
+        ("given up", named_given_up),
     ] {
         for client in who {
             say(format!("    {what}: {client}"));
         }
+    }
+    if !names_given_up && !given_up.is_empty() {
+        let count = given_up.len();
+        say(format!("    given up: {count} (--given-up names them)"));
     }
 }

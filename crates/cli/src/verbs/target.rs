@@ -15,7 +15,7 @@ use crate::output::{say, say_json};
 use crate::registration;
 
 /// How long the MGS may take to answer.
-const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// The targets that a file system's MGS knows: list them, or remove one that is gone for good.
 #[derive(Args)]
@@ -100,7 +100,8 @@ impl Reached {
         let peer = way.peer(TargetName::MGS, self.mgs.clone(), policy)?;
         let answer = registration::ask(&peer, request);
         peer.close();
-        answer
+        let at: Vec<String> = self.mgs.iter().map(Address::to_string).collect();
+        answer.map_err(|reason| format!("at {}: {reason}", at.join(",")))
     }
 }
 

@@ -302,9 +302,21 @@ impl FileState {
     }
 
     /// A write reached the cache.
-    pub fn wrote(&mut self, end: u64, now: Timestamp) {
-        self.known.size = self.known.size.max(end);
+    pub fn wrote(&mut self, range: ByteRange, now: Timestamp) {
+        let size = self.known.size;
+        if range.end > size {
+            self.pages
+                .grew(ByteRange::new(range.start.max(size), range.end));
+            self.known.size = range.end;
+        }
         self.content_changed(now);
+    }
+
+    /// Its OST has no space for the byte at `end`, and all from there on was written here since.
+    pub fn ends(&mut self, end: u64) {
+        self.pages.discard(ByteRange::from(end));
+        self.known.size = self.known.size.min(end);
+        self.reshapes.ends(end);
     }
 
     /// The MDT keeps it for the writers here: no Close of their use is on its way, after which it would

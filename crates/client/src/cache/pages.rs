@@ -57,6 +57,17 @@ pub enum Piece {
     Hole(ByteRange),
 }
 
+/// What a write that failed for good took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// Nothing that was still wanted, or that was noted when it was dropped.
+    Nothing,
+    /// Bytes of a file that was as long before.
+    Within,
+    /// Bytes that made the file longer, from here on. All behind was written later.
+    End(u64),
+}
+
 /// A sent write that was not answered yet.
 #[derive(Debug, Clone, Copy)]
 struct InFlight {
@@ -104,6 +115,9 @@ pub struct PageCache {
     /// Every write in flight, dropped bytes too: until it ends nothing else is sent there.
     in_flight: BTreeMap<WriteId, InFlight>,
     last_write: u64,
+    /// Unsent or unanswered bytes that were written where the file ended, or behind that: whatever is
+    /// behind one of them was written later.
+    grown: Extents<()>,
     /// Bytes the server could still lose, by the modification that brought them there.
     uncommitted: Extents<Transno>,
     generation: Generation,
@@ -134,6 +148,11 @@ impl PageCache {
             _ => self.dirty_since.min(since),
         };
         self.dirty.insert_where_absent(range, since);
+    }
+
+    /// The bytes of `range`, just written, made the file longer.
+    pub fn grew(&mut self, range: ByteRange) {
+        self.grown.insert(range, ());
     }
 
     /// Bytes from the server, asked for at `asked`. Only absent bytes are taken, none where a write
@@ -218,6 +237,7 @@ impl PageCache {
     pub fn written(&mut self, id: WriteId, transno: Transno) {
         self.written = true;
         for piece in self.end_write(id) {
+            self.grown.remove(piece);
             match transno {
                 Transno(0) => self.settled.push(piece),
                 _ => self.uncommitted.insert(piece, transno),
@@ -225,13 +245,19 @@ impl PageCache {
         }
     }
 
-    /// The write failed for good: its bytes are never sent again. Returns whether any of them were
-    /// still wanted; if not, nothing was lost by it, or that was noted when they were dropped.
-    pub fn lost(&mut self, id: WriteId) -> bool {
+    /// The write failed for good: its bytes are never sent again.
+    pub fn lost(&mut self, id: WriteId) -> Loss {
         self.written = true;
         let lost = self.end_write(id);
         self.settled.extend(&lost);
-        !lost.is_empty()
+        let grown = lost.iter().flat_map(|piece| self.grown.within(*piece));
+        let first = grown.map(|(range, ())| range.start).min();
+        lost.iter().for_each(|piece| self.grown.remove(*piece));
+        match first {
+            Some(end) => Loss::End(end),
+            None if lost.is_empty() => Loss::Nothing,
+            None => Loss::Within,
+        }
     }
 
     /// The write did not happen: its bytes are dirty again, as old as they were.
@@ -291,6 +317,7 @@ impl PageCache {
         self.settled.push(range);
         self.dirty.remove(range);
         self.writing.remove(range);
+        self.grown.remove(range);
         self.uncommitted.remove(range);
         self.drop_bytes(range);
     }

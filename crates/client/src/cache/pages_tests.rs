@@ -35,6 +35,27 @@ fn all(cache: &mut PageCache, max: u64) -> Vec<WriteOut> {
 }
 
 #[test]
+fn a_file_ends_where_the_first_of_its_new_bytes_was_lost() {
+    let mut cache = PageCache::default();
+    let now = Tick(SECOND);
+    let one = |cache: &mut PageCache| all(cache, 50).remove(0).id;
+    cache.write(0, &[1; 100], now);
+    cache.grew(ByteRange::new(0, 100));
+    let (first, second) = (one(&mut cache), one(&mut cache));
+    cache.written(second, Transno(1));
+    assert_eq!(cache.lost(first), Loss::End(0), "all behind came later");
+    assert_eq!(cache.lost(first), Loss::Nothing);
+    // Bytes from 200 on were there before those from 150 on.
+    cache.write(200, &[1; 50], now);
+    cache.grew(ByteRange::new(200, 250));
+    cache.write(150, &[2; 50], now);
+    let (filled, grown) = (one(&mut cache), one(&mut cache));
+    assert_eq!(cache.lost(filled), Loss::Within);
+    cache.discard(ByteRange::from(200));
+    assert_eq!(cache.lost(grown), Loss::Nothing);
+}
+
+#[test]
 fn unsent_bytes_take_each_block_once() {
     let mut cache = PageCache::default();
     assert_eq!(cache.unsent_blocks(), 0);

@@ -33,12 +33,24 @@ pub(crate) struct Reshapes {
     begun: u64,
     /// Up to this one they could not be done again.
     failed: Option<(u64, FsError)>,
+    cut: Cut,
+}
+
+/// Whether the file is to end where the first byte had no space at the OST.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Cut {
+    #[default]
+    No,
+    /// At this byte, once nothing of the file is on its way.
+    Due(u64),
+    /// The OST is asked for it.
+    UnderWay,
 }
 
 impl Reshapes {
     /// Nothing may be lost.
     pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.list.is_empty() && !self.is_cut()
     }
 
     /// The OST is asked for one: it is as before, or as it will be.
@@ -51,9 +63,40 @@ impl Reshapes {
         self.list.len() >= RESHAPES_MAX
     }
 
-    /// They have to be done again before anything else is.
+    /// They have to be done, or done again, before anything else is.
     pub fn is_lost(&self) -> bool {
-        self.lost
+        self.lost || self.is_cut()
+    }
+
+    /// The file is to end at `end`, where it is to end nowhere before.
+    pub fn ends(&mut self, end: u64) {
+        self.cut = match self.cut {
+            Cut::Due(before) => Cut::Due(before.min(end)),
+            Cut::No | Cut::UnderWay => Cut::Due(end),
+        };
+    }
+
+    /// The file is being cut off where there was no space, or about to be.
+    pub fn is_cut(&self) -> bool {
+        self.cut != Cut::No
+    }
+
+    /// Where the file is to be cut off, if nobody is at that.
+    pub fn cut_due(&self) -> Option<u64> {
+        match self.cut {
+            Cut::Due(end) => Some(end),
+            Cut::No | Cut::UnderWay => None,
+        }
+    }
+
+    /// Somebody cuts the file off.
+    pub fn begin_cut(&mut self) {
+        self.cut = Cut::UnderWay;
+    }
+
+    /// The file is cut off, or will not be.
+    pub fn end_cut(&mut self) {
+        self.cut = Cut::No;
     }
 
     /// One that the OST is about to be asked for.
@@ -88,8 +131,10 @@ impl Reshapes {
         self.list[place].at = Some(transno);
         let last = self.list[place].shape;
         let mut earlier = 0..place;
-        self.list
-            .retain(|reshape| earlier.next().is_none() || !last.undoes(reshape.shape));
+        // One that is under way comes after: what had no space was cut off meanwhile.
+        self.list.retain(|reshape| {
+            earlier.next().is_none() || reshape.at.is_none() || !last.undoes(reshape.shape)
+        });
         self.lost &= self.next_lost().is_some();
     }
 
@@ -132,7 +177,7 @@ impl Reshapes {
 
     /// They cannot be done again, or are nobody's concern any more. Returns whether there were any.
     pub fn give_up(&mut self, error: FsError) -> bool {
-        self.lost = false;
+        (self.lost, self.cut) = (false, Cut::No);
         let had_any = !std::mem::take(&mut self.list).is_empty();
         if had_any {
             self.failed = Some((self.begun, error));

@@ -88,7 +88,7 @@ impl Client {
             }
             false => {
                 let at = self
-                    .put_somewhere(fid, (offset, data), wish, append)
+                    .put_somewhere((fid, handle), (offset, data), wish, append)
                     .await?;
                 (at, ByteRange::new(at, at.saturating_add(data.len() as u64)))
             }
@@ -103,7 +103,7 @@ impl Client {
     /// and the next process knows of it.
     async fn put_somewhere(
         &self,
-        fid: Fid,
+        (fid, handle): (Fid, Option<HandleId>),
         (offset, data): (u64, &[u8]),
         wish: WriteWish,
         append: bool,
@@ -113,7 +113,12 @@ impl Client {
         let mut forgotten = 0;
         let put = loop {
             let may_forget = forgotten < FORGET_TRIES;
-            match self.put_covered(fid, (offset, data), (wish.write_back, append), may_forget)? {
+            match self.put_covered(
+                (fid, handle),
+                (offset, data),
+                (wish.write_back, append),
+                may_forget,
+            )? {
                 Attempt::Put(put) => break put,
                 Attempt::Held(range) => {
                     forgotten += 1;
@@ -146,7 +151,7 @@ impl Client {
     /// Writes under a lock, if there is one; and `may_forget`, if the kernel holds no page of that.
     fn put_covered(
         &self,
-        fid: Fid,
+        (fid, handle): (Fid, Option<HandleId>),
         (offset, data): (u64, &[u8]),
         (write_back, append): (bool, bool),
         may_forget: bool,
@@ -155,6 +160,10 @@ impl Client {
         if write_back && state.file(fid).lapsing > 0 {
             // The kernel tells who syncs it.
             return Err(FsError::Io);
+        }
+        let file = state.file(fid);
+        if !write_back && file.reshapes.is_cut() {
+            return Ok(Attempt::Wait(file.waiters.wait()));
         }
         let Some((at, range)) = place(&mut state, fid, offset, data.len(), append)? else {
             return Ok(Attempt::Unbounded);
@@ -167,6 +176,9 @@ impl Client {
                 Covering::Wait(wait) => return Ok(Attempt::Wait(wait)),
                 Covering::No => return Ok(Attempt::Uncovered),
             }
+        }
+        if handle.is_some_and(|handle| !write_back && leaves_hole(&mut state, fid, handle, at)) {
+            return Err(FsError::NoSpace);
         }
         if write_back {
             let remembered = self.put_back(&mut state, fid, at, data);
@@ -274,7 +286,7 @@ impl Client {
         let told_time = state.with_pages(fid, |file| {
             file.pages.write(at, data, tick);
             let told_time = file.changed.mtime.is_some();
-            file.wrote(at + data.len() as u64, now);
+            file.wrote(ByteRange::new(at, at + data.len() as u64), now);
             told_time
         });
         if told_time {
@@ -282,6 +294,17 @@ impl Client {
         }
         state.remember_bytes(fid, now, at, data)
     }
+}
+
+/// A write behind the end of a file would make a hole of what had no space before. It is refused until its
+/// open file was told.
+fn leaves_hole(state: &mut State, fid: Fid, handle: HandleId, at: u64) -> bool {
+    let Some(told) = state.handles.file(handle).map(|open| open.told) else {
+        return false;
+    };
+    let knows_end = state.file(fid).exclusive.is_some() || state.locks.reaches_eof(fid);
+    let file = state.file(fid);
+    knows_end && at > file.known.size && file.failures.lacks_space(told)
 }
 
 /// Who wants the lock.

@@ -113,6 +113,11 @@ impl Failures {
         failure
     }
 
+    /// An open file has yet to be told that something written before had no space.
+    pub fn lacks_space(&self, told: Told) -> bool {
+        self.since(told.closed) == Err(FsError::NoSpace)
+    }
+
     /// The last failure an open file was not told of, which it is told hereby.
     pub fn tell(&mut self, told: &mut Told) -> Result<(), FsError> {
         let failure = self.since(told.synced);
@@ -150,6 +155,20 @@ mod tests {
         assert_eq!(failures.close(told), Err(FsError::NoSpace));
         assert_eq!(failures.tell(&mut told), Err(FsError::NoSpace));
         assert_eq!(failures.close(told), Ok(()));
+    }
+
+    #[test]
+    fn an_open_file_lacks_space_until_it_is_told() {
+        let mut failures = Failures::default();
+        let mut told = failures.at_open();
+        failures.add(FsError::Io);
+        assert!(!failures.lacks_space(told));
+        failures.add(FsError::NoSpace);
+        assert!(failures.lacks_space(told));
+        assert_eq!(failures.close(told), Err(FsError::NoSpace));
+        assert!(!failures.lacks_space(failures.at_open()), "it was said");
+        assert_eq!(failures.tell(&mut told), Err(FsError::NoSpace));
+        assert!(!failures.lacks_space(told));
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Step {
                 let data = vec![byte; len];
                 life.state.with_pages(FILE, |file| {
                     file.pages.write(at, &data, base::Tick(0));
-                    file.wrote(at + len as u64, now);
+                    file.wrote(ByteRange::new(at, at + len as u64), now);
                 });
                 life.state.remember_bytes(FILE, now, at, &data);
             }

@@ -13,7 +13,7 @@ use wire::ost::{ObjectAttr, Reply, Request, UNDER_MDT};
 
 use crate::cache::file::{FileState, WriteOpen};
 use crate::cache::holder::Holder;
-use crate::cache::pages::{PageCache, WriteOut};
+use crate::cache::pages::{Loss, PageCache, WriteOut};
 use crate::executor::{each_of, join_all, spawn};
 use crate::session::client::Client;
 use crate::session::cluster::{decode_ost, object_of};
@@ -133,7 +133,10 @@ impl Client {
                 Some(frame) => {
                     self.send_frame(frame).await;
                 }
-                None => drop(wait.await),
+                None => {
+                    self.start_cut(fid);
+                    wait.await;
+                }
             }
         }
     }
@@ -141,7 +144,7 @@ impl Client {
     /// The same of several files, many in one message.
     async fn write_out_some(&self, mut files: Vec<Fid>, range: ByteRange) {
         loop {
-            let (frame, wait) = {
+            let (frame, first, wait) = {
                 let mut state = self.lock();
                 files.retain(|fid| {
                     let file = state.file_known(*fid);
@@ -149,17 +152,20 @@ impl Client {
                         !file.pages.is_flushed(range) || file.reshapes.is_lost()
                     })
                 });
-                let Some(first) = files.first() else {
+                let Some(first) = files.first().copied() else {
                     return;
                 };
-                let wait = state.file(*first).waiters.wait();
-                (take_frame(&mut state, &files, range), wait)
+                let wait = state.file(first).waiters.wait();
+                (take_frame(&mut state, &files, range), first, wait)
             };
             match frame {
                 Some(frame) => {
                     self.send_frame(frame).await;
                 }
-                None => drop(wait.await),
+                None => {
+                    self.start_cut(first);
+                    wait.await;
+                }
             }
         }
     }
@@ -309,7 +315,7 @@ impl Client {
         };
         let mut state = self.lock();
         for (index, sent) in sent.into_iter().enumerate() {
-            if written(&mut state, sent, reply_to(index), transno) == Sending::Again {
+            if written(&mut state, sent, reply_to(index), transno) != Sending::Over {
                 end = FrameEnd::Other;
             }
         }
@@ -333,6 +339,8 @@ enum Sending {
     Over,
     /// The bytes are to be sent again.
     Again,
+    /// The OST has no space for them: the file is to end before them.
+    Cut,
 }
 
 /// An answer to one write.
@@ -356,7 +364,7 @@ fn written(
         Ok(_) => Err(FsError::Io),
         Err(error) => Err(error),
     };
-    let (sending, lost) = state.with_pages(fid, |file| {
+    let (is_again, loss) = state.with_pages(fid, |file| {
         file.writing -= 1;
         file.waiters.wake_all();
         let is_again = match attr {
@@ -369,29 +377,40 @@ fn written(
             Ok(attr) => note_written(file, out, attr, transno),
             Err(_) if is_again => {
                 file.pages.failed(out.id);
-                return (Sending::Again, false);
+                return (true, Loss::Nothing);
             }
-            Err(error) => return (Sending::Over, note_lost(file, fid, &out, error)),
+            Err(error) => return (false, note_lost(file, fid, &out, error)),
         }
-        (Sending::Over, false)
+        (false, Loss::Nothing)
     });
+    if is_again {
+        return Sending::Again;
+    }
     if attr.is_ok() {
         state.space = None;
         state.answered(fid);
     }
-    if lost {
+    let end = match loss {
+        Loss::End(end) if attr == Err(FsError::NoSpace) => Some(end),
+        _ => None,
+    };
+    let cut = end.filter(|end| state.is_cut_at(fid, *end));
+    if loss != Loss::Nothing {
         // What is here of the file is not what the OST has, its size neither.
         let exclusive = state.file_known(fid).and_then(|file| file.exclusive);
         state.locks.give_up_bytes(fid, exclusive);
     }
-    sending
+    match cut {
+        Some(_) => Sending::Cut,
+        None => Sending::Over,
+    }
 }
 
-/// Bytes that were dropped meanwhile are no loss, or were told with what dropped them. Returns whether
-/// any were lost.
-fn note_lost(file: &mut FileState, fid: Fid, out: &WriteOut, error: FsError) -> bool {
-    if !file.pages.lost(out.id) {
-        return false;
+/// Bytes that were dropped meanwhile are no loss, or were told with what dropped them.
+fn note_lost(file: &mut FileState, fid: Fid, out: &WriteOut, error: FsError) -> Loss {
+    let loss = file.pages.lost(out.id);
+    if loss == Loss::Nothing {
+        return loss;
     }
     let offset = out.offset;
     tracing::error!("{fid}: bytes from {offset} could not be written: {error}");
@@ -400,7 +419,7 @@ fn note_lost(file: &mut FileState, fid: Fid, out: &WriteOut, error: FsError) -> 
         FsError::Stale => FsError::Io,
         error => error,
     });
-    true
+    loss
 }
 
 fn note_written(file: &mut FileState, out: WriteOut, attr: ObjectAttr, transno: Transno) {

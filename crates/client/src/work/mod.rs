@@ -4,6 +4,7 @@ pub(crate) mod advice;
 mod batch;
 mod by_name;
 pub(crate) mod close;
+mod cut;
 pub(crate) mod flush;
 pub(crate) mod losses;
 pub(crate) mod reading;

@@ -19,6 +19,7 @@ use super::block::{BEAT_AT, CLAIM_AT, Claim, FENCE_BYTES, Owner, SECTOR_BYTES, S
 use super::claim::{Claimant, Doubt, Loss, Sight, Todo};
 use super::lease::Lease;
 use super::process::Process;
+use crate::anchor::Anchor;
 use crate::error::{Result, StorageError};
 use crate::objects::is_out_of_descriptors;
 use crate::regular;
@@ -29,6 +30,8 @@ pub(crate) const FENCE: &str = "fence";
 /// How long it is tried to keep a fence that cannot be written or read. Nothing else is written
 /// meanwhile.
 const FAILING_MAX: Duration = Duration::from_secs(60);
+/// The same while the process ends, which a storage that fails does not hold up for longer.
+const FAILING_AT_END_MAX: Duration = Duration::from_secs(2);
 /// Who waits for a look at the fence wakes this often to see whether it came.
 const WAIT: Duration = Duration::from_millis(50);
 
@@ -46,16 +49,19 @@ pub(super) trait Sectors: Send + Sync {
 /// was written when the file is closed. Where no descriptor is left for that, it is the one that
 /// was opened at the start and kept: a fence is never lost for want of a descriptor.
 struct FenceFile {
+    dir: Anchor,
+    /// For people.
     path: PathBuf,
     kept: File,
 }
 
 impl FenceFile {
-    /// The existing file at `path`.
-    fn open(path: PathBuf) -> Result<FenceFile> {
-        let opened = open_existing(&path);
-        let opened = opened.map_err(|error| failed(&path, "open it", &error));
-        opened.map(|kept| FenceFile { path, kept })
+    /// The existing one in `dir`.
+    fn open(dir: Anchor) -> Result<FenceFile> {
+        let path = dir.path().join(FENCE);
+        let opened = open_existing(&dir);
+        let kept = opened.map_err(|error| failed(&path, "open it", &error))?;
+        Ok(FenceFile { dir, path, kept })
     }
 
     fn error(&self, action: &'static str) -> impl Fn(std::io::Error) -> StorageError {
@@ -64,7 +70,7 @@ impl FenceFile {
 
     /// To be used once.
     fn again(&self) -> Result<Opened<'_>> {
-        match open_existing(&self.path) {
+        match open_existing(&self.dir) {
             Err(error) if is_out_of_descriptors(&error) => Ok(Opened::Kept(&self.kept)),
             opened => opened.map(Opened::Anew).map_err(self.error("open it")),
         }
@@ -95,8 +101,9 @@ impl Deref for Opened<'_> {
     }
 }
 
-fn open_existing(path: &Path) -> std::io::Result<File> {
-    regular::open(path, OpenOptions::new().read(true).write(true))
+fn open_existing(dir: &Anchor) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    regular::open(&dir.reach(FENCE), options.read(true).write(true))
 }
 
 fn failed(path: &Path, action: &'static str, error: &std::io::Error) -> StorageError {
@@ -147,9 +154,10 @@ pub(crate) fn make(dir: &Path) -> Result<()> {
 /// That of the target in `dir`; an empty one where the target has none.
 fn made(dir: &Path) -> Result<FenceFile> {
     let path = dir.join(FENCE);
+    let dir = Anchor::open(dir).map_err(|error| failed(dir, "open it", &error))?;
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600);
-    let made = regular::open(&path, &mut options);
+    let made = regular::open(&dir.reach(FENCE), &mut options);
     let made = made.map_err(|error| failed(&path, "make it", &error))?;
     let found = made.metadata();
     let found = found.map_err(|error| failed(&path, "stat it", &error))?;
@@ -160,7 +168,7 @@ fn made(dir: &Path) -> Result<FenceFile> {
         let synced = made.sync_all();
         synced.map_err(|error| failed(&path, "sync it", &error))?;
     }
-    FenceFile::open(path)
+    FenceFile::open(dir)
 }
 
 /// Takes the fences of the targets in these directories for `process`; all of them, or none.
@@ -354,6 +362,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     ending: bool,
+    /// The process ends: a failing fence is tried for less long.
+    hurried: bool,
     lost: Option<StorageError>,
     on_loss: Vec<OnLoss>,
 }
@@ -423,6 +433,11 @@ impl Fence {
 }
 
 impl Fence {
+    /// What it guards is written for the last time: a fence that cannot be kept holds that up for seconds.
+    pub fn hurry(&self) {
+        self.shared.state().hurried = true;
+    }
+
     /// Others may have it at once. What it guards cannot be written by this process any more.
     pub fn let_go(&self) {
         self.shared.state().ending = true;
@@ -489,7 +504,7 @@ impl Shared {
                     if !std::mem::replace(&mut has_warned, true) {
                         tracing::warn!("nothing is written until its fence can be kept: {error}");
                     }
-                    if tick().since(lease.until()) > FAILING_MAX {
+                    if tick().since(lease.until()) > self.patience(&error) {
                         return self.lose(format!("its fence cannot be kept any more: {error}"));
                     }
                 }
@@ -497,6 +512,11 @@ impl Shared {
             if self.ends_within(pace.beat) {
                 break;
             }
+        }
+        if let Err(error) = self.sectors.read()
+            && error.is_missing()
+        {
+            return self.lose(format!("it was removed while it was served: {error}"));
         }
         // First nothing more is written, then others are let in.
         let is_held = tick() < lease.until();
@@ -506,6 +526,16 @@ impl Shared {
         self.changed.notify_all();
         if is_held {
             let_go(&self.at, &*self.sectors, &lease);
+        }
+    }
+
+    /// How long after the lease a fence is tried that fails so.
+    fn patience(&self, error: &StorageError) -> Duration {
+        match self.state().hurried {
+            // Its directory was removed, or another file system is there: nobody else finds it either.
+            _ if error.is_missing() => Duration::ZERO,
+            true => FAILING_AT_END_MAX,
+            false => FAILING_MAX,
         }
     }
 

@@ -22,6 +22,7 @@ use super::page_cache;
 use super::size_limit;
 use super::stream::Stream;
 use super::{ObjectId, ObjectStat, ObjectStore, SpaceStat};
+use crate::anchor::Anchor;
 use crate::error::{Result, StorageError};
 use crate::fence::Fence;
 
@@ -33,8 +34,7 @@ pub const OPEN_FILES_MAX: usize = 512;
 /// Objects as files in a directory of a local file system.
 #[derive(Debug)]
 pub struct ObjectFiles {
-    dir: PathBuf,
-    dir_file: File,
+    dir: Anchor,
     open: Descriptors,
     direct: Direct,
     stream: Stream,
@@ -61,8 +61,8 @@ impl ObjectFiles {
         fence: Option<Arc<Fence>>,
         files: usize,
     ) -> Result<ObjectFiles> {
-        let dir_file =
-            File::open(&dir).map_err(|e| StorageError::from_io(dir.display(), "open it", &e))?;
+        let anchor =
+            Anchor::open(&dir).map_err(|e| StorageError::from_io(dir.display(), "open it", &e))?;
         for shelf in 0..FAN_OUT {
             let path = dir.join(shelf_name(shelf));
             match fs::create_dir(&path) {
@@ -72,14 +72,14 @@ impl ObjectFiles {
                 _ => {}
             }
         }
-        dir_file
+        anchor
+            .dir()
             .sync_all()
             .map_err(|e| StorageError::from_io(dir.display(), "sync it", &e))?;
-        let bytes_max = size_limit::file_bytes_max(&dir_file, &dir);
+        let bytes_max = size_limit::file_bytes_max(anchor.dir(), &dir);
         let direct_io = Arc::<DirectIo>::default();
         Ok(ObjectFiles {
-            dir,
-            dir_file,
+            dir: anchor,
             open: Descriptors::new(files),
             direct: Direct::new(direct_io.clone()),
             stream: Stream::new(direct_io),
@@ -92,13 +92,13 @@ impl ObjectFiles {
 
     /// For messages.
     fn path(&self, id: ObjectId) -> PathBuf {
-        self.dir.join(name_of(id))
+        self.dir.path().join(name_of(id))
     }
 
     fn open_file(&self, id: ObjectId, flags: OFlag) -> io::Result<File> {
         let flags = flags | OFlag::O_RDWR | OFlag::O_CLOEXEC;
         let mode = Mode::S_IRUSR | Mode::S_IWUSR;
-        Ok(openat(&self.dir_file, name_of(id).as_str(), flags, mode)?.into())
+        Ok(openat(self.dir.dir(), name_of(id).as_str(), flags, mode)?.into())
     }
 
     /// For reads and writes past the page cache, which are large: not kept.
@@ -114,7 +114,7 @@ impl ObjectFiles {
     ) -> io::Result<(Option<Arc<File>>, Option<File>)> {
         let file = self.open.get(id, || self.open_if_there(id))?;
         let (shelf, flags) = (shelf_name(shelf_of(id)), OFlag::O_RDONLY | OFlag::O_CLOEXEC);
-        let open = || Ok(openat(&self.dir_file, shelf.as_str(), flags, Mode::empty())?.into());
+        let open = || Ok(openat(self.dir.dir(), shelf.as_str(), flags, Mode::empty())?.into());
         let shelf = with_names.then(|| self.open.open(open)).transpose()?;
         Ok((file, shelf))
     }
@@ -162,7 +162,7 @@ impl ObjectFiles {
 
     fn unlink(&self, id: ObjectId) -> io::Result<()> {
         let (name, flags) = (name_of(id), UnlinkatFlags::NoRemoveDir);
-        Ok(unlinkat(&self.dir_file, name.as_str(), flags)?)
+        Ok(unlinkat(self.dir.dir(), name.as_str(), flags)?)
     }
 
     fn fallocate(
@@ -203,7 +203,7 @@ impl ObjectFiles {
         match self.sync_failed.get() {
             None => Ok(()),
             Some(cause) => Err(StorageError::Stopped {
-                at: self.dir.display().to_string(),
+                at: self.dir.path().display().to_string(),
                 cause: cause.clone(),
             }),
         }
@@ -399,8 +399,8 @@ impl ObjectStore for ObjectFiles {
     fn sync_all(&self) -> Result<()> {
         self.may_write()?;
         self.check_synced()?;
-        let synced = nix::unistd::syncfs(&self.dir_file);
-        let at = self.dir.display();
+        let synced = nix::unistd::syncfs(self.dir.dir());
+        let at = self.dir.path().display();
         let synced = synced.map_err(|e| StorageError::from_io(at, "sync it", &e.into()));
         self.note_sync(synced)
     }
@@ -428,8 +428,8 @@ impl ObjectStore for ObjectFiles {
     }
 
     fn statfs(&self) -> Result<SpaceStat> {
-        let found = nix::sys::statvfs::fstatvfs(&self.dir_file);
-        let at = self.dir.display();
+        let found = nix::sys::statvfs::fstatvfs(self.dir.dir());
+        let at = self.dir.path().display();
         let found = found.map_err(|e| StorageError::from_io(at, "stat it", &e.into()))?;
         Ok(SpaceStat {
             object_bytes_max: self.bytes_max,
@@ -439,9 +439,10 @@ impl ObjectStore for ObjectFiles {
 
     fn list(&self, visit: &mut dyn FnMut(ObjectId)) -> Result<()> {
         for shelf in 0..FAN_OUT {
-            let path = self.dir.join(shelf_name(shelf));
+            let path = self.dir.path().join(shelf_name(shelf));
             let failed = |e| StorageError::from_io(path.display(), "list it", &e);
-            for entry in fs::read_dir(&path).map_err(failed)? {
+            let reached = self.dir.reach(&shelf_name(shelf));
+            for entry in fs::read_dir(reached).map_err(failed)? {
                 let name = entry.map_err(failed)?.file_name();
                 match name.to_str().and_then(id_of) {
                     Some(id) => visit(id),

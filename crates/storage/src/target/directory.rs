@@ -13,6 +13,7 @@ use super::key::{KeyKind, TargetKey};
 use super::lock::{ExclusiveLock, lock_exclusive};
 use super::making::{self, FirstRecords};
 use super::superblock::{FsName, SUPERBLOCK_BYTES, Superblock, Unreadable, Uuid};
+use crate::anchor::Anchor;
 use crate::disk::FileDisk;
 use crate::error::StorageError;
 use crate::fence::{self, Fence, Process};
@@ -531,12 +532,14 @@ fn summarise(dir: &Path, superblocks: Vec<Superblock>, foreign: u64) -> State {
 }
 
 /// The space set aside in the directory of a target at `path`, made where it is missing.
-pub(super) fn reserve(path: &Path, kind: TargetKind) -> ReserveFile {
+pub(super) fn reserve(path: &Path, kind: TargetKind) -> crate::Result<ReserveFile> {
     let bytes_max = match kind {
         TargetKind::Mgs => 1 << 20,
         TargetKind::Mdt | TargetKind::Ost => 32 << 20,
     };
-    ReserveFile::open(path.join(RESERVE), bytes_max)
+    let dir = Anchor::open(path)
+        .map_err(|error| StorageError::from_io(path.display(), "open it", &error))?;
+    Ok(ReserveFile::open(dir, RESERVE, bytes_max))
 }
 
 /// Keeps others of this machine from the target at `path`.
@@ -589,7 +592,7 @@ impl Target {
         tables: &[(TableId, &str)],
         mut options: KvOptions,
     ) -> std::result::Result<Kv, StorageError> {
-        options.room = Some(Arc::new(reserve(&self.path, self.superblock.target.kind)));
+        options.room = Some(Arc::new(reserve(&self.path, self.superblock.target.kind)?));
         Kv::open(self.disk()?, tables, options)
     }
 

@@ -40,19 +40,32 @@ pub(super) fn make(
 ) -> Result<()> {
     clear(dir)?;
     let aside = dir.join(ASIDE);
-    make_directory(&aside)?;
+    if let Err(error) = make_aside(&aside, superblocks, keys, first_records) {
+        // What cannot be removed either is cleared by the next format.
+        let _ = remove(&aside);
+        return Err(error);
+    }
+    let io = |error| TargetError::io(&aside, "finish it", &error);
+    fs::rename(&aside, dir.join(MADE)).map_err(io)?;
+    sync_dir(dir)?;
+    settle(dir)
+}
+
+fn make_aside(
+    aside: &Path,
+    superblocks: &[Superblock],
+    keys: &[(KeyKind, TargetKey)],
+    first_records: FirstRecords<'_>,
+) -> Result<()> {
+    make_directory(aside)?;
     for (kind, key) in keys {
-        key.install(&aside, *kind)?;
+        key.install(aside, *kind)?;
     }
     for superblock in superblocks {
         let path = aside.join(dir_name(superblock.target));
         make_target(&path, superblock, first_records)?;
     }
-    sync_dir(&aside)?;
-    let io = |error| TargetError::io(&aside, "finish it", &error);
-    fs::rename(&aside, dir.join(MADE)).map_err(io)?;
-    sync_dir(dir)?;
-    settle(dir)
+    sync_dir(aside)
 }
 
 fn make_directory(path: &Path) -> Result<()> {
@@ -75,7 +88,7 @@ fn make_target(
     first_records(target, FileDisk::open(&database)?)?;
     replace_superblock(path, superblock)?;
     fence::make(path)?;
-    reserve(path, target.kind);
+    reserve(path, target.kind)?;
     sync_dir(path)
 }
 

@@ -47,7 +47,8 @@ impl fmt::Debug for Uuid {
     }
 }
 
-/// A file system's name: 1 to 32 of `a-z A-Z 0-9 . _ -`.
+/// A file system's name: 1 to 32 of `a-z A-Z 0-9 . _ -`, and neither `.` nor `..`, which
+/// `HOST:/NAME` cannot have.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FsName(String);
 
@@ -72,9 +73,11 @@ impl FromStr for FsName {
 
     fn from_str(text: &str) -> Result<FsName, String> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        if text.is_empty() || text.len() > Self::BYTES_MAX || !text.bytes().all(allowed) {
+        let is_dots = matches!(text, "." | "..");
+        if is_dots || text.is_empty() || text.len() > Self::BYTES_MAX || !text.bytes().all(allowed)
+        {
             return Err(format!(
-                "{text:?} is not a file system name; use 1 to {} of a-z, A-Z, 0-9, '.', '_', '-'",
+                "{text:?} is not a file system name; use 1 to {} of a-z, A-Z, 0-9, '.', '_', '-', but not '.' or '..'",
                 Self::BYTES_MAX
             ));
         }

@@ -16,6 +16,7 @@ use nix::sys::socket::{
 };
 
 use super::error::MountError;
+use super::table::{at, mounts};
 use super::users::users;
 use super::{MountOptions, Unmount};
 use crate::kernel::device::Device;
@@ -192,7 +193,15 @@ fn explain(point: &Path, text: &str) -> MountError {
     } else if says("Transport endpoint is not connected") {
         MountError::Dead(point.into())
     } else if says("not found in") || says("not mounted") {
-        MountError::NotMounted(point.into())
+        // The helper knows only the mounts of the user that calls it.
+        let is_mounted = mounts().is_ok_and(|mounts| at(&mounts, point).is_some());
+        match is_mounted {
+            true => MountError::NotPermitted {
+                point: point.into(),
+                reason: "another user mounted it".to_owned(),
+            },
+            false => MountError::NotMounted(point.into()),
+        }
     } else if says("no write access") || says("not permitted") || says("Permission denied") {
         MountError::NotPermitted {
             point: point.into(),
@@ -233,6 +242,8 @@ mod tests {
         assert!(matches!(of(busy), MountError::Busy { .. }));
         let missing = "fusermount3: entry for /nowhere not found in /etc/mtab";
         assert!(matches!(of(missing), MountError::NotMounted(_)));
+        let of_others = explain(Path::new("/proc"), missing).to_string();
+        assert!(of_others.contains("another user mounted it"), "{of_others}");
         let device = "fusermount3: failed to open /dev/fuse: Permission denied";
         assert!(matches!(of(device), MountError::DeviceRefused));
         let owner = "fusermount3: user has no write access to mountpoint /nowhere";
