@@ -21,7 +21,7 @@ use crate::records::{
     object_of_key,
 };
 use crate::room::{Room, above_floor};
-use crate::syncer::Touched;
+use crate::work::Touched;
 
 /// How long a tombstone is kept. Far longer than a client that lost its right to write keeps
 /// unwritten data and than any message is under way. File ids are never reused, so all that a write

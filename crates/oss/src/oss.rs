@@ -1,99 +1,35 @@
 //! The core: what comes in, what waits, what goes out.
 
 mod events;
+mod recovery;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use base::limits::BULK_BYTES_MAX;
 use base::{ClientId, FsError, LockHandle, Tick, Timestamp, Transno};
-use dlm::{Input, Limits, ResourceId};
+use dlm::{Input, Limits};
 use layout::ObjectId;
 use rpc::window::Window;
 use storage::{Kv, ObjectStore, Pace, StorageError};
 use wire::handshake::ClientUuid;
-use wire::ost::{CallbackReply, Progress, Reply, Request};
+use wire::ost::{CallbackReply, Reply};
 
 use crate::clients::Clients;
 use crate::durability::{Durability, SyncTicket};
 use crate::failure::{Failure, Outcome};
-use crate::locks::{Locks, Wish};
-use crate::objects::{Change, Objects};
-use crate::ops::{Append, Read, Reshape, Seek, Watch, Write, announce, glimpse, list, seek};
+use crate::locks::Locks;
+use crate::objects::Objects;
 use crate::outbox::{Answer, Outbox, Output};
 use crate::records::History;
 use crate::recovery::{Life, Recovery};
-use crate::syncer::{ListWork, ReadWork, SyncWork};
+use crate::step::{Call, Caller, Job, Need, Step};
 use crate::witness::Witness;
-
-/// A request, as it came.
-#[derive(Debug)]
-pub struct Call<'a> {
-    /// Whose.
-    pub client: ClientId,
-    /// The caller's name for it; the reply carries it.
-    pub tag: u64,
-    /// What is asked.
-    pub request: Request,
-    /// The bulk region of the frame it came in.
-    pub bulk: &'a [u8],
-}
-
-/// Who waits for a reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Caller {
-    pub client: ClientId,
-    pub tag: u64,
-}
-
-/// A request that waits, with all it needs to be done.
-#[derive(Debug)]
-pub(crate) enum Job {
-    Enqueue,
-    Append(Append),
-    Reshape(Reshape),
-    Seek(Seek),
-    Glimpse { object: ObjectId },
-    Announce { object: ObjectId, size: u64 },
-}
+use crate::work::SyncWork;
 
 #[derive(Debug)]
 struct Parked {
     caller: Caller,
     job: Job,
-}
-
-/// How far a request came.
-pub(crate) enum Step {
-    /// Answer it; the modification it made, or zero.
-    Done(Answer, Transno),
-    /// It waits for locks or answers.
-    Park(Job, Need),
-    /// It waits for everything so far to be durable.
-    Sync,
-    /// The bytes are read outside, and the answer comes from there.
-    Read(ReadWork),
-    /// Objects without a record are looked for outside.
-    List(ListWork),
-}
-
-/// What a parked request waits for.
-pub(crate) enum Need {
-    /// A lock for the client.
-    Grant(Wish),
-    /// A lock of the target's own.
-    Lock(Wish),
-    /// How those who write an object see it.
-    Values { of: ResourceId, speculative: bool },
-    /// That those who watch an object have heard.
-    Watchers(ResourceId),
-}
-
-impl Step {
-    /// Done, nothing changed.
-    pub fn answer(answer: impl Into<Answer>) -> Outcome<Step> {
-        Ok(Step::Done(answer.into(), Transno(0)))
-    }
 }
 
 /// One object storage target.
@@ -111,7 +47,7 @@ pub struct Oss {
     reserved: Transno,
     last_ageing: Tick,
     pub(crate) clients: Clients,
-    witness: Witness,
+    pub(crate) witness: Witness,
     /// Those that speak for targets.
     pub(crate) servers: BTreeSet<ClientId>,
     /// Those with a session, from other processes.
@@ -271,147 +207,6 @@ impl Oss {
         self.finish(now, out);
     }
 
-    /// Hands a request to its operation.
-    fn start(
-        &mut self,
-        now: Tick,
-        wall: Timestamp,
-        call: Call<'_>,
-        out: &mut Outbox,
-    ) -> Outcome<Step> {
-        let (client, bulk) = (call.client, call.bulk);
-        match call.request {
-            Request::Enqueue {
-                object,
-                mode,
-                range,
-            } => self.enqueue(now, client, Wish::of(object, mode, range)?, object),
-            Request::Watch {
-                object,
-                writes,
-                again,
-            } => {
-                let watch = Watch {
-                    object,
-                    writes,
-                    again,
-                };
-                self.watch(now, client, watch)
-            }
-            Request::Announce { object, size } => announce(object, size),
-            Request::Inherit { object } => self.inherit(now, client, object),
-            Request::Convert { handle, mode } => self.convert(now, client, (handle, mode)),
-            Request::Glimpse {
-                object,
-                speculative,
-            } => glimpse(object, speculative),
-            Request::Seek {
-                object,
-                offset,
-                hole,
-            } => seek(Seek {
-                object,
-                offset,
-                hole,
-            }),
-            Request::Sync => Ok(Step::Sync),
-            Request::Join { life } => self.join(now, wall, (client, life), out),
-            Request::Destroy { objects, progress } => match self.witness.hear(progress)? {
-                Some(ahead) => Step::answer(ahead),
-                None => self.destroy(now, wall, &objects),
-            },
-            Request::Cancel { handles } => {
-                self.locks.tell(now, Input::Cancel { client, handles });
-                Step::answer(Reply::Done)
-            }
-            Request::StatFs => Step::answer(Reply::Space(self.objects.space()?)),
-            Request::List {
-                from,
-                unrecorded,
-                progress,
-            } => match self.witness.hear(progress)? {
-                Some(ahead) => Step::answer(ahead),
-                None => list(&self.objects, from, unrecorded),
-            },
-            Request::Witness { progress, seen } => self.compare(progress, seen),
-            request @ (Request::Read { .. } | Request::Write { .. } | Request::Append { .. }) => {
-                self.start_io(now, client, request, bulk)
-            }
-            request @ (Request::Truncate { .. } | Request::Allocate { .. }) => {
-                self.reshape(now, client, Reshape::of(&request)?)
-            }
-        }
-    }
-
-    /// How far an MDT and this target have come, and had come by what each knows of the other.
-    fn compare(&self, progress: Progress, seen: Transno) -> Outcome<Step> {
-        let committed = self.committed();
-        self.witness.recall(committed, seen)?;
-        match self.witness.hear(progress)? {
-            Some(ahead) => Step::answer(ahead),
-            None => Step::answer(Reply::Witnessed { committed }),
-        }
-    }
-
-    /// The same for what reads and changes bytes.
-    fn start_io(
-        &mut self,
-        now: Tick,
-        client: ClientId,
-        request: Request,
-        bulk: &[u8],
-    ) -> Outcome<Step> {
-        match request {
-            Request::Read {
-                object,
-                offset,
-                len,
-                lock_mode,
-                under,
-            } => {
-                let read = Read {
-                    object,
-                    offset,
-                    len,
-                    lock_mode,
-                    under,
-                };
-                self.read(now, client, &read)
-            }
-            Request::Write {
-                object,
-                offset,
-                bulk: place,
-                ticket,
-                mtime,
-                under,
-                life,
-            } => {
-                let write = Write {
-                    object,
-                    offset,
-                    data: part(bulk, place)?,
-                    change: Change::by(ticket, mtime)?,
-                    under,
-                    life,
-                };
-                self.write(now, client, &write)
-            }
-            Request::Append {
-                object,
-                bulk: place,
-                ticket,
-                mtime,
-            } => self.append(Append {
-                object,
-                data: part(bulk, place)?.to_vec(),
-                change: Change::by(ticket, mtime)?,
-                from: 0,
-            }),
-            _ => Err(FsError::NotSupported.into()),
-        }
-    }
-
     /// Answers a request or parks it.
     fn proceed(&mut self, now: Tick, caller: Caller, step: Outcome<Step>, out: &mut Outbox) {
         match step {
@@ -544,15 +339,6 @@ impl Oss {
         }
         out.push(Output::Stop { reason });
     }
-}
-
-/// The part of a frame's bulk region that a request points to.
-fn part(bulk: &[u8], (offset, len): (u32, u32)) -> Result<&[u8], FsError> {
-    let start = offset as usize;
-    let end = start.checked_add(len as usize).ok_or(FsError::Invalid)?;
-    bulk.get(start..end)
-        .filter(|data| data.len() <= BULK_BYTES_MAX)
-        .ok_or(FsError::Invalid)
 }
 
 fn reply(out: &mut Outbox, caller: Caller, result: Result<Answer, FsError>, transno: Transno) {

@@ -6,7 +6,7 @@ use layout::ObjectId;
 use wire::ost::{Callback, Reply};
 
 use crate::durability::SyncTicket;
-use crate::syncer::{ListWork, ReadWork, SyncWork};
+use crate::work::{ListWork, ReadWork, SyncWork};
 
 /// Outputs, oldest first.
 pub type Outbox = Vec<Output>;

@@ -14,7 +14,7 @@ use std::io;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use threads::{Builder, JoinHandle};
-use threads::{Condvar, Mutex, MutexGuard};
+use threads::{Condvar, Mutex};
 
 use base::limits::BULK_BYTES_MAX;
 use base::{ClientId, Clock, FsError, Tick, Transno};
@@ -28,10 +28,12 @@ use wire::opcode;
 use wire::ost::{CallbackReply, Request};
 
 use crate::durability::SyncTicket;
-use crate::oss::{Call, Oss};
+use crate::oss::Oss;
 use crate::outbox::{Answer, Outbox, Output};
-use crate::syncer::{ListWork, SyncWork, Syncer};
-use reads::{Reads, WantedRead};
+use crate::step::Call;
+use crate::syncer::Syncer;
+use crate::work::{ListWork, SyncWork};
+use reads::{Reads, WantedRead, lock};
 
 /// Threads that read: while some wait for the disk, others send.
 const READERS: usize = 4;
@@ -500,9 +502,4 @@ fn data_bytes(output: &Output) -> usize {
         Output::ReadWanted { work, .. } => work.len,
         _ => 0,
     }
-}
-
-/// A queue is changed in one step each time.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,23 +1,13 @@
 //! Appending: the target picks the place, under a lock of its own on everything from there on.
 
 use base::{ByteRange, Tick};
-use layout::ObjectId;
 use wire::ost::Reply;
 
 use crate::failure::Outcome;
 use crate::locks::Wish;
-use crate::objects::{Change, file_range};
-use crate::oss::{Job, Need, Oss, Step};
-
-/// What is to be appended.
-#[derive(Debug)]
-pub(crate) struct Append {
-    pub object: ObjectId,
-    pub data: Vec<u8>,
-    pub change: Change,
-    /// The end of the object when the lock was asked for; the lock starts there.
-    pub from: u64,
-}
+use crate::objects::file_range;
+use crate::oss::Oss;
+use crate::step::{Append, Job, Need, Step};
 
 impl Oss {
     /// Waits until nobody else holds anything at or after the end. Who could make the object

@@ -5,7 +5,8 @@ use layout::ObjectId;
 
 use crate::failure::Outcome;
 use crate::locks;
-use crate::oss::{Oss, Step};
+use crate::oss::Oss;
+use crate::step::Step;
 
 impl Oss {
     /// Leaves a tombstone for each, from which on it is gone for everybody; its bytes follow.

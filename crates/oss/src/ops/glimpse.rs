@@ -7,7 +7,8 @@ use wire::ost::{CallbackReply, ObjectAttr, Reply};
 
 use crate::failure::Outcome;
 use crate::locks;
-use crate::oss::{Job, Need, Oss, Step};
+use crate::oss::Oss;
+use crate::step::{Job, Need, Step};
 
 /// Asks every other client that writes the object; a guess asks nobody.
 pub(crate) fn glimpse(object: ObjectId, speculative: bool) -> Outcome<Step> {

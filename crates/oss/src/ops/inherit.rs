@@ -7,7 +7,8 @@ use wire::ost::{ExtentGrant, Reply};
 
 use crate::failure::Outcome;
 use crate::locks::{self, Wish};
-use crate::oss::{Oss, Step};
+use crate::oss::Oss;
+use crate::step::Step;
 
 impl Oss {
     /// The strongest lock on the object that the process before had stays when this one is settled. Where it

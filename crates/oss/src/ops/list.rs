@@ -5,8 +5,8 @@ use wire::ost::Reply;
 
 use crate::failure::Outcome;
 use crate::objects::Objects;
-use crate::oss::Step;
-use crate::syncer::ListWork;
+use crate::step::Step;
+use crate::work::ListWork;
 
 /// Objects in one answer.
 pub(crate) const LISTED_MAX: usize = 256;

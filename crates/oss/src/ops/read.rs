@@ -8,9 +8,10 @@ use wire::ost::{ExtentGrant, ObjectAttr, Reply};
 
 use crate::failure::Outcome;
 use crate::locks::{self, Wish};
-use crate::oss::{Oss, Step};
+use crate::oss::Oss;
 use crate::outbox::Answer;
-use crate::syncer::ReadWork;
+use crate::step::Step;
+use crate::work::ReadWork;
 
 /// Bytes that one client may have under way outside the core. Beyond: read in it, so that the
 /// connection hears no more requests meanwhile.

@@ -1,106 +1,14 @@
 //! Changing where an object has bytes: its size, or what space a range takes.
 
-use base::limits::FILE_BYTES_MAX;
-use base::{BootEpoch, ByteRange, ClientId, FsError, LockHandle, Tick};
-use layout::ObjectId;
-use wire::ost::{AllocateMode, Reply, Request, UNDER_MDT};
+use base::{ByteRange, ClientId, FsError, Tick};
+use wire::ost::{AllocateMode, Reply};
 
 use crate::failure::Outcome;
 use crate::locks::Wish;
-use crate::objects::{Change, file_range};
-use crate::oss::{Job, Need, Oss, Step};
-
-/// What is to become of it.
-#[derive(Debug, Clone, Copy)]
-enum Shape {
-    /// So many bytes.
-    Size(u64),
-    /// A range reserved, freed or zeroed.
-    Range(ByteRange, AllocateMode),
-}
-
-/// One change of an object's shape, and by which right.
-#[derive(Debug)]
-pub(crate) struct Reshape {
-    object: ObjectId,
-    shape: Shape,
-    change: Change,
-    /// A lock that is held over what changes; none: the target takes one of its own.
-    under: Option<LockHandle>,
-    /// The life it is meant for; zero: any.
-    life: BootEpoch,
-}
-
-impl Reshape {
-    /// What is asked, where that can be done.
-    pub fn of(request: &Request) -> Result<Reshape, FsError> {
-        let (object, shape, ticket, mtime, under, life) = match *request {
-            Request::Truncate {
-                object,
-                size,
-                ticket,
-                mtime,
-                under,
-                life,
-            } => (object, Shape::Size(size), ticket, mtime, under, life),
-            Request::Allocate {
-                object,
-                range,
-                mode,
-                ticket,
-                mtime,
-                under,
-                life,
-            } => (
-                object,
-                Shape::Range(range, mode),
-                ticket,
-                mtime,
-                under,
-                life,
-            ),
-            _ => return Err(FsError::NotSupported),
-        };
-        Ok(Reshape {
-            object,
-            shape: shape.checked()?,
-            change: Change::by(ticket, mtime)?,
-            under: Some(under).filter(|under| !matches!(*under, LockHandle(0) | UNDER_MDT)),
-            life,
-        })
-    }
-}
-
-impl Shape {
-    fn checked(self) -> Result<Shape, FsError> {
-        let Shape::Range(mut range, mode) = self else {
-            return Ok(self);
-        };
-        if mode == AllocateMode::PunchHole {
-            // A hole may reach to the end of file and beyond.
-            range.end = range.end.min(FILE_BYTES_MAX);
-        }
-        if range.is_empty() {
-            return Err(FsError::Invalid);
-        }
-        if range.end > FILE_BYTES_MAX {
-            return Err(FsError::FileTooBig);
-        }
-        Ok(Shape::Range(range, mode))
-    }
-
-    /// Of an object of `size` bytes, all that changes. The bytes cut off or zeroed, the zeros that
-    /// come, and everything after them where the size may change.
-    fn touches(self, size: u64) -> ByteRange {
-        match self {
-            Shape::Size(new) => ByteRange::from(new.min(size)),
-            Shape::Range(range, AllocateMode::Extend | AllocateMode::Zero) => {
-                ByteRange::from(range.start)
-            }
-            Shape::Range(range, _) => range,
-        }
-    }
-}
+use crate::objects::file_range;
+use crate::oss::Oss;
+use crate::reshaping::{Reshape, Shape};
+use crate::step::{Job, Need, Step};
 
 impl Oss {
     /// Under a lock held, or as what was done before, at once; else under a lock of the target's

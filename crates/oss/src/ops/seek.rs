@@ -1,20 +1,12 @@
 //! Finding data and holes.
 
 use base::ByteRange;
-use layout::ObjectId;
 use wire::ost::Reply;
 
 use crate::failure::Outcome;
 use crate::locks::Wish;
-use crate::oss::{Job, Need, Oss, Step};
-
-/// What is to be found.
-#[derive(Debug)]
-pub(crate) struct Seek {
-    pub object: ObjectId,
-    pub offset: u64,
-    pub hole: bool,
-}
+use crate::oss::Oss;
+use crate::step::{Job, Need, Seek, Step};
 
 /// Waits until no other client holds unwritten bytes where the answer may lie.
 pub(crate) fn seek(seek: Seek) -> Outcome<Step> {

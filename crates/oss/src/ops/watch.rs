@@ -8,7 +8,8 @@ use wire::ost::Reply;
 
 use crate::failure::Outcome;
 use crate::locks::{self, Wish};
-use crate::oss::{Job, Need, Oss, Step};
+use crate::oss::Oss;
+use crate::step::{Job, Need, Step};
 
 /// What a client watches, and how.
 #[derive(Debug, Clone, Copy)]

@@ -8,7 +8,8 @@ use wire::ost::{Reply, UNDER_MDT};
 use crate::failure::Outcome;
 use crate::locks::Wish;
 use crate::objects::{Change, file_range};
-use crate::oss::{Oss, Step};
+use crate::oss::Oss;
+use crate::step::Step;
 
 /// What is to be written, and by which right.
 #[derive(Debug)]

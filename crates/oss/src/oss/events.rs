@@ -5,10 +5,11 @@ use dlm::{Glimpsed, Grant, Input, OpId, Output as Event, Refusal};
 use layout::ObjectId;
 use wire::ost::{Callback, Reply};
 
-use super::{Job, Need, Oss, Parked, Step, reply};
+use super::{Oss, Parked, reply};
 use crate::failure::Outcome;
 use crate::locks::{self, Wish};
 use crate::outbox::{Outbox, Output};
+use crate::step::{Job, Need, Step};
 
 /// Locks a client is asked to give back when it holds too many.
 const SHRINK_LOCKS: u32 = 1024;
@@ -107,7 +108,7 @@ impl Oss {
     }
 
     /// A lock that may have to be waited for.
-    pub(super) fn enqueue(
+    pub(crate) fn enqueue(
         &mut self,
         now: Tick,
         client: ClientId,

@@ -3,12 +3,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::PoisonError;
-use threads::{Condvar, Mutex};
+use threads::{Condvar, Mutex, MutexGuard};
 
 use base::ClientId;
 
-use super::lock;
-use crate::syncer::ReadWork;
+use crate::work::ReadWork;
 
 /// A read, and whose.
 #[derive(Debug)]
@@ -85,6 +84,11 @@ impl Queue {
         }
         read
     }
+}
+
+/// A queue is changed in one step each time.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
