@@ -4,6 +4,7 @@
 use base::limits::FILE_BYTES_MAX;
 use base::{ByteRange, Fid, FsError, LockHandle, Timestamp};
 use dlm::Mode;
+use rpc::Urgency;
 use wire::mdt::WriteTicket;
 use wire::ost::{AllocateMode, ObjectAttr, UNDER_MDT};
 
@@ -153,7 +154,10 @@ impl Client {
         self.write_out(fid, ByteRange::ALL).await;
         let request = shape.request(object_of(fid), right, (under, life));
         let target = self.target_of(fid)?;
-        let done = self.0.change_object(target, request).await;
+        let done = self
+            .0
+            .change_object(target, request, Urgency::Ordinary)
+            .await;
         if self.restarts(fid) != begun.restarts {
             return Ok(Reshaped::Lost(begun));
         }

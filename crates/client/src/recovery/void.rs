@@ -176,7 +176,8 @@ impl Client {
                 .any(|fid| is_there(&state, fid))
         };
         if unsettled {
-            self.sync_target(target).await?;
+            // Calls that wait until the OST is joined may have all slots but those for urgent requests.
+            self.0.ost_urgent(target, ost::Request::Sync).await?;
         }
         let mut state = self.lock();
         for fid in state.fids() {

@@ -81,6 +81,44 @@ fn what_is_asked_again_after_a_restart_leaves_slots_for_what_the_next_life_hears
     all_is_told_before_the_client_is_ready(&mut servers);
 }
 
+fn is_glimpse(heard: &Heard) -> bool {
+    matches!(heard, Heard::Ost(ost::Request::Glimpse { .. }))
+}
+
+/// An OST that has restarted keeps most calls waiting until all have joined. They leave slots for what a client
+/// has to do before it joins.
+#[test]
+fn calls_that_wait_for_an_ost_to_be_joined_leave_slots_for_joining_it() {
+    let mut servers = Servers::start();
+    servers.may_lose_writes();
+    let mount = servers.mount(None);
+    open_files(mount.client());
+    let (fid, handle) = made(&mount);
+    let client = mount.client().clone();
+    block_on(async move {
+        let wish = WriteWish::default();
+        let written = client.write(fid, Some(handle), 0, b"bytes", wish).await;
+        written.expect("it is in the cache");
+        client.write_out(fid, ByteRange::ALL).await;
+    });
+    servers.hold(is_glimpse);
+    for object in 1..=FILES {
+        let client = mount.client().clone();
+        crate::executor::spawn(async move {
+            // It waits for as long as the test does.
+            let _ = client.glimpse_object(Fid::new(0x100, object), false).await;
+        });
+    }
+    let most = usize::from(SLOTS_MAX - SLOTS_MAX / 8);
+    servers.wait_for(most, is_glimpse);
+    servers.restart_ost();
+    servers.wait_for(most, is_glimpse);
+    servers.wait_for(1, |heard| {
+        matches!(heard, Heard::Ost(ost::Request::Join { .. }))
+    });
+    servers.answer();
+}
+
 fn heritage(memory: &OwnedFd) -> Arc<Heritage> {
     let region = Region::map(memory).expect("it is there");
     Arc::new(Heritage::open(region, SECRET).expect("it is in order"))

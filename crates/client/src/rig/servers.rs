@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use base::{
     BootEpoch, ByteRange, ClientId, Fid, FsError, LockHandle, SequenceRange, SystemClock,
-    TargetIndex, TargetKind, TargetName, Xid,
+    TargetIndex, TargetKind, TargetName, Transno, Xid,
 };
 use dlm::Mode;
 use rpc::{
@@ -51,6 +51,8 @@ struct State {
     sessions: Vec<(TargetName, Arc<Connected>)>,
     /// The last file, lock or use that got a number.
     number: u64,
+    /// Writes are changes that are not durable before they are synced.
+    are_writes_changes: bool,
 }
 
 /// What all of them know.
@@ -105,6 +107,7 @@ impl Servers {
             held: Vec::new(),
             sessions: Vec::new(),
             number: 0x100_0000,
+            are_writes_changes: false,
         };
         let known = Known {
             state: Mutex::new(state),
@@ -154,6 +157,19 @@ impl Servers {
         self.live_anew();
     }
 
+    /// The same of the OST.
+    pub fn restart_ost(&mut self) {
+        self.running[2] = None;
+        self.known.change(|state| {
+            state.heard.clear();
+            state.held.clear();
+            state
+                .sessions
+                .retain(|(name, _)| name.kind != TargetKind::Ost);
+        });
+        self.live_anew();
+    }
+
     /// From now on this is left unanswered.
     pub fn hold(&self, is_held: IsHeld) {
         self.known.lock().is_held = is_held;
@@ -162,6 +178,11 @@ impl Servers {
     /// From now on this is answered as if the file were not there.
     pub fn forget(&self, is_stale: IsHeld) {
         self.known.lock().is_stale = is_stale;
+    }
+
+    /// From now on the OST may lose what is written.
+    pub fn may_lose_writes(&self) {
+        self.known.lock().are_writes_changes = true;
     }
 
     /// All that was left unanswered is answered, and what comes.
@@ -259,6 +280,7 @@ impl Service for Target {
     ) {
         let mut state = self.known.lock();
         let (mut replies, mut is_held) = (Vec::new(), false);
+        let mut transno = Transno(0);
         for message in &batch.messages {
             let mut result = Ok(());
             let body = match self.name.kind {
@@ -276,6 +298,10 @@ impl Service for Target {
                 TargetKind::Ost => {
                     let request = wire::decode(&message.body).expect("the client's own");
                     let reply = state.answer_of_ost(&request);
+                    let is_write = matches!(request, ost::Request::Write { .. });
+                    if is_write && state.are_writes_changes {
+                        transno = Transno(state.next());
+                    }
                     is_held |= state.hear(Heard::Ost(request));
                     wire::encode(&reply)
                 }
@@ -285,6 +311,7 @@ impl Service for Target {
         }
         let reply = ReplyBatch {
             replies,
+            transno,
             ..ReplyBatch::default()
         };
         let unheld = match is_held {

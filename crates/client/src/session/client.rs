@@ -197,8 +197,10 @@ impl Shared {
         &self,
         target: TargetIndex,
         request: ost::Request,
+        urgency: Urgency,
     ) -> Result<(ObjectAttr, Transno), FsError> {
-        let answer = self.ost(target, request).await?;
+        let asked = self.cluster.ost(&self.stats, target, request, urgency);
+        let answer = asked.await?;
         match answer.reply {
             ost::Reply::Written { attr } => Ok((attr, answer.transno)),
             other => Err(unexpected(&other)),

@@ -3,6 +3,7 @@
 
 use base::{BootEpoch, ByteRange, Fid, LockHandle, TargetIndex};
 use dlm::Mode;
+use rpc::Urgency;
 use wire::ost::{Request, UNDER_MDT};
 
 use crate::executor::spawn;
@@ -60,7 +61,10 @@ impl Client {
         let Some(begun) = self.begin_cut(fid) else {
             return;
         };
-        let done = self.0.change_object(begun.target, begun.request).await;
+        let done = self
+            .0
+            .change_object(begun.target, begun.request, Urgency::Ordinary)
+            .await;
         if !begun.is_remembered
             && let Err(error) = self.sync_target(begun.target).await
         {

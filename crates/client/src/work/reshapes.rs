@@ -2,6 +2,7 @@
 //! order, before anybody else may do anything there (docs/recovery.md, section 5).
 
 use base::{Fid, LockHandle, TargetIndex, Timestamp};
+use rpc::Urgency;
 use wire::mdt::WriteTicket;
 
 use crate::executor::{self, each_of};
@@ -74,7 +75,7 @@ impl Client {
             let request = next.shape.request(object_of(fid), right, no_lock);
             (next.id, file.restarts, request)
         };
-        let done = self.0.change_object(target, request).await;
+        let done = self.0.change_object(target, request, Urgency::Urgent).await;
         let mut state = self.lock();
         let file = state.file(fid);
         if file.restarts != begun {
