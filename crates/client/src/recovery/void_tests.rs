@@ -85,8 +85,8 @@ fn is_glimpse(heard: &Heard) -> bool {
     matches!(heard, Heard::Ost(ost::Request::Glimpse { .. }))
 }
 
-/// An OST that has restarted keeps most calls waiting until all have joined. They leave slots for what a client
-/// has to do before it joins.
+/// An OST that has restarted keeps most calls waiting until all have joined. They leave slots for what a
+/// client has to do before it joins.
 #[test]
 fn calls_that_wait_for_an_ost_to_be_joined_leave_slots_for_joining_it() {
     let mut servers = Servers::start();
