@@ -47,7 +47,7 @@ install: build ## glint, and the names by which mount and umount find it: PREFIX
 		ln -sf $(PREFIX)/bin/glint $(DESTDIR)/sbin/$$name; \
 	done
 
-demo: deps-run build ## five minutes: a source tree over a slow link, beside the local disk and others
+demo: deps-run build ## some minutes: a source tree over a slow link, beside the local disk and others
 	target/release/glint bench demo
 
 check: deps-run ## format, lints, tidy, licences, documentation
