@@ -41,12 +41,31 @@ mod tests {
 
     #[test]
     fn examples_are_found_and_figures_are_not() {
-        let text = "//! A figure:\n//!\n//! ```text\n//!      a -> b\n//! ```\n\n\
-                    /// An example:\n/// ```\n/// assert!(true);\n/// ```\npub fn a() {}\n\n\
-                    /// Another:\n///\n///     assert!(true);\npub fn b() {}\n\n\
-                    /// ```rust\n/// ```\npub fn c() {}\n";
-        let findings = check(&repository(&[("crates/x/src/lib.rs", text)]));
-        let lines: Vec<_> = findings.iter().map(|found| found.line).collect();
-        assert_eq!(lines, [8, 15, 18]);
+        let lines = [
+            "//! A figure:",
+            "//!",
+            "//! ```text",
+            "//!      a -> b",
+            "//! ```",
+            "",
+            "/// An example:",
+            "/// ```",
+            "/// assert!(true);",
+            "/// ```",
+            "pub fn a() {}",
+            "",
+            "/// Another:",
+            "///",
+            "///     assert!(true);",
+            "pub fn b() {}",
+            "",
+            "/// ```rust",
+            "/// ```",
+            "pub fn c() {}",
+        ];
+        let text = lines.join("\n");
+        let findings = check(&repository(&[("crates/x/src/lib.rs", &text[..])]));
+        let found: Vec<_> = findings.iter().map(|found| found.line).collect();
+        assert_eq!(found, [8, 15, 18]);
     }
 }

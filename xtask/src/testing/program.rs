@@ -126,8 +126,8 @@ fn read_messages(said: &str) -> Result<Built, String> {
     Ok(built)
 }
 
-/// The programs in the order in which they start: those that `long` names, as it names them, then those on
-/// mounts, which wait most, so that others fill their pauses.
+/// The programs in the order in which they start: first those that `long` names, as it names them.
+/// Those on mounts are next: they wait most, and others fill their pauses.
 pub fn in_order(programs: VecDeque<Program>, long: &[String]) -> VecDeque<Program> {
     let mut programs = Vec::from(programs);
     programs.sort_by_cached_key(|program| {
