@@ -91,7 +91,7 @@ impl WriteFrame {
             ticket,
             mtime: file.known.mtime,
             under,
-            life,
+            boot_epoch: life,
         });
         self.bulk.append(std::mem::take(&mut out.bytes));
         let restarts = file.restarts;
