@@ -272,7 +272,7 @@ impl Client {
         let before = attr.mtime_set.later(attr.ctime).later(written);
         apply_locally(attr, change, now.later(before));
         merge_change(&mut file.changed, change, attr);
-        state.remember_change(fid);
+        state.journal_change(fid);
         true
     }
 

@@ -65,7 +65,7 @@ impl Client {
             at: 0,
             fetches_tree: false,
         };
-        (state.handles.add_dir(open), keep)
+        (state.add_dir(open), keep)
     }
 
     /// Closes it; whatever was being fetched ahead for it ends here.

@@ -109,7 +109,7 @@ impl Client {
             }
             let reported = file.failures.at_open();
             let readahead = ReadAhead::new();
-            state.handles.add_file(FileHandle {
+            state.add_file(FileHandle {
                 fid,
                 access,
                 append,

@@ -110,7 +110,7 @@ impl Client {
             reported,
         };
         Ok(Opened {
-            handle: state.handles.add_file(handle),
+            handle: state.add_file(handle),
             keep_cache,
         })
     }
@@ -458,7 +458,7 @@ impl Client {
         if let Some(open) = state.handles.file(handle) {
             open.reported = told;
         }
-        if result.is_err() && state.records.is_some() {
+        if result.is_err() && state.journal.records().is_some() {
             let record = state.handles.record(handle);
             let failures = state.file(fid).remembered_failures.as_ref();
             report_failures(record, failures, told);

@@ -64,7 +64,7 @@ impl Client {
 
     async fn resize(&self, fid: Fid, shape: Shape) -> Result<(), FsError> {
         self.begin_writing(fid).await?;
-        let was_done = self.lock().was_resized();
+        let was_done = self.lock().journal.was_resized();
         let result = match was_done {
             true => self.report_resized(fid, shape).await,
             false => self.resize_open(fid, shape).await,
@@ -202,7 +202,9 @@ impl Client {
         }
         let ticket = ticket.unwrap_or_default();
         // Before bytes go for it.
-        let remembered = state.remember_resize(fid, (shape, is_sent), ticket, mtime);
+        let remembered = state
+            .journal
+            .put_resize(fid, (shape, is_sent), ticket, mtime);
         let is_remembered = remembered.is_some();
         state.with_pages(fid, |file| {
             let before = file.known;

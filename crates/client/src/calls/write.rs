@@ -79,7 +79,7 @@ impl Client {
         let append = wish.append
             || handle.is_some_and(|id| self.lock().handles.file(id).is_some_and(|f| f.append));
         // Pages are written back for nobody, and again is right for those.
-        let is_done = !wish.write_back && self.lock().written_before.take();
+        let is_done = !wish.write_back && self.lock().journal.was_written();
         let (at, range) = match is_done {
             // Where an append went the process before knew.
             true => {
@@ -140,7 +140,7 @@ impl Client {
             self.write_out_durably(fid, ByteRange::ALL, |_| true)
                 .await?;
             if !wish.write_back {
-                self.lock().remember_written();
+                self.lock().journal.note_written();
             }
         }
         let counter = &self.0.stats.write_bytes;
@@ -199,7 +199,7 @@ impl Client {
         let is_announced = end > state.file(fid).known.size && !state.grows_alone(fid);
         let remembered = self.put(&mut state, fid, at, data);
         if remembered {
-            state.remember_written();
+            state.journal.note_written();
         }
         Ok(Attempt::Put(Put {
             at,
@@ -290,9 +290,9 @@ impl Client {
             told_time
         });
         if told_time {
-            state.remember_change(fid);
+            state.journal_change(fid);
         }
-        state.remember_bytes(fid, now, at, data)
+        state.journal_bytes(fid, now, at, data)
     }
 }
 

@@ -235,7 +235,7 @@ fn build(
     let records = takeover.map(|left| left.records().clone());
     let mut taken_over = None;
     if let Some(left) = takeover {
-        state.remember_in(left.records().clone());
+        state.journal.begin(left.records().clone());
         let found = left.restore(&mut state).with_requests(requests);
         taken_over = (left.incarnation() > 1).then_some(found);
         state.unsettled = taken_over.is_some();
@@ -296,7 +296,7 @@ impl Client {
             let bytes = self.0.params.cache_bytes_max();
             state.handles.share_readahead(bytes / 2);
             if !state.unsettled {
-                state.written_before.grow_old(now);
+                state.journal.grow_old(now);
             }
         }
         self.shrink_cache();

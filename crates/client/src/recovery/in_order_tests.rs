@@ -16,10 +16,10 @@ fn leave(life: &mut Life) {
     let file = life.state.file(FILE);
     file.exclusive = Some(LockHandle(5));
     file.changed.mode = Some(5);
-    life.state.remember_change(FILE);
+    life.state.journal_change(FILE);
     let now = base::Timestamp::default();
     resize(life, Shape::Size(2));
-    assert!(life.state.remember_bytes(FILE, now, 2, b"new"));
+    assert!(life.state.journal_bytes(FILE, now, 2, b"new"));
     // One change that was answered, one that was not.
     std::mem::forget(ask(life, 1, 1));
     let request = create(0);

@@ -174,12 +174,12 @@ impl TakeoverState {
             if let Some(fid) = decode::<Fid>(&found.bytes) {
                 taken_over.nodes += 1;
                 state.inode(fid).lookups = found.mark;
-                state.nodes.insert(fid, found.record);
+                state.journal.adopt_node(fid, found.record);
             }
         }
         let further = self.take(FURTHER_NODE).into_iter();
         let further = further.filter_map(|found| FurtherNode::inherit(&found.bytes, found.record));
-        state.inherited_nodes = further.collect();
+        state.journal.adopt_further_nodes(further);
         for failed in self.take(FAILED).into_iter().filter_map(errors::found) {
             let file = state.file(failed.fid);
             // The process before may have been about to forget one that it knew less of.
@@ -193,7 +193,7 @@ impl TakeoverState {
             }
         }
         for found in self.take(WRITTEN) {
-            state.written_before.adopt(&found.bytes, found.record);
+            state.journal.adopt_written(&found.bytes, found.record);
         }
         state.handles.number_as(self.incarnation);
         for found in self.take(HANDLE) {
@@ -206,7 +206,9 @@ impl TakeoverState {
         }
         taken_over.changes = self.changes();
         let later = taken_over.changes.iter().map(|(body, _)| body.order + 1);
-        state.write_order = later.fold(self.records.get(WROTE), u64::max);
+        state
+            .journal
+            .go_on_after(later.fold(self.records.get(WROTE), u64::max));
         taken_over.bytes = self.restore_contents(state, &mut taken_over.files);
         taken_over
     }
@@ -239,7 +241,7 @@ impl TakeoverState {
         let mut all: Vec<(u64, Was)> = written.chain(resized).collect();
         all.sort_by_key(|(order, _)| *order);
         let last = all.last().map_or(0, |(order, _)| order + 1);
-        state.write_order = state.write_order.max(last);
+        state.journal.go_on_after(last);
         let mut bytes = 0;
         for (_, was) in all {
             match was {
@@ -258,7 +260,7 @@ impl TakeoverState {
     }
 
     fn restore_bytes(&self, state: &mut State, part: &FoundBytes, found: Found) {
-        state.written_before.add(&self.records, part.origin);
+        state.journal.add_written(part.origin);
         state.with_pages(part.fid, |file| {
             file.pages.write(part.offset, &part.bytes, base::Tick(0));
             file.known.mtime = file.known.mtime.later(part.mtime);
@@ -283,7 +285,7 @@ fn restore_resize(state: &mut State, found: FoundResize) {
         mtime,
         ..
     } = found.resize;
-    state.resized_for.extend(found.unanswered);
+    state.journal.adopt_resized(found.unanswered);
     state.with_pages(fid, |file| {
         file.known.mtime = file.known.mtime.later(mtime);
         if let Some(undurable) = found.undurable {
@@ -479,7 +481,7 @@ impl Client {
     /// Files that are open come last: only of those reads can be on their way.
     fn known_to_the_kernel(&self) -> Vec<Fid> {
         let state = self.lock();
-        let mut nodes: Vec<Fid> = state.nodes.keys().copied().collect();
+        let mut nodes: Vec<Fid> = state.journal.nodes().collect();
         let is_open = |fid: &Fid| state.known(*fid).is_some_and(Inode::is_open);
         nodes.sort_by_cached_key(is_open);
         nodes

@@ -49,7 +49,7 @@ impl Life {
         let records = takeover.records().clone();
         let targets = vec![TargetIndex(0)];
         let mut state = State::new(Locks::new(targets), Arc::new(AtomicU64::new(0)));
-        state.remember_in(records.clone());
+        state.journal.begin(records.clone());
         let life = Life {
             state,
             records,
@@ -69,7 +69,7 @@ impl Life {
 
     fn open(&mut self) -> HandleId {
         let reported = self.state.file(FILE).failures.at_open();
-        self.state.handles.add_file(FileHandle {
+        self.state.add_file(FileHandle {
             fid: FILE,
             access: Access::default(),
             append: false,
@@ -211,7 +211,7 @@ fn attributes_changed_under_a_lock() {
                 let file = life.state.file(FILE);
                 file.exclusive = Some(LockHandle(5));
                 file.changed.mode = Some(step as u16);
-                life.state.remember_change(FILE);
+                life.state.journal_change(FILE);
                 life.tell(step);
             }
             life.state.file(FILE).remembered_change = None;

@@ -348,7 +348,7 @@ impl Client {
 
     /// Those that the process before this one had made, the first time.
     pub fn inherited_nodes(&self) -> Vec<FurtherNode> {
-        std::mem::take(&mut self.lock().inherited_nodes)
+        self.lock().journal.take_further_nodes()
     }
 
     /// Each target, and how things stand with it.

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::{ByteRange, Fid};
-use handover::{Record, Records};
+use handover::Record;
 use wire::mdt::{Access, OpenHandle};
 
 use crate::cache::handle::HandleId;
 use crate::journal::failures::Reported;
-use crate::journal::handles::remember_handle;
+use crate::journal::store::Journal;
 use crate::policy::readahead::{ReadAhead, WINDOW_BYTES_MAX};
 use crate::policy::statahead::flat::Statahead;
 use crate::policy::statahead::report::WalkReport;
@@ -53,8 +53,6 @@ pub(crate) struct Handles {
     readahead_max: u64,
     /// Something was read ahead since that was shared out.
     read_ahead: bool,
-    /// Where they are remembered for the next process.
-    pub records: Option<Records>,
     remembered: HashMap<HandleId, Arc<Record>>,
     /// What the process before had opened, by the kernel's request.
     inherited: HashMap<u64, HandleId>,
@@ -69,7 +67,6 @@ impl Default for Handles {
             dir_by_fid: HashMap::new(),
             readahead_max: WINDOW_BYTES_MAX,
             read_ahead: false,
-            records: None,
             remembered: HashMap::new(),
             inherited: HashMap::new(),
         }
@@ -82,26 +79,18 @@ impl Handles {
         HandleId(self.last)
     }
 
-    pub fn add_file(&mut self, handle: FileHandle) -> HandleId {
+    pub fn add_file(&mut self, handle: FileHandle, journal: &Journal) -> HandleId {
         let id = self.next();
         let how = (handle.access, handle.append);
-        self.remember(id, (handle.fid, false), how, handle.reported);
+        let record = journal.put_handle(id.0, (handle.fid, false), how, handle.reported);
+        self.keep_record(id, record);
         self.files.insert(id, handle);
         id
     }
 
-    fn remember(
-        &mut self,
-        id: HandleId,
-        what: (Fid, bool),
-        how: (Access, bool),
-        reported: Reported,
-    ) {
-        if let Some(records) = &self.records {
-            let record = remember_handle(records, id.0, what, how, reported);
-            let record = record.map(|record| (id, Arc::new(record)));
-            self.remembered.extend(record);
-        }
+    fn keep_record(&mut self, id: HandleId, record: Option<Record>) {
+        let record = record.map(|record| (id, Arc::new(record)));
+        self.remembered.extend(record);
     }
 
     /// New handles have numbers greater than any of a process before: the kernel may yet close one of
@@ -148,10 +137,11 @@ impl Handles {
         open.map(|(id, _)| *id).collect()
     }
 
-    pub fn add_dir(&mut self, handle: DirHandle) -> HandleId {
+    pub fn add_dir(&mut self, handle: DirHandle, journal: &Journal) -> HandleId {
         let id = self.next();
         let how = (Access::default(), false);
-        self.remember(id, (handle.fid, true), how, Reported::default());
+        let record = journal.put_handle(id.0, (handle.fid, true), how, Reported::default());
+        self.keep_record(id, record);
         self.dir_by_fid.insert(handle.fid, id);
         self.dirs.insert(id, handle);
         id
@@ -268,14 +258,15 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn open(handles: &mut Handles) -> HandleId {
-        handles.add_file(FileHandle {
+        let open = FileHandle {
             fid: Fid(1),
             access: Access::default(),
             append: false,
             readahead: ReadAhead::new(),
             exec: None,
             reported: Failures::default().at_open(),
-        })
+        };
+        handles.add_file(open, &Journal::default())
     }
 
     /// Bytes asked for beyond what was read, by all of them.

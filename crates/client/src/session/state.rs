@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{BootEpoch, Fid, FsError, LockHandle, TargetIndex, Tick, Timestamp, Transno};
 use dlm::{Bits, Mode};
-use handover::{Record, Records};
 use wire::attr::{Cover, DirState, Grant, Node, SizeState};
 use wire::mdt::{Lease, SizeUpdate, Space};
 use wire::ost::ObjectAttr;
@@ -23,6 +22,7 @@ use crate::cache::bits::{EXCLUSIVE, own_bits};
 use crate::cache::directory::Directory;
 use crate::cache::ending::EndingUses;
 use crate::cache::file::FileState;
+use crate::cache::handle::HandleId;
 use crate::cache::holder::Holder;
 use crate::cache::inode::{Covered, Inode};
 use crate::cache::invalidations::PendingInvalidations;
@@ -31,9 +31,7 @@ use crate::cache::stamps::{AskedExtent, Mark};
 use crate::cache::write_errors::WriteErrors;
 use crate::executor::WaitList;
 use crate::journal::failures::Failures;
-use crate::journal::nodes::FurtherNode;
-use crate::journal::record::{self, CHANGE, ChangeBody, NODE};
-use crate::journal::written::{WrittenBefore, remember_written};
+use crate::journal::store::Journal;
 use crate::policy::pending_updates::PendingUpdates;
 use crate::policy::statahead::files::Files;
 use crate::policy::statahead::name_order::NameOrder;
@@ -41,7 +39,7 @@ use crate::policy::statahead::sequences::SequencePatterns;
 use crate::policy::statahead::sizes::Sizes;
 use crate::policy::statahead::tree::Trees;
 use crate::policy::writeback::WriteBack;
-use crate::session::handles::Handles;
+use crate::session::handles::{DirHandle, FileHandle, Handles};
 use crate::session::locks::Locks;
 
 /// Everything this mount knows.
@@ -113,18 +111,8 @@ pub(crate) struct State {
     pub mdt_life: BootEpoch,
     /// Grows whenever something cached is withdrawn: an answer prepared before is used once.
     stamp: Arc<AtomicU64>,
-    /// Where what the next process needs is remembered.
-    pub records: Option<Records>,
-    /// Of each file that the kernel knows.
-    pub nodes: HashMap<Fid, Record>,
-    /// Further nodes of directories in the kernel, which the process before had made.
-    pub inherited_nodes: Vec<FurtherNode>,
-    /// The next write's place in the order of all.
-    pub write_order: u64,
-    /// Requests of the kernel whose bytes a process before had written, and perhaps not said so.
-    pub written_before: WrittenBefore,
-    /// The same for changes of size or space, with what is kept until they are answered.
-    pub resized_for: HashMap<u64, record::Noted>,
+    /// What is written down for the next process.
+    pub journal: Journal,
     /// What the process before left is not in order yet: no lock is this one's.
     pub unsettled: bool,
     /// Locks that came meanwhile.
@@ -172,23 +160,12 @@ impl State {
             lives: BTreeMap::new(),
             mdt_life: BootEpoch(0),
             stamp,
-            records: None,
-            nodes: HashMap::new(),
-            inherited_nodes: Vec::new(),
-            write_order: 0,
-            written_before: WrittenBefore::default(),
-            resized_for: HashMap::new(),
+            journal: Journal::default(),
             unsettled: false,
             unkept: Vec::new(),
             #[cfg(test)]
             looked_at: std::cell::Cell::default(),
         }
-    }
-
-    /// Remembers from now on.
-    pub fn remember_in(&mut self, records: Records) {
-        self.handles.records = Some(records.clone());
-        self.records = Some(records);
     }
 
     /// The kernel is about to have one more reference to `fid`.
@@ -199,54 +176,37 @@ impl State {
 
     /// Another number of references to `fid` is with the kernel.
     pub fn note_lookups(&mut self, fid: Fid) {
-        let Some(records) = &self.records else {
-            return;
-        };
         let lookups = self.inodes.get(&fid).map_or(0, |inode| inode.lookups);
-        match (lookups, self.nodes.get(&fid)) {
-            (0, _) => drop(self.nodes.remove(&fid)),
-            (_, Some(node)) => node.set_mark(lookups),
-            (_, None) => {
-                let node = record::put(records, NODE, lookups, &record::encode(&fid));
-                self.nodes.extend(node.map(|node| (fid, node)));
-            }
-        }
+        self.journal.note_lookups(fid, lookups);
     }
 
-    /// Remembers bytes that a program wrote. False: there is no room to, they must be sent at once.
-    pub fn remember_bytes(&mut self, fid: Fid, mtime: Timestamp, at: u64, data: &[u8]) -> bool {
-        let Some(records) = &self.records else {
-            return true;
-        };
-        let (records, order) = (records.clone(), self.write_order);
-        self.write_order += 1;
-        let file = self.file(fid);
-        file.remembered
-            .wrote(&records, (fid, mtime, order), at, data)
+    /// A file is opened.
+    pub fn add_file(&mut self, open: FileHandle) -> HandleId {
+        self.handles.add_file(open, &self.journal)
     }
 
-    /// Remembers what of the attributes was changed under the EX lock.
-    pub fn remember_change(&mut self, fid: Fid) {
+    /// A directory is opened.
+    pub fn add_dir(&mut self, open: DirHandle) -> HandleId {
+        self.handles.add_dir(open, &self.journal)
+    }
+
+    /// A program wrote these bytes. False: the journal has no room for them, they must be sent at once.
+    pub fn journal_bytes(&mut self, fid: Fid, mtime: Timestamp, at: u64, data: &[u8]) -> bool {
+        let inode = self.inodes.entry(fid).or_default();
+        let file = inode.file.get_or_insert_default();
+        self.journal
+            .put_bytes(&mut file.remembered, (fid, mtime), at, data)
+    }
+
+    /// Attributes of the file were changed under the EX lock.
+    pub fn journal_change(&mut self, fid: Fid) {
         self.writeback.is_changed(fid);
-        let Some(records) = self.records.clone() else {
-            return;
-        };
-        let order = self.write_order;
-        self.write_order += 1;
-        let life = self.mdt_life;
-        let file = self.file(fid);
+        let inode = self.inodes.entry(fid).or_default();
+        let file = inode.file.get_or_insert_default();
         if let Some(under) = file.exclusive {
-            let change = file.changed.clone();
-            let body = ChangeBody {
-                fid,
-                under,
-                life,
-                change,
-                order,
-            };
+            let under = (under, self.mdt_life);
             // The new one is there before the old one goes.
-            let body = record::encode(&body);
-            file.remembered_change = record::put(&records, CHANGE, 0, &body);
+            file.remembered_change = self.journal.put_change(fid, under, &file.changed);
         }
     }
 
@@ -323,7 +283,7 @@ impl State {
             .get_or_insert_default();
         let before = (file.pages.dirty_bytes(), file.pages.cached_bytes());
         let result = change(file);
-        file.forget_settled(fid, self.records.as_ref());
+        file.forget_settled(fid, self.journal.records());
         let after = file.pages.dirty_bytes();
         self.cached_bytes = self.cached_bytes + file.pages.cached_bytes() - before.1;
         self.dirty_bytes = self.dirty_bytes + after - before.0;
@@ -860,12 +820,5 @@ impl State {
     /// Something cached is withdrawn: answers being prepared are used once.
     pub fn withdraw(&mut self) {
         self.stamp.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// What the present task's origin asked for is written, and remembered: it must not be written again.
-    pub fn remember_written(&self) {
-        if let Some(records) = &self.records {
-            remember_written(records);
-        }
     }
 }

@@ -111,7 +111,7 @@ impl Client {
         };
         let (shape, now) = (Shape::Size(end), self.0.clock.now());
         let mtime = state.content_time(fid, now);
-        let remembered = state.remember_resize(fid, (shape, true), ticket, mtime);
+        let remembered = state.journal.put_resize(fid, (shape, true), ticket, mtime);
         let life: BootEpoch = state.life_of(fid);
         let file = state.file(fid);
         file.content_changed(mtime);

@@ -1,13 +1,10 @@
 //! Repeats resizes that a restarted OST may have lost, in their order, before another client may change the
 //! file (docs/recovery.md, section 5).
 
-use base::{Fid, LockHandle, TargetIndex, Timestamp};
+use base::{Fid, LockHandle, TargetIndex};
 use rpc::Urgency;
-use wire::mdt::WriteTicket;
 
-use crate::executor::{self, each_of};
-use crate::journal::resizes::{self, RememberedResize, Resize};
-use crate::journal::shape::Shape;
+use crate::executor::each_of;
 use crate::session::client::Client;
 use crate::session::cluster::object_of;
 use crate::session::state::State;
@@ -93,45 +90,5 @@ impl Client {
             }
         }
         true
-    }
-}
-
-impl State {
-    /// Remembers what is about to be done to a file, before anything of it is. `is_sent`: its OST has
-    /// to be told. None: there is no room to, it must be durable before anybody hears of it.
-    pub fn remember_resize(
-        &mut self,
-        fid: Fid,
-        (shape, is_sent): (Shape, bool),
-        ticket: WriteTicket,
-        mtime: Timestamp,
-    ) -> Option<Option<RememberedResize>> {
-        let Some(records) = self.records.clone() else {
-            return Some(None);
-        };
-        let order = self.write_order;
-        self.write_order += 1;
-        let resize = Resize {
-            fid,
-            shape,
-            ticket,
-            mtime,
-            order,
-        };
-        resizes::remember(&records, &resize, is_sent)
-    }
-
-    /// The process before had done it for the same request of the kernel, or this one has done it
-    /// again. It is not done once more.
-    pub fn was_resized(&mut self) -> bool {
-        let Some(origin) = executor::origin() else {
-            return false;
-        };
-        let noted = self.resized_for.remove(&origin.number());
-        let was = noted.is_some();
-        if let Some(noted) = noted {
-            origin.keep(Box::new(noted));
-        }
-        was
     }
 }

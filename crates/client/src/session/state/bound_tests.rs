@@ -46,7 +46,7 @@ fn with_list(in_kernel: bool, at: u64) -> State {
         at,
         fetches_tree: false,
     };
-    state.handles.add_dir(open);
+    state.add_dir(open);
     state
 }
 

@@ -28,12 +28,15 @@ impl State {
     fn settle_file(&mut self, fid: Fid) {
         let ost = self.ost(fid);
         let told = ost.and_then(|ost| self.durable.get(&ost).copied());
-        let records = self.records.clone();
-        let is_settled = match (self.file_known(fid), told) {
+        let file = self
+            .inodes
+            .get_mut(&fid)
+            .and_then(|inode| inode.file.as_deref_mut());
+        let is_settled = match (file, told) {
             (None, _) => true,
             (Some(file), Some(durable)) if file.can_settle(durable) => {
                 file.settle(durable);
-                file.forget_settled(fid, records.as_ref());
+                file.forget_settled(fid, self.journal.records());
                 file.committed
             }
             (Some(_), _) => false,
