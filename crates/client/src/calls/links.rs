@@ -95,7 +95,7 @@ impl Client {
         let mut state = self.lock();
         let current = state.take_dir(&dir_now, mark);
         state.name_changed(dir, NameChange::Removed(name), current);
-        state.space = None;
+        state.servers.forget_space();
         lost_name(&mut state, &node, mark);
         Ok(node.fid)
     }
@@ -194,7 +194,7 @@ impl Client {
         }
         if let Some(left) = whiteout {
             state.take_node(&left, source_mark);
-            state.space = None;
+            state.servers.forget_space();
             let (name, fid, kind) = (source.clone(), left.fid, left.attr.kind);
             let entry = Listed { name, fid, kind };
             let cookie = replaced_cookie;

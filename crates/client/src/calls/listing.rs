@@ -398,7 +398,7 @@ mod tests {
     /// A directory of the names `a` to `e`, of which all is known.
     fn listed_whole() -> State {
         let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
-        assert!(state.locks.granted(&Grant {
+        assert!(state.locks.take_grant(&Grant {
             handle: LockHandle(1),
             fid: DIR,
             mode: Mode::PR.index() as u8,

@@ -83,7 +83,7 @@ impl Client {
                 ..mark
             };
             state.take_node(&node, nowhere);
-            state.space = None;
+            state.servers.forget_space();
             state.file(fid).made(access, handle);
             state.refer(fid);
         }
@@ -159,7 +159,7 @@ impl Client {
         let mut state = self.lock();
         let current = state.take_dir(&dir_now, mark);
         state.take_node(&node, mark);
-        state.space = None;
+        state.servers.forget_space();
         if let Some(access) = open {
             state.file(fid).made(access, handle);
         }
@@ -225,7 +225,7 @@ impl Client {
                 Err(FsError::Stale) if self.is_removed_directory(dir) => {
                     return Err(FsError::NotFound);
                 }
-                Err(FsError::Invalid) if !self.lock().is_of_this_life(mark) => {}
+                Err(FsError::Invalid) if !self.lock().servers.is_of_this_life(mark) => {}
                 reply => return Ok((mark, reply?)),
             }
         }
@@ -242,7 +242,7 @@ impl Client {
     ) -> Result<OpenHandle, FsError> {
         {
             let mut state = self.lock();
-            if state.is_of_this_life(mark) {
+            if state.servers.is_of_this_life(mark) {
                 if access.write {
                     state.file(fid).write_open = Some(WriteOpen { handle, ticket });
                 }

@@ -249,7 +249,9 @@ impl Client {
         loop {
             // After an eviction others may have had it.
             let intent = match intent {
-                OpenIntent::ReopenExclusive if !self.lock().may_report(mark) => OpenIntent::Reopen,
+                OpenIntent::ReopenExclusive if !self.lock().servers.may_report(mark) => {
+                    OpenIntent::Reopen
+                }
                 intent => intent,
             };
             match self.register_once(fid, access, intent).await? {
@@ -282,7 +284,7 @@ impl Client {
             false => self.0.mdt(request).await,
         };
         // What an eviction cut off says nothing of the file.
-        if again && reply.is_err() && !self.lock().is_of_this_life(mark) {
+        if again && reply.is_err() && !self.lock().servers.is_of_this_life(mark) {
             return Ok(Registered::Void(None));
         }
         let reply = reply?;
@@ -295,9 +297,9 @@ impl Client {
             return Err(unexpected(&reply));
         };
         let mut state = self.lock();
-        if !state.is_of_this_life(mark) {
+        if !state.servers.is_of_this_life(mark) {
             if let Cover::Own(grant) = &node.cover {
-                state.refuse(Holder::Mdt, grant.handle);
+                state.locks.refuse(Holder::Mdt, grant.handle);
             }
             return Ok(Registered::Void(Some(handle)));
         }
@@ -307,7 +309,7 @@ impl Client {
             (OpenIntent::First, _) => state.take_node(&node, mark),
             (OpenIntent::Reopen, _) if is_unknown => state.take_node(&node, mark),
             (OpenIntent::ReopenExclusive, Cover::Own(grant)) => state.regain(grant, &node, mark),
-            (_, Cover::Own(grant)) => drop(state.take_grant(grant)),
+            (_, Cover::Own(grant)) => drop(state.locks.take_grant(grant)),
             _ => {}
         }
         let file = state.file(fid);
@@ -394,9 +396,9 @@ impl Client {
             state.writeback.closes(fid);
         }
         state.drop_if_idle(fid);
-        let is_awaited = !state.ending_uses.is_empty() && !state.excludes_others(fid);
+        let is_awaited = state.handles.are_ends_awaited() && !state.excludes_others(fid);
         let asked = match is_awaited {
-            true => state.ending_uses.of(fid),
+            true => state.handles.end_use(fid),
             false => Vec::new(),
         };
         drop(state);

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use base::{Fid, FsError, Name, Tick};
+use base::{Fid, FsError, Name};
 use wire::FileKind;
 use wire::mdt::OpenIntent;
 
@@ -43,8 +43,8 @@ impl Client {
                 Ok(handle) => {
                     self.readers_known(entry.fid, handle);
                     let mut state = self.lock();
-                    let now = state.locks.now;
-                    state.pinned.push((now, entry.fid));
+                    let now = state.locks.now();
+                    state.handles.keep_pinned(now, entry.fid);
                     return Ok(entry);
                 }
                 Err(failure) => {
@@ -81,11 +81,10 @@ impl Client {
     pub(crate) fn release_pinned(&self) {
         let old = {
             let mut state = self.lock();
-            let now = state.locks.now;
-            let is_old = |pinned: &mut (Tick, Fid)| now.since(pinned.0) >= PIN_AGE;
-            state.pinned.extract_if(.., is_old).collect::<Vec<_>>()
+            let now = state.locks.now();
+            state.handles.take_pinned(now, PIN_AGE)
         };
-        for (_, fid) in old {
+        for fid in old {
             self.unpin(fid);
         }
     }

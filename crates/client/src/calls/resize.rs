@@ -342,7 +342,7 @@ impl Client {
                 .await;
             match told {
                 // The MDT had given this mount up, and knew of no writer.
-                Err(FsError::Invalid) if !self.lock().is_of_this_life(asked) => {
+                Err(FsError::Invalid) if !self.lock().servers.is_of_this_life(asked) => {
                     self.open_for_writing(fid).await?;
                 }
                 told => return told,

@@ -169,7 +169,7 @@ impl Client {
             return Ok(Attempt::Unbounded);
         };
         // Stored under locks of the process before, which stay until this is written, too.
-        let is_inherited = write_back && state.unsettled;
+        let is_inherited = write_back && !state.locks.is_settled();
         if !is_inherited {
             match covering(&mut state, fid, range, Mode::PW, written_by(write_back))? {
                 Covering::Lock(_) => {}

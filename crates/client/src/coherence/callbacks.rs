@@ -31,7 +31,7 @@ impl Client {
         };
         tracing::trace!(?callback, "the MDT calls");
         // Others change what is known here: what is known of space is older.
-        self.lock().space = None;
+        self.lock().servers.forget_space();
         match callback {
             Callback::Blocking { handle, bits, .. } => {
                 bump(&self.0.stats.blocking_callbacks);

@@ -161,7 +161,7 @@ impl Client {
             {
                 let mut state = self.lock();
                 if !state.is_extent_current(target, asked) {
-                    state.refuse(Holder::Ost(target), grant.handle);
+                    state.locks.refuse(Holder::Ost(target), grant.handle);
                     state.file(fid).asking.look_again();
                     return None;
                 }

@@ -244,7 +244,7 @@ impl Client {
             tell.send(());
         });
         while self.is_at_hand(fid) {
-            let mut moment = self.lock().moments.wait();
+            let mut moment = self.lock().servers.wait_a_moment();
             let is_watched = poll_fn(|task| match Pin::new(&mut watched).poll(task) {
                 Poll::Ready(_) => Poll::Ready(true),
                 Poll::Pending => Pin::new(&mut moment).poll(task).map(|_| false),
@@ -326,8 +326,8 @@ impl State {
         asked: AskedExtent,
     ) -> bool {
         let holder = Holder::Ost(target);
-        if !self.is_of_this_life_of(target, asked) {
-            self.refuse(holder, grant.handle);
+        if !self.servers.is_of_this_life_of(target, asked) {
+            self.locks.refuse(holder, grant.handle);
             return false;
         }
         self.locks.extent_used(target, grant);

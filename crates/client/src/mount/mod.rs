@@ -238,8 +238,10 @@ fn build(
         state.journal.begin(left.records().clone());
         let found = left.restore(&mut state).with_requests(requests);
         taken_over = (left.incarnation() > 1).then_some(found);
-        state.unsettled = taken_over.is_some();
-        state.pending_updates.inherited = taken_over.is_some();
+        if taken_over.is_some() {
+            state.locks.begin_takeover();
+            state.pending_updates.inherits();
+        }
     }
     if state.inode(Fid::ROOT).lookups == 0 {
         state.inode(Fid::ROOT).lookups = 1;
@@ -287,15 +289,15 @@ impl Client {
     /// Time has passed: ages locks, sends what is old, closes what is durable.
     pub fn tick(&self) {
         let now = self.0.clock.tick();
-        let late = self.lock().ending_uses.late(now);
+        let late = self.lock().handles.late_ends(now);
         drop(late);
         {
             let mut state = self.lock();
             state.locks.tick(now);
-            state.moments.wake_all();
+            state.servers.tick();
             let bytes = self.0.params.cache_bytes_max();
             state.handles.share_readahead(bytes / 2);
-            if !state.unsettled {
+            if state.locks.is_settled() {
                 state.journal.grow_old(now);
             }
         }

@@ -543,12 +543,12 @@ impl Client {
         loop {
             let lives = {
                 let mut state = self.lock();
-                if !state.may_report(mark) {
+                if !state.servers.may_report(mark) {
                     // It went with an eviction: others may have changed the same since.
                     state.file(fid).failures.add(FsError::Io);
                     return Ok(());
                 }
-                state.mdt_life
+                state.servers.mdt_life()
             };
             // A lock of an earlier life says nothing against it.
             let under = match life == lives {
@@ -558,7 +558,7 @@ impl Client {
             let changed = changed_here(fid, Fid::NONE, change.clone(), under);
             let told = self.0.report_to_mdt(changed).await;
             let state = self.lock();
-            let lives_on = state.mdt_life == lives && state.may_report(mark);
+            let lives_on = state.servers.mdt_life() == lives && state.servers.may_report(mark);
             if lives_on || told.is_ok() {
                 return told;
             }

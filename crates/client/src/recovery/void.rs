@@ -51,8 +51,8 @@ impl Client {
             let mut state = self.lock();
             state.withdraw();
             state.locks.step(holder, CacheInput::NewEpoch);
-            if why == Void::Evicted && state.unsettled {
-                state.inherited_evictions.push(holder);
+            if why == Void::Evicted {
+                state.locks.evicted(holder);
             }
             void_answers(&mut state, holder, why);
             for fid in state.fids() {
@@ -96,10 +96,10 @@ impl Client {
     pub(crate) fn connected(&self, holder: Holder, life: BootEpoch) {
         let mut state = self.lock();
         match holder {
-            Holder::Mdt => state.mdt_life = state.mdt_life.max(life),
+            Holder::Mdt => state.servers.mdt_connected(life),
             Holder::Ost(target) => {
-                let was_away = state.is_life_of(target, life);
-                state.begin_life(target, life);
+                let was_away = state.servers.life_of(target) == life;
+                state.servers.begin_life(target, life);
                 drop(state);
                 if was_away {
                     self.watch_again(target);
@@ -125,7 +125,7 @@ impl Client {
         };
         // Asked first, and not waited for: the OST may answer when all have joined.
         self.watch_again(target);
-        if self.lock().unsettled {
+        if !self.lock().locks.is_settled() {
             // What is written of the process before waits for this.
             let client = self.clone();
             spawn(async move { client.redo_resizes(target).await });
@@ -278,7 +278,7 @@ impl Client {
     ) -> Result<(), FsError> {
         {
             let mut state = self.lock();
-            if !state.may_report(mark) {
+            if !state.servers.may_report(mark) {
                 state.file(fid).failures.add(FsError::Io);
                 return Ok(());
             }
@@ -297,9 +297,9 @@ fn void_answers(state: &mut State, holder: Holder, why: Void) {
         Holder::Ost(target) => state.void_extents(target),
     }
     match (holder, why) {
-        (Holder::Mdt, Void::Restarted(life)) => state.mdt_life = life,
+        (Holder::Mdt, Void::Restarted(life)) => state.servers.mdt_restarted(life),
         (Holder::Mdt, Void::Evicted) => state.void_changes(),
-        (Holder::Ost(target), Void::Restarted(life)) => state.begin_life(target, life),
+        (Holder::Ost(target), Void::Restarted(life)) => state.servers.begin_life(target, life),
         (Holder::Ost(_), Void::Evicted) => {}
     }
 }

@@ -69,7 +69,7 @@ impl Client {
         };
         let left = state.files().filter(|(_, file)| is_left(file));
         note(left.count(), "uses of files by nobody".to_owned());
-        let pinned = state.pinned.len();
+        let pinned = state.handles.pinned_count();
         note(
             pinned,
             "files kept for a call that was led astray".to_owned(),
@@ -79,7 +79,7 @@ impl Client {
             "locks not given back".to_owned(),
         );
         note(
-            state.locks.revocations.len(),
+            state.locks.revocation_count(),
             "locks to be flushed".to_owned(),
         );
         note(

@@ -99,7 +99,7 @@ impl DerefMut for StateGuard<'_> {
 
 impl Drop for StateGuard<'_> {
     fn drop(&mut self) {
-        let revocations = std::mem::take(&mut self.locks.revocations);
+        let revocations = self.locks.take_revocations();
         self.guard = None;
         if let (false, Some(shared)) = (revocations.is_empty(), self.shared.me.upgrade()) {
             let client = Client(shared);

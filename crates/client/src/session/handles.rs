@@ -2,12 +2,15 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use base::{ByteRange, Fid};
+use base::{ByteRange, Fid, Tick};
 use handover::Record;
 use wire::mdt::{Access, OpenHandle};
 
+use crate::cache::ending::EndingUses;
 use crate::cache::handle::HandleId;
+use crate::executor::{Oneshot, Sender};
 use crate::journal::failures::Reported;
 use crate::journal::store::Journal;
 use crate::policy::readahead::{ReadAhead, WINDOW_BYTES_MAX};
@@ -42,7 +45,6 @@ pub(crate) struct DirHandle {
 }
 
 /// All of them.
-#[derive(Debug)]
 pub(crate) struct Handles {
     last: u64,
     files: HashMap<HandleId, FileHandle>,
@@ -56,6 +58,10 @@ pub(crate) struct Handles {
     remembered: HashMap<HandleId, Arc<Record>>,
     /// What the process before had opened, by the kernel's request.
     inherited: HashMap<u64, HandleId>,
+    /// Files kept for what a call will ask next of what it has just looked up, and since when.
+    pinned: Vec<(Tick, Fid)>,
+    /// Uses of files that others wait for to end.
+    ending_uses: EndingUses,
 }
 
 impl Default for Handles {
@@ -69,6 +75,8 @@ impl Default for Handles {
             read_ahead: false,
             remembered: HashMap::new(),
             inherited: HashMap::new(),
+            pinned: Vec::new(),
+            ending_uses: EndingUses::default(),
         }
     }
 }
@@ -242,6 +250,45 @@ impl Handles {
         fids.sort_unstable();
         fids.dedup();
         fids
+    }
+
+    /// The file is kept from `now` on, for what a call will ask next.
+    pub fn keep_pinned(&mut self, now: Tick, fid: Fid) {
+        self.pinned.push((now, fid));
+    }
+
+    /// The files that were kept for `age` by now: they are not any more.
+    pub fn take_pinned(&mut self, now: Tick, age: Duration) -> Vec<Fid> {
+        let is_old = |pinned: &mut (Tick, Fid)| now.since(pinned.0) >= age;
+        let old = self.pinned.extract_if(.., is_old);
+        old.map(|(_, fid)| fid).collect()
+    }
+
+    /// How many are kept.
+    pub fn pinned_count(&self) -> usize {
+        self.pinned.len()
+    }
+
+    /// Resolves when the use of `fid` is over, or it seems that it goes on.
+    pub fn wait_for_end_of_use(&mut self, fid: Fid, now: Tick) -> Oneshot<()> {
+        self.ending_uses.wait(fid, now)
+    }
+
+    /// Somebody waits for the end of a use.
+    pub fn are_ends_awaited(&self) -> bool {
+        !self.ending_uses.is_empty()
+    }
+
+    /// The use of `fid` is over: those that wait for that hear of it when this is dropped.
+    #[must_use]
+    pub fn end_use(&mut self, fid: Fid) -> Vec<Sender<()>> {
+        self.ending_uses.of(fid)
+    }
+
+    /// Uses seem to go on: those that have waited too long hear of it when this is dropped.
+    #[must_use]
+    pub fn late_ends(&mut self, now: Tick) -> Vec<Sender<()>> {
+        self.ending_uses.late(now)
     }
 
     /// Files open, directories open.

@@ -5,14 +5,14 @@ pub(crate) mod bound;
 mod durability;
 mod uses;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::{BootEpoch, Fid, FsError, LockHandle, TargetIndex, Tick, Timestamp, Transno};
+use base::{BootEpoch, Fid, FsError, LockHandle, TargetIndex, Timestamp};
 use dlm::{Bits, Mode};
 use wire::attr::{Cover, DirState, Grant, Node, SizeState};
-use wire::mdt::{Lease, SizeUpdate, Space};
+use wire::mdt::{Lease, SizeUpdate};
 use wire::ost::ObjectAttr;
 use wire::{Attr, FileKind};
 
@@ -20,7 +20,6 @@ use crate::cache::ahead::Sized;
 use crate::cache::attributes::merge_object;
 use crate::cache::bits::{EXCLUSIVE, own_bits};
 use crate::cache::directory::Directory;
-use crate::cache::ending::EndingUses;
 use crate::cache::file::FileState;
 use crate::cache::handle::HandleId;
 use crate::cache::holder::Holder;
@@ -41,6 +40,7 @@ use crate::policy::statahead::tree::Trees;
 use crate::policy::writeback::WriteBack;
 use crate::session::handles::{DirHandle, FileHandle, Handles};
 use crate::session::locks::Locks;
+use crate::session::servers::Servers;
 
 /// Everything this mount knows.
 pub(crate) struct State {
@@ -52,6 +52,7 @@ pub(crate) struct State {
     pub invalidations: PendingInvalidations,
     pub locks: Locks,
     pub handles: Handles,
+    pub servers: Servers,
     /// What is to be sent, settled, closed and told.
     pub writeback: WriteBack,
     /// Changes that are being told to the MDT.
@@ -64,25 +65,10 @@ pub(crate) struct State {
     pub room: WaitList,
     /// Frames with file data on their way.
     pub frames_writing: u32,
-    /// Files kept for what a call will ask next of what it has just looked up, and since when.
-    pub pinned: Vec<(Tick, Fid)>,
     /// Calls of this client under way that remove names of files not known by those.
     pub blind_removals: u32,
-    /// What the servers said of space, and when they were asked.
-    pub space: Option<(Tick, Space)>,
-    /// One past the last byte that an object can have, at each OST that was asked.
-    pub size_limits: BTreeMap<TargetIndex, u64>,
     /// Of files that are not in use any more.
     pub write_errors: WriteErrors,
-    /// Uses of files that others wait for to end.
-    pub ending_uses: EndingUses,
-    /// Calls that look again when a moment has passed.
-    pub moments: WaitList,
-    /// Targets that gave up the process before this one, as long as the kernel may write back what was
-    /// stored under their locks.
-    pub inherited_evictions: Vec<Holder>,
-    /// Up to where each OST has said that its changes are durable. A new life goes on above that.
-    pub durable: BTreeMap<TargetIndex, Transno>,
     /// Walks of trees.
     pub trees: Trees,
     /// Readers of small files.
@@ -99,24 +85,10 @@ pub(crate) struct State {
     pub name_order: NameOrder,
     /// The newest stamp of a withdrawal from a directory that is not known any more.
     dropped_withdrawn: u64,
-    /// The stamp when the MDT's present life began for this client.
-    voided: u64,
-    /// The stamp when the MDT last gave up on this client.
-    evicted: u64,
-    /// The stamp when each OST's present life began for this client.
-    extents_voided: BTreeMap<TargetIndex, u64>,
-    /// The life that each OST lives, since it is known here.
-    lives: BTreeMap<TargetIndex, BootEpoch>,
-    /// The same of the MDT.
-    pub mdt_life: BootEpoch,
     /// Grows whenever something cached is withdrawn: an answer prepared before is used once.
     stamp: Arc<AtomicU64>,
     /// What is written down for the next process.
     pub journal: Journal,
-    /// What the process before left is not in order yet: no lock is this one's.
-    pub unsettled: bool,
-    /// Locks that came meanwhile.
-    unkept: Vec<(Holder, LockHandle)>,
     /// How many files were looked at.
     #[cfg(test)]
     pub looked_at: std::cell::Cell<usize>,
@@ -131,21 +103,15 @@ impl State {
             invalidations: PendingInvalidations::default(),
             locks,
             handles: Handles::default(),
+            servers: Servers::default(),
             writeback: WriteBack::default(),
             pending_updates: PendingUpdates::default(),
             dirty_bytes: 0,
             cached_bytes: 0,
             room: WaitList::default(),
             frames_writing: 0,
-            pinned: Vec::new(),
             blind_removals: 0,
-            space: None,
-            size_limits: BTreeMap::new(),
             write_errors: WriteErrors::default(),
-            ending_uses: EndingUses::default(),
-            moments: WaitList::default(),
-            inherited_evictions: Vec::new(),
-            durable: BTreeMap::new(),
             trees: Trees::default(),
             files: Files::default(),
             sequences: SequencePatterns::default(),
@@ -154,15 +120,8 @@ impl State {
             sizes: Sizes::default(),
             name_order: NameOrder::default(),
             dropped_withdrawn: 0,
-            voided: 0,
-            evicted: 0,
-            extents_voided: BTreeMap::new(),
-            lives: BTreeMap::new(),
-            mdt_life: BootEpoch(0),
             stamp,
             journal: Journal::default(),
-            unsettled: false,
-            unkept: Vec::new(),
             #[cfg(test)]
             looked_at: std::cell::Cell::default(),
         }
@@ -204,7 +163,7 @@ impl State {
         let inode = self.inodes.entry(fid).or_default();
         let file = inode.file.get_or_insert_default();
         if let Some(under) = file.exclusive {
-            let under = (under, self.mdt_life);
+            let under = (under, self.servers.mdt_life());
             // The new one is there before the old one goes.
             file.remembered_change = self.journal.put_change(fid, under, &file.changed);
         }
@@ -248,7 +207,7 @@ impl State {
     /// Files whose bytes a target had covered that gave up the process before this one. Of an MDT those
     /// that can be written: which of them it had given to this client alone nobody remembers.
     pub fn take_lapsed(&mut self) -> Vec<Fid> {
-        let holders = std::mem::take(&mut self.inherited_evictions);
+        let holders = self.locks.take_inherited_evictions();
         let mut fids = self.fids();
         fids.retain(|fid| {
             let ost = self.ost(*fid);
@@ -452,46 +411,23 @@ impl State {
             .flatten()
     }
 
-    /// A lock came with a reply. False: it is being called back already, use the reply once.
-    pub fn take_grant(&mut self, grant: &Grant) -> bool {
-        if self.unsettled {
-            self.refuse(Holder::Mdt, grant.handle);
-            return false;
-        }
-        self.locks.granted(grant)
-    }
-
-    /// A lock came that nobody may count on. Where this process is not settled it may be one that the
-    /// process before had, under which its changes are yet to be told: it is given back later. The
-    /// server takes back all that it gave before it hears that this process is settled, but none that
-    /// it gave since.
-    pub fn refuse(&mut self, holder: Holder, handle: LockHandle) {
-        match self.unsettled {
-            true => self.unkept.push((holder, handle)),
-            false => self.locks.refused(holder, handle),
-        }
-    }
-
     /// The servers were told that what the process before left is in order. Its locks are gone, and
     /// so are those that came with answers to what was asked before now.
     pub fn settle(&mut self, osts: impl Iterator<Item = TargetIndex>) {
         self.void_answers();
         osts.for_each(|target| self.void_extents(target));
-        self.unsettled = false;
-        for (holder, handle) in std::mem::take(&mut self.unkept) {
-            self.locks.refused(holder, handle);
-        }
+        self.locks.settle();
     }
 
-    /// The same with an answer to what was asked at `mark`. If that was before the MDT restarted,
+    /// A lock came with an answer to what was asked at `mark`. False: the answer is to be used once, as with
+    /// [`Locks::take_grant`]. If that was before the MDT restarted,
     /// nobody knows here which of its lives granted the lock: it is given back unseen, or the life
     /// that is now would wait for it.
     pub fn take_asked(&mut self, grant: &Grant, mark: Mark) -> bool {
-        let is_known = self.is_of_this_life(mark);
-        match is_known {
-            true => self.take_grant(grant),
+        match self.servers.is_of_this_life(mark) {
+            true => self.locks.take_grant(grant),
             false => {
-                self.refuse(Holder::Mdt, grant.handle);
+                self.locks.refuse(Holder::Mdt, grant.handle);
                 false
             }
         }
@@ -528,42 +464,30 @@ impl State {
     /// are the locks that came with it, also where nothing was known of a directory.
     pub fn void_answers(&mut self) {
         self.withdraw();
-        self.voided = self.stamp();
-        self.dropped_withdrawn = self.voided;
+        self.dropped_withdrawn = self.stamp();
+        self.servers.void_answers(self.dropped_withdrawn);
     }
 
     /// The MDT has given up on this client: others may have changed since what it held.
     pub fn void_changes(&mut self) {
-        self.evicted = self.stamp();
+        self.servers.void_changes(self.stamp());
     }
 
     /// Answers of the OST's life before bring no locks.
     pub fn void_extents(&mut self, target: TargetIndex) {
         self.withdraw();
-        let now = self.stamp();
-        self.extents_voided.insert(target, now);
+        self.servers.void_extents(target, self.stamp());
     }
 
     /// One past the last byte that the file can have, as far as that is known.
     pub fn size_limit(&self, fid: Fid) -> Option<u64> {
-        self.size_limits.get(&self.ost(fid)?).copied()
+        self.servers.size_limit(self.ost(fid)?)
     }
 
-    /// Bytes are sent to this life of the OST from now on, which may be in another place.
-    pub fn begin_life(&mut self, target: TargetIndex, life: BootEpoch) {
-        self.size_limits.remove(&target);
-        self.lives.insert(target, life);
-    }
-
-    /// Bytes are sent to this life of the OST already.
-    pub fn is_life_of(&self, target: TargetIndex, life: BootEpoch) -> bool {
-        self.lives.get(&target) == Some(&life)
-    }
-
-    /// The life of the file's OST; zero: none was met yet, so none before it can have had anything.
+    /// The life of the file's OST; zero: none was met yet.
     pub fn life_of(&self, fid: Fid) -> BootEpoch {
-        let life = self.ost(fid).and_then(|target| self.lives.get(&target));
-        life.copied().unwrap_or(BootEpoch(0))
+        let ost = self.ost(fid);
+        ost.map_or(BootEpoch(0), |ost| self.servers.life_of(ost))
     }
 
     /// A lock on the file's bytes is about to be asked for.
@@ -574,25 +498,9 @@ impl State {
         }
     }
 
-    /// It was asked for in the OST's present life.
+    /// It was asked for in the OST's present life, and its lock is this process's.
     pub fn is_extent_current(&self, target: TargetIndex, asked: AskedExtent) -> bool {
-        !self.unsettled && self.is_of_this_life_of(target, asked)
-    }
-
-    /// The same, also before what the process before left is in order.
-    pub fn is_of_this_life_of(&self, target: TargetIndex, asked: AskedExtent) -> bool {
-        let voided = self.extents_voided.get(&target);
-        voided.is_none_or(|voided| asked.stamp >= *voided)
-    }
-
-    /// What was changed here by then was not lost by an eviction since.
-    pub fn may_report(&self, mark: Mark) -> bool {
-        mark.asked >= self.evicted
-    }
-
-    /// What was asked at `mark` was asked of the life that the MDT has now.
-    pub fn is_of_this_life(&self, mark: Mark) -> bool {
-        mark.asked >= self.voided
+        self.locks.is_settled() && self.servers.is_of_this_life_of(target, asked)
     }
 
     /// The lease that came with an answer covers `bits` of the directory.
@@ -610,7 +518,7 @@ impl State {
         let owned = self.take_cover(node, mark);
         // Of a lock that came to nobody's use this is so by one that came before.
         let has_mode = matches!(node.cover, Cover::Own(_))
-            && self.is_of_this_life(mark)
+            && self.servers.is_of_this_life(mark)
             && self.locks.holds(node.fid, Bits::PERM);
         let child_epoch = match node.cover {
             Cover::Parent

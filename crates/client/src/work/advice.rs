@@ -119,7 +119,7 @@ impl Client {
         let (_, window) = self.sequence_window();
         let mut state = self.lock();
         let open = state.handles.dir(handle).ok_or(FsError::BadHandle)?;
-        let (dir, now) = (open.fid, state.locks.now);
+        let (dir, now) = (open.fid, state.locks.now());
         if state.handles.fetches_tree(handle) {
             return Ok(Heard::UnderWay);
         }

@@ -64,7 +64,7 @@ impl Client {
         if state.sequences.is_empty() {
             return;
         }
-        let (window, now) = (self.sequence_window(), state.locks.now);
+        let (window, now) = (self.sequence_window(), state.locks.now());
         let foresight = state.sequences.asked_for(dir, name, true, window, now);
         if foresight.hit {
             bump(&self.0.stats.hit_total);
@@ -115,7 +115,7 @@ impl Client {
         let window = self.sequence_window();
         let ahead = {
             let mut state = self.lock();
-            let now = state.locks.now;
+            let now = state.locks.now();
             match state.sequences.wait_for(dir, name) {
                 Some(wait) => Ahead::Wait(wait),
                 None => {

@@ -352,7 +352,7 @@ impl Client {
             }
             Err(error) if changes.is_any() => {
                 let mut state = self.lock();
-                if state.may_report(mark) {
+                if state.servers.may_report(mark) {
                     return Err(error);
                 }
                 state.file(fid).failures.add(FsError::Io);

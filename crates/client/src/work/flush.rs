@@ -385,7 +385,7 @@ fn written(
         return Sending::Again;
     }
     if attr.is_ok() {
-        state.space = None;
+        state.servers.forget_space();
         state.answered(fid);
     }
     let end = match loss {

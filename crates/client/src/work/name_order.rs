@@ -22,7 +22,7 @@ impl Client {
                 return None;
             }
             let above = state.known(dir).map_or(Fid::NONE, Inode::dir);
-            let (known, now) = (extent(&state, dir), state.locks.now);
+            let (known, now) = (extent(&state, dir), state.locks.now());
             state.name_order.missed((above, dir), name, known, now)
         };
         match step {
@@ -54,7 +54,7 @@ impl Client {
 
     /// A name of a directory that nobody reads is at hand. What to fetch meanwhile.
     pub(super) fn name_order_hit(&self, state: &mut State, dir: Fid) -> Option<Stretch> {
-        let now = state.locks.now;
+        let now = state.locks.now();
         state.name_order.hit(dir, now);
         self.step_through(state, dir)
     }
@@ -95,7 +95,7 @@ impl Client {
         };
         let is_first = Some(WalkOrder::Name);
         let place = Place { is_first, ..place };
-        let now = state.locks.now;
+        let now = state.locks.now();
         state.trees.missed(place, self.reach(), now)
     }
 }

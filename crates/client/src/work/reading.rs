@@ -91,7 +91,7 @@ impl Client {
         file.ahead = Ahead::No;
         let size = file.known.size;
         bump(&self.0.stats.statahead_files_hit);
-        let now = state.locks.now;
+        let now = state.locks.now();
         state.files.read(stream, size, now);
         self.ask_ahead(state, stream, None);
     }
@@ -303,7 +303,7 @@ fn turn(state: &mut State, path: &[Spot]) -> Option<StreamId> {
     };
     let in_order = gaps != Gaps::default();
     state.files.note(here, in_order);
-    let now = state.locks.now;
+    let now = state.locks.now();
     in_order.then(|| state.files.turn(path, &gaps, now))?
 }
 

@@ -41,7 +41,7 @@ impl Client {
         }
         let dir = state.known(fid)?.dir();
         let cookie = cookie_of(state, dir, fid, SEARCH_MAX)?;
-        let now = state.locks.now;
+        let now = state.locks.now();
         let window = (window_min, window_max);
         let ask = state.sizes.missed((dir, cookie), window, now);
         self.ask_sizes(state, ask);
@@ -61,7 +61,7 @@ impl Client {
         let dir = state.known(fid).map_or(Fid::NONE, |inode| inode.dir());
         let cookie = cookie_of(state, dir, fid, 0).unwrap_or(0);
         let window_max = self.sizes_window().map_or(0, |(_, max)| max);
-        let now = state.locks.now;
+        let now = state.locks.now();
         let ask = state.sizes.hit((dir, cookie), window_max, now);
         self.ask_sizes(state, ask);
     }

@@ -30,7 +30,7 @@ impl Client {
         let reach = self.reach();
         match place(state, dir, cookie) {
             Some(place) if reach.entries_max > 0 => {
-                let now = state.locks.now;
+                let now = state.locks.now();
                 state.trees.missed(place, reach, now)
             }
             _ => Step::Alone,
@@ -50,7 +50,7 @@ impl Client {
             has_subdirectories: links.is_some_and(|links| links > 2),
             entries,
         };
-        let now = state.locks.now;
+        let now = state.locks.now();
         state.trees.read(walk, visit, self.reach(), now)
     }
 
@@ -69,7 +69,7 @@ impl Client {
         // More than that is enough for any walk.
         let most = WALK_BYTES_MAX as u64 / ENTRY_BYTES + 1;
         let left = behind.take(most as usize).count() as u64;
-        let now = state.locks.now;
+        let now = state.locks.now();
         state.trees.within(dir, left, self.reach(), now)
     }
 

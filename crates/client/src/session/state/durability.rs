@@ -7,8 +7,7 @@ use super::State;
 impl State {
     /// Everything up to `last_committed` is durable at the OST; each has numbers of its own.
     pub fn committed(&mut self, target: TargetIndex, last_committed: Transno) {
-        let told = self.durable.entry(target).or_default();
-        *told = last_committed.max(*told);
+        self.servers.committed(target, last_committed);
         for fid in self.writeback.settled_by(target, last_committed) {
             self.settle_file(fid);
         }
@@ -27,7 +26,7 @@ impl State {
     /// where others follow them without an end.
     fn settle_file(&mut self, fid: Fid) {
         let ost = self.ost(fid);
-        let told = ost.and_then(|ost| self.durable.get(&ost).copied());
+        let told = ost.and_then(|ost| self.servers.durable(ost));
         let file = self
             .inodes
             .get_mut(&fid)

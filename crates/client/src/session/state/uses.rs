@@ -16,7 +16,7 @@ impl State {
     /// Resolves when that is over, or it seems that it goes on. None: it is over.
     pub fn wait_for_end_of_use(&mut self, fid: Fid, now: Tick) -> Option<Oneshot<()>> {
         self.excludes_others(fid)
-            .then(|| self.ending_uses.wait(fid, now))
+            .then(|| self.handles.wait_for_end_of_use(fid, now))
     }
 
     /// The file is open here for reading and the MDT was not told.
