@@ -75,7 +75,7 @@ impl Client {
             return;
         };
         dir.statahead.close();
-        state.sequences.close(handle);
+        state.policies.sequences.close(handle);
         if dir.statahead.has_fetched() {
             bump(&self.0.stats.statahead_total);
         }
@@ -261,7 +261,7 @@ impl Client {
         fid: Fid,
         page: &DirPage,
     ) -> Option<(HandleId, Fid, Fetch, Mark)> {
-        if state.trees.lists(fid) {
+        if state.policies.trees.lists(fid) {
             return None;
         }
         let window = self.0.params.statahead_max() as u32;

@@ -152,7 +152,7 @@ impl Client {
                 let file = state.file(fid);
                 file.settle(written);
                 if file.writers == 0 && file.write_open.is_some() {
-                    state.writeback.closes(fid);
+                    state.policies.writeback.closes(fid);
                 }
             }
             self.close_all().await;
@@ -200,7 +200,7 @@ impl Client {
         loop {
             let wait = {
                 let mut state = self.lock();
-                state.writeback.closes_no_more(fid);
+                state.policies.writeback.closes_no_more(fid);
                 let file = state.file(fid);
                 match (file.is_closing(), file.write_open.is_some()) {
                     (true, _) => file.waiters.wait(),
@@ -393,7 +393,7 @@ impl Client {
         let file = state.file(fid);
         ended.extend(gone.exec);
         if file.writers == 0 && file.write_open.is_some() {
-            state.writeback.closes(fid);
+            state.policies.writeback.closes(fid);
         }
         state.drop_if_idle(fid);
         let is_awaited = state.handles.are_ends_awaited() && !state.excludes_others(fid);
@@ -516,7 +516,7 @@ impl Client {
     }
 
     async fn report_all_changes(&self) -> Result<(), FsError> {
-        let fids = self.lock().writeback.take_changed();
+        let fids = self.lock().policies.writeback.take_changed();
         let told = each_of(fids, AT_ONCE, |fid| self.report_changes(fid)).await;
         told.into_iter().collect()
     }

@@ -110,12 +110,12 @@ impl Client {
 impl State {
     /// All that was written here is durable.
     fn has_nothing_pending(&self) -> bool {
-        self.writeback.is_all_durable()
+        self.policies.writeback.is_all_durable()
     }
 
     /// Bytes of the file, or changes of its size, were made here and may not be durable.
     fn is_pending(&mut self, fid: Fid) -> bool {
-        let is_uncommitted = self.writeback.may_lose(fid);
+        let is_uncommitted = self.policies.writeback.may_lose(fid);
         let pending = |file: &mut FileState| file.pages.may_be_lost() || !file.resizes.is_empty();
         is_uncommitted || self.file_known(fid).is_some_and(pending)
     }

@@ -141,7 +141,7 @@ impl Client {
             // them go and so could not be sent again: with them would go the size.
             self.write_out_durably(fid, ByteRange::ALL, |state| {
                 let size = state.file(fid).known.size;
-                state.writeback.may_lose(fid) && shape.removes().end >= size
+                state.policies.writeback.may_lose(fid) && shape.removes().end >= size
             })
             .await?;
         }
@@ -317,7 +317,7 @@ impl Client {
         let file = state.file(fid);
         file.writers -= 1;
         if file.writers == 0 && file.write_open.is_some() {
-            state.writeback.closes(fid);
+            state.policies.writeback.closes(fid);
         }
     }
 

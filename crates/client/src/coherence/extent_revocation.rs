@@ -28,7 +28,7 @@ impl Client {
 
     /// What was changed here of the file is durable when this returns.
     async fn settle(&self, fid: Fid, range: ByteRange) -> Result<(), FsError> {
-        let is_changed = |state: &mut State| state.writeback.may_lose(fid);
+        let is_changed = |state: &mut State| state.policies.writeback.may_lose(fid);
         self.write_out_durably(fid, range, is_changed).await
     }
 

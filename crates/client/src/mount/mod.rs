@@ -240,7 +240,7 @@ fn build(
         taken_over = (left.incarnation() > 1).then_some(found);
         if taken_over.is_some() {
             state.locks.begin_takeover();
-            state.pending_updates.inherits();
+            state.policies.pending_updates.inherits();
         }
     }
     if state.inode(Fid::ROOT).lookups == 0 {
@@ -314,7 +314,7 @@ impl Client {
         self.sync().await?;
         {
             let mut state = self.lock();
-            for fid in state.writeback.closing() {
+            for fid in state.policies.writeback.closing() {
                 state.file(fid).committed = true;
                 state.note(fid);
             }

@@ -379,7 +379,7 @@ impl Client {
         let began = self.0.clock.tick();
         let held_fast = self.forget_all();
         let hold = self.0.cluster.mdt.hold_ready();
-        self.lock().pending_updates.await_inherited(hold);
+        self.lock().policies.pending_updates.await_inherited(hold);
         self.0.cluster.peers().for_each(rpc::Peer::withdrawn);
         let TakenOver {
             bytes,
@@ -398,7 +398,7 @@ impl Client {
         });
         let all = {
             let mut state = self.lock();
-            state.pending_updates.inherited_acknowledged();
+            state.policies.pending_updates.inherited_acknowledged();
             state.all_acknowledged()
         };
         if let Some(all) = all {

@@ -72,7 +72,7 @@ impl Client {
                 self.forget_doubtful_name(&mut state, dir, name, fid, &mut forget);
             }
             if holder == Holder::Mdt {
-                state.pending_updates.await_all(hold);
+                state.policies.pending_updates.await_all(hold);
                 all = state.all_acknowledged();
             }
         }
@@ -170,6 +170,7 @@ impl Client {
         let unsettled = {
             let state = self.lock();
             state
+                .policies
                 .writeback
                 .uncommitted()
                 .any(|fid| is_there(&state, fid))
@@ -225,7 +226,7 @@ impl Client {
                 spawn(async move { client.0.forget(Forget::Pages { fid, range }).await });
             }
             if file.writers == 0 {
-                state.writeback.closes(fid);
+                state.policies.writeback.closes(fid);
             }
         }
         if read && is_known {
@@ -244,7 +245,7 @@ impl Client {
             // The Close was done, and with it went a file that had no name: nobody misses it.
             tracing::debug!("{fid} went with its last use");
             let mut state = self.lock();
-            state.writeback.closes_no_more(fid);
+            state.policies.writeback.closes_no_more(fid);
             return state.drop_if_idle(fid);
         }
         if let Err(error) = result {

@@ -83,7 +83,7 @@ impl Client {
             "locks to be flushed".to_owned(),
         );
         note(
-            state.writeback.uncommitted_count(),
+            state.policies.writeback.uncommitted_count(),
             "files that may not be durable".to_owned(),
         );
         let dirty = state.files().map(|(_, file)| file.pages.dirty_bytes());

@@ -31,13 +31,7 @@ use crate::cache::write_errors::WriteErrors;
 use crate::executor::WaitList;
 use crate::journal::failures::Failures;
 use crate::journal::store::Journal;
-use crate::policy::pending_updates::PendingUpdates;
-use crate::policy::statahead::files::Files;
-use crate::policy::statahead::name_order::NameOrder;
-use crate::policy::statahead::sequences::SequencePatterns;
-use crate::policy::statahead::sizes::Sizes;
-use crate::policy::statahead::tree::Trees;
-use crate::policy::writeback::WriteBack;
+use crate::policy::Policies;
 use crate::session::handles::{DirHandle, FileHandle, Handles};
 use crate::session::locks::Locks;
 use crate::session::servers::Servers;
@@ -53,36 +47,21 @@ pub(crate) struct State {
     pub locks: Locks,
     pub handles: Handles,
     pub servers: Servers,
-    /// What is to be sent, settled, closed and told.
-    pub writeback: WriteBack,
-    /// Changes that are being told to the MDT.
-    pub pending_updates: PendingUpdates,
+    pub policies: Policies,
     /// Bytes written here and not yet sent, over all files.
     pub dirty_bytes: u64,
     /// Memory that bytes of files take here.
     pub cached_bytes: u64,
     /// Writers that wait until less is unsent.
     pub room: WaitList,
-    /// Frames with file data on their way.
-    pub frames_writing: u32,
     /// Calls of this client under way that remove names of files not known by those.
     pub blind_removals: u32,
     /// Of files that are not in use any more.
     pub write_errors: WriteErrors,
-    /// Walks of trees.
-    pub trees: Trees,
-    /// Readers of small files.
-    pub files: Files,
-    /// Numbered names that are asked for in order.
-    pub sequences: SequencePatterns,
     /// Directories with long lists.
     long: BTreeSet<Fid>,
     /// Not before there are more files than this are all of them looked at for what may go.
     crowded_at: usize,
-    /// Readers who want sizes that only OSTs know.
-    pub sizes: Sizes,
-    /// Directories that are gone through by name.
-    pub name_order: NameOrder,
     /// The newest stamp of a withdrawal from a directory that is not known any more.
     dropped_withdrawn: u64,
     /// Grows whenever something cached is withdrawn: an answer prepared before is used once.
@@ -104,21 +83,14 @@ impl State {
             locks,
             handles: Handles::default(),
             servers: Servers::default(),
-            writeback: WriteBack::default(),
-            pending_updates: PendingUpdates::default(),
+            policies: Policies::default(),
             dirty_bytes: 0,
             cached_bytes: 0,
             room: WaitList::default(),
-            frames_writing: 0,
             blind_removals: 0,
             write_errors: WriteErrors::default(),
-            trees: Trees::default(),
-            files: Files::default(),
-            sequences: SequencePatterns::default(),
             long: BTreeSet::new(),
             crowded_at: 0,
-            sizes: Sizes::default(),
-            name_order: NameOrder::default(),
             dropped_withdrawn: 0,
             stamp,
             journal: Journal::default(),
@@ -159,7 +131,7 @@ impl State {
 
     /// Attributes of the file were changed under the EX lock.
     pub fn journal_change(&mut self, fid: Fid) {
-        self.writeback.is_changed(fid);
+        self.policies.writeback.is_changed(fid);
         let inode = self.inodes.entry(fid).or_default();
         let file = inode.file.get_or_insert_default();
         if let Some(under) = file.exclusive {
@@ -223,7 +195,7 @@ impl State {
 
     /// Bytes that OSTs do not have, and those that they may yet lose.
     pub fn unsettled_bytes(&mut self) -> (u64, u64) {
-        let fids: Vec<Fid> = self.writeback.uncommitted().collect();
+        let fids: Vec<Fid> = self.policies.writeback.uncommitted().collect();
         let files = fids.into_iter().filter_map(|fid| {
             let file = self.file_known(fid)?;
             Some(file.pages.undurable_bytes())
@@ -255,7 +227,7 @@ impl State {
         if let Some(inode) = self.inodes.get(&fid)
             && let Some(file) = &inode.file
         {
-            self.writeback.note(fid, inode.ost(), file);
+            self.policies.writeback.note(fid, inode.ost(), file);
         }
     }
 

@@ -126,7 +126,11 @@ impl Client {
         if window == 0 {
             return Ok(Heard::Taken);
         }
-        match state.sequences.advise(handle, dir, what, window, now) {
+        match state
+            .policies
+            .sequences
+            .advise(handle, dir, what, window, now)
+        {
             Ok(guess) => {
                 bump(&self.0.stats.statahead_advise_total);
                 self.start_guess(&mut state, dir, guess);
@@ -143,7 +147,7 @@ impl Client {
         let mut state = self.lock();
         let dir = state.handles.dir(handle).ok_or(FsError::BadHandle)?.fid;
         let fetches = state.handles.fetches_tree(handle);
-        if fetches || state.sequences.is_under_way_for(handle) {
+        if fetches || state.policies.sequences.is_under_way_for(handle) {
             return Ok(Heard::UnderWay);
         }
         if is_off {

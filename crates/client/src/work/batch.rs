@@ -55,17 +55,20 @@ impl Client {
     /// A name is known not to exist: a hint of a program that names it goes on.
     pub(crate) fn statahead_absent(&self, dir: Fid, name: &Name) {
         let mut state = self.lock();
-        if state.sequences.is_advised(dir, name) {
+        if state.policies.sequences.is_advised(dir, name) {
             self.sequence_hit(&mut state, dir, name);
         }
     }
 
     fn sequence_hit(&self, state: &mut State, dir: Fid, name: &Name) {
-        if state.sequences.is_empty() {
+        if state.policies.sequences.is_empty() {
             return;
         }
         let (window, now) = (self.sequence_window(), state.locks.now());
-        let foresight = state.sequences.asked_for(dir, name, true, window, now);
+        let foresight = state
+            .policies
+            .sequences
+            .asked_for(dir, name, true, window, now);
         if foresight.hit {
             bump(&self.0.stats.hit_total);
         }
@@ -116,10 +119,13 @@ impl Client {
         let ahead = {
             let mut state = self.lock();
             let now = state.locks.now();
-            match state.sequences.wait_for(dir, name) {
+            match state.policies.sequences.wait_for(dir, name) {
                 Some(wait) => Ahead::Wait(wait),
                 None => {
-                    let foresight = state.sequences.asked_for(dir, name, false, window, now);
+                    let foresight = state
+                        .policies
+                        .sequences
+                        .asked_for(dir, name, false, window, now);
                     bump(&self.0.stats.miss_total);
                     Ahead::Ask(foresight.guess?, state.mark(dir))
                 }
@@ -166,7 +172,7 @@ impl Client {
         let kept = found.iter().flatten().filter(|fid| state.attr_valid(**fid));
         let at_hand = guess.names.len() - unknown.len();
         let useful = at_hand + kept.count();
-        if state.sequences.came(&guess, useful) {
+        if state.policies.sequences.came(&guess, useful) {
             bump(&self.0.stats.statahead_wrong);
         }
         drop(state);
@@ -294,7 +300,7 @@ fn is_refused(state: &State, fid: Fid) -> bool {
 
 /// The walk that a question about `name` belongs to.
 fn walk_of(state: &State, dir: Fid, name: &Name) -> Option<HandleId> {
-    match state.sequences.is_advised(dir, name) {
+    match state.policies.sequences.is_advised(dir, name) {
         true => None,
         false => state.handles.dir_open_on(dir),
     }

@@ -391,11 +391,12 @@ impl Changed {
 /// Files to close of which all is durable. The others are looked at when it is.
 fn to_look_at(state: &mut State) -> Vec<Fid> {
     let (ready, waiting): (Vec<Fid>, Vec<Fid>) = state
+        .policies
         .writeback
         .closable()
         .partition(|fid| is_settled(state, *fid));
     for fid in waiting {
-        state.writeback.closes_later(fid);
+        state.policies.writeback.closes_later(fid);
     }
     ready
 }
@@ -435,7 +436,7 @@ fn has_pages(file: &FileState) -> bool {
 
 impl Client {
     fn prepare(&self, state: &mut State, fid: Fid) -> Option<Closing> {
-        state.writeback.closes_no_more(fid);
+        state.policies.writeback.closes_no_more(fid);
         let dir = state.inode(fid).dir();
         let leased = state.locks.holds(dir, Bits::CHILD);
         let mark = state.mark(dir);
@@ -493,7 +494,7 @@ mod tests {
         for number in 0..10_000 {
             let fid = Fid(number);
             state.with_pages(fid, |file| file.pages.write(0, b"x", Tick(0)));
-            state.writeback.closes(fid);
+            state.policies.writeback.closes(fid);
         }
         assert_eq!(to_look_at(&mut state), []);
         let before = state.looked_at.get();
@@ -503,6 +504,6 @@ mod tests {
         state.with_pages(Fid(7), discard);
         assert_eq!(to_look_at(&mut state), [Fid(7)]);
         assert!(state.looked_at.get() < before + 10);
-        assert_eq!(state.writeback.closing().len(), 10_000);
+        assert_eq!(state.policies.writeback.closing().len(), 10_000);
     }
 }

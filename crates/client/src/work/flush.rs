@@ -15,12 +15,11 @@ use crate::cache::file::{FileState, WriteOpen};
 use crate::cache::holder::Holder;
 use crate::cache::pages::{Loss, PageCache, WriteOut};
 use crate::executor::{each_of, join_all, spawn};
+use crate::policy::writeback::FRAMES_MAX;
 use crate::session::client::Client;
 use crate::session::cluster::{decode_ost, object_of};
 use crate::session::state::State;
 
-/// Frames with file data on their way at once; beyond, the rest waits for their answers.
-const FRAMES_MAX: u32 = 4;
 /// Writes in one frame.
 const WRITES_MAX: usize = 512;
 /// Files looked at for one frame. Of some the bytes are younger than they seemed, or cannot be sent yet.
@@ -244,7 +243,7 @@ impl Client {
     /// Sends everything dirty and waits for it.
     pub(crate) async fn write_out_all(&self) {
         // What has bytes to send, and what has lost a change of its size.
-        let files = self.lock().writeback.undurable();
+        let files = self.lock().policies.writeback.undurable();
         self.write_out_files(&Vec::from_iter::<BTreeSet<Fid>>(files))
             .await;
     }
@@ -264,7 +263,7 @@ impl Client {
         loop {
             let frame = {
                 let mut state = self.lock();
-                if state.frames_writing >= FRAMES_MAX {
+                if !state.policies.writeback.may_send() {
                     return;
                 }
                 let Some(fids) = due(&mut state, now, age) else {
@@ -273,13 +272,13 @@ impl Client {
                 let Some(frame) = take_frame(&mut state, &fids, ByteRange::ALL) else {
                     return;
                 };
-                state.frames_writing += 1;
+                state.policies.writeback.begin_frame();
                 frame
             };
             let client = self.clone();
             spawn(async move {
                 client.send_frame(frame).await;
-                client.lock().frames_writing -= 1;
+                client.lock().policies.writeback.end_frame();
                 let much = client.lock().dirty_bytes > client.0.params.dirty_max() / 8;
                 if much {
                     client.start_flushing();
@@ -463,7 +462,7 @@ fn take_frame(state: &mut State, fids: &[Fid], range: ByteRange) -> Option<Write
 /// Files of `target` with bytes that were not written at `then`, a frame's worth.
 fn unwritten_since(state: &mut State, target: TargetIndex, then: Tick) -> Vec<Fid> {
     find_osts(state, then);
-    let unwritten = state.writeback.unwritten_since(Some(target), then);
+    let unwritten = state.policies.writeback.unwritten_since(Some(target), then);
     let perhaps: Vec<Fid> = unwritten.take(LOOKED_AT_MAX).collect();
     let old = perhaps.into_iter().filter(|fid| {
         let oldest = look_at_ages(state, *fid, PageCache::oldest_unwritten);
@@ -476,13 +475,13 @@ fn unwritten_since(state: &mut State, target: TargetIndex, then: Tick) -> Vec<Fi
 fn due(state: &mut State, now: Tick, age: Duration) -> Option<Vec<Fid>> {
     let then = Tick(now.0.checked_sub(age.as_nanos() as u64)?);
     find_osts(state, then);
-    let osts = state.writeback.osts().into_iter().flatten();
+    let osts = state.policies.writeback.osts().into_iter().flatten();
     let all = osts.map(|ost| due_at(state, ost, then));
     all.max_by_key(Vec::len).filter(|due| !due.is_empty())
 }
 
 fn due_at(state: &mut State, ost: TargetIndex, then: Tick) -> Vec<Fid> {
-    let dirty = state.writeback.dirty_since(Some(ost), then);
+    let dirty = state.policies.writeback.dirty_since(Some(ost), then);
     let perhaps: Vec<Fid> = dirty.take(LOOKED_AT_MAX).collect();
     let due = perhaps.into_iter().filter(|fid| {
         let oldest = look_at_ages(state, *fid, PageCache::oldest_dirty);
@@ -495,7 +494,7 @@ fn due_at(state: &mut State, ost: TargetIndex, then: Tick) -> Vec<Fid> {
 
 /// Files whose OST was not known when their bytes came have their place by it, if it is known now.
 fn find_osts(state: &mut State, then: Tick) {
-    let without = state.writeback.unwritten_since(None, then);
+    let without = state.policies.writeback.unwritten_since(None, then);
     let without: Vec<Fid> = without.take(LOOKED_AT_MAX).collect();
     without.into_iter().for_each(|fid| state.note(fid));
 }

@@ -140,11 +140,11 @@ fn what_another_ost_made_durable_says_nothing_of_this_files_bytes() {
     };
     written(&mut file.state, sent, Ok(answer), Transno(5));
     file.state.committed(TargetIndex(0), Transno(9));
-    assert!(!file.state.file(FILE).committed && file.state.writeback.may_lose(FILE));
+    assert!(!file.state.file(FILE).committed && file.state.policies.writeback.may_lose(FILE));
     file.state.committed(HERE, Transno(4));
-    assert!(!file.state.file(FILE).committed && file.state.writeback.may_lose(FILE));
+    assert!(!file.state.file(FILE).committed && file.state.policies.writeback.may_lose(FILE));
     file.state.committed(HERE, Transno(5));
-    assert!(file.state.file(FILE).committed && file.state.writeback.is_all_durable());
+    assert!(file.state.file(FILE).committed && file.state.policies.writeback.is_all_durable());
 }
 
 #[test]
@@ -160,13 +160,13 @@ fn what_is_durable_before_its_answer_is_looked_at_is_durable() {
     };
     let (reply, transno) = answer(5);
     written(&mut file.state, sent, reply, transno);
-    assert!(file.state.file(FILE).committed && file.state.writeback.is_all_durable());
+    assert!(file.state.file(FILE).committed && file.state.policies.writeback.is_all_durable());
     let more = |file: &mut FileState| file.pages.write(0, b"more", NOW);
     file.state.with_pages(FILE, more);
     let sent = file.send(ByteRange::new(0, 4));
     let (reply, transno) = answer(6);
     written(&mut file.state, sent, reply, transno);
-    assert!(!file.state.file(FILE).committed && file.state.writeback.may_lose(FILE));
+    assert!(!file.state.file(FILE).committed && file.state.policies.writeback.may_lose(FILE));
 }
 
 /// A file that is written to for hours is kept as far as it must be, not whole.
@@ -186,7 +186,7 @@ fn of_a_file_written_without_an_end_only_what_is_not_durable_is_kept() {
     let undurable = |file: &mut Written| file.state.file(FILE).pages.undurable_bytes();
     file.state.committed(HERE, Transno(6));
     assert_eq!(undurable(&mut file), 1);
-    assert!(!file.state.file(FILE).committed && file.state.writeback.may_lose(FILE));
+    assert!(!file.state.file(FILE).committed && file.state.policies.writeback.may_lose(FILE));
     let sent = file.send(ByteRange::new(3, 4));
     written(&mut file.state, sent, answer(), Transno(8));
     assert_eq!(undurable(&mut file), 2);
@@ -194,7 +194,7 @@ fn of_a_file_written_without_an_end_only_what_is_not_durable_is_kept() {
     assert_eq!(undurable(&mut file), 1);
     file.state.committed(HERE, Transno(8));
     assert_eq!(undurable(&mut file), 0);
-    assert!(file.state.file(FILE).committed && file.state.writeback.is_all_durable());
+    assert!(file.state.file(FILE).committed && file.state.policies.writeback.is_all_durable());
 }
 
 #[test]
@@ -330,7 +330,10 @@ fn when_something_is_durable_only_the_files_are_looked_at_of_which_it_is() {
     assert_eq!(none, 0);
     let (_, few) = looks(&mut state, |state| state.committed(HOME, Transno(102)));
     assert!(few <= 3 * 8, "{few}");
-    assert_eq!(state.writeback.uncommitted_count(), MANY as usize - 3);
+    assert_eq!(
+        state.policies.writeback.uncommitted_count(),
+        MANY as usize - 3
+    );
     state.committed(HOME, Transno(MANY + 100));
-    assert!(state.writeback.is_all_durable());
+    assert!(state.policies.writeback.is_all_durable());
 }

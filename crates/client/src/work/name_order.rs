@@ -18,12 +18,17 @@ impl Client {
     pub(super) async fn list_instead(&self, dir: Fid, name: &Name) -> Option<Result<Fid, FsError>> {
         let step = {
             let mut state = self.lock();
-            if self.0.params.statahead_max() == 0 || state.sequences.goes_on_with(dir, name) {
+            if self.0.params.statahead_max() == 0
+                || state.policies.sequences.goes_on_with(dir, name)
+            {
                 return None;
             }
             let above = state.known(dir).map_or(Fid::NONE, Inode::dir);
             let (known, now) = (extent(&state, dir), state.locks.now());
-            state.name_order.missed((above, dir), name, known, now)
+            state
+                .policies
+                .name_order
+                .missed((above, dir), name, known, now)
         };
         match step {
             Step::Alone => return None,
@@ -49,13 +54,13 @@ impl Client {
             Err(FsError::NotFound) => false,
             Err(_) => return,
         };
-        self.lock().name_order.answered(dir, name, exists);
+        self.lock().policies.name_order.answered(dir, name, exists);
     }
 
     /// A name of a directory that nobody reads is at hand. What to fetch meanwhile.
     pub(super) fn name_order_hit(&self, state: &mut State, dir: Fid) -> Option<Stretch> {
         let now = state.locks.now();
-        state.name_order.hit(dir, now);
+        state.policies.name_order.hit(dir, now);
         self.step_through(state, dir)
     }
 
@@ -85,7 +90,7 @@ impl Client {
         }
         let mut state = self.lock();
         let known = extent(&state, dir);
-        state.name_order.came(dir, known);
+        state.policies.name_order.came(dir, known);
     }
 
     /// The list of `dir`, one of several that are gone through by name, is needed.
@@ -96,7 +101,7 @@ impl Client {
         let is_first = Some(WalkOrder::Name);
         let place = Place { is_first, ..place };
         let now = state.locks.now();
-        state.trees.missed(place, self.reach(), now)
+        state.policies.trees.missed(place, self.reach(), now)
     }
 }
 

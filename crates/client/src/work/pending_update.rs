@@ -20,7 +20,7 @@ pub(crate) struct PendingUpdate {
 impl PendingUpdate {
     /// Begins an update of `fid`.
     pub fn new(client: &Client, state: &mut State, fid: Fid) -> PendingUpdate {
-        let generation = state.pending_updates.begin();
+        let generation = state.policies.pending_updates.begin();
         state.file(fid).pending_updates += 1;
         PendingUpdate {
             client: client.clone(),
@@ -33,7 +33,7 @@ impl PendingUpdate {
 impl Drop for PendingUpdate {
     fn drop(&mut self) {
         let mut state = self.client.lock();
-        state.pending_updates.acknowledged(self.generation);
+        state.policies.pending_updates.acknowledged(self.generation);
         if let Some(file) = state.file_known(self.fid) {
             file.pending_updates -= 1;
             file.waiters.wake_all();
@@ -51,7 +51,7 @@ impl State {
     /// Some, once, when the MDT has acknowledged every update that it waits for.
     pub fn all_acknowledged(&mut self) -> Option<AllAcknowledged> {
         let (hold, life) = (
-            self.pending_updates.all_acknowledged()?,
+            self.policies.pending_updates.all_acknowledged()?,
             self.servers.mdt_life(),
         );
         Some(AllAcknowledged { hold, life })

@@ -75,7 +75,7 @@ impl Client {
             self.ask_ahead(state, stream, Some((fid, size)));
             state.file(fid).ahead == Ahead::Coming
         };
-        let waiting = state.files.waits_within(&path);
+        let waiting = state.policies.files.waits_within(&path);
         comes(state, waiting) || {
             let stream = turn(state, &path);
             comes(state, stream)
@@ -92,7 +92,7 @@ impl Client {
         let size = file.known.size;
         bump(&self.0.stats.statahead_files_hit);
         let now = state.locks.now();
-        state.files.read(stream, size, now);
+        state.policies.files.read(stream, size, now);
         self.ask_ahead(state, stream, None);
     }
 
@@ -105,7 +105,7 @@ impl Client {
 
     /// Asks for what there is room for, with what is `needed`, where there is any.
     fn ask_ahead(&self, state: &mut State, stream: StreamId, needed: Option<(Fid, u64)>) {
-        let Some(room) = state.files.room(stream, self.bytes_ahead_max()) else {
+        let Some(room) = state.policies.files.room(stream, self.bytes_ahead_max()) else {
             return;
         };
         let Room {
@@ -116,7 +116,10 @@ impl Client {
         let mut files: Vec<(Fid, u64)> = needed.into_iter().collect();
         files.extend(next_files(state, &mut at, order, bytes));
         let bytes = files.iter().map(|(_, size)| size).sum();
-        state.files.asked(stream, files.len() as u32, bytes, at);
+        state
+            .policies
+            .files
+            .asked(stream, files.len() as u32, bytes, at);
         let counter = &self.0.stats.statahead_files_total;
         counter.fetch_add(files.len() as u64, Ordering::Relaxed);
         for (target, batch) in self.batches(state, files) {
@@ -232,7 +235,7 @@ impl Client {
                 (true, Some(stream)) => Ahead::Came(stream),
                 (true, None) => Ahead::No,
                 (false, Some(stream)) => {
-                    state.files.refused(stream, wanted.size);
+                    state.policies.files.refused(stream, wanted.size);
                     Ahead::Refused
                 }
                 (false, None) => Ahead::Refused,
@@ -277,7 +280,7 @@ fn spot_of(state: &State, fid: Fid) -> Option<Spot> {
         let (cookie, _) = entries.find(|(_, entry)| entry.fid == fid)?;
         Some(Spot { dir, cookie })
     };
-    let recent = state.files.recent(dir);
+    let recent = state.policies.files.recent(dir);
     let near = recent.and_then(|recent| find(recent.cookie, NEAR));
     let throughout = || {
         is_looked_through(state, dir)
@@ -291,20 +294,20 @@ fn spot_of(state: &State, fid: Fid) -> Option<Spot> {
 fn is_looked_through(state: &State, dir: Fid) -> bool {
     let known = state.known(dir).and_then(|inode| inode.directory.as_ref());
     let entries = known.map_or(u64::MAX, |directory| directory.listed());
-    entries <= SEARCH_MAX || (entries <= SORT_MAX && state.files.may_be_in_order(dir))
+    entries <= SEARCH_MAX || (entries <= SORT_MAX && state.policies.files.may_be_in_order(dir))
 }
 
 /// The file at `path` is read, and was not at hand: the stream that begins there, if it is in order.
 fn turn(state: &mut State, path: &[Spot]) -> Option<StreamId> {
     let here = *path.last()?;
-    let gaps = match state.files.recent(here.dir) {
+    let gaps = match state.policies.files.recent(here.dir) {
         Some(recent) => gaps_after(state, recent, here)?,
         None => Gaps::default(),
     };
     let in_order = gaps != Gaps::default();
-    state.files.note(here, in_order);
+    state.policies.files.note(here, in_order);
     let now = state.locks.now();
-    in_order.then(|| state.files.turn(path, &gaps, now))?
+    in_order.then(|| state.policies.files.turn(path, &gaps, now))?
 }
 
 fn gaps_after(state: &State, recent: Spot, here: Spot) -> Option<Gaps> {

@@ -18,7 +18,7 @@ impl Client {
                 state.room.wait()
             };
             self.start_flushing();
-            if write_back && self.lock().frames_writing == 0 {
+            if write_back && self.lock().policies.writeback.sends_nothing() {
                 break;
             }
             wait.await;

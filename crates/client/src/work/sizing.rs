@@ -43,14 +43,14 @@ impl Client {
         let cookie = cookie_of(state, dir, fid, SEARCH_MAX)?;
         let now = state.locks.now();
         let window = (window_min, window_max);
-        let ask = state.sizes.missed((dir, cookie), window, now);
+        let ask = state.policies.sizes.missed((dir, cookie), window, now);
         self.ask_sizes(state, ask);
         None
     }
 
     /// The size of `fid` is wanted, and is at hand.
     pub(crate) fn size_used(&self, state: &mut State, fid: Fid) {
-        if state.sizes.is_empty() {
+        if state.policies.sizes.is_empty() {
             return;
         }
         let Some(file) = state.file_known(fid).filter(|f| f.sized == Sized::Ahead) else {
@@ -62,13 +62,13 @@ impl Client {
         let cookie = cookie_of(state, dir, fid, 0).unwrap_or(0);
         let window_max = self.sizes_window().map_or(0, |(_, max)| max);
         let now = state.locks.now();
-        let ask = state.sizes.hit((dir, cookie), window_max, now);
+        let ask = state.policies.sizes.hit((dir, cookie), window_max, now);
         self.ask_sizes(state, ask);
     }
 
     /// The kernel is given `page` of `dir`: it need not ask for the sizes that are in it.
     pub(crate) fn sizes_listed(&self, state: &mut State, dir: Fid, page: &DirPage) {
-        if state.sizes.is_idle(dir) {
+        if state.policies.sizes.is_idle(dir) {
             return;
         }
         let told = page.entries.iter().filter(|entry| entry.entry.is_some());
@@ -96,7 +96,7 @@ impl Client {
         }
         let targets: Vec<TargetIndex> = requests.iter().map(|(target, _)| *target).collect();
         let cookies: Vec<u64> = files.iter().map(|(cookie, _)| *cookie).collect();
-        state.sizes.asked(ask.dir, &cookies, to, &targets);
+        state.policies.sizes.asked(ask.dir, &cookies, to, &targets);
         let counter = &self.0.stats.statahead_agl_total;
         counter.fetch_add(fids.len() as u64, Ordering::Relaxed);
         let places: HashMap<Fid, u64> = files.iter().map(|(at, fid)| (*fid, *at)).collect();
@@ -126,7 +126,10 @@ impl Client {
         counter.fetch_add(refused.len() as u64, Ordering::Relaxed);
         let window_max = self.sizes_window().map_or(0, |(_, max)| max);
         let of = (dir, target);
-        let ask = state.sizes.came(of, files.len(), &refused, window_max);
+        let ask = state
+            .policies
+            .sizes
+            .came(of, files.len(), &refused, window_max);
         self.ask_sizes(&mut state, ask);
     }
 }
@@ -154,7 +157,7 @@ fn choose(state: &State, ask: &Ask) -> Chosen {
         if let Some(target) = target_without_size(state, ask.dir, fid) {
             let index = of_target.iter().position(|(other, _)| *other == target);
             let index = index.unwrap_or_else(|| {
-                of_target.push((target, state.sizes.room(target)));
+                of_target.push((target, state.policies.sizes.room(target)));
                 of_target.len() - 1
             });
             let room = &mut of_target[index].1;
@@ -196,7 +199,7 @@ fn cookie_of(state: &State, dir: Fid, fid: Fid, search: usize) -> Option<u64> {
         files.find(|(_, other)| *other == fid)
     };
     // That one may be asked for again.
-    let last = state.sizes.last(dir).saturating_sub(1);
+    let last = state.policies.sizes.last(dir).saturating_sub(1);
     let found = find(last, NEAR).or_else(|| find(0, search));
     found.map(|(cookie, _)| cookie)
 }

@@ -31,7 +31,7 @@ impl Client {
         match place(state, dir, cookie) {
             Some(place) if reach.entries_max > 0 => {
                 let now = state.locks.now();
-                state.trees.missed(place, reach, now)
+                state.policies.trees.missed(place, reach, now)
             }
             _ => Step::Alone,
         }
@@ -51,7 +51,7 @@ impl Client {
             entries,
         };
         let now = state.locks.now();
-        state.trees.read(walk, visit, self.reach(), now)
+        state.policies.trees.read(walk, visit, self.reach(), now)
     }
 
     /// A reader of `dir` has taken `page`. What to fetch meanwhile.
@@ -61,7 +61,7 @@ impl Client {
         dir: Fid,
         page: &DirPage,
     ) -> Option<Stretch> {
-        if !state.trees.lists(dir) {
+        if !state.policies.trees.lists(dir) {
             return None;
         }
         let directory = state.known(dir)?.directory.as_ref()?;
@@ -70,7 +70,7 @@ impl Client {
         let most = WALK_BYTES_MAX as u64 / ENTRY_BYTES + 1;
         let left = behind.take(most as usize).count() as u64;
         let now = state.locks.now();
-        state.trees.within(dir, left, self.reach(), now)
+        state.policies.trees.within(dir, left, self.reach(), now)
     }
 
     pub(super) fn reach(&self) -> Reach {
@@ -120,10 +120,10 @@ impl Client {
             Ok(part) => {
                 let counter = &self.0.stats.statahead_tree_total;
                 counter.fetch_add(u64::from(part.directories), Ordering::Relaxed);
-                state.trees.came(&stretch, part);
+                state.policies.trees.came(&stretch, part);
             }
             // A call that needs what is in it asks for that.
-            Err(_) => state.trees.failed(&stretch),
+            Err(_) => state.policies.trees.failed(&stretch),
         }
     }
 

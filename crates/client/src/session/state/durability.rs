@@ -8,7 +8,7 @@ impl State {
     /// Everything up to `last_committed` is durable at the OST; each has numbers of its own.
     pub fn committed(&mut self, target: TargetIndex, last_committed: Transno) {
         self.servers.committed(target, last_committed);
-        for fid in self.writeback.settled_by(target, last_committed) {
+        for fid in self.policies.writeback.settled_by(target, last_committed) {
             self.settle_file(fid);
         }
     }
@@ -18,7 +18,9 @@ impl State {
     pub fn answered(&mut self, fid: Fid) {
         let ost = self.ost(fid);
         let first = self.file(fid).first_unsettled;
-        self.writeback.is_uncommitted((fid, ost), Some(first));
+        self.policies
+            .writeback
+            .is_uncommitted((fid, ost), Some(first));
         self.settle_file(fid);
     }
 
@@ -41,7 +43,7 @@ impl State {
             (Some(_), _) => false,
         };
         if is_settled {
-            self.writeback.is_uncommitted((fid, ost), None);
+            self.policies.writeback.is_uncommitted((fid, ost), None);
         }
         self.note(fid);
     }
@@ -50,7 +52,7 @@ impl State {
     /// of this mount on all of them nobody else has anything there that is not.
     pub fn may_be_undurable(&mut self, fid: Fid) -> bool {
         let is_locked = self.locks.reaches_eof(fid);
-        let is_uncommitted = self.writeback.may_lose(fid);
+        let is_uncommitted = self.policies.writeback.may_lose(fid);
         self.file_known(fid).is_some_and(|file| {
             let is_alone = is_locked || file.exclusive.is_some();
             !file.unsent && (is_uncommitted || !is_alone || !file.resizes.is_empty())
