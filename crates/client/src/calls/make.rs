@@ -84,7 +84,7 @@ impl Client {
             };
             state.take_node(&node, nowhere);
             state.servers.forget_space();
-            state.file(fid).made(access, handle);
+            state.cache.file(fid).made(access, handle);
             state.refer(fid);
         }
         self.made_open(fid, None, (access, append)).await
@@ -99,7 +99,7 @@ impl Client {
     ) -> Result<(Entry, HandleId), FsError> {
         let handle = {
             let mut state = self.lock();
-            let file = state.file(fid);
+            let file = state.cache.file(fid);
             match access.write {
                 true => file.writers += 1,
                 false => file.readers += 1,
@@ -161,13 +161,14 @@ impl Client {
         state.take_node(&node, mark);
         state.servers.forget_space();
         if let Some(access) = open {
-            state.file(fid).made(access, handle);
+            state.cache.file(fid).made(access, handle);
         }
         match kind {
-            FileKind::Symlink => state.inode(fid).set_target(target.into()),
+            FileKind::Symlink => state.cache.inode(fid).set_target(target.into()),
             // Nothing is in a directory that was just made, and nobody else has seen it.
             FileKind::Directory if state.locks.holds(fid, crate::cache::bits::LEASE) => {
                 state
+                    .cache
                     .inode(fid)
                     .directory()
                     .extend(0, std::iter::empty(), true);
@@ -178,10 +179,10 @@ impl Client {
             cookie,
             entry: Listed { name, fid, kind },
         };
-        state.name_changed(dir, name_change, current);
+        state.cache.name_changed(dir, name_change, current);
         state.refer(fid);
         let name_valid = current && state.locks.holds(dir, dlm::Bits::NAMES);
-        Ok((fid, name_valid.then(|| state.stamp())))
+        Ok((fid, name_valid.then(|| state.cache.stamp())))
     }
 
     async fn ask_for_node(
@@ -220,7 +221,7 @@ impl Client {
     ) -> Result<(Mark, Reply), FsError> {
         loop {
             let fid = self.0.mint().await?;
-            let mark = self.lock().mark(dir);
+            let mark = self.lock().cache.mark(dir);
             match self.0.mdt(ask(fid)).await {
                 Err(FsError::Stale) if self.is_removed_directory(dir) => {
                     return Err(FsError::NotFound);
@@ -244,7 +245,7 @@ impl Client {
             let mut state = self.lock();
             if state.servers.is_of_this_life(mark) {
                 if access.write {
-                    state.file(fid).write_open = Some(WriteOpen { handle, ticket });
+                    state.cache.file(fid).write_open = Some(WriteOpen { handle, ticket });
                 }
                 return Ok(handle);
             }

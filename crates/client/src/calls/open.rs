@@ -88,7 +88,7 @@ impl Client {
             // Until the handle is there nobody else has the state: who gives a lock up looks for those.
             _ => (self.open_for_reading(fid).await?, None),
         };
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         match access {
             Access { write: true, .. } => file.writers += 1,
             Access { exec: true, .. } => file.readers += 1,
@@ -133,7 +133,7 @@ impl Client {
         loop {
             let (wait, written) = {
                 let mut state = self.lock();
-                let Some(file) = state.file_known(fid) else {
+                let Some(file) = state.cache.file_known(fid) else {
                     return Ok(());
                 };
                 if file.write_open.is_none() || file.writers > 0 {
@@ -149,7 +149,7 @@ impl Client {
             self.sync_target(self.target_of(fid)?).await?;
             {
                 let mut state = self.lock();
-                let file = state.file(fid);
+                let file = state.cache.file(fid);
                 file.settle(written);
                 if file.writers == 0 && file.write_open.is_some() {
                     state.policies.writeback.closes(fid);
@@ -167,8 +167,8 @@ impl Client {
         {
             let mut state = self.lock();
             let covered = state.attr_valid(fid);
-            let stays = covered && !state.may_be_removed(fid);
-            let file = state.file(fid);
+            let stays = covered && !state.cache.may_be_removed(fid);
+            let file = state.cache.file(fid);
             // At once, for who removes the name meanwhile.
             file.readers += 1;
             file.shared |= covered;
@@ -181,7 +181,7 @@ impl Client {
         }
         let registered = self.register(fid, READING, OpenIntent::First).await;
         let mut state = self.lock();
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         match registered {
             Ok(handle) => {
                 file.shared = true;
@@ -201,7 +201,7 @@ impl Client {
             let wait = {
                 let mut state = self.lock();
                 state.policies.writeback.closes_no_more(fid);
-                let file = state.file(fid);
+                let file = state.cache.file(fid);
                 match (file.is_closing(), file.write_open.is_some()) {
                     (true, _) => file.waiters.wait(),
                     (false, true) => {
@@ -226,7 +226,7 @@ impl Client {
     }
 
     pub(crate) async fn drop_kernel_pages(&self, fid: Fid) {
-        let had = std::mem::take(&mut self.lock().file(fid).kernel_pages);
+        let had = std::mem::take(&mut self.lock().cache.file(fid).kernel_pages);
         if had {
             self.0
                 .forget(Forget::Pages {
@@ -245,7 +245,7 @@ impl Client {
         access: Access,
         intent: OpenIntent,
     ) -> Result<OpenHandle, FsError> {
-        let mark = self.lock().mark(fid);
+        let mark = self.lock().cache.mark(fid);
         loop {
             // After an eviction others may have had it.
             let intent = match intent {
@@ -270,8 +270,8 @@ impl Client {
         let again = intent.is_reopen();
         let (dir, mark) = {
             let mut state = self.lock();
-            let dir = state.inode(fid).dir();
-            (dir, state.mark(dir))
+            let dir = state.cache.inode(fid).dir();
+            (dir, state.cache.mark(dir))
         };
         let request = Request::Open {
             fid,
@@ -304,7 +304,10 @@ impl Client {
             return Ok(Registered::Void(Some(handle)));
         }
         // Of a file that the process before had open nothing is known yet.
-        let is_unknown = state.known(fid).is_none_or(|inode| inode.attr.is_none());
+        let is_unknown = state
+            .cache
+            .known(fid)
+            .is_none_or(|inode| inode.attr.is_none());
         match (intent, &node.cover) {
             (OpenIntent::First, _) => state.take_node(&node, mark),
             (OpenIntent::Reopen, _) if is_unknown => state.take_node(&node, mark),
@@ -312,7 +315,7 @@ impl Client {
             (_, Cover::Own(grant)) => drop(state.locks.take_grant(grant)),
             _ => {}
         }
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         if access.write {
             let before = file.write_open.replace(WriteOpen { handle, ticket });
             file.size_asked = false;
@@ -333,7 +336,7 @@ impl Client {
             Err(FsError::Stale) => Standing::Gone,
             _ => Standing::Known,
         };
-        if let Some(file) = self.lock().file_known(fid) {
+        if let Some(file) = self.lock().cache.file_known(fid) {
             file.stands(standing);
         }
         match registered {
@@ -346,7 +349,7 @@ impl Client {
     pub(crate) fn readers_known(&self, fid: Fid, handle: OpenHandle) {
         let ended = {
             let mut state = self.lock();
-            match state.file_known(fid).filter(|file| file.is_kept()) {
+            match state.cache.file_known(fid).filter(|file| file.is_kept()) {
                 Some(file) => {
                     file.read_opens.push(handle);
                     Vec::new()
@@ -362,7 +365,7 @@ impl Client {
         let mut state = self.lock();
         let open = state.handles.file(handle).ok_or(FsError::BadHandle)?;
         let (fid, told) = (open.fid, open.reported);
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         let result = file.failures.close(told);
         if result.is_err() {
             close_failures(file.remembered_failures.as_ref());
@@ -379,7 +382,7 @@ impl Client {
             return;
         };
         let fid = gone.fid;
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         let mut ended = match gone.access.write {
             true => {
                 file.writers -= 1;
@@ -390,7 +393,7 @@ impl Client {
         if gone.access.read || gone.access.exec {
             state.looker_goes(fid);
         }
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         ended.extend(gone.exec);
         if file.writers == 0 && file.write_open.is_some() {
             state.policies.writeback.closes(fid);
@@ -422,7 +425,7 @@ impl Client {
         let requests = ended.into_iter().map(close).collect();
         let client = self.clone();
         spawn(async move {
-            let (shared, asked) = (&client.0, client.lock().mark(fid));
+            let (shared, asked) = (&client.0, client.lock().cache.mark(fid));
             let closed = shared
                 .cluster
                 .mdt_batch(&shared.stats, requests, Urgency::Urgent)
@@ -456,13 +459,13 @@ impl Client {
             return Ok(());
         };
         let mut told = open.reported;
-        let result = state.file(fid).failures.sync(&mut told);
+        let result = state.cache.file(fid).failures.sync(&mut told);
         if let Some(open) = state.handles.file(handle) {
             open.reported = told;
         }
         if result.is_err() && state.journal.records().is_some() {
             let record = state.handles.record(handle);
-            let failures = state.file(fid).remembered_failures.as_ref();
+            let failures = state.cache.file(fid).remembered_failures.as_ref();
             report_failures(record, failures, told);
         }
         result
@@ -482,7 +485,7 @@ impl Client {
     async fn make_attributes_durable(&self, fid: Fid) -> Result<(), FsError> {
         self.wait_until(fid, FileState::being_told).await;
         let is_changed = |file: &mut FileState| file.has_changes_to_report().is_some();
-        if self.lock().file_known(fid).is_some_and(is_changed) {
+        if self.lock().cache.file_known(fid).is_some_and(is_changed) {
             // Over one lane: when the MDT hears the wish that all be durable it has heard the change.
             let (told, synced): (Part<'_>, Part<'_>) = (
                 Box::pin(self.report_changes(fid)),

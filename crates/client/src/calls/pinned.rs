@@ -38,7 +38,7 @@ impl Client {
             if entry.attr.kind == FileKind::Directory {
                 return Ok(entry);
             }
-            self.lock().file(entry.fid).pins += 1;
+            self.lock().cache.file(entry.fid).pins += 1;
             match self.register(entry.fid, READING, OpenIntent::Reopen).await {
                 Ok(handle) => {
                     self.readers_known(entry.fid, handle);
@@ -62,7 +62,7 @@ impl Client {
 
     /// Keeps what the caller has found by [`Client::lookup_pinned`] while he asks about it.
     pub fn pin(&self, fid: Fid) -> PinnedFile {
-        self.lock().file(fid).pins += 1;
+        self.lock().cache.file(fid).pins += 1;
         let client = self.clone();
         PinnedFile { client, fid }
     }
@@ -70,7 +70,7 @@ impl Client {
     fn unpin(&self, fid: Fid) {
         let ended = {
             let mut state = self.lock();
-            let ended = state.file(fid).unpin();
+            let ended = state.cache.file(fid).unpin();
             state.drop_if_idle(fid);
             ended
         };

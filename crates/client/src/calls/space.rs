@@ -22,11 +22,11 @@ impl Client {
         if let Some(space) = self.lock().servers.space(now, AGE_MAX) {
             return Ok(space);
         }
-        let asked = self.lock().stamp();
+        let asked = self.lock().cache.stamp();
         let space = self.ask_space().await?;
         let mut state = self.lock();
         // Not where others have changed something meanwhile.
-        let is_newest = state.stamp() == asked;
+        let is_newest = state.cache.stamp() == asked;
         match is_newest && !space.settling {
             true => state.servers.learn_space(now, space),
             false => state.servers.forget_space(),

@@ -243,8 +243,8 @@ fn build(
             state.policies.pending_updates.inherits();
         }
     }
-    if state.inode(Fid::ROOT).lookups == 0 {
-        state.inode(Fid::ROOT).lookups = 1;
+    if state.cache.inode(Fid::ROOT).lookups == 0 {
+        state.cache.inode(Fid::ROOT).lookups = 1;
         state.note_lookups(Fid::ROOT);
     }
     let shared = Arc::new_cyclic(|me: &Weak<Shared>| Shared {
@@ -315,7 +315,7 @@ impl Client {
         {
             let mut state = self.lock();
             for fid in state.policies.writeback.closing() {
-                state.file(fid).committed = true;
+                state.cache.file(fid).committed = true;
                 state.note(fid);
             }
         }

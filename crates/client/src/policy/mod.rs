@@ -35,7 +35,7 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    /// The walks of all policies; `lists` are those of single directories, whose readers have one policy each.
+    /// The walks of all policies. `lists`: those of single directories, whose readers have one policy each.
     pub fn walks(&self, lists: impl Iterator<Item = WalkReport>) -> Vec<WalkReport> {
         let trees = self.trees.reports();
         let names = self.sequences.reports().chain(self.name_order.reports());

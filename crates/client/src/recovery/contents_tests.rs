@@ -122,7 +122,7 @@ fn resize_object(object: &mut Vec<u8>, shape: Shape) {
 pub(super) type Again = (Vec<Shape>, Vec<(usize, Vec<u8>)>);
 
 pub(super) fn to_be_redone(state: &mut State) -> Again {
-    let file = state.file(FILE);
+    let file = state.cache.file(FILE);
     let shapes = file.resizes.shapes();
     let outs = file.pages.take_dirty(ByteRange::ALL, 1 << 20, 100);
     let writes = outs.into_iter();

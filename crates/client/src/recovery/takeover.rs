@@ -166,14 +166,14 @@ impl TakeoverState {
 
     /// Restores the state of the previous process into `state`.
     pub(crate) fn restore(&self, state: &mut State) -> TakenOver {
-        let mut taken_over = TakenOver::new(state.mark(Fid::NONE));
+        let mut taken_over = TakenOver::new(state.cache.mark(Fid::NONE));
         for (body, found) in newest(self.take(TARGET).into_iter()).into_values() {
             self.sessions.inherit(body, found.record);
         }
         for found in self.take(NODE) {
             if let Some(fid) = decode::<Fid>(&found.bytes) {
                 taken_over.nodes += 1;
-                state.inode(fid).lookups = found.mark;
+                state.cache.inode(fid).lookups = found.mark;
                 state.journal.adopt_node(fid, found.record);
             }
         }
@@ -181,7 +181,7 @@ impl TakeoverState {
         let further = further.filter_map(|found| FurtherNode::inherit(&found.bytes, found.record));
         state.journal.adopt_further_nodes(further);
         for failed in self.take(FAILED).into_iter().filter_map(errors::found) {
-            let file = state.file(failed.fid);
+            let file = state.cache.file(failed.fid);
             // The process before may have been about to forget one that it knew less of.
             if file
                 .failures
@@ -314,7 +314,7 @@ fn newest<F: Borrow<Found>>(found: impl Iterator<Item = F>) -> BTreeMap<String, 
 
 fn restore_handle(state: &mut State, body: HandleBody, reported: Reported, record: Record) {
     let (fid, id) = (body.fid, HandleId(body.id));
-    let file = state.file(fid);
+    let file = state.cache.file(fid);
     match body.access.write {
         true => file.writers += 1,
         false => file.readers += 1,
@@ -471,7 +471,7 @@ impl Client {
         {
             let mut state = self.lock();
             for fid in state.take_lapsed() {
-                lapsed.lapse(state.file(fid), fid);
+                lapsed.lapse(state.cache.file(fid), fid);
             }
         }
         let client = self.clone();
@@ -482,7 +482,7 @@ impl Client {
     fn known_to_the_kernel(&self) -> Vec<Fid> {
         let state = self.lock();
         let mut nodes: Vec<Fid> = state.journal.nodes().collect();
-        let is_open = |fid: &Fid| state.known(*fid).is_some_and(Inode::is_open);
+        let is_open = |fid: &Fid| state.cache.known(*fid).is_some_and(Inode::is_open);
         nodes.sort_by_cached_key(is_open);
         nodes
     }
@@ -545,7 +545,7 @@ impl Client {
                 let mut state = self.lock();
                 if !state.servers.may_report(mark) {
                     // It went with an eviction: others may have changed the same since.
-                    state.file(fid).failures.add(FsError::Io);
+                    state.cache.file(fid).failures.add(FsError::Io);
                     return Ok(());
                 }
                 state.servers.mdt_life()
@@ -569,8 +569,8 @@ impl Client {
     async fn reopen_inherited(&self, fid: Fid) {
         let (read, write, exec, mark) = {
             let mut state = self.lock();
-            let (exec, mark) = (state.handles.executing(fid), state.mark(fid));
-            let file = state.file(fid);
+            let (exec, mark) = (state.handles.executing(fid), state.cache.mark(fid));
+            let file = state.cache.file(fid);
             let dirty = file.pages.dirty_bytes() > 0 || file.resizes.is_lost();
             (file.readers > 0, file.writers > 0 || dirty, exec, mark)
         };

@@ -49,20 +49,20 @@ impl Client {
         };
         {
             let mut state = self.lock();
-            state.withdraw();
+            state.cache.withdraw();
             state.locks.step(holder, CacheInput::NewEpoch);
             if why == Void::Evicted {
                 state.locks.evicted(holder);
             }
             void_answers(&mut state, holder, why);
-            for fid in state.fids() {
+            for fid in Vec::from_iter(state.cache.fids()) {
                 match holder {
                     Holder::Mdt => {
                         names.extend(void_inode(&mut state, fid, &mut forget));
                         reopen.extend(self.void_opens(&mut state, fid, why, &mut forget));
                     }
                     // One whose OST is not known may be there.
-                    Holder::Ost(target) if state.ost(fid).is_none_or(|ost| ost == target) => {
+                    Holder::Ost(target) if state.cache.ost(fid).is_none_or(|ost| ost == target) => {
                         void_bytes(&mut state, fid, why, now, &mut forget);
                     }
                     Holder::Ost(_) => {}
@@ -166,7 +166,8 @@ impl Client {
     /// need not be sent once more over what they write; and it is dropped here, so that nobody reads
     /// it under a lock that comes later.
     pub(crate) async fn settle_old_bytes(&self, target: TargetIndex) -> Result<(), FsError> {
-        let is_there = |state: &State, fid: Fid| state.ost(fid).is_none_or(|ost| ost == target);
+        let is_there =
+            |state: &State, fid: Fid| state.cache.ost(fid).is_none_or(|ost| ost == target);
         let unsettled = {
             let state = self.lock();
             state
@@ -180,16 +181,20 @@ impl Client {
             self.0.ost_urgent(target, ost::Request::Sync).await?;
         }
         let mut state = self.lock();
-        for fid in state.fids() {
+        for fid in Vec::from_iter(state.cache.fids()) {
             let uncovered = |file: &FileState| file.exclusive.is_none();
             if !is_there(&state, fid) {
                 continue;
             }
-            if let Some(file) = state.file_known(fid) {
+            if let Some(file) = state.cache.file_known(fid) {
                 file.resizes.settled();
                 state.note(fid);
             }
-            if state.file_known(fid).is_some_and(|file| uncovered(file)) {
+            if state
+                .cache
+                .file_known(fid)
+                .is_some_and(|file| uncovered(file))
+            {
                 state.with_pages(fid, |file| file.pages.let_go(ByteRange::ALL));
             }
         }
@@ -210,7 +215,7 @@ impl Client {
             _until_acknowledged,
         } = opened;
         // Closed meanwhile by all, with nothing to send: only what was changed is to be told.
-        let is_known = self.lock().file_known(fid).is_some();
+        let is_known = self.lock().cache.file_known(fid).is_some();
         let mut result = Ok(());
         if write && is_known {
             let access = Access {
@@ -220,7 +225,7 @@ impl Client {
             };
             result = self.register(fid, access, intent).await.map(|_| ());
             let mut state = self.lock();
-            let file = state.file(fid);
+            let file = state.cache.file(fid);
             if intent == OpenIntent::ReopenExclusive && file.exclusive.is_none() {
                 let (client, range) = (self.clone(), ByteRange::ALL);
                 spawn(async move { client.0.forget(Forget::Pages { fid, range }).await });
@@ -260,7 +265,7 @@ impl Client {
     /// Nobody has the file open here, and nothing of it is to be written.
     fn is_unused(&self, fid: Fid) -> bool {
         let mut state = self.lock();
-        let file = state.file_known(fid);
+        let file = state.cache.file_known(fid);
         file.is_none_or(|file| {
             file.writers == 0
                 && !file.is_kept()
@@ -280,7 +285,7 @@ impl Client {
         {
             let mut state = self.lock();
             if !state.servers.may_report(mark) {
-                state.file(fid).failures.add(FsError::Io);
+                state.cache.file(fid).failures.add(FsError::Io);
                 return Ok(());
             }
         }
@@ -307,7 +312,7 @@ fn void_answers(state: &mut State, holder: Holder, why: Void) {
 
 /// Attributes and names of the old life; what the kernel has of them.
 fn void_inode(state: &mut State, fid: Fid, forget: &mut Invalidation) -> Vec<(Fid, Name, Fid)> {
-    let inode = state.inode(fid);
+    let inode = state.cache.inode(fid);
     inode.covered = Covered::No;
     inode.set_xattrs(None);
     // Versions of the new life may be lower than those of the old.
@@ -323,7 +328,7 @@ fn void_inode(state: &mut State, fid: Fid, forget: &mut Invalidation) -> Vec<(Fi
     if inode.directory.is_none() {
         return Vec::new();
     }
-    let directory = state.withdraw_from(fid);
+    let directory = state.cache.withdraw_from(fid);
     let names = directory
         .names()
         .map(|(name, named)| (fid, name.clone(), named.fid))
@@ -367,7 +372,7 @@ impl Client {
         why: Void,
         forget: &mut Invalidation,
     ) -> Option<Opened> {
-        let file = state.file_known(fid)?;
+        let file = state.cache.file_known(fid)?;
         if file.exclusive.is_some() && why == Void::Evicted {
             forget.lapse(file, fid);
         }
@@ -384,7 +389,7 @@ impl Client {
             && state.with_pages(fid, |file| {
                 file.lose_pending_updates() | file.lose_unwritten()
             });
-        let file = state.file_known(fid)?;
+        let file = state.cache.file_known(fid)?;
         file.waiters.wake_all();
         let read = file.is_kept();
         let (change, remembered) = (
@@ -410,7 +415,7 @@ impl Client {
             intent,
             closing,
             change,
-            mark: state.mark(fid),
+            mark: state.cache.mark(fid),
             is_loss_reported,
             _until_acknowledged: (remembered, Some(pending_updates)),
         })
@@ -419,7 +424,7 @@ impl Client {
 
 /// Bytes under locks of the old life.
 fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &mut Invalidation) {
-    let Some(file) = state.file_known(fid) else {
+    let Some(file) = state.cache.file_known(fid) else {
         return;
     };
     let is_evicted = why == Void::Evicted;

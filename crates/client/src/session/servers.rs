@@ -1,5 +1,5 @@
-//! What this client knows of its servers: the epoch that each is in, what was void with the one before, how
-//! far durability has come, and how much space there is. Epochs are docs/recovery.md.
+//! What this client knows of its servers: their lives, durability and space. What of an earlier life is void
+//! says docs/recovery.md.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

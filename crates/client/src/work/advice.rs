@@ -193,7 +193,7 @@ impl Client {
         let names = range.names();
         let mut absent = 0;
         for names in names.chunks(batch_max) {
-            let mark = self.lock().mark(dir);
+            let mark = self.lock().cache.mark(dir);
             absent += names
                 .iter()
                 .filter(|name| self.is_absent(dir, name))

@@ -80,7 +80,7 @@ impl Client {
 
     pub(crate) fn start_guess(&self, state: &mut State, dir: Fid, guess: Option<Guess>) {
         if let Some(guess) = guess {
-            let (client, mark) = (self.clone(), state.mark(dir));
+            let (client, mark) = (self.clone(), state.cache.mark(dir));
             spawn(async move { drop(client.run_guess(guess, mark).await) });
         }
     }
@@ -127,7 +127,7 @@ impl Client {
                         .sequences
                         .asked_for(dir, name, false, window, now);
                     bump(&self.0.stats.miss_total);
-                    Ahead::Ask(foresight.guess?, state.mark(dir))
+                    Ahead::Ask(foresight.guess?, state.cache.mark(dir))
                 }
             }
         };
@@ -190,7 +190,7 @@ impl Client {
 
     fn found_in_cache(&self, dir: Fid, name: &Name) -> Option<Fid> {
         let state = self.lock();
-        let named = state.known(dir)?.directory.as_ref()?.get(name)?;
+        let named = state.cache.known(dir)?.directory.as_ref()?.get(name)?;
         state.attr_valid(named.fid).then_some(named.fid)
     }
 
@@ -225,7 +225,7 @@ impl Client {
         if window == 0 || batch_max < 2 {
             return None;
         }
-        let directory = state.known(dir)?.directory.as_ref()?;
+        let directory = state.cache.known(dir)?.directory.as_ref()?;
         let ahead = directory.after(cookie.saturating_sub(1)).0;
         let names: Vec<Name> = ahead
             .filter(|(_, entry)| entry.name == *name || is_worth_asking(&state, entry.fid))
@@ -235,7 +235,7 @@ impl Client {
         if names.len() < 2 || names.first() != Some(name) {
             return None;
         }
-        let mark = state.mark(dir);
+        let mark = state.cache.mark(dir);
         state.handles.dir(handle)?.statahead.started(&names);
         Some(Plan {
             handle,
@@ -294,7 +294,7 @@ fn is_worth_asking(state: &State, fid: Fid) -> bool {
 
 /// Others write to the file: it has to be asked for when it is wanted, each time.
 fn is_refused(state: &State, fid: Fid) -> bool {
-    let inode = state.known(fid);
+    let inode = state.cache.known(fid);
     inode.is_some_and(|inode| matches!(inode.covered, Covered::Refused | Covered::Mode))
 }
 
@@ -307,6 +307,6 @@ fn walk_of(state: &State, dir: Fid, name: &Name) -> Option<HandleId> {
 }
 
 fn cookie_of(state: &State, dir: Fid, name: &Name) -> Option<u64> {
-    let named = state.known(dir)?.directory.as_ref()?.get(name)?;
+    let named = state.cache.known(dir)?.directory.as_ref()?.get(name)?;
     (named.cookie != 0).then_some(named.cookie)
 }

@@ -76,7 +76,7 @@ impl WriteFrame {
             .or_else(|| state.locks.extent_even_revoked(fid, Mode::PW, range))
             .unwrap_or(LockHandle(0));
         let life = state.life_of(fid);
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         file.writing += 1;
         let under = if file.exclusive.is_some() {
             UNDER_MDT
@@ -115,13 +115,13 @@ impl Client {
         loop {
             let (frame, is_last, wait) = {
                 let mut state = self.lock();
-                let file = state.file_known(fid)?;
+                let file = state.cache.file_known(fid)?;
                 if file.pages.is_flushed(range) && !file.resizes.is_lost() {
                     return None;
                 }
                 let wait = file.waiters.wait();
                 let frame = take_frame(&mut state, &[fid], range);
-                let file = state.file(fid);
+                let file = state.cache.file(fid);
                 let sent = frame.as_ref().map_or(0, |frame| frame.sent.len());
                 // Frames overtake each other: none may be on its way that this one is to follow.
                 let is_last = file.pages.is_sent(range) && file.writing as usize == sent;
@@ -146,13 +146,13 @@ impl Client {
             let (frame, first, wait) = {
                 let mut state = self.lock();
                 files.retain(|fid| {
-                    let file = state.file_known(*fid);
+                    let file = state.cache.file_known(*fid);
                     file.is_some_and(|file| !file.pages.is_flushed(range) || file.resizes.is_lost())
                 });
                 let Some(first) = files.first().copied() else {
                     return;
                 };
-                let wait = state.file(first).waiters.wait();
+                let wait = state.cache.file(first).waiters.wait();
                 (take_frame(&mut state, &files, range), first, wait)
             };
             match frame {
@@ -172,7 +172,7 @@ impl Client {
     pub(crate) async fn write_out_files(&self, files: &[Fid]) {
         let mut by_target: BTreeMap<Option<TargetIndex>, Vec<Fid>> = BTreeMap::new();
         for fid in files {
-            let target = self.lock().ost(*fid);
+            let target = self.lock().cache.ost(*fid);
             by_target.entry(target).or_default().push(*fid);
         }
         let some = |files: Vec<Fid>| self.write_out_some(files, ByteRange::ALL);
@@ -216,7 +216,10 @@ impl Client {
 
     /// How often the OST of a file that is in use here has restarted.
     pub(crate) fn restarts(&self, fid: Fid) -> u32 {
-        self.lock().file_known(fid).map_or(0, |file| file.restarts)
+        self.lock()
+            .cache
+            .file_known(fid)
+            .map_or(0, |file| file.restarts)
     }
 
     /// Sends what is of `target` and was dirty at `then`, and waits until the OST has it.
@@ -228,7 +231,7 @@ impl Client {
                 let Some(first) = fids.first() else {
                     return;
                 };
-                let wait = state.file(*first).waiters.wait();
+                let wait = state.cache.file(*first).waiters.wait();
                 (take_frame(&mut state, &fids, ByteRange::ALL), wait)
             };
             match frame {
@@ -279,7 +282,7 @@ impl Client {
             spawn(async move {
                 client.send_frame(frame).await;
                 client.lock().policies.writeback.end_frame();
-                let much = client.lock().dirty_bytes > client.0.params.dirty_max() / 8;
+                let much = client.lock().cache.dirty_bytes() > client.0.params.dirty_max() / 8;
                 if much {
                     client.start_flushing();
                 }
@@ -319,7 +322,7 @@ impl Client {
         if end == FrameEnd::Durable {
             state.committed(target, transno);
         }
-        state.room.wake_all();
+        state.cache.make_room();
         end
     }
 
@@ -394,7 +397,7 @@ fn written(
     let cut = end.filter(|end| state.is_cut_at(fid, *end));
     if loss != Loss::Nothing {
         // What is here of the file is not what the OST has, its size neither.
-        let exclusive = state.file_known(fid).and_then(|file| file.exclusive);
+        let exclusive = state.cache.file_known(fid).and_then(|file| file.exclusive);
         state.locks.give_up_bytes(fid, exclusive);
     }
     match cut {
@@ -434,10 +437,10 @@ fn note_written(file: &mut FileState, out: WriteOut, attr: ObjectAttr, transno: 
 fn take_frame(state: &mut State, fids: &[Fid], range: ByteRange) -> Option<WriteFrame> {
     let mut begun: Option<WriteFrame> = None;
     for fid in fids {
-        let Some(target) = state.ost(*fid) else {
+        let Some(target) = state.cache.ost(*fid) else {
             continue;
         };
-        let file = state.file(*fid);
+        let file = state.cache.file(*fid);
         let Some(WriteOpen { ticket, .. }) = file.write_open.filter(|_| !file.resizes.is_lost())
         else {
             continue;
@@ -485,7 +488,7 @@ fn due_at(state: &mut State, ost: TargetIndex, then: Tick) -> Vec<Fid> {
     let perhaps: Vec<Fid> = dirty.take(LOOKED_AT_MAX).collect();
     let due = perhaps.into_iter().filter(|fid| {
         let oldest = look_at_ages(state, *fid, PageCache::oldest_dirty);
-        let file = state.file_known(*fid);
+        let file = state.cache.file_known(*fid);
         oldest.is_some_and(|oldest| oldest <= then)
             && file.is_some_and(|file| file.write_open.is_some())
     });
@@ -505,7 +508,7 @@ fn look_at_ages(
     fid: Fid,
     oldest: impl Fn(&PageCache) -> Option<Tick>,
 ) -> Option<Tick> {
-    let file = state.file_known(fid)?;
+    let file = state.cache.file_known(fid)?;
     file.pages.look_at_ages();
     let oldest = oldest(&file.pages);
     state.note(fid);

@@ -23,7 +23,7 @@ impl Client {
             {
                 return None;
             }
-            let above = state.known(dir).map_or(Fid::NONE, Inode::dir);
+            let above = state.cache.known(dir).map_or(Fid::NONE, Inode::dir);
             let (known, now) = (extent(&state, dir), state.locks.now());
             state
                 .policies
@@ -72,7 +72,7 @@ impl Client {
                 true => self.enter_in_name_order(&mut state, dir),
                 false => tree::Step::Alone,
             };
-            (step, state.mark(dir))
+            (step, state.cache.mark(dir))
         };
         match step {
             tree::Step::Ask(asked) => self.fetch_asked(asked).await,
@@ -107,7 +107,10 @@ impl Client {
 
 /// What is known and covered of a directory's list.
 fn extent(state: &State, dir: Fid) -> Extent {
-    let directory = state.known(dir).and_then(|inode| inode.directory.as_ref());
+    let directory = state
+        .cache
+        .known(dir)
+        .and_then(|inode| inode.directory.as_ref());
     let held = state.locks.holds(dir, Bits::LIST.union(Bits::NAMES));
     match directory.filter(|_| held) {
         Some(directory) => Extent {

@@ -21,7 +21,7 @@ impl PendingUpdate {
     /// Begins an update of `fid`.
     pub fn new(client: &Client, state: &mut State, fid: Fid) -> PendingUpdate {
         let generation = state.policies.pending_updates.begin();
-        state.file(fid).pending_updates += 1;
+        state.cache.file(fid).pending_updates += 1;
         PendingUpdate {
             client: client.clone(),
             fid,
@@ -34,7 +34,7 @@ impl Drop for PendingUpdate {
     fn drop(&mut self) {
         let mut state = self.client.lock();
         state.policies.pending_updates.acknowledged(self.generation);
-        if let Some(file) = state.file_known(self.fid) {
+        if let Some(file) = state.cache.file_known(self.fid) {
             file.pending_updates -= 1;
             file.waiters.wake_all();
         }

@@ -18,11 +18,11 @@ impl Client {
         let lost = {
             let mut state = self.lock();
             let is_lost = |state: &mut State, fid| {
-                let file = state.file_known(fid);
+                let file = state.cache.file_known(fid);
                 file.is_some_and(|file| file.resizes.is_lost())
             };
-            let mut fids = state.fids();
-            fids.retain(|fid| is_lost(&mut state, *fid) && state.ost(*fid) == Some(target));
+            let mut fids = Vec::from_iter(state.cache.fids());
+            fids.retain(|fid| is_lost(&mut state, *fid) && state.cache.ost(*fid) == Some(target));
             fids
         };
         each_of(lost, REDONE_AT_ONCE, |fid| {
@@ -37,7 +37,7 @@ impl Client {
         loop {
             let wait = {
                 let mut state = self.lock();
-                let file = state.file(fid);
+                let file = state.cache.file(fid);
                 if !file.resizes.is_lost() {
                     return;
                 }
@@ -53,7 +53,7 @@ impl Client {
         }
         while self.redo_next(target, fid).await {}
         let mut state = self.lock();
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         file.resizes.end_redoing();
         file.waiters.wake_all();
         state.answered(fid);
@@ -64,7 +64,7 @@ impl Client {
         let (next, begun, request) = {
             let mut state = self.lock();
             let life = state.life_of(fid);
-            let file = state.file(fid);
+            let file = state.cache.file(fid);
             let Some(next) = file.resizes.next_lost() else {
                 return false;
             };
@@ -74,7 +74,7 @@ impl Client {
         };
         let done = self.0.change_object(target, request, Urgency::Urgent).await;
         let mut state = self.lock();
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         if file.restarts != begun {
             return true;
         }

@@ -16,8 +16,8 @@ impl State {
     /// The OST has answered a change of the file. It need not be durable; or it is by now, and that was
     /// told before anybody looked at the answer.
     pub fn answered(&mut self, fid: Fid) {
-        let ost = self.ost(fid);
-        let first = self.file(fid).first_unsettled;
+        let ost = self.cache.ost(fid);
+        let first = self.cache.file(fid).first_unsettled;
         self.policies
             .writeback
             .is_uncommitted((fid, ost), Some(first));
@@ -27,12 +27,9 @@ impl State {
     /// Bytes of the file that its OST has are kept no longer than it says that they are not durable, also
     /// where others follow them without an end.
     fn settle_file(&mut self, fid: Fid) {
-        let ost = self.ost(fid);
+        let ost = self.cache.ost(fid);
         let told = ost.and_then(|ost| self.servers.durable(ost));
-        let file = self
-            .inodes
-            .get_mut(&fid)
-            .and_then(|inode| inode.file.as_deref_mut());
+        let file = self.cache.file_known(fid);
         let is_settled = match (file, told) {
             (None, _) => true,
             (Some(file), Some(durable)) if file.can_settle(durable) => {
@@ -53,7 +50,7 @@ impl State {
     pub fn may_be_undurable(&mut self, fid: Fid) -> bool {
         let is_locked = self.locks.reaches_eof(fid);
         let is_uncommitted = self.policies.writeback.may_lose(fid);
-        self.file_known(fid).is_some_and(|file| {
+        self.cache.file_known(fid).is_some_and(|file| {
             let is_alone = is_locked || file.exclusive.is_some();
             !file.unsent && (is_uncommitted || !is_alone || !file.resizes.is_empty())
         })
