@@ -376,7 +376,7 @@ impl Mds {
     ) -> Result<Transno, Failure> {
         state.transno = Transno(self.state.transno.0 + 1);
         self.destroys.note(&mutations, self.now);
-        self.strays.note(&mutations);
+        self.leaks.note(&mutations);
         mutations.push(Mutation::PutState(state));
         let mut batch = Batch::new();
         apply(mutations, &mut batch);

@@ -7,10 +7,10 @@
 mod busy;
 mod callback;
 mod destroy;
-mod progress;
+mod leaks;
 mod recovery;
-mod strays;
 mod walks;
+mod watermarks;
 
 use crate::request::{Answer, PARKED_MAX, Parked, Session, reply, who};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -78,8 +78,8 @@ pub struct Mds {
     pub(crate) grace_until: Option<Tick>,
     pub(crate) recovery: Recovery,
     pub(crate) destroys: crate::destroy::DestroyLog,
-    pub(crate) strays: crate::strays::Strays,
-    pub(crate) witnesses: crate::progress::Witnesses,
+    pub(crate) leaks: crate::leaks::LeakSearches,
+    pub(crate) watermarks: crate::watermarks::PeerWatermarks,
     pub(crate) room: Room,
     pub(crate) walks: crate::walks::Walks,
     pub(crate) halted: bool,
@@ -118,10 +118,10 @@ impl Mds {
         let (committed, window) = (state.transno, rules.recovery_window);
         let recovery = crate::recovery::begin(&store, life, committed, now, window)
             .map_err(crate::format::cause)?;
-        let strays =
-            crate::strays::Strays::open(&store, &rules.osts).map_err(crate::format::cause)?;
-        let witnesses =
-            crate::progress::Witnesses::open(&store, &rules.osts).map_err(crate::format::cause)?;
+        let leaks =
+            crate::leaks::LeakSearches::open(&store, &rules.osts).map_err(crate::format::cause)?;
+        let watermarks = crate::watermarks::PeerWatermarks::open(&store, &rules.osts)
+            .map_err(crate::format::cause)?;
         // Where nobody was there before nobody has anything open.
         let grace = recovery.window.is_open().then(|| now.after(GRACE));
         let grace = grace.or((state.boots > 1).then_some(now));
@@ -132,8 +132,8 @@ impl Mds {
         Ok(Mds {
             hasher: hasher(state.hash_key),
             destroys: crate::destroy::DestroyLog::new(&rules.osts),
-            strays,
-            witnesses,
+            leaks,
+            watermarks,
             rules,
             locks: Locks::new(limits, life),
             opens: Opens::new(state.boots),
@@ -226,9 +226,9 @@ impl Mds {
     ) {
         self.set_time(now, wall);
         self.destroys.add_osts(&osts);
-        self.strays.add_osts(&osts);
-        self.witnesses.add_osts(&osts);
-        self.witnesses.hurry();
+        self.leaks.add_osts(&osts);
+        self.watermarks.add_osts(&osts);
+        self.watermarks.hurry();
         self.rules.osts = osts;
         self.end_waits_for_ost(out);
     }

@@ -38,7 +38,7 @@ pub enum Table {
     /// Where each life of the target began: key its boot epoch.
     Lives,
     /// Sequence whose objects are searched for -> the [`crate::records::SequenceOwner`] it had.
-    Strays,
+    LeakSearches,
     /// OST -> [`crate::records::SeenOst`].
     Osts,
 }
@@ -59,7 +59,7 @@ impl Table {
         Table::State,
         Table::Clients,
         Table::Lives,
-        Table::Strays,
+        Table::LeakSearches,
         Table::Osts,
     ];
 
@@ -79,7 +79,7 @@ impl Table {
             Table::State => "state",
             Table::Clients => "clients",
             Table::Lives => "lives",
-            Table::Strays => "strays",
+            Table::LeakSearches => "leak_searches",
             Table::Osts => "osts",
         }
     }
@@ -104,7 +104,7 @@ pub fn fid(fid: Fid) -> [u8; 8] {
     fid.0.to_be_bytes()
 }
 
-/// Of [`Table::Sequences`] and [`Table::Strays`].
+/// Of [`Table::Sequences`] and [`Table::LeakSearches`].
 pub fn sequence(sequence: u64) -> [u8; 8] {
     sequence.to_be_bytes()
 }
@@ -159,7 +159,7 @@ pub fn parse_ost(key: &[u8]) -> Option<TargetIndex> {
     Some(TargetIndex(u16::from_be_bytes(key.try_into().ok()?)))
 }
 
-/// What a key of [`Table::Sequences`] or [`Table::Strays`] says.
+/// What a key of [`Table::Sequences`] or [`Table::LeakSearches`] says.
 pub fn parse_sequence(key: &[u8]) -> Option<u64> {
     let sequence = u64::from_be_bytes(key.try_into().ok()?);
     (sequence <= Fid::SEQUENCE_MAX).then_some(sequence)

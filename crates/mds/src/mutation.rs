@@ -68,9 +68,9 @@ pub enum Mutation {
     /// A life so long ago that nobody remembers it.
     RemoveLife(BootEpoch),
     /// Objects of a sequence are to be searched for, of files that are lost.
-    PutStray(u64, SequenceOwner),
+    PutLeakSearch(u64, SequenceOwner),
     /// They have been.
-    RemoveStray(u64),
+    RemoveLeakSearch(u64),
     /// So far an OST has come.
     PutOst(TargetIndex, SeenOst),
     /// How far it has come is not known any more.
@@ -166,10 +166,12 @@ fn apply_one(mutation: Mutation, changes: &mut Changes<'_>) {
         M::RemoveClient(client) => changes.delete(Table::Clients, client),
         M::PutLife(life, begun) => changes.put(Table::Lives, keys::life(life), &begun),
         M::RemoveLife(life) => changes.delete(Table::Lives, keys::life(life)),
-        M::PutStray(sequence, owner) => {
-            changes.put(Table::Strays, keys::sequence(sequence), &owner);
+        M::PutLeakSearch(sequence, owner) => {
+            changes.put(Table::LeakSearches, keys::sequence(sequence), &owner);
         }
-        M::RemoveStray(sequence) => changes.delete(Table::Strays, keys::sequence(sequence)),
+        M::RemoveLeakSearch(sequence) => {
+            changes.delete(Table::LeakSearches, keys::sequence(sequence))
+        }
         M::PutOst(ost, seen) => changes.put(Table::Osts, keys::ost(ost), &seen),
         M::RemoveOst(ost) => changes.delete(Table::Osts, keys::ost(ost)),
     }

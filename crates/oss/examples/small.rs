@@ -11,7 +11,7 @@ use layout::ObjectId;
 use oss::{Call, Oss, Output, Syncer};
 use storage::{FileDisk, Kv, KvOptions, ObjectFiles, Pace};
 use wire::mdt::WriteTicket;
-use wire::ost::{Progress, Request};
+use wire::ost::{Request, Watermark};
 
 const BYTES: u32 = 4096;
 /// As many as a metadata server tells of in one request.
@@ -131,7 +131,7 @@ fn main() {
         bench.call(
             Request::Destroy {
                 objects,
-                progress: Progress::default(),
+                watermark: Watermark::default(),
             },
             &[],
         );

@@ -16,14 +16,14 @@ mod objects;
 mod ops;
 mod oss;
 mod outbox;
+mod peer_watermark;
 pub mod records;
 mod recovery;
-mod reshaping;
+mod resizing;
 mod room;
 pub mod serve;
 mod step;
 mod syncer;
-mod witness;
 mod work;
 
 pub use durability::SyncTicket;

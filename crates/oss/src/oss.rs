@@ -20,10 +20,10 @@ use crate::failure::{Failure, Outcome};
 use crate::locks::Locks;
 use crate::objects::Objects;
 use crate::outbox::{Answer, Outbox, Output};
+use crate::peer_watermark::PeerWatermark;
 use crate::records::History;
 use crate::recovery::{Life, Recovery};
 use crate::step::{Call, Caller, Job, Need, Step};
-use crate::witness::Witness;
 use crate::work::SyncWork;
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub struct Oss {
     reserved: Transno,
     last_ageing: Tick,
     pub(crate) clients: Clients,
-    pub(crate) witness: Witness,
+    pub(crate) watermark: PeerWatermark,
     /// Those that speak for targets.
     pub(crate) servers: BTreeSet<ClientId>,
     /// Those with a session, from other processes.
@@ -70,7 +70,7 @@ impl Oss {
         life: Life,
         pace: Arc<Pace>,
     ) -> Result<Oss, StorageError> {
-        let (clients, witness) = (Clients::new(kv.clone()), Witness::new(kv.clone()));
+        let (clients, watermark) = (Clients::new(kv.clone()), PeerWatermark::new(kv.clone()));
         let (objects, before, history) = Objects::open(store, kv)?;
         let window = Window::new(clients.awaited(life.wall)?, life.now.after(life.window));
         window.announce("ost.*.recovery_status", life.window);
@@ -85,7 +85,7 @@ impl Oss {
             callbacks: 0,
             last_ageing: Tick::default(),
             clients,
-            witness,
+            watermark,
             servers: BTreeSet::new(),
             clients_here: BTreeMap::new(),
             recovery: Recovery::new(life.epoch, window),

@@ -9,7 +9,7 @@ use crate::mdt::{
     self, Access, Caller, NewFile, OpenHandle, OpenIntent, RenameMode, SetAttr, WalkOrder,
     WriteTicket, XattrMode,
 };
-use crate::ost::{self, AllocateMode, Progress, UNDER_MDT};
+use crate::ost::{self, AllocateMode, UNDER_MDT};
 
 const FID: Fid = Fid(1);
 const NO_LOCK: LockHandle = LockHandle(0);
@@ -236,7 +236,7 @@ fn of_ost() -> Vec<ost::Request> {
         Sync,
         Destroy {
             objects: Vec::new(),
-            progress: Progress::default(),
+            watermark: ost::Watermark::default(),
         },
         Cancel {
             handles: vec![LOCK],
@@ -253,10 +253,10 @@ fn of_ost() -> Vec<ost::Request> {
         List {
             from: OBJECT,
             unrecorded: false,
-            progress: Progress::default(),
+            watermark: ost::Watermark::default(),
         },
-        Witness {
-            progress: Progress::default(),
+        Watermark {
+            watermark: ost::Watermark::default(),
             seen: Transno(0),
         },
         Inherit { object },

@@ -35,9 +35,9 @@ pub struct ExtentGrant {
     pub range: ByteRange,
 }
 
-/// How far an MDT has come: an OST remembers it, and so knows one that lost a part of its history.
+/// The watermark of an MDT. An OST remembers it, and recognizes an MDT that lost a part of its history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Progress {
+pub struct Watermark {
     /// When this life of the MDT began, by its clock: tells lives apart.
     pub life: Timestamp,
     /// The last change of the lives before.
@@ -176,8 +176,8 @@ pub enum Request {
     Destroy {
         /// Which, each with the highest open epoch that may still write it.
         objects: Vec<(ObjectId, u64)>,
-        /// How far the MDT has come.
-        progress: Progress,
+        /// The watermark of the MDT.
+        watermark: Watermark,
     },
     /// Gives locks back -> [`Reply::Done`].
     Cancel {
@@ -227,16 +227,16 @@ pub enum Request {
         /// Those that lost their record in a crash, for which all of the target is looked through; else
         /// those that have one.
         unrecorded: bool,
-        /// How far the MDT has come.
-        progress: Progress,
+        /// The watermark of the MDT.
+        watermark: Watermark,
     },
     /// How far each of the two has come, for when one of them is an older copy of what it was (an MDT
-    /// asks, now and then) -> [`Reply::Witnessed`], or [`Reply::Ahead`]. A target that was further than it
+    /// asks, now and then) -> [`Reply::Watermark`], or [`Reply::Ahead`]. A target that was further than it
     /// is stops.
-    Witness {
-        /// The MDT.
-        progress: Progress,
-        /// This OST: what it told an MDT to be durable.
+    Watermark {
+        /// The watermark of the MDT.
+        watermark: Watermark,
+        /// The watermark that this OST acknowledged last.
         seen: Transno,
     },
     /// Keeps a lock of the client's process before when this one is settled -> [`Reply::Locked`]. Where it
@@ -303,8 +303,8 @@ pub enum Reply {
         /// From where on there may be more; `None`: these are all.
         next: Option<ObjectId>,
     },
-    /// To [`Request::Witness`].
-    Witnessed {
+    /// To [`Request::Watermark`].
+    Watermark {
         /// Everything up to here is durable.
         committed: Transno,
     },
@@ -362,7 +362,7 @@ pub enum CallbackReply {
     Glimpse(Option<ObjectAttr>),
     /// The object, whose size or space is being changed under a lock on all of it. This is what it
     /// is, whether the target has done that or not.
-    Reshaping(ObjectAttr),
+    Resizing(ObjectAttr),
 }
 
 impl Request {
@@ -382,7 +382,7 @@ impl Request {
     /// anybody's, or tells what the OST believes of the past.
     pub fn is_for_servers(&self) -> bool {
         match self {
-            Request::Destroy { .. } | Request::List { .. } | Request::Witness { .. } => true,
+            Request::Destroy { .. } | Request::List { .. } | Request::Watermark { .. } => true,
             Request::Enqueue { .. }
             | Request::Read { .. }
             | Request::Write { .. }
@@ -438,6 +438,6 @@ operations! { Request:
     StatFs = "ost_statfs",
     Join = "ost_join",
     List = "ost_list",
-    Witness = "ost_witness",
+    Watermark = "ost_watermark",
     Inherit = "ldlm_inherit",
 }

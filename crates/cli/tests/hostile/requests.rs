@@ -24,8 +24,8 @@ fn object() -> ObjectId {
     }
 }
 
-fn progress() -> ost::Progress {
-    ost::Progress {
+fn watermark() -> ost::Watermark {
+    ost::Watermark {
         life: TIME,
         begun: Transno(1),
         committed: Transno(2),
@@ -64,7 +64,7 @@ fn of_mgs() -> Vec<(&'static str, Node)> {
 fn of_ost() -> Vec<(&'static str, Node)> {
     use ost::Request::*;
     let (object, ticket, mtime, life) = (object(), TICKET, TIME, BootEpoch(0));
-    let (none, range, progress) = (LockHandle(0), ByteRange::new(0, 4096), progress());
+    let (none, range, watermark) = (LockHandle(0), ByteRange::new(0, 4096), watermark());
     let all = [
         (
             "enqueue",
@@ -148,7 +148,7 @@ fn of_ost() -> Vec<(&'static str, Node)> {
             "destroy",
             Destroy {
                 objects: vec![(object, 1)],
-                progress,
+                watermark,
             },
         ),
         (
@@ -164,13 +164,13 @@ fn of_ost() -> Vec<(&'static str, Node)> {
             List {
                 from: object,
                 unrecorded: false,
-                progress,
+                watermark,
             },
         ),
         (
-            "witness",
-            Witness {
-                progress,
+            "watermark",
+            Watermark {
+                watermark,
                 seen: Transno(1 << 60),
             },
         ),

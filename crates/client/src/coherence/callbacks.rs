@@ -203,7 +203,7 @@ fn seen(state: &mut State, fid: Fid) -> ost::CallbackReply {
         return ost::CallbackReply::Glimpse(None);
     };
     if file.resizes.is_under_way() {
-        return ost::CallbackReply::Reshaping(file.shown());
+        return ost::CallbackReply::Resizing(file.shown());
     }
     let (end, attr) = (file.pages.dirty_end(), file.shown());
     ost::CallbackReply::Glimpse(end.map(|end| ost::ObjectAttr {

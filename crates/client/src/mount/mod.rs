@@ -1,7 +1,7 @@
 //! Joining a file system: the MGS tells who is where, then each target is reached.
 
+mod addresses;
 pub(crate) mod config;
-mod places;
 mod targets;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::cache::holder::Holder;
 use crate::executor::{block_on, spawn};
 use crate::journal::call_records::Redone;
 use crate::journal::sessions::{Sessions, TargetBody};
-use crate::mount::places::{Following, fetch_config};
+use crate::mount::addresses::{Following, fetch_config};
 use crate::recovery::takeover::TakeoverState;
 use crate::recovery::void::Void;
 use crate::session::client::{Client, Shared};

@@ -12,12 +12,12 @@ use wire::mdt::{Reply, Request, SetAttr};
 use super::Mds;
 use crate::event::{Call, Output};
 use crate::keys::{self, ClientUuid, Table};
+use crate::leaks::MayLack;
 use crate::mutation::Mutation;
 use crate::records::{KnownClient, LifeBegun};
 use crate::recovery::Recovery;
 use crate::request::{PARKED_MAX, Parked, reply};
 use crate::store::Failure;
-use crate::strays::MayLack;
 
 impl Mds {
     /// Who is waited for since the restart.

@@ -36,7 +36,7 @@ pub fn check_row(table: TableId, key: &[u8], value: &[u8]) -> Result<(), Damage>
             is(keys::parse_destroy(key).map(drop)).and(check::<Destroy>(key, value))
         }
         Some(Table::Replies) => check::<StoredReply>(key, value),
-        Some(Table::Sequences | Table::Strays) => {
+        Some(Table::Sequences | Table::LeakSearches) => {
             is(keys::parse_sequence(key).map(drop)).and(check::<SequenceOwner>(key, value))
         }
         Some(Table::Osts) => is(keys::parse_ost(key).map(drop)).and(check::<SeenOst>(key, value)),

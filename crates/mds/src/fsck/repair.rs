@@ -166,7 +166,7 @@ fn doubt_objects(txn: &mut Txn<'_>, sequence: u64) -> Result<()> {
     let owner = SequenceOwner { client: NO_CLIENT };
     if granted.contains(&sequence) {
         txn.change(match txn.store().contains(Table::Sequences, &key)? {
-            true => Mutation::PutStray(sequence, owner),
+            true => Mutation::PutLeakSearch(sequence, owner),
             false => Mutation::PutSequence(sequence, owner),
         });
     }

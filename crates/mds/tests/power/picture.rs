@@ -75,7 +75,7 @@ pub fn traces(store: &Store, client: u64) -> Vec<&'static str> {
 pub fn is_searched_for(store: &Store, client: u64) -> bool {
     let uuid = [client as u8; 16];
     let is_its = |((table, _), value): (&(&str, Vec<u8>), &Vec<u8>)| {
-        *table == Table::Strays.name() && value.ends_with(&uuid)
+        *table == Table::LeakSearches.name() && value.ends_with(&uuid)
     };
     rows(store).iter().any(is_its)
 }

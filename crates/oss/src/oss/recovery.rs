@@ -208,7 +208,7 @@ fn runs_at_once(request: &Request) -> bool {
         | Request::Cancel { .. }
         | Request::Convert { .. }
         | Request::StatFs
-        | Request::Witness { .. }
+        | Request::Watermark { .. }
         | Request::Join { .. } => true,
         // Others wait until the client that asks is settled, and in a window there is nothing to inherit.
         Request::Inherit { .. } => true,

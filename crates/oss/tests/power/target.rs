@@ -15,7 +15,7 @@ use storage::{
 };
 use wire::handshake::ClientUuid;
 use wire::mdt::WriteTicket;
-use wire::ost::{AllocateMode, Progress, Request};
+use wire::ost::{AllocateMode, Request, Watermark};
 
 use super::{Objects, Power, Records};
 
@@ -124,7 +124,7 @@ impl Step {
             },
             Step::Destroy { object, epoch } => Request::Destroy {
                 objects: vec![(id(*object), *epoch)],
-                progress: Progress::default(),
+                watermark: Watermark::default(),
             },
             Step::Sync => Request::Sync,
             Step::Second | Step::Settle => return None,

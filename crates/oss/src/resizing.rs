@@ -18,7 +18,7 @@ pub(crate) enum Shape {
 
 /// One change of an object's shape, and by which right.
 #[derive(Debug)]
-pub(crate) struct Reshape {
+pub(crate) struct Resize {
     pub object: ObjectId,
     pub shape: Shape,
     pub change: Change,
@@ -28,9 +28,9 @@ pub(crate) struct Reshape {
     pub life: BootEpoch,
 }
 
-impl Reshape {
+impl Resize {
     /// What is asked, where that can be done.
-    pub fn of(request: &Request) -> Result<Reshape, FsError> {
+    pub fn of(request: &Request) -> Result<Resize, FsError> {
         let (object, shape, ticket, mtime, under, life) = match *request {
             Request::Truncate {
                 object,
@@ -58,7 +58,7 @@ impl Reshape {
             ),
             _ => return Err(FsError::NotSupported),
         };
-        Ok(Reshape {
+        Ok(Resize {
             object,
             shape: shape.checked()?,
             change: Change::by(ticket, mtime)?,

@@ -138,7 +138,7 @@ impl Following {
             looks: Vec::new(),
             waited: 0,
         };
-        let thread = Builder::new().name("client-places".to_owned());
+        let thread = Builder::new().name("client-addresses".to_owned());
         let thread = thread.spawn(move || follower.run());
         Ok(Following {
             shared,
