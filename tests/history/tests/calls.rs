@@ -19,7 +19,7 @@ use history::object::Kind;
 use history::programs::Habits;
 use history::recorder::parse;
 use history::report::{Fault, describe};
-use mounted::{Cluster, Layout, SmallDisk, Trouble, Troubles, count, in_own_network, seed};
+use mounted::{Cluster, FaultInjection, FaultKind, Layout, SmallDisk, count, in_own_network, seed};
 
 const CALLER: &str = env!("CARGO_BIN_EXE_glint-caller");
 const MOUNTS: usize = 3;
@@ -46,7 +46,7 @@ impl Drop for Running {
 
 /// A run.
 struct Plan {
-    faults: Vec<Trouble>,
+    faults: Vec<FaultKind>,
     hogs: u64,
     seconds: u64,
     kinds: Vec<Kind>,
@@ -54,7 +54,7 @@ struct Plan {
 
 impl Plan {
     /// With these faults, beside as many busy loops as the environment says.
-    fn of(faults: &[Trouble], hogs: u64, seconds: u64) -> Plan {
+    fn of(faults: &[FaultKind], hogs: u64, seconds: u64) -> Plan {
         Plan {
             faults: faults.to_vec(),
             hogs: count("GLINT_HISTORY_HOGS", hogs),
@@ -77,16 +77,16 @@ impl Plan {
     }
 
     fn is_full(&self) -> bool {
-        self.faults.contains(&Trouble::FillDisk)
+        self.faults.contains(&FaultKind::FillDisk)
     }
 
     /// What processes do so that SEMANTICS promises all of it. A full disk takes what was not
     /// synced, and the death of a server leaves the order of stores that were not synced open.
     fn habits(&self) -> Habits {
         let kills = [
-            Trouble::KillServers,
-            Trouble::KillMountAndServers,
-            Trouble::KillServersBehindCut,
+            FaultKind::KillServers,
+            FaultKind::KillMountAndServers,
+            FaultKind::KillServersBehindCut,
         ];
         Habits {
             syncs: self.is_full(),
@@ -108,8 +108,9 @@ impl Plan {
             }
             let records = cluster.local();
             let rng = SeededRng::new(seed);
-            let troubles = Troubles::new(cluster, rng).with_disk(disk.path(), &Default::default());
-            let (cluster, faults) = self.work(troubles, seed, &records);
+            let injection =
+                FaultInjection::new(cluster, rng).with_disk(disk.path(), &Default::default());
+            let (cluster, faults) = self.work(injection, seed, &records);
             let history = histories(&records);
             let policy = Policy {
                 full: self.is_full(),
@@ -120,26 +121,31 @@ impl Plan {
     }
 
     /// All processes work while things fail; then what there is in the end is looked at on each mount.
-    fn work(&self, mut troubles: Troubles, seed: u64, records: &Path) -> (Cluster, Vec<Fault>) {
-        let root = troubles.cluster().root(0);
+    fn work(
+        &self,
+        mut injection: FaultInjection,
+        seed: u64,
+        records: &Path,
+    ) -> (Cluster, Vec<Fault>) {
+        let root = injection.cluster().root(0);
         caller(
             &["prepare", &root.display().to_string()],
             LONG,
-            troubles.cluster(),
+            injection.cluster(),
         );
         let deadline = now() + self.seconds * 1_000_000_000;
         let hogs: Vec<Running> = (0..self.hogs).map(|_| hog()).collect();
         let limit = Duration::from_secs(self.seconds) + LONG;
-        let watch = troubles.cluster().watch(limit, "all calls");
+        let watch = injection.cluster().watch(limit, "all calls");
         let running: Vec<Running> = (0..MOUNTS * PROCESSES)
-            .map(|process| self.start(troubles.cluster(), process, (seed, deadline), records))
+            .map(|process| self.start(injection.cluster(), process, (seed, deadline), records))
             .collect();
-        let faults = self.meet(&mut troubles, seed, deadline);
+        let faults = self.meet(&mut injection, seed, deadline);
         running.into_iter().for_each(ends_well);
         drop(watch);
         drop(hogs);
         for mount in 0..MOUNTS {
-            let root = troubles.cluster().root(mount).display().to_string();
+            let root = injection.cluster().root(mount).display().to_string();
             let process = MOUNTS * PROCESSES + mount;
             let record = records
                 .join(format!("record{process}"))
@@ -147,9 +153,9 @@ impl Plan {
                 .to_string();
             let (process, mount) = (process.to_string(), mount.to_string());
             let words = ["look", &root, &record, &process, &mount];
-            caller(&words, limit, troubles.cluster());
+            caller(&words, limit, injection.cluster());
         }
-        (troubles.end(), faults)
+        (injection.end(), faults)
     }
 
     fn start(
@@ -172,7 +178,7 @@ impl Plan {
         Running(caller.spawn().unwrap())
     }
 
-    fn meet(&self, troubles: &mut Troubles, seed: u64, deadline: u64) -> Vec<Fault> {
+    fn meet(&self, injection: &mut FaultInjection, seed: u64, deadline: u64) -> Vec<Fault> {
         let mut rng = SeededRng::new(!seed);
         let mut faults = Vec::new();
         while now() < deadline {
@@ -184,7 +190,7 @@ impl Plan {
             }
             let kind = self.faults[rng.below(self.faults.len() as u64) as usize];
             let begin = now();
-            let what = troubles.meet(kind);
+            let what = injection.inject(kind);
             let end = now();
             faults.push(Fault { begin, end, what });
         }
@@ -260,8 +266,8 @@ fn calls_without_faults_are_those_of_one_file_system() {
 
 #[test]
 fn calls_beside_faults_on_a_busy_machine_are_those_of_one_file_system() {
-    let all = Trouble::ALL.into_iter();
-    let faults: Vec<Trouble> = all.filter(|one| *one != Trouble::FillDisk).collect();
+    let all = FaultKind::ALL.into_iter();
+    let faults: Vec<FaultKind> = all.filter(|one| *one != FaultKind::FillDisk).collect();
     // SEMANTICS: op.lseek
     let kinds = all_but(&[Kind::End]);
     Plan::of(&faults, BUSY, 40).of_kinds(&kinds).run();
@@ -284,11 +290,11 @@ macro_rules! soaks {
 
 soaks! {
     soak_calls_on_a_busy_machine: [],
-    soak_calls_beside_kills_of_servers: [Trouble::KillServers],
-    soak_calls_beside_kills_of_processes_of_mounts: [Trouble::KillMount],
-    soak_calls_beside_kills_of_both: [Trouble::KillMountAndServers],
-    soak_calls_beside_processes_that_stand_still: [Trouble::FreezeServers, Trouble::FreezeMount],
-    soak_calls_beside_cuts: [Trouble::Cut, Trouble::KillServersBehindCut],
-    soak_calls_beside_full_disks: [Trouble::FillDisk],
-    soak_calls_beside_all_faults: Trouble::ALL,
+    soak_calls_beside_kills_of_servers: [FaultKind::KillServers],
+    soak_calls_beside_kills_of_processes_of_mounts: [FaultKind::KillMount],
+    soak_calls_beside_kills_of_both: [FaultKind::KillMountAndServers],
+    soak_calls_beside_processes_that_stand_still: [FaultKind::FreezeServers, FaultKind::FreezeMount],
+    soak_calls_beside_cuts: [FaultKind::Cut, FaultKind::KillServersBehindCut],
+    soak_calls_beside_full_disks: [FaultKind::FillDisk],
+    soak_calls_beside_all_faults: FaultKind::ALL,
 }

@@ -395,7 +395,7 @@ impl Connector {
         self.told = None;
         let mut state = lock(&self.inner.state);
         state.obstacle = None;
-        let (before, life) = (state.session.last_committed(), state.session.epoch());
+        let (before, boot_epoch) = (state.session.last_committed(), state.session.epoch());
         let begun = state.session.begin(&welcome);
         let committed = state.session.last_committed();
         let mut old = Vec::new();
@@ -420,7 +420,7 @@ impl Connector {
             Begun::Evicted(tokens) => {
                 self.evicted(tokens);
                 let epoch = welcome.boot_epoch;
-                self.inner.handler.begun(epoch, epoch != life);
+                self.inner.handler.begun(epoch, epoch != boot_epoch);
             }
         }
         self.inner
