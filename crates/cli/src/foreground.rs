@@ -92,7 +92,7 @@ impl Stop {
     pub fn fulfil<T>(
         &self,
         end: impl FnOnce() -> T,
-        waiting: &'static str,
+        waiting: impl FnOnce() -> String + Send + 'static,
         last_resort: impl FnOnce() + Send + 'static,
     ) -> T {
         let (wished, done) = (self.0.clone(), Arc::new(AtomicBool::new(false)));
@@ -102,7 +102,7 @@ impl Stop {
             if ended.load(Ordering::SeqCst) {
                 return;
             }
-            complain(waiting);
+            complain(waiting());
             wished.store(false, Ordering::SeqCst);
             while !ended.load(Ordering::SeqCst) {
                 if wished.load(Ordering::SeqCst) {

@@ -206,8 +206,9 @@ impl Mounting {
                 stopped();
                 self.has_ended()
             });
-            let abort = self.abort();
-            match stop.fulfil(|| self.stop(&mut stopped), LEAVING, abort) {
+            let (abort, client) = (self.abort(), self.client.clone());
+            let waiting = move || format!("{LEAVING} ({})", client.backlog());
+            match stop.fulfil(|| self.stop(&mut stopped), waiting, abort) {
                 Ok(()) => return,
                 Err(reason) => complain(format!("{reason}; still mounted")),
             }

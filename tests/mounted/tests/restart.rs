@@ -418,6 +418,8 @@ fn a_mount_without_its_server_ends_when_told_so_twice() {
     cluster.kill_server();
     cluster.ask_mount_to_end(0);
     cluster.wait_for_log(0, "still waiting for servers to take");
+    let said = cluster.said(0);
+    assert!(said.contains("MDT0 is away"), "{said}");
     cluster.ask_mount_to_end(0);
     cluster.wait_for_end(0);
     assert!(!path.exists(), "nothing stays mounted");

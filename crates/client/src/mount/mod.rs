@@ -1,6 +1,7 @@
 //! Joining a file system: the MGS tells who is where, then each target is reached.
 
 mod addresses;
+mod backlog;
 pub(crate) mod config;
 mod targets;
 
