@@ -2,7 +2,7 @@
 
 use base::{ByteRange, Fid, FsError, LockHandle, Timestamp, Transno};
 use handover::{Record, Records};
-use wire::mdt::{Access, OpenHandle, SetAttr, WriteTicket};
+use wire::mdt::{Access, OpenHandle, SetAttr};
 use wire::ost::ObjectAttr;
 
 use crate::cache::ahead::Ahead;
@@ -11,19 +11,14 @@ use crate::cache::asking::Asking;
 use crate::cache::holder::Holder;
 use crate::cache::kernel_pages::KernelPages;
 use crate::cache::kernel_pages::ReadTo;
+use crate::cache::opens::Opens;
 use crate::cache::pages::PageCache;
+use crate::cache::registration::{Registration, Standing};
 use crate::cache::resizes::Resizes;
 use crate::executor::{Oneshot, WaitList};
 use crate::journal::bytes::RememberedBytes;
 use crate::journal::errors::{RememberedFailures, remember as remember_failures};
 use crate::journal::failures::Failures;
-
-/// The one write-open of this client at the MDT, shared by all local handles.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct WriteOpen {
-    pub handle: OpenHandle,
-    pub ticket: WriteTicket,
-}
 
 /// Where the giving back of a lock stands (hazard 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,19 +31,6 @@ pub(crate) enum Revoking {
     Forgetting,
     /// The kernel holds nothing: calls wait for a new lock.
     WritingOut,
-}
-
-/// Whether the MDT has the file that is open here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Standing {
-    /// It has.
-    #[default]
-    Known,
-    /// It gave this client up, and is being told: it may have lost the file, and then an OST has no
-    /// bytes of it.
-    InDoubt,
-    /// It has lost it: the caller that has it open is told so.
-    Gone,
 }
 
 /// Whether others tell this client how a file grows.
@@ -66,27 +48,14 @@ pub(crate) enum Watch {
 /// Open counts, locks and bytes of one file.
 #[derive(Default)]
 pub(crate) struct FileState {
-    /// Local handles open for reading only; of a directory, all.
-    pub readers: u32,
-    /// Local handles open for writing.
-    pub writers: u32,
-    /// Those of either by which it can be read: what the kernel takes for its size counts.
-    pub lookers: u32,
+    /// Local uses.
+    pub opens: Opens,
+    /// Uses that the MDT has on record.
+    pub registration: Registration,
     /// Whether this client is told that it grows.
     pub watch: Watch,
     /// The size that the kernel was told by a notice.
     pub raised: u64,
-    /// Calls that must find it, no matter which client removes its name.
-    pub pins: u32,
-    /// The MDT's handle for this client's writers.
-    pub write_open: Option<WriteOpen>,
-    /// The MDT's handles of readers that had to be told to it (before an unlink, or after a
-    /// restart), and of those that execute the file.
-    pub read_opens: Vec<OpenHandle>,
-    /// Whether the MDT has it, as far as that was told.
-    pub standing: Standing,
-    /// It is not its maker's alone, nor will it be again: that was seen to for who has it open here.
-    pub shared: bool,
     /// The MDT's EX lock on the inode: attributes and data are this client's alone.
     pub exclusive: Option<LockHandle>,
     /// Attributes changed under the EX lock and not yet told.
@@ -133,12 +102,8 @@ pub(crate) struct FileState {
     pub users: u32,
     /// Frames with its data are on their way.
     pub writing: u32,
-    /// Its Close is on the way.
-    pub closing: Option<OpenHandle>,
     /// How often what was changed of it is being told.
     pub pending_updates: u32,
-    /// A lock under which the Close can tell the size was tried for.
-    pub size_asked: bool,
     /// It was emptied here, of bytes that it had, and not closed since.
     pub emptied: bool,
     /// What could not be written.
@@ -161,8 +126,7 @@ pub(crate) struct FileState {
 impl std::fmt::Debug for FileState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FileState")
-            .field("readers", &self.readers)
-            .field("writers", &self.writers)
+            .field("opens", &self.opens)
             .field("exclusive", &self.exclusive)
             .finish_non_exhaustive()
     }
@@ -171,16 +135,12 @@ impl std::fmt::Debug for FileState {
 impl FileState {
     /// Nothing local needs it any more, locks aside.
     pub fn is_idle(&self) -> bool {
-        self.readers == 0
-            && self.writers == 0
-            && self.pins == 0
-            && self.write_open.is_none()
-            && self.read_opens.is_empty()
+        self.opens.is_idle()
+            && self.registration.is_idle()
             && self.exclusive.is_none()
             && self.pages.dirty_bytes() == 0
             && self.resizes.is_empty()
             && self.writing == 0
-            && self.closing.is_none()
             && self.pending_updates == 0
             && self.lapsing == 0
             && self.users == 0
@@ -192,7 +152,7 @@ impl FileState {
     /// The kernel may hold bytes of it, or has been told its size.
     pub fn is_known_to_kernel(&self) -> bool {
         let told = self.kernel_pages || self.sized != Sized::No;
-        told || self.writers > 0 || self.readers > 0
+        told || self.opens.is_open()
     }
 
     /// Bytes that the OST has durably, or that nobody wants any more, need not be remembered, once it
@@ -218,33 +178,28 @@ impl FileState {
 
     /// A handle open for reading is gone; what of the MDT's handles nobody needs now.
     pub fn reader_gone(&mut self) -> Vec<OpenHandle> {
-        self.readers -= 1;
+        self.opens.remove_reader();
         self.uses_over()
     }
 
     /// The EX lock under which attributes were changed here that the MDT has yet to hear of, but for what
     /// a Close on its way tells.
     pub fn has_changes_to_report(&self) -> Option<LockHandle> {
-        let is_changed = self.changed != SetAttr::default() && !self.is_closing();
+        let is_changed = self.changed != SetAttr::default() && !self.registration.is_closing();
         self.exclusive.filter(|_| is_changed)
     }
 
     /// The same of a call that needed it.
     pub fn unpin(&mut self) -> Vec<OpenHandle> {
-        self.pins -= 1;
+        self.opens.unpin();
         self.uses_over()
     }
 
     fn uses_over(&mut self) -> Vec<OpenHandle> {
-        match self.is_kept() {
+        match self.opens.is_kept() {
             true => Vec::new(),
-            false => std::mem::take(&mut self.read_opens),
+            false => self.registration.take_readers(),
         }
-    }
-
-    /// Somebody reads it here, or must find it: it stays when its last name goes.
-    pub fn is_kept(&self) -> bool {
-        self.readers + self.pins > 0
     }
 
     /// The EX lock is gone: others may make the object and write to it.
@@ -278,13 +233,13 @@ impl FileState {
         if !self.lose_unwritten() && !told {
             self.failures.add(FsError::Io);
         }
-        self.write_open = None;
+        self.registration.lose_writers();
         self.stands(Standing::Gone);
     }
 
     /// Whether the MDT has it is known now.
     pub fn stands(&mut self, standing: Standing) {
-        self.standing = standing;
+        self.registration.stands(standing);
         self.waiters.wake_all();
     }
 
@@ -296,7 +251,7 @@ impl FileState {
         self.kernel_pages = true;
         self.refilled = true;
         // Without a writer nothing is written past them.
-        if self.writers > 0 {
+        if self.opens.is_written() {
             self.in_kernel.filled(range);
         }
     }
@@ -319,19 +274,6 @@ impl FileState {
         self.resizes.ends(end);
     }
 
-    /// The MDT keeps it for the writers here: no Close of their use is on its way, after which it would
-    /// know of nobody.
-    pub fn is_kept_by_writers(&self) -> bool {
-        let closing = self.closing;
-        self.write_open
-            .is_some_and(|open| Some(open.handle) != closing)
-    }
-
-    /// A Close of the use for writing is on its way.
-    pub fn is_closing(&self) -> bool {
-        self.closing.is_some()
-    }
-
     /// What was changed of it under the EX lock is being told: resolves when anything is another.
     pub fn being_told(&mut self) -> Option<Oneshot<()>> {
         (self.pending_updates > 0).then(|| self.waiters.wait())
@@ -348,8 +290,8 @@ impl FileState {
         match access.write {
             true => self.unsent = self.exclusive.is_some(),
             false => {
-                self.shared = true;
-                self.read_opens.push(handle);
+                self.registration.share();
+                self.registration.register_readers(handle);
             }
         }
     }

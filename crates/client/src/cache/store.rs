@@ -402,7 +402,7 @@ impl Cache {
     /// here: what the kernel takes for the end of file is where reading ends.
     pub fn known_lazily(&self, fid: Fid) -> Option<Attr> {
         let inode = self.inodes.get(&fid)?;
-        let is_open = |file: &FileState| file.readers + file.writers > 0 || !file.is_idle();
+        let is_open = |file: &FileState| file.opens.is_open() || !file.is_idle();
         match inode.file.as_deref().is_some_and(is_open) {
             true => None,
             false => inode.attr.clone(),

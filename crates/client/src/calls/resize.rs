@@ -196,7 +196,7 @@ impl Client {
         let mtime = state.cache.content_time(fid, self.0.clock.now());
         let file = state.cache.file(fid);
         let is_sent = shape != Shape::Size(0) || !file.unsent;
-        let ticket = file.write_open.map(|open| open.ticket);
+        let ticket = file.registration.ticket();
         if is_sent && ticket.is_none() {
             return Err(Resized::NoTicket);
         }
@@ -307,7 +307,7 @@ impl Client {
     /// The right to change the file's bytes, for a call that has no handle.
     pub(crate) async fn begin_writing(&self, fid: Fid) -> Result<(), FsError> {
         self.open_for_writing(fid).await?;
-        self.lock().cache.file(fid).writers += 1;
+        self.lock().cache.file(fid).opens.add_writer();
         Ok(())
     }
 
@@ -315,8 +315,8 @@ impl Client {
     pub(crate) fn end_writing(&self, fid: Fid) {
         let mut state = self.lock();
         let file = state.cache.file(fid);
-        file.writers -= 1;
-        if file.writers == 0 && file.write_open.is_some() {
+        file.opens.remove_writer();
+        if !file.opens.is_written() && file.registration.has_writers() {
             state.policies.writeback.closes(fid);
         }
     }

@@ -4,8 +4,9 @@ use base::{ByteRange, Fid, FsError, LockHandle, TargetIndex};
 use dlm::Mode;
 use wire::ost;
 
-use crate::cache::file::{Revoking, Standing};
+use crate::cache::file::Revoking;
 use crate::cache::holder::Holder;
+use crate::cache::registration::Standing;
 use crate::cache::stamps::AskedExtent;
 use crate::executor::{Oneshot, spawn};
 use crate::session::client::{Client, StateGuard, unexpected};
@@ -45,21 +46,21 @@ pub(crate) fn covering(
 ) -> Result<Covering, FsError> {
     let (from_kernel, writes) = (by != By::Call, by == By::WriteBack);
     let file = state.cache.file(fid);
-    match file.standing {
+    match file.registration.standing() {
         Standing::Known => {}
         Standing::InDoubt => return Ok(Covering::Wait(file.waiters.wait())),
         Standing::Gone => return Err(FsError::Stale),
     }
     let forgetting = file.revoking == Revoking::Forgetting && from_kernel;
     let leaving = file.leaving;
-    if file.exclusive.is_some() && !file.is_closing() {
+    if file.exclusive.is_some() && !file.registration.is_closing() {
         return Ok(match file.revoking {
             Revoking::No => Covering::Lock(LockHandle(0)),
             _ if forgetting => Covering::Lock(LockHandle(0)),
             _ => Covering::Wait(file.waiters.wait()),
         });
     }
-    if file.is_closing() {
+    if file.registration.is_closing() {
         return Ok(Covering::Wait(file.waiters.wait()));
     }
     // Whatever its mode, a lock that is being given back keeps what is read under it true until the
@@ -88,9 +89,9 @@ pub(crate) fn covering(
 /// The mode that reads need: while the file can be written through a mapping here, pages the
 /// kernel takes are covered by PW (hazard 7).
 pub(crate) fn read_mode(state: &mut State, fid: Fid) -> Mode {
-    match state.cache.file(fid).writers {
-        0 => Mode::PR,
-        _ => Mode::PW,
+    match state.cache.file(fid).opens.is_written() {
+        false => Mode::PR,
+        true => Mode::PW,
     }
 }
 

@@ -117,7 +117,8 @@ impl Client {
     /// The EX lock on the inode is wanted back: bytes to the OST, attributes to the MDT.
     pub(crate) async fn revoke_exclusive(&self, handle: LockHandle, fid: Fid) {
         // A Close under the lock is on its way and takes it along: without the lock it would be refused.
-        self.begin_revoking(fid, |file| !file.is_closing()).await;
+        self.begin_revoking(fid, |file| !file.registration.is_closing())
+            .await;
         if self.lock().cache.file(fid).exclusive != Some(handle) {
             let nothing = ByteRange::new(0, 0);
             self.finish_revoking(fid, nothing, Ok(()), (Holder::Mdt, handle));

@@ -32,8 +32,8 @@ impl State {
     /// A handle by which the file can be read is gone.
     pub fn looker_goes(&mut self, fid: Fid) {
         let file = self.cache.file(fid);
-        file.lookers -= 1;
-        if file.lookers == 0
+        file.opens.remove_looker();
+        if !file.opens.is_looked_at()
             && let Watch::Held(holder, handle) = std::mem::take(&mut file.watch)
         {
             self.locks.unused((holder, handle));
@@ -50,7 +50,7 @@ impl State {
         let is_covered = (is_strict && self.attr_valid(fid)) || self.locks.holds_to_eof(fid);
         self.cache.file_known(fid).is_some_and(|file| {
             let is_watched = matches!(file.watch, Watch::Held(..));
-            file.lookers > 0 && file.exclusive.is_none() && !is_watched && !is_covered
+            file.opens.is_looked_at() && file.exclusive.is_none() && !is_watched && !is_covered
         })
     }
 
@@ -61,8 +61,9 @@ impl State {
 
     /// A lock that lets others write goes, but for as much as it takes to watch the file.
     pub fn drop_extent(&mut self, fid: Fid, (holder, handle): (Holder, LockHandle)) {
-        let watches =
-            |file: &mut FileState| file.lookers > 0 && !matches!(file.watch, Watch::Held(..));
+        let watches = |file: &mut FileState| {
+            file.opens.is_looked_at() && !matches!(file.watch, Watch::Held(..))
+        };
         let is_to_watch =
             matches!(holder, Holder::Ost(_)) && self.cache.file_known(fid).is_some_and(watches);
         let mode = Mode::CR;
@@ -121,7 +122,7 @@ impl Client {
             let mut state = self.lock();
             (
                 state.cache.asks_extent(fid),
-                state.cache.file(fid).writers > 0,
+                state.cache.file(fid).opens.is_written(),
             )
         };
         let request = Request::Watch {
@@ -167,7 +168,7 @@ impl Client {
             let is_looked_at = state
                 .cache
                 .file_known(fid)
-                .is_some_and(|file| file.lookers > 0);
+                .is_some_and(|file| file.opens.is_looked_at());
             is_looked_at
                 .then(|| state.seen(fid))
                 .flatten()
@@ -182,7 +183,7 @@ impl Client {
     /// it comes to it, and they may have more bytes by then: so it hears of that by a notice first.
     pub(crate) async fn raise_before(&self, fid: Fid, size: u64) {
         let is_larger = self.lock().cache.file_known(fid).is_some_and(|file| {
-            let is_larger = size > file.raised && (file.lookers > 0 || file.kernel_pages);
+            let is_larger = size > file.raised && (file.opens.is_looked_at() || file.kernel_pages);
             file.raised = file.raised.min(size);
             is_larger
         });
@@ -198,7 +199,7 @@ impl Client {
             if state
                 .cache
                 .file_known(fid)
-                .is_none_or(|file| file.lookers == 0)
+                .is_none_or(|file| !file.opens.is_looked_at())
             {
                 // Nobody looks any more.
                 state.locks.give_up_or_refuse(holder, handle);
@@ -343,10 +344,9 @@ impl State {
             return false;
         }
         self.locks.extent_used(target, grant);
-        let is_wanted = self
-            .cache
-            .file_known(fid)
-            .is_some_and(|file| file.lookers > 0 && !matches!(file.watch, Watch::Held(..)));
+        let is_wanted = self.cache.file_known(fid).is_some_and(|file| {
+            file.opens.is_looked_at() && !matches!(file.watch, Watch::Held(..))
+        });
         if self.locks.mode_of(holder, grant.handle).is_none() {
             return false;
         }

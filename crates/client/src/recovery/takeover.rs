@@ -316,11 +316,11 @@ fn restore_handle(state: &mut State, body: HandleBody, reported: Reported, recor
     let (fid, id) = (body.fid, HandleId(body.id));
     let file = state.cache.file(fid);
     match body.access.write {
-        true => file.writers += 1,
-        false => file.readers += 1,
+        true => file.opens.add_writer(),
+        false => file.opens.add_reader(),
     }
     if !body.directory && (body.access.read || body.access.exec) {
-        file.lookers += 1;
+        file.opens.add_looker();
     }
     if body.directory {
         let open = DirHandle {
@@ -572,7 +572,12 @@ impl Client {
             let (exec, mark) = (state.handles.executing(fid), state.cache.mark(fid));
             let file = state.cache.file(fid);
             let dirty = file.pages.dirty_bytes() > 0 || file.resizes.is_lost();
-            (file.readers > 0, file.writers > 0 || dirty, exec, mark)
+            (
+                file.opens.is_read(),
+                file.opens.is_written() || dirty,
+                exec,
+                mark,
+            )
         };
         let opened = Opened {
             fid,

@@ -11,9 +11,10 @@ use wire::mdt::{Access, OpenIntent, SetAttr};
 use wire::ost;
 
 use crate::cache::ahead::Sized;
-use crate::cache::file::{FileState, Standing, Watch};
+use crate::cache::file::{FileState, Watch};
 use crate::cache::holder::Holder;
 use crate::cache::inode::Covered;
+use crate::cache::registration::Standing;
 use crate::cache::stamps::Mark;
 use crate::calls::attributes::changed_here;
 use crate::coherence::invalidation::Invalidation;
@@ -230,7 +231,7 @@ impl Client {
                 let (client, range) = (self.clone(), ByteRange::ALL);
                 spawn(async move { client.0.forget(Forget::Pages { fid, range }).await });
             }
-            if file.writers == 0 {
+            if !file.opens.is_written() {
                 state.policies.writeback.closes(fid);
             }
         }
@@ -267,8 +268,8 @@ impl Client {
         let mut state = self.lock();
         let file = state.cache.file_known(fid);
         file.is_none_or(|file| {
-            file.writers == 0
-                && !file.is_kept()
+            !file.opens.is_written()
+                && !file.opens.is_kept()
                 && !file.pages.may_be_lost()
                 && file.resizes.is_empty()
         })
@@ -377,9 +378,7 @@ impl Client {
             forget.lapse(file, fid);
         }
         // Also who has closed it, as long as the MDT was not told: an OST may yet forget the bytes.
-        let write = file.write_open.take().is_some();
-        file.read_opens.clear();
-        let closing = file.closing.take().is_some();
+        let (write, closing) = file.registration.lose();
         let was_exclusive = file.lose_exclusive().is_some();
         if was_exclusive {
             // Its pages were covered by the lock that is void.
@@ -391,7 +390,7 @@ impl Client {
             });
         let file = state.cache.file_known(fid)?;
         file.waiters.wake_all();
-        let read = file.is_kept();
+        let read = file.opens.is_kept();
         let (change, remembered) = (
             std::mem::take(&mut file.changed),
             file.remembered_change.take(),

@@ -100,7 +100,7 @@ impl State {
         fids.retain(|fid| {
             let ost = self.cache.ost(*fid);
             let file = self.cache.file_known(*fid);
-            file.is_some_and(|file| file.writers > 0)
+            file.is_some_and(|file| file.opens.is_written())
                 && holders.iter().any(|holder| match holder {
                     Holder::Mdt => true,
                     Holder::Ost(target) => ost.is_none_or(|ost| ost == *target),

@@ -104,9 +104,9 @@ impl Client {
             .into_iter()
             .find_map(|fid| {
                 let file = state.cache.file_known(fid)?;
-                let is_unused = file.writers == 0 && file.write_open.is_some();
+                let is_unused = !file.opens.is_written() && file.registration.has_writers();
                 let is_revoked = is_unused && (file.users > 0 || file.revoking != Revoking::No);
-                (file.is_closing() || is_revoked).then(|| file.waiters.wait())
+                (file.registration.is_closing() || is_revoked).then(|| file.waiters.wait())
             })
     }
 
@@ -120,7 +120,7 @@ impl Client {
         fids.retain(|fid| is_due(&state, *fid) && !knows_what_to_report(&state, *fid));
         fids.truncate(batch_max);
         for fid in &fids {
-            state.cache.file(*fid).size_asked = true;
+            state.cache.file(*fid).registration.ask_size();
         }
         self.wish_for_sizes(&mut state, &fids)
     }
@@ -211,7 +211,7 @@ impl Client {
         let mut state = self.lock();
         let refused = reply.is_err();
         let file = state.cache.file(fid);
-        if file.closing != Some(closing.handle) {
+        if !file.registration.end_close(closing.handle) {
             // The MDT has restarted, and this use was told of anew: it is closed once more.
             drop(state);
             if refused {
@@ -219,11 +219,6 @@ impl Client {
             }
             return;
         }
-        file.closing = None;
-        file.size_asked = false;
-        // A use that was asked for before this one ended, and was told of since, goes on.
-        file.write_open
-            .take_if(|open| open.handle == closing.handle);
         // An answer may have come that is newer than this one.
         let exclusive = state.lose_exclusive(fid);
         match reply {
@@ -426,14 +421,15 @@ fn knows_what_to_report(state: &State, fid: Fid) -> bool {
         .cache
         .known(fid)
         .and_then(|inode| inode.file.as_deref());
-    file.is_some_and(|file| file.size_asked) || state.size_to_report(fid, true).is_some()
+    file.is_some_and(|file| file.registration.was_size_asked())
+        || state.size_to_report(fid, true).is_some()
 }
 
 /// No writer, nothing unsent, nothing at the OST that a power cut would take.
 fn is_ready(file: &FileState) -> bool {
-    file.writers == 0
-        && file.write_open.is_some()
-        && !file.is_closing()
+    !file.opens.is_written()
+        && file.registration.has_writers()
+        && !file.registration.is_closing()
         && file.users == 0
         && file.writing == 0
         && file.revoking == Revoking::No
@@ -452,15 +448,14 @@ impl Client {
         let leased = state.locks.holds(dir, Bits::CHILD);
         let mark = state.cache.mark(dir);
         let file = state.cache.file_known(fid)?;
-        let open = file.write_open?;
+        let handle = file.registration.begin_close()?;
         let under = file.exclusive.unwrap_or(LockHandle(0));
         let mut forget = Vec::new();
         // Attributes that the kernel has under the EX lock; of pages it has none.
         if file.exclusive.is_some() && !leased {
             forget.push(Forget::Attributes { fid, dir });
         }
-        file.closing = Some(open.handle);
-        let readers_stay = file.is_kept() && file.read_opens.is_empty();
+        let readers_stay = file.opens.is_kept() && !file.registration.has_readers();
         let remembered = file.remembered_change.take();
         let change = std::mem::take(&mut file.changed);
         let change = SetAttr {
@@ -478,7 +473,7 @@ impl Client {
         Some(Closing {
             fid,
             mark,
-            handle: open.handle,
+            handle,
             change,
             under,
             readers_stay,

@@ -97,7 +97,7 @@ impl Client {
         if file.writing > 0 {
             return None;
         }
-        let ticket = file.write_open?.ticket;
+        let ticket = file.registration.ticket()?;
         let is_sent = !file.unsent;
         let Some((under, target)) = state
             .held_behind(fid, end)

@@ -11,7 +11,7 @@ use wire::frame::Bulk;
 use wire::mdt::WriteTicket;
 use wire::ost::{ObjectAttr, Reply, Request, UNDER_MDT};
 
-use crate::cache::file::{FileState, WriteOpen};
+use crate::cache::file::FileState;
 use crate::cache::holder::Holder;
 use crate::cache::pages::{Loss, PageCache, WriteOut};
 use crate::executor::{each_of, join_all, spawn};
@@ -441,7 +441,10 @@ fn take_frame(state: &mut State, fids: &[Fid], range: ByteRange) -> Option<Write
             continue;
         };
         let file = state.cache.file(*fid);
-        let Some(WriteOpen { ticket, .. }) = file.write_open.filter(|_| !file.resizes.is_lost())
+        let Some(ticket) = file
+            .registration
+            .ticket()
+            .filter(|_| !file.resizes.is_lost())
         else {
             continue;
         };
@@ -490,7 +493,7 @@ fn due_at(state: &mut State, ost: TargetIndex, then: Tick) -> Vec<Fid> {
         let oldest = look_at_ages(state, *fid, PageCache::oldest_dirty);
         let file = state.cache.file_known(*fid);
         oldest.is_some_and(|oldest| oldest <= then)
-            && file.is_some_and(|file| file.write_open.is_some())
+            && file.is_some_and(|file| file.registration.has_writers())
     });
     due.take(WRITES_MAX).collect()
 }

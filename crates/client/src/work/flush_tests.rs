@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use wire::ost::ExtentGrant;
 
 use super::*;
+use crate::cache::registration::WriteOpen;
 use crate::journal::failures::Reported;
 use crate::rig::attr_at;
 use crate::session::locks::Locks;
@@ -272,7 +273,8 @@ fn many_dirty() -> State {
     for number in 0..MANY {
         let (fid, since) = (Fid(number), Tick(0).after(Duration::from_secs(number)));
         state.cache.inode(fid).take(attr_at(HOME));
-        state.cache.file(fid).write_open = Some(WriteOpen {
+        let registration = &mut state.cache.file(fid).registration;
+        registration.register_writers(WriteOpen {
             handle: wire::mdt::OpenHandle(1),
             ticket: WriteTicket::default(),
         });

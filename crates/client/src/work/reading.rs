@@ -65,7 +65,7 @@ impl Client {
         let Some(path) = spot_of(state, fid).and_then(|spot| path_to(state, spot)) else {
             return false;
         };
-        if state.cache.file(fid).writers > 0 {
+        if state.cache.file(fid).opens.is_written() {
             return false;
         }
         let comes = |state: &mut State, stream: Option<StreamId>| {
@@ -136,7 +136,7 @@ impl Client {
             let mut state = self.lock();
             let untouched = |state: &State, fid: Fid| {
                 let file = state.cache.known(fid).and_then(|inode| inode.file.as_ref());
-                file.is_none_or(|file| file.writers == 0 && file.pages.cached_bytes() == 0)
+                file.is_none_or(|file| !file.opens.is_written() && file.pages.cached_bytes() == 0)
             };
             let wanted = fids.iter().filter(|fid| untouched(&state, **fid));
             let files = wanted.filter_map(|fid| Some((*fid, small_size(&state, *fid)?)));

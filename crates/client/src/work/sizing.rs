@@ -35,7 +35,7 @@ impl Client {
             if file.ahead == Ahead::Coming {
                 return Some(file.waiters.wait());
             }
-            if file.writers > 0 {
+            if file.opens.is_written() {
                 return None;
             }
         }
