@@ -6,11 +6,11 @@ use wire::mdt::{Access, OpenHandle, SetAttr};
 use wire::ost::ObjectAttr;
 
 use crate::cache::ahead::Ahead;
-use crate::cache::ahead::Sized;
-use crate::cache::asking::Asking;
-use crate::cache::holder::Holder;
+use crate::cache::durability::Durability;
+use crate::cache::file_locks::FileLocks;
 use crate::cache::kernel_pages::KernelPages;
 use crate::cache::kernel_pages::ReadTo;
+use crate::cache::kernel_view::KernelView;
 use crate::cache::opens::Opens;
 use crate::cache::pages::PageCache;
 use crate::cache::registration::{Registration, Standing};
@@ -20,31 +20,6 @@ use crate::journal::bytes::RememberedBytes;
 use crate::journal::errors::{RememberedFailures, remember as remember_failures};
 use crate::journal::failures::Failures;
 
-/// Where the giving back of a lock stands (hazard 6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Revoking {
-    /// Nothing is being given back.
-    #[default]
-    No,
-    /// The kernel is forgetting pages. Reads and write-backs are still served under the old lock,
-    /// for their pages are locked in the kernel and the forgetting waits for them.
-    Forgetting,
-    /// The kernel holds nothing: calls wait for a new lock.
-    WritingOut,
-}
-
-/// Whether others tell this client how a file grows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Watch {
-    /// They do not.
-    #[default]
-    No,
-    /// That is being asked for.
-    Asked,
-    /// They do, as long as this lock is used.
-    Held(Holder, LockHandle),
-}
-
 /// Open counts, locks and bytes of one file.
 #[derive(Default)]
 pub(crate) struct FileState {
@@ -52,12 +27,8 @@ pub(crate) struct FileState {
     pub opens: Opens,
     /// Uses that the MDT has on record.
     pub registration: Registration,
-    /// Whether this client is told that it grows.
-    pub watch: Watch,
-    /// The size that the kernel was told by a notice.
-    pub raised: u64,
-    /// The MDT's EX lock on the inode: attributes and data are this client's alone.
-    pub exclusive: Option<LockHandle>,
+    /// Locks in use here.
+    pub locks: FileLocks,
     /// Attributes changed under the EX lock and not yet told.
     pub changed: SetAttr,
     /// The bytes.
@@ -68,40 +39,16 @@ pub(crate) struct FileState {
     /// The file was made here, is still this client's alone, and nothing of it was sent: there is no
     /// object to ask for.
     pub unsent: bool,
-    /// The lock that goes when what is being written out is written: the kernel holds nothing that
-    /// was read under it any more.
-    pub leaving: Option<LockHandle>,
-    /// The OST's transno of the last write sent.
-    pub written: Transno,
-    /// How often its OST restarted, which makes dirty again what was not durable.
-    pub restarts: u32,
-    /// The OST has all of it durably.
-    pub committed: bool,
-    /// Up to where the OST's transnos were durable when that was last looked at for this file.
-    pub settled: Transno,
-    /// The OST has no change of it, not durable yet, with a smaller number.
-    pub first_unsettled: Transno,
+    /// How far changes of its bytes have come at its OST.
+    pub durability: Durability,
     /// What was changed of its size and space, which the OST may lose.
     pub resizes: Resizes,
-    /// The kernel may hold pages of it.
-    pub kernel_pages: bool,
-    /// Which it may, as long as there are writers.
+    /// What the kernel has of it, or believes.
+    pub kernel: KernelView,
+    /// Which pages the kernel may have, as long as there are writers.
     pub in_kernel: KernelPages,
-    /// How often the kernel is forgetting pages whose lock an eviction has taken. What it writes
-    /// back meanwhile was stored under that lock, and goes with it.
-    pub lapsing: u32,
-    /// Where the giving back of a lock stands.
-    pub revoking: Revoking,
-    /// Reads answered since the forgetting began: it must be repeated.
-    pub refilled: bool,
     /// Ranges being fetched.
     pub fetching: Vec<ByteRange>,
-    /// Extent locks asked for.
-    pub asking: Asking,
-    /// Calls and write-outs that use a lock this moment.
-    pub users: u32,
-    /// Frames with its data are on their way.
-    pub writing: u32,
     /// How often what was changed of it is being told.
     pub pending_updates: u32,
     /// It was emptied here, of bytes that it had, and not closed since.
@@ -112,9 +59,6 @@ pub(crate) struct FileState {
     pub remembered_failures: Option<RememberedFailures>,
     /// What was fetched of it ahead of its reader.
     pub ahead: Ahead,
-    /// Whether its size was asked for ahead of who wants it: then the kernel may have been told it
-    /// under an extent lock.
-    pub sized: Sized,
     /// What of the bytes is remembered for the next process.
     pub remembered: RememberedBytes,
     /// The same of what was changed under the EX lock.
@@ -127,7 +71,7 @@ impl std::fmt::Debug for FileState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FileState")
             .field("opens", &self.opens)
-            .field("exclusive", &self.exclusive)
+            .field("exclusive", &self.locks.exclusive())
             .finish_non_exhaustive()
     }
 }
@@ -137,22 +81,17 @@ impl FileState {
     pub fn is_idle(&self) -> bool {
         self.opens.is_idle()
             && self.registration.is_idle()
-            && self.exclusive.is_none()
+            && self.locks.is_idle()
             && self.pages.dirty_bytes() == 0
             && self.resizes.is_empty()
-            && self.writing == 0
+            && self.durability.writing() == 0
             && self.pending_updates == 0
-            && self.lapsing == 0
-            && self.users == 0
-            && self.asking.is_idle()
-            && self.watch == Watch::No
-            && self.revoking == Revoking::No
+            && !self.kernel.is_lapsing()
     }
 
     /// The kernel may hold bytes of it, or has been told its size.
     pub fn is_known_to_kernel(&self) -> bool {
-        let told = self.kernel_pages || self.sized != Sized::No;
-        told || self.opens.is_open()
+        self.kernel.was_told() || self.opens.is_open()
     }
 
     /// Bytes that the OST has durably, or that nobody wants any more, need not be remembered, once it
@@ -186,7 +125,7 @@ impl FileState {
     /// a Close on its way tells.
     pub fn has_changes_to_report(&self) -> Option<LockHandle> {
         let is_changed = self.changed != SetAttr::default() && !self.registration.is_closing();
-        self.exclusive.filter(|_| is_changed)
+        self.locks.exclusive().filter(|_| is_changed)
     }
 
     /// The same of a call that needed it.
@@ -205,7 +144,7 @@ impl FileState {
     /// The EX lock is gone: others may make the object and write to it.
     pub fn lose_exclusive(&mut self) -> Option<LockHandle> {
         self.unsent = false;
-        self.exclusive.take()
+        self.locks.take_exclusive()
     }
 
     /// The right to write it went with an eviction. Returns whether anything was lost, which is told.
@@ -248,8 +187,7 @@ impl FileState {
         if to == ReadTo::Caller {
             return;
         }
-        self.kernel_pages = true;
-        self.refilled = true;
+        self.kernel.fill();
         // Without a writer nothing is written past them.
         if self.opens.is_written() {
             self.in_kernel.filled(range);
@@ -281,14 +219,14 @@ impl FileState {
 
     /// So it is, or is about to be, since the lock is on its way back: the same.
     pub fn exclusive_revoked(&mut self) -> Option<Oneshot<()>> {
-        let is_revoked = self.exclusive.is_some() && self.revoking != Revoking::No;
+        let is_revoked = self.locks.is_exclusive() && self.locks.is_revoking();
         (self.pending_updates > 0 || is_revoked).then(|| self.waiters.wait())
     }
 
     /// It was just made, and opened by that.
     pub fn made(&mut self, access: Access, handle: OpenHandle) {
         match access.write {
-            true => self.unsent = self.exclusive.is_some(),
+            true => self.unsent = self.locks.is_exclusive(),
             false => {
                 self.registration.share();
                 self.registration.register_readers(handle);
@@ -338,41 +276,24 @@ impl FileState {
     /// Its OST has made a change of it, which is not durable yet.
     pub fn sent(&mut self, transno: Transno) {
         self.unsent = false;
-        self.first_unsettled = match self.committed || self.written == Transno(0) {
-            true => transno,
-            false => self.first_unsettled.min(transno),
-        };
-        self.committed = false;
-        self.written = self.written.max(transno);
-    }
-
-    /// Whether something of it may be durable that was not before, where everything up to `durable`
-    /// is.
-    pub fn can_settle(&self, durable: Transno) -> bool {
-        durable > self.settled || durable >= self.written
+        self.durability.sent(transno);
     }
 
     /// Everything up to `durable` is durable at its OST.
     pub fn settle(&mut self, durable: Transno) {
-        self.settled = self.settled.max(durable);
         self.pages.committed(durable);
         self.resizes.committed(durable);
-        self.committed = durable >= self.written;
         let firsts = [
             self.pages.first_uncommitted(),
             self.resizes.first_uncommitted(),
         ];
-        self.first_unsettled = firsts
-            .into_iter()
-            .flatten()
-            .fold(self.written, Transno::min);
+        let first = firsts.into_iter().flatten().min();
+        self.durability.settle(durable, first);
     }
 
     /// All that was done to its bytes is durable at its OST.
     pub fn is_settled(&self) -> bool {
-        self.pages.dirty_bytes() == 0
-            && self.resizes.is_empty()
-            && (self.committed || self.written == Transno(0))
+        self.pages.dirty_bytes() == 0 && self.resizes.is_empty() && self.durability.is_settled()
     }
 
     /// A time that was set before counts no more.

@@ -148,7 +148,7 @@ impl Inode {
     /// This client has the EX lock: the truth about it is here.
     pub fn is_exclusive(&self) -> bool {
         let file = self.file.as_ref();
-        file.is_some_and(|file| file.exclusive.is_some())
+        file.is_some_and(|file| file.locks.is_exclusive())
     }
 
     fn change_rare<R>(&mut self, change: impl FnOnce(&mut Rare) -> R) -> R {

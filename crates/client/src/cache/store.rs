@@ -294,7 +294,7 @@ impl Cache {
     /// A lock on the file's bytes is about to be asked for.
     pub fn asks_extent(&mut self, fid: Fid) -> AskedExtent {
         AskedExtent {
-            written: self.file(fid).written,
+            written: self.file(fid).durability.written(),
             stamp: self.stamp(),
         }
     }

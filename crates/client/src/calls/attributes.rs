@@ -222,7 +222,7 @@ impl Client {
         let exclusive = state
             .cache
             .file_known(node.fid)
-            .is_some_and(|file| file.exclusive.is_some());
+            .is_some_and(|file| file.locks.is_exclusive());
         let valid = !exclusive && state.attr_valid(node.fid) && state.cache.is_current(mark);
         match (valid, &node.cover) {
             (true, wire::Cover::None | wire::Cover::Parent) => {
@@ -267,7 +267,7 @@ impl Client {
         let (Some(file), Some(attr)) = (inode.file.as_mut(), inode.attr.as_mut()) else {
             return false;
         };
-        if file.exclusive.is_none() {
+        if !file.locks.is_exclusive() {
             return false;
         }
         let before = attr.mtime_set.later(attr.ctime).later(written);

@@ -416,7 +416,7 @@ mod tests {
         }
         state.cache.inode(FILE).lookups = 1;
         take(&mut state, &alone(), asked);
-        state.cache.file(FILE).exclusive.is_some()
+        state.cache.file(FILE).locks.is_exclusive()
     }
 
     #[test]

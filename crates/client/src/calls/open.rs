@@ -99,7 +99,7 @@ impl Client {
         if access.read || access.exec {
             file.opens.add_looker();
         }
-        let keep_cache = file.kernel_pages && !access.write;
+        let keep_cache = file.kernel.has_pages() && !access.write;
         let reported = file.failures.at_open();
         let readahead = ReadAhead::new();
         let handle = FileHandle {
@@ -142,7 +142,7 @@ impl Client {
                 }
                 (
                     file.registration.is_closing().then(|| file.waiters.wait()),
-                    file.written,
+                    file.durability.written(),
                 )
             };
             if let Some(wait) = wait {
@@ -235,7 +235,7 @@ impl Client {
     }
 
     pub(crate) async fn drop_kernel_pages(&self, fid: Fid) {
-        let had = std::mem::take(&mut self.lock().cache.file(fid).kernel_pages);
+        let had = self.lock().cache.file(fid).kernel.take_pages();
         if had {
             self.0
                 .forget(Forget::Pages {

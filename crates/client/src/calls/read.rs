@@ -45,8 +45,7 @@ impl Drop for Pin {
     fn drop(&mut self) {
         let mut state = self.client.lock();
         if let Some(file) = state.cache.file_known(self.fid) {
-            file.users -= 1;
-            if file.users == 0 {
+            if file.locks.end_use() {
                 file.waiters.wake_all();
             }
         }
@@ -154,14 +153,14 @@ impl Client {
         let end = range.end.min(size.unwrap_or(u64::MAX));
         let file = state.cache.file(fid);
         if range.start >= end {
-            file.users += 1;
+            file.locks.begin_uses(1);
             file.answers_read(range, to);
             return Ok((Plan::Done(Vec::new()), Some(Pin::new(self, fid))));
         }
         let wanted = ByteRange::new(range.start, end);
         let (pieces, holes) = gather(file, wanted);
         if holes.is_empty() {
-            file.users += 1;
+            file.locks.begin_uses(1);
             file.answers_read(range, to);
             let pin = Pin::new(self, fid);
             self.read_on_with_others(&mut state, fid);
@@ -176,7 +175,7 @@ impl Client {
         {
             return Ok((Plan::Wait(file.waiters.wait()), None));
         }
-        file.users += 1;
+        file.locks.begin_uses(1);
         file.fetching.extend(&holes);
         let asked = file.pages.generation();
         Ok((
@@ -274,7 +273,7 @@ impl Client {
         }
         let known = {
             let mut state = self.lock();
-            let exclusive = state.cache.file(fid).exclusive.is_some();
+            let exclusive = state.cache.file(fid).locks.is_exclusive();
             let knows = exclusive || state.locks.reaches_eof(fid);
             knows.then(|| state.cache.file(fid).known.size)
         };
@@ -360,7 +359,7 @@ impl Client {
         let holes = file.pages.holes(range).into_iter().flat_map(requests);
         let free = |hole: &ByteRange| !file.fetching.iter().any(|busy| busy.overlaps(*hole));
         let free: Vec<ByteRange> = holes.filter(free).collect();
-        file.users += free.len() as u32;
+        file.locks.begin_uses(free.len() as u32);
         file.fetching.extend(&free);
         let asked = file.pages.generation();
         for hole in free {

@@ -126,7 +126,7 @@ impl State {
             return false;
         };
         let file = inode.file.as_ref();
-        let is_alone = file.is_some_and(|file| file.exclusive.is_some());
+        let is_alone = file.is_some_and(|file| file.locks.is_exclusive());
         let is_regular = |attr: &Attr| attr.kind == FileKind::Regular;
         let is_settled =
             is_alone || self.locks.reaches_eof(fid) || (self.attr_valid(fid) && self.is_exact(fid));

@@ -228,7 +228,7 @@ impl Client {
                 shape,
                 ticket,
                 mtime,
-                restarts: file.restarts,
+                restarts: file.durability.restarts(),
                 before,
                 is_remembered,
             })
@@ -276,7 +276,7 @@ impl Client {
     pub(crate) fn end_use(&self, fid: Fid) {
         let mut state = self.lock();
         let file = state.cache.file(fid);
-        file.users -= 1;
+        file.locks.end_use();
         file.waiters.wake_all();
     }
 
@@ -288,7 +288,7 @@ impl Client {
                 let mut state = self.lock();
                 match covering(&mut state, fid, ByteRange::ALL, Mode::PW, By::WriteBack)? {
                     Covering::Lock(under) => {
-                        state.cache.file(fid).users += 1;
+                        state.cache.file(fid).locks.begin_uses(1);
                         return Ok(under);
                     }
                     Covering::Wait(wait) => Some(wait),
@@ -326,7 +326,7 @@ impl Client {
         loop {
             let (change, asked) = {
                 let mut state = self.lock();
-                if state.cache.file(fid).exclusive.is_some() {
+                if state.cache.file(fid).locks.is_exclusive() {
                     return Ok(());
                 }
                 let size = state.size_to_report(fid, false);

@@ -157,7 +157,7 @@ impl Client {
         may_forget: bool,
     ) -> Result<Attempt, FsError> {
         let mut state = self.lock();
-        if write_back && state.cache.file(fid).lapsing > 0 {
+        if write_back && state.cache.file(fid).kernel.is_lapsing() {
             // The kernel tells who syncs it.
             return Err(FsError::Io);
         }
@@ -225,7 +225,7 @@ impl Client {
             return None;
         }
         // What the kernel holds is true as long as the lock stays.
-        file.users += 1;
+        file.locks.begin_uses(1);
         Some(Outdated {
             range,
             pages,
@@ -263,7 +263,7 @@ impl Client {
     /// Puts pages that the kernel writes back: what it stored into them. They may be older than what
     /// was written past the kernel since it read them, and reach beyond the end of file.
     fn put_back(&self, state: &mut State, fid: Fid, at: u64, data: &[u8]) -> bool {
-        let knows_end = state.cache.file(fid).exclusive.is_some() || state.locks.reaches_eof(fid);
+        let knows_end = state.cache.file(fid).locks.is_exclusive() || state.locks.reaches_eof(fid);
         let file = state.cache.file(fid);
         let end = if knows_end { file.known.size } else { u64::MAX };
         let pages =
@@ -302,7 +302,7 @@ fn leaves_hole(state: &mut State, fid: Fid, handle: HandleId, at: u64) -> bool {
     let Some(reported) = state.handles.file(handle).map(|open| open.reported) else {
         return false;
     };
-    let knows_end = state.cache.file(fid).exclusive.is_some() || state.locks.reaches_eof(fid);
+    let knows_end = state.cache.file(fid).locks.is_exclusive() || state.locks.reaches_eof(fid);
     let file = state.cache.file(fid);
     knows_end && at > file.known.size && file.failures.lacks_space(reported)
 }

@@ -48,7 +48,8 @@ impl WriteBack {
         self.dirty.set(fid, since(file.pages.dirty_since()));
         self.sending.set(fid, since(file.pages.sending_since()));
         if self.uncommitted.contains(fid) {
-            self.uncommitted.set(fid, Some((ost, file.first_unsettled)));
+            self.uncommitted
+                .set(fid, Some((ost, file.durability.first_unsettled())));
         }
         if file.is_settled() && self.closing.unsettled.remove(&fid) {
             self.closing.settled.insert(fid);

@@ -14,7 +14,7 @@ fn leave(life: &mut Life) {
     let fail = |file: &mut crate::cache::file::FileState| file.failures.add(FsError::NoSpace);
     life.state.with_pages(FILE, fail);
     let file = life.state.cache.file(FILE);
-    file.exclusive = Some(LockHandle(5));
+    file.locks.grant_exclusive(LockHandle(5));
     file.changed.mode = Some(5);
     life.state.journal_change(FILE);
     let now = base::Timestamp::default();

@@ -214,7 +214,7 @@ fn attributes_changed_under_a_lock() {
         |life| {
             for step in 1..=4 {
                 let file = life.state.cache.file(FILE);
-                file.exclusive = Some(LockHandle(5));
+                file.locks.grant_exclusive(LockHandle(5));
                 file.changed.mode = Some(step as u16);
                 life.state.journal_change(FILE);
                 life.tell(step);

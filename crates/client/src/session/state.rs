@@ -85,7 +85,7 @@ impl State {
     pub fn journal_change(&mut self, fid: Fid) {
         self.policies.writeback.is_changed(fid);
         let file = self.cache.file(fid);
-        if let Some(under) = file.exclusive {
+        if let Some(under) = file.locks.exclusive() {
             let under = (under, self.servers.mdt_life());
             // The new one is there before the old one goes.
             file.remembered_change = self.journal.put_change(fid, under, &file.changed);

@@ -6,7 +6,7 @@ use handover::Record;
 use rpc::Urgency;
 use wire::mdt::{OpenHandle, OpenIntent, Reply, Request, SetAttr, SizeUpdate};
 
-use crate::cache::file::{FileState, Revoking};
+use crate::cache::file::FileState;
 use crate::cache::inode::Covered;
 use crate::cache::stamps::Mark;
 use crate::calls::attributes::changed_here;
@@ -105,7 +105,7 @@ impl Client {
             .find_map(|fid| {
                 let file = state.cache.file_known(fid)?;
                 let is_unused = !file.opens.is_written() && file.registration.has_writers();
-                let is_revoked = is_unused && (file.users > 0 || file.revoking != Revoking::No);
+                let is_revoked = is_unused && (file.locks.is_used() || file.locks.is_revoking());
                 (file.registration.is_closing() || is_revoked).then(|| file.waiters.wait())
             })
     }
@@ -146,8 +146,8 @@ impl Client {
             .filter_map(|fid| {
                 let file = state.cache.file_known(fid)?;
                 let ready = is_ready(file) && has_pages(file);
-                let under = file.exclusive.filter(|_| ready)?;
-                file.revoking = Revoking::Forgetting;
+                let under = file.locks.exclusive().filter(|_| ready)?;
+                file.locks.begin_revoking();
                 Some((fid, under))
             })
             .collect()
@@ -159,7 +159,7 @@ impl Client {
         let closing = {
             let mut state = self.lock();
             let file = state.cache.file(fid);
-            (file.revoking, file.leaving) = (Revoking::No, None);
+            file.locks.end_revoking();
             let ready = is_ready(file);
             let closing = ready.then(|| self.prepare(&mut state, fid)).flatten();
             state.cache.file(fid).waiters.wake_all();
@@ -304,7 +304,7 @@ impl Client {
                 return Ok(());
             };
             let changes = self.take_changes(&mut state, fid, under);
-            state.cache.file(fid).users += 1;
+            state.cache.file(fid).locks.begin_uses(1);
             (changes, Pin::new(self, fid))
         };
         self.tell(changes).await
@@ -362,7 +362,7 @@ impl Client {
     fn holds_exclusive(&self, fid: Fid, under: LockHandle) -> bool {
         let mut state = self.lock();
         let file = state.cache.file_known(fid);
-        file.is_some_and(|file| file.exclusive == Some(under))
+        file.is_some_and(|file| file.locks.exclusive() == Some(under))
     }
 }
 
@@ -430,15 +430,15 @@ fn is_ready(file: &FileState) -> bool {
     !file.opens.is_written()
         && file.registration.has_writers()
         && !file.registration.is_closing()
-        && file.users == 0
-        && file.writing == 0
-        && file.revoking == Revoking::No
+        && !file.locks.is_used()
+        && file.durability.writing() == 0
+        && !file.locks.is_revoking()
         && file.is_settled()
 }
 
 /// The kernel may have pages that nothing covers after the Close.
 fn has_pages(file: &FileState) -> bool {
-    file.exclusive.is_some() && file.kernel_pages
+    file.locks.is_exclusive() && file.kernel.has_pages()
 }
 
 impl Client {
@@ -449,10 +449,10 @@ impl Client {
         let mark = state.cache.mark(dir);
         let file = state.cache.file_known(fid)?;
         let handle = file.registration.begin_close()?;
-        let under = file.exclusive.unwrap_or(LockHandle(0));
+        let under = file.locks.exclusive().unwrap_or(LockHandle(0));
         let mut forget = Vec::new();
         // Attributes that the kernel has under the EX lock; of pages it has none.
-        if file.exclusive.is_some() && !leased {
+        if file.locks.is_exclusive() && !leased {
             forget.push(Forget::Attributes { fid, dir });
         }
         let readers_stay = file.opens.is_kept() && !file.registration.has_readers();

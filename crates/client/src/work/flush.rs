@@ -77,8 +77,8 @@ impl WriteFrame {
             .unwrap_or(LockHandle(0));
         let life = state.life_of(fid);
         let file = state.cache.file(fid);
-        file.writing += 1;
-        let under = if file.exclusive.is_some() {
+        file.durability.begin_write();
+        let under = if file.locks.is_exclusive() {
             UNDER_MDT
         } else {
             under
@@ -93,7 +93,7 @@ impl WriteFrame {
             life,
         });
         self.bulk.append(std::mem::take(&mut out.bytes));
-        let restarts = file.restarts;
+        let restarts = file.durability.restarts();
         self.sent.push(Sent {
             fid,
             out,
@@ -124,7 +124,8 @@ impl Client {
                 let file = state.cache.file(fid);
                 let sent = frame.as_ref().map_or(0, |frame| frame.sent.len());
                 // Frames overtake each other: none may be on its way that this one is to follow.
-                let is_last = file.pages.is_sent(range) && file.writing as usize == sent;
+                let is_last =
+                    file.pages.is_sent(range) && file.durability.writing() as usize == sent;
                 (frame, is_last, wait)
             };
             match frame {
@@ -219,7 +220,7 @@ impl Client {
         self.lock()
             .cache
             .file_known(fid)
-            .map_or(0, |file| file.restarts)
+            .map_or(0, |file| file.durability.restarts())
     }
 
     /// Sends what is of `target` and was dirty at `then`, and waits until the OST has it.
@@ -365,12 +366,12 @@ fn written(
         Err(error) => Err(error),
     };
     let (is_again, loss) = state.with_pages(fid, |file| {
-        file.writing -= 1;
+        file.durability.end_write();
         file.waiters.wake_all();
         let is_again = match attr {
             Err(FsError::TryAgain) => true,
             // The lock it was sent under is of the OST's old life.
-            Err(FsError::Stale) => file.restarts != restarts,
+            Err(FsError::Stale) => file.durability.restarts() != restarts,
             _ => false,
         };
         match attr {
@@ -397,7 +398,10 @@ fn written(
     let cut = end.filter(|end| state.is_cut_at(fid, *end));
     if loss != Loss::Nothing {
         // What is here of the file is not what the OST has, its size neither.
-        let exclusive = state.cache.file_known(fid).and_then(|file| file.exclusive);
+        let exclusive = state
+            .cache
+            .file_known(fid)
+            .and_then(|file| file.locks.exclusive());
         state.locks.give_up_bytes(fid, exclusive);
     }
     match cut {
@@ -425,7 +429,7 @@ fn note_lost(file: &mut FileState, fid: Fid, out: &WriteOut, error: FsError) -> 
 fn note_written(file: &mut FileState, out: WriteOut, attr: ObjectAttr, transno: Transno) {
     file.pages.written(out.id, transno);
     // Answers overtake each other, and a later change may have made it more blocks.
-    if transno >= file.written {
+    if transno >= file.durability.written() {
         file.known.blocks = attr.blocks;
     }
     file.sent(transno);

@@ -33,11 +33,11 @@ impl Written {
         let file = self.state.cache.file(FILE);
         let mut outs = file.pages.take_dirty(range, range.len(), 1);
         assert_eq!(outs.len(), 1);
-        file.writing += 1;
+        file.durability.begin_write();
         Sent {
             fid: FILE,
             out: outs.remove(0),
-            restarts: file.restarts,
+            restarts: file.durability.restarts(),
             under: None,
         }
     }
@@ -145,12 +145,19 @@ fn what_another_ost_made_durable_says_nothing_of_this_files_bytes() {
     };
     written(&mut file.state, sent, Ok(answer), Transno(5));
     file.state.committed(TargetIndex(0), Transno(9));
-    assert!(!file.state.cache.file(FILE).committed && file.state.policies.writeback.may_lose(FILE));
+    assert!(
+        !file.state.cache.file(FILE).durability.is_committed()
+            && file.state.policies.writeback.may_lose(FILE)
+    );
     file.state.committed(HERE, Transno(4));
-    assert!(!file.state.cache.file(FILE).committed && file.state.policies.writeback.may_lose(FILE));
+    assert!(
+        !file.state.cache.file(FILE).durability.is_committed()
+            && file.state.policies.writeback.may_lose(FILE)
+    );
     file.state.committed(HERE, Transno(5));
     assert!(
-        file.state.cache.file(FILE).committed && file.state.policies.writeback.is_all_durable()
+        file.state.cache.file(FILE).durability.is_committed()
+            && file.state.policies.writeback.is_all_durable()
     );
 }
 
@@ -168,14 +175,18 @@ fn what_is_durable_before_its_answer_is_looked_at_is_durable() {
     let (reply, transno) = answer(5);
     written(&mut file.state, sent, reply, transno);
     assert!(
-        file.state.cache.file(FILE).committed && file.state.policies.writeback.is_all_durable()
+        file.state.cache.file(FILE).durability.is_committed()
+            && file.state.policies.writeback.is_all_durable()
     );
     let more = |file: &mut FileState| file.pages.write(0, b"more", NOW);
     file.state.with_pages(FILE, more);
     let sent = file.send(ByteRange::new(0, 4));
     let (reply, transno) = answer(6);
     written(&mut file.state, sent, reply, transno);
-    assert!(!file.state.cache.file(FILE).committed && file.state.policies.writeback.may_lose(FILE));
+    assert!(
+        !file.state.cache.file(FILE).durability.is_committed()
+            && file.state.policies.writeback.may_lose(FILE)
+    );
 }
 
 /// A file that is written to for hours is kept as far as it must be, not whole.
@@ -195,7 +206,10 @@ fn of_a_file_written_without_an_end_only_what_is_not_durable_is_kept() {
     let undurable = |file: &mut Written| file.state.cache.file(FILE).pages.undurable_bytes();
     file.state.committed(HERE, Transno(6));
     assert_eq!(undurable(&mut file), 1);
-    assert!(!file.state.cache.file(FILE).committed && file.state.policies.writeback.may_lose(FILE));
+    assert!(
+        !file.state.cache.file(FILE).durability.is_committed()
+            && file.state.policies.writeback.may_lose(FILE)
+    );
     let sent = file.send(ByteRange::new(3, 4));
     written(&mut file.state, sent, answer(), Transno(8));
     assert_eq!(undurable(&mut file), 2);
@@ -204,7 +218,8 @@ fn of_a_file_written_without_an_end_only_what_is_not_durable_is_kept() {
     file.state.committed(HERE, Transno(8));
     assert_eq!(undurable(&mut file), 0);
     assert!(
-        file.state.cache.file(FILE).committed && file.state.policies.writeback.is_all_durable()
+        file.state.cache.file(FILE).durability.is_committed()
+            && file.state.policies.writeback.is_all_durable()
     );
 }
 
@@ -230,7 +245,11 @@ fn what_is_not_durable_when_an_eviction_comes_may_be_lost() {
 #[test]
 fn of_a_file_that_lost_bytes_the_mdt_is_told_no_size() {
     let mut file = Written::new(b"four");
-    file.state.cache.file(FILE).exclusive = Some(LockHandle(1));
+    file.state
+        .cache
+        .file(FILE)
+        .locks
+        .grant_exclusive(LockHandle(1));
     assert!(file.state.size_to_report(FILE, true).is_some());
     let sent = file.send(ByteRange::new(0, 4));
     file.answered(sent, FsError::NoSpace);

@@ -167,7 +167,8 @@ impl Client {
             };
             let asks = state.cache.asks_extent(fid);
             let file = state.cache.file(fid);
-            (file.users, file.ahead) = (file.users + 1, Ahead::Coming);
+            file.locks.begin_uses(1);
+            file.ahead = Ahead::Coming;
             let wanted = Wanted {
                 fid,
                 size,

@@ -70,12 +70,12 @@ impl Client {
             };
             let (right, no_lock) = ((next.ticket, file.known.mtime), (LockHandle(0), life));
             let request = next.shape.request(object_of(fid), right, no_lock);
-            (next.id, file.restarts, request)
+            (next.id, file.durability.restarts(), request)
         };
         let done = self.0.change_object(target, request, Urgency::Urgent).await;
         let mut state = self.lock();
         let file = state.cache.file(fid);
-        if file.restarts != begun {
+        if file.durability.restarts() != begun {
             return true;
         }
         match done {

@@ -56,11 +56,11 @@ impl Client {
         let Some(file) = state
             .cache
             .file_known(fid)
-            .filter(|f| f.sized == Sized::Ahead)
+            .filter(|f| f.kernel.sized() == Sized::Ahead)
         else {
             return;
         };
-        file.sized = Sized::Used;
+        file.kernel.set_sized(Sized::Used);
         bump(&self.0.stats.statahead_agl_hit);
         let dir = state
             .cache
@@ -99,7 +99,7 @@ impl Client {
         let fids: Vec<Fid> = files.iter().map(|(_, fid)| *fid).collect();
         let requests = self.wish_for_sizes(state, &fids);
         for fid in &fids {
-            state.cache.file(*fid).sized = Sized::Ahead;
+            state.cache.file(*fid).kernel.set_sized(Sized::Ahead);
         }
         let targets: Vec<TargetIndex> = requests.iter().map(|(target, _)| *target).collect();
         let cookies: Vec<u64> = files.iter().map(|(cookie, _)| *cookie).collect();
@@ -125,7 +125,7 @@ impl Client {
             let Some(file) = file.filter(|file| file.ahead == Ahead::Refused) else {
                 continue;
             };
-            file.sized = Sized::No;
+            file.kernel.set_sized(Sized::No);
             refused.push(*cookie);
             state.drop_if_idle(*fid);
         }
