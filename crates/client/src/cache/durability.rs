@@ -65,8 +65,8 @@ impl Durability {
         durable > self.settled || durable >= self.written
     }
 
-    /// Everything up to `durable` is durable at the OST. `first`: the first change that is not, as far as that
-    /// is known.
+    /// Everything up to `durable` is durable at the OST. `first`: the first change that is not, as far as
+    /// that is known.
     pub fn settle(&mut self, durable: Transno, first: Option<Transno>) {
         self.settled = self.settled.max(durable);
         self.committed = durable >= self.written;

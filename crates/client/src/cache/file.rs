@@ -1,24 +1,25 @@
 //! A file or directory that is open here, or a file that has data here.
 
 use base::{ByteRange, Fid, FsError, LockHandle, Timestamp, Transno};
-use handover::{Record, Records};
-use wire::mdt::{Access, OpenHandle, SetAttr};
+use handover::Records;
+use wire::mdt::{Access, OpenHandle};
 use wire::ost::ObjectAttr;
 
-use crate::cache::ahead::Ahead;
 use crate::cache::durability::Durability;
+use crate::cache::fetches::Fetches;
+use crate::cache::file_errors::FileErrors;
 use crate::cache::file_locks::FileLocks;
 use crate::cache::kernel_pages::KernelPages;
 use crate::cache::kernel_pages::ReadTo;
 use crate::cache::kernel_view::KernelView;
+use crate::cache::object::Object;
 use crate::cache::opens::Opens;
 use crate::cache::pages::PageCache;
+use crate::cache::pending_change::PendingChange;
 use crate::cache::registration::{Registration, Standing};
 use crate::cache::resizes::Resizes;
 use crate::executor::{Oneshot, WaitList};
 use crate::journal::bytes::RememberedBytes;
-use crate::journal::errors::{RememberedFailures, remember as remember_failures};
-use crate::journal::failures::Failures;
 
 /// Open counts, locks and bytes of one file.
 #[derive(Default)]
@@ -29,16 +30,12 @@ pub(crate) struct FileState {
     pub registration: Registration,
     /// Locks in use here.
     pub locks: FileLocks,
-    /// Attributes changed under the EX lock and not yet told.
-    pub changed: SetAttr,
+    /// What was changed of its attributes here, until the MDT has acknowledged it.
+    pub change: PendingChange,
     /// The bytes.
     pub pages: PageCache,
-    /// Size and last write as the bytes here make them, and the blocks that the OST has. Valid
-    /// under EX, or under an extent lock to the end of file.
-    pub known: ObjectAttr,
-    /// The file was made here, is still this client's alone, and nothing of it was sent: there is no
-    /// object to ask for.
-    pub unsent: bool,
+    /// Its size, times and space.
+    pub object: Object,
     /// How far changes of its bytes have come at its OST.
     pub durability: Durability,
     /// What was changed of its size and space, which the OST may lose.
@@ -47,22 +44,12 @@ pub(crate) struct FileState {
     pub kernel: KernelView,
     /// Which pages the kernel may have, as long as there are writers.
     pub in_kernel: KernelPages,
-    /// Ranges being fetched.
-    pub fetching: Vec<ByteRange>,
-    /// How often what was changed of it is being told.
-    pub pending_updates: u32,
-    /// It was emptied here, of bytes that it had, and not closed since.
-    pub emptied: bool,
+    /// What of the bytes is being fetched, or came ahead of its reader.
+    pub fetches: Fetches,
     /// What could not be written.
-    pub failures: Failures,
-    /// The same for the next process.
-    pub remembered_failures: Option<RememberedFailures>,
-    /// What was fetched of it ahead of its reader.
-    pub ahead: Ahead,
+    pub errors: FileErrors,
     /// What of the bytes is remembered for the next process.
     pub remembered: RememberedBytes,
-    /// The same of what was changed under the EX lock.
-    pub remembered_change: Option<Record>,
     /// Who waits for any of the above to change.
     pub waiters: WaitList,
 }
@@ -85,7 +72,7 @@ impl FileState {
             && self.pages.dirty_bytes() == 0
             && self.resizes.is_empty()
             && self.durability.writing() == 0
-            && self.pending_updates == 0
+            && !self.change.is_updating()
             && !self.kernel.is_lapsing()
     }
 
@@ -101,7 +88,7 @@ impl FileState {
         let Some(records) = records else {
             return;
         };
-        remember_failures(&mut self.remembered_failures, records, fid, &self.failures);
+        self.errors.remember(records, fid);
         if self.remembered.is_empty() {
             return;
         }
@@ -124,7 +111,7 @@ impl FileState {
     /// The EX lock under which attributes were changed here that the MDT has yet to hear of, but for what
     /// a Close on its way tells.
     pub fn has_changes_to_report(&self) -> Option<LockHandle> {
-        let is_changed = self.changed != SetAttr::default() && !self.registration.is_closing();
+        let is_changed = self.change.is_any() && !self.registration.is_closing();
         self.locks.exclusive().filter(|_| is_changed)
     }
 
@@ -143,7 +130,7 @@ impl FileState {
 
     /// The EX lock is gone: others may make the object and write to it.
     pub fn lose_exclusive(&mut self) -> Option<LockHandle> {
-        self.unsent = false;
+        self.object.sent();
         self.locks.take_exclusive()
     }
 
@@ -151,7 +138,7 @@ impl FileState {
     pub fn lose_unwritten(&mut self) -> bool {
         let lost = self.resizes.give_up(FsError::Io) || self.pages.may_be_lost();
         if lost {
-            self.failures.add(FsError::Io);
+            self.errors.add(FsError::Io);
         }
         self.pages.discard(ByteRange::ALL);
         lost
@@ -160,9 +147,9 @@ impl FileState {
     /// What was changed under the EX lock and not told went with an eviction. Returns whether there
     /// was anything.
     pub fn lose_pending_updates(&mut self) -> bool {
-        let lost = std::mem::take(&mut self.changed) != SetAttr::default();
+        let lost = self.change.lose();
         if lost {
-            self.failures.add(FsError::Io);
+            self.errors.add(FsError::Io);
         }
         lost
     }
@@ -170,7 +157,7 @@ impl FileState {
     /// The MDT does not know it any more. `told`: what an eviction took of it was already.
     pub fn lose_open(&mut self, told: bool) {
         if !self.lose_unwritten() && !told {
-            self.failures.add(FsError::Io);
+            self.errors.add(FsError::Io);
         }
         self.registration.lose_writers();
         self.stands(Standing::Gone);
@@ -196,11 +183,11 @@ impl FileState {
 
     /// A write reached the cache.
     pub fn wrote(&mut self, range: ByteRange, now: Timestamp) {
-        let size = self.known.size;
+        let size = self.object.size();
         if range.end > size {
             self.pages
                 .grew(ByteRange::new(range.start.max(size), range.end));
-            self.known.size = range.end;
+            self.object.grow(range.end);
         }
         self.content_changed(now);
     }
@@ -208,25 +195,25 @@ impl FileState {
     /// Its OST has no space for the byte at `end`, and all from there on was written here since.
     pub fn ends(&mut self, end: u64) {
         self.pages.discard(ByteRange::from(end));
-        self.known.size = self.known.size.min(end);
+        self.object.cut(end);
         self.resizes.ends(end);
     }
 
     /// What was changed of it under the EX lock is being told: resolves when anything is another.
     pub fn being_told(&mut self) -> Option<Oneshot<()>> {
-        (self.pending_updates > 0).then(|| self.waiters.wait())
+        self.change.is_updating().then(|| self.waiters.wait())
     }
 
     /// So it is, or is about to be, since the lock is on its way back: the same.
     pub fn exclusive_revoked(&mut self) -> Option<Oneshot<()>> {
         let is_revoked = self.locks.is_exclusive() && self.locks.is_revoking();
-        (self.pending_updates > 0 || is_revoked).then(|| self.waiters.wait())
+        (self.change.is_updating() || is_revoked).then(|| self.waiters.wait())
     }
 
     /// It was just made, and opened by that.
     pub fn made(&mut self, access: Access, handle: OpenHandle) {
         match access.write {
-            true => self.unsent = self.locks.is_exclusive(),
+            true => self.object.made(self.locks.is_exclusive()),
             false => {
                 self.registration.share();
                 self.registration.register_readers(handle);
@@ -237,7 +224,7 @@ impl FileState {
     /// The object as `stat` shows it. What was not sent yet takes space, too, as bytes do on a
     /// local file system that has yet to choose their place.
     pub fn shown(&self) -> ObjectAttr {
-        self.with_unsent_blocks(self.known)
+        self.with_unsent_blocks(self.object.attr())
     }
 
     /// No more blocks than bytes without holes take, or than there are: which of the unsent bytes replace
@@ -268,14 +255,14 @@ impl FileState {
             Some(end) => ObjectAttr {
                 size: object.size.max(end),
                 blocks: object.blocks,
-                mtime: self.known.mtime.later(object.mtime),
+                mtime: self.object.mtime().later(object.mtime),
             },
         }
     }
 
     /// Its OST has made a change of it, which is not durable yet.
     pub fn sent(&mut self, transno: Transno) {
-        self.unsent = false;
+        self.object.sent();
         self.durability.sent(transno);
     }
 
@@ -298,7 +285,7 @@ impl FileState {
 
     /// A time that was set before counts no more.
     pub fn content_changed(&mut self, now: Timestamp) {
-        self.known.mtime = now;
-        self.changed.mtime = None;
+        self.object.changed(now);
+        self.change.drop_mtime();
     }
 }

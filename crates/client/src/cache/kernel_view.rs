@@ -71,8 +71,8 @@ impl KernelView {
         self.raised = self.raised.max(size);
     }
 
-    /// The kernel is about to be told `size` in an answer. Returns whether that is larger than what it was told
-    /// by a notice.
+    /// The kernel is about to be told `size` in an answer. Returns whether that is larger than what it was
+    /// told by a notice.
     pub fn answer_size(&mut self, size: u64) -> bool {
         let is_larger = size > self.raised;
         self.raised = self.raised.min(size);

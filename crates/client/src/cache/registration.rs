@@ -27,8 +27,8 @@ pub(crate) enum Standing {
 pub(crate) struct Registration {
     /// The MDT's handle for this client's writers.
     write_open: Option<WriteOpen>,
-    /// The MDT's handles of readers that had to be told to it (before an unlink, or after a
-    /// restart), and of those that execute the file.
+    /// The MDT's handles of readers. They had to be told to it before an unlink, or after a restart, or
+    /// execute the file.
     read_opens: Vec<OpenHandle>,
     /// The Close of this use is on its way.
     closing: Option<OpenHandle>,

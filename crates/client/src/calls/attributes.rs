@@ -5,7 +5,6 @@ use wire::mdt::{Caller, Privileges, Reply, Request, SetAttr};
 use wire::{Attr, FileKind, SizeState};
 
 use crate::cache::attributes::apply_locally;
-use crate::cache::attributes::dropped_privileges;
 use crate::cache::file::FileState;
 use crate::cache::inode::{Covered, Inode, Reached};
 use crate::executor::Oneshot;
@@ -272,7 +271,7 @@ impl Client {
         }
         let before = attr.mtime_set.later(attr.ctime).later(written);
         apply_locally(attr, change, now.later(before));
-        merge_change(&mut file.changed, change, attr);
+        file.change.merge(change, attr);
         state.journal_change(fid);
         true
     }
@@ -309,18 +308,4 @@ impl Client {
             other => Err(unexpected(&other)),
         }
     }
-}
-
-/// Adds `change` to what is to be told later, as the values it led to.
-fn merge_change(told: &mut SetAttr, change: &SetAttr, attr: &Attr) {
-    use wire::mdt::SetTime::At;
-    told.mode = change.mode.or(told.mode);
-    if dropped_privileges(change) != Privileges::Keep {
-        told.mode = Some(attr.mode);
-    }
-    told.uid = change.uid.or(told.uid);
-    told.gid = change.gid.or(told.gid);
-    told.atime = change.atime.map(|_| At(attr.atime)).or(told.atime);
-    told.mtime = change.mtime.map(|_| At(attr.mtime)).or(told.mtime);
-    told.ctime = Some(attr.ctime);
 }

@@ -224,7 +224,7 @@ impl Client {
                 None => state.cache.fids().collect(),
             };
             fids.retain(|fid| {
-                let is_new = |file: &mut FileState| file.changed.uid.is_some();
+                let is_new = |file: &mut FileState| file.change.attrs().uid.is_some();
                 state.cache.file_known(*fid).is_some_and(is_new)
             });
             fids

@@ -107,7 +107,7 @@ impl Client {
             if access.read {
                 file.opens.add_looker();
             }
-            let reported = file.failures.at_open();
+            let reported = file.errors.at_open();
             let readahead = ReadAhead::new();
             state.add_file(FileHandle {
                 fid,

@@ -14,7 +14,6 @@ use crate::cache::holder::Holder;
 use crate::cache::registration::{Standing, WriteOpen};
 use crate::coherence::watch::Watching;
 use crate::executor::{AT_ONCE, each_of, join_all, spawn};
-use crate::journal::errors::{close as close_failures, report as report_failures};
 use crate::policy::readahead::ReadAhead;
 use crate::session::client::{Client, StateGuard, unexpected};
 use crate::session::handles::FileHandle;
@@ -100,7 +99,7 @@ impl Client {
             file.opens.add_looker();
         }
         let keep_cache = file.kernel.has_pages() && !access.write;
-        let reported = file.failures.at_open();
+        let reported = file.errors.at_open();
         let readahead = ReadAhead::new();
         let handle = FileHandle {
             fid,
@@ -357,11 +356,8 @@ impl Client {
     pub(crate) fn readers_known(&self, fid: Fid, handle: OpenHandle) {
         let ended = {
             let mut state = self.lock();
-            match state
-                .cache
-                .file_known(fid)
-                .filter(|file| file.opens.is_kept())
-            {
+            let file = state.cache.file_known(fid);
+            match file.filter(|file| file.opens.is_kept()) {
                 Some(file) => {
                     file.registration.register_readers(handle);
                     Vec::new()
@@ -378,10 +374,7 @@ impl Client {
         let open = state.handles.file(handle).ok_or(FsError::BadHandle)?;
         let (fid, told) = (open.fid, open.reported);
         let file = state.cache.file(fid);
-        let result = file.failures.close(told);
-        if result.is_err() {
-            close_failures(file.remembered_failures.as_ref());
-        }
+        let result = file.errors.close(told);
         drop(state);
         self.send_rewritten(fid);
         result
@@ -467,20 +460,12 @@ impl Client {
         let fid = fid.ok_or(FsError::BadHandle)?;
         self.make_durable(fid, range).await?;
         let mut state = self.lock();
-        let Some(open) = state.handles.file(handle) else {
-            return Ok(());
-        };
-        let mut told = open.reported;
-        let result = state.cache.file(fid).failures.sync(&mut told);
-        if let Some(open) = state.handles.file(handle) {
-            open.reported = told;
+        let State { cache, handles, .. } = &mut *state;
+        let record = handles.record(handle);
+        match handles.file(handle) {
+            Some(open) => cache.file(fid).errors.sync(&mut open.reported, record),
+            None => Ok(()),
         }
-        if result.is_err() && state.journal.records().is_some() {
-            let record = state.handles.record(handle);
-            let failures = state.cache.file(fid).remembered_failures.as_ref();
-            report_failures(record, failures, told);
-        }
-        result
     }
 
     /// Bytes at the OST, attributes and names at the MDT: neither waits for the other.

@@ -44,10 +44,10 @@ impl Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         let mut state = self.client.lock();
-        if let Some(file) = state.cache.file_known(self.fid) {
-            if file.locks.end_use() {
-                file.waiters.wake_all();
-            }
+        if let Some(file) = state.cache.file_known(self.fid)
+            && file.locks.end_use()
+        {
+            file.waiters.wake_all();
         }
     }
 }
@@ -169,14 +169,11 @@ impl Client {
             self.hand_over(&mut state, handle, fid, wanted);
             return Ok((Plan::Done(pieces), Some(pin)));
         }
-        if holes
-            .iter()
-            .any(|hole| file.fetching.iter().any(|busy| busy.overlaps(*hole)))
-        {
+        if holes.iter().any(|hole| file.fetches.overlap(*hole)) {
             return Ok((Plan::Wait(file.waiters.wait()), None));
         }
         file.locks.begin_uses(1);
-        file.fetching.extend(&holes);
+        file.fetches.begin(&holes);
         let asked = file.pages.generation();
         Ok((
             Plan::Fetch {
@@ -200,7 +197,7 @@ impl Client {
     /// The size, where the lock tells it.
     fn size_under(&self, state: &mut State, fid: Fid, under: LockHandle) -> Option<u64> {
         let knows = under == LockHandle(0) || state.locks.reaches_eof(fid);
-        knows.then(|| state.cache.file(fid).known.size)
+        knows.then(|| state.cache.file(fid).object.size())
     }
 
     /// Brings missing bytes into the cache. What the OST does not have reads as zeros.
@@ -214,7 +211,7 @@ impl Client {
         let result = self.fetch_holes(fid, under, &holes, asked).await;
         let mut state = self.lock();
         if let Some(file) = state.cache.file_known(fid) {
-            file.fetching.retain(|busy| !holes.contains(busy));
+            file.fetches.end(&holes);
             file.waiters.wake_all();
         }
         result
@@ -229,7 +226,7 @@ impl Client {
     ) -> Result<(), FsError> {
         let target = self.target_of(fid)?;
         for hole in holes {
-            let unsent = self.lock().cache.file(fid).unsent;
+            let unsent = self.lock().cache.file(fid).object.is_unsent();
             let bytes = match unsent {
                 true => Bytes::new(),
                 false => self.read_object(fid, target, *hole, under).await?,
@@ -275,7 +272,7 @@ impl Client {
             let mut state = self.lock();
             let exclusive = state.cache.file(fid).locks.is_exclusive();
             let knows = exclusive || state.locks.reaches_eof(fid);
-            knows.then(|| state.cache.file(fid).known.size)
+            knows.then(|| state.cache.file(fid).object.size())
         };
         let size = match known {
             Some(size) => size,
@@ -357,10 +354,10 @@ impl Client {
     ) {
         let file = state.cache.file(fid);
         let holes = file.pages.holes(range).into_iter().flat_map(requests);
-        let free = |hole: &ByteRange| !file.fetching.iter().any(|busy| busy.overlaps(*hole));
+        let free = |hole: &ByteRange| !file.fetches.overlap(*hole);
         let free: Vec<ByteRange> = holes.filter(free).collect();
         file.locks.begin_uses(free.len() as u32);
-        file.fetching.extend(&free);
+        file.fetches.begin(&free);
         let asked = file.pages.generation();
         for hole in free {
             let (pin, client) = (Pin::new(self, fid), self.clone());

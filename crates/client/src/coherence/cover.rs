@@ -205,7 +205,7 @@ pub(crate) fn take_extent(
         return;
     }
     let file = state.cache.file(fid);
-    file.known = file.with_unsent(attr);
+    file.object.learn(file.with_unsent(attr));
 }
 
 #[cfg(test)]

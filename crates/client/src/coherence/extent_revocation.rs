@@ -102,7 +102,7 @@ impl Client {
         state.drop_extent(fid, (holder, handle));
         state.with_pages(fid, |file| {
             if let Err(error) = written {
-                file.failures.add(error);
+                file.errors.add(error);
             }
             file.pages.discard(range);
             file.resizes.give_up(FsError::Io);

@@ -138,7 +138,7 @@ impl Client {
         };
         if Mode::from_index(grant.mode) != Some(Mode::CR) {
             let kept = self.keep_extent(fid, (target, &grant), attr, asked).await;
-            if let Some(size) = kept.map(|mut state| state.cache.file(fid).known.size) {
+            if let Some(size) = kept.map(|mut state| state.cache.file(fid).object.size()) {
                 self.raise(fid, size).await;
             }
             return Ok(());

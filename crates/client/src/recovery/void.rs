@@ -286,7 +286,7 @@ impl Client {
         {
             let mut state = self.lock();
             if !state.servers.may_report(mark) {
-                state.cache.file(fid).failures.add(FsError::Io);
+                state.cache.file(fid).errors.add(FsError::Io);
                 return Ok(());
             }
         }
@@ -391,10 +391,7 @@ impl Client {
         let file = state.cache.file_known(fid)?;
         file.waiters.wake_all();
         let read = file.opens.is_kept();
-        let (change, remembered) = (
-            std::mem::take(&mut file.changed),
-            file.remembered_change.take(),
-        );
+        let (change, remembered) = file.change.take();
         if !(read || write) {
             return None;
         }

@@ -88,7 +88,8 @@ impl State {
         if let Some(under) = file.locks.exclusive() {
             let under = (under, self.servers.mdt_life());
             // The new one is there before the old one goes.
-            file.remembered_change = self.journal.put_change(fid, under, &file.changed);
+            let record = self.journal.put_change(fid, under, file.change.attrs());
+            file.change.keep_record(record);
         }
     }
 

@@ -316,8 +316,7 @@ impl Client {
         let dir = state.cache.inode(fid).dir();
         let size = state.size_to_report(fid, false);
         let file = state.cache.file(fid);
-        let remembered = file.remembered_change.take();
-        let change = std::mem::take(&mut file.changed);
+        let (change, remembered) = file.change.take();
         Changed {
             fid,
             dir,
@@ -352,7 +351,7 @@ impl Client {
                 if state.servers.may_report(mark) {
                     return Err(error);
                 }
-                state.cache.file(fid).failures.add(FsError::Io);
+                state.cache.file(fid).errors.add(FsError::Io);
                 Ok(())
             }
             told => told,
@@ -456,8 +455,7 @@ impl Client {
             forget.push(Forget::Attributes { fid, dir });
         }
         let readers_stay = file.opens.is_kept() && !file.registration.has_readers();
-        let remembered = file.remembered_change.take();
-        let change = std::mem::take(&mut file.changed);
+        let (change, remembered) = file.change.take();
         let change = SetAttr {
             size: state.size_to_report(fid, true),
             ..change

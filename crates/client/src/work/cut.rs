@@ -78,7 +78,7 @@ impl Client {
             Ok((attr, transno)) => {
                 file.sent(transno);
                 file.resizes.done(begun.id, transno);
-                file.known.blocks = attr.blocks;
+                file.object.learn_blocks(attr.blocks);
             }
             Err(error) => {
                 tracing::error!("{fid}: what had no space could not be cut off: {error}");
@@ -98,7 +98,7 @@ impl Client {
             return None;
         }
         let ticket = file.registration.ticket()?;
-        let is_sent = !file.unsent;
+        let is_sent = !file.object.is_unsent();
         let Some((under, target)) = state
             .held_behind(fid, end)
             .zip(state.cache.ost(fid))

@@ -88,7 +88,7 @@ impl WriteFrame {
             offset: out.offset,
             bulk: (self.bulk.len() as u32, out.bytes.len() as u32),
             ticket,
-            mtime: file.known.mtime,
+            mtime: file.object.mtime(),
             under,
             life,
         });
@@ -418,7 +418,7 @@ fn note_lost(file: &mut FileState, fid: Fid, out: &WriteOut, error: FsError) -> 
     }
     let offset = out.offset;
     tracing::error!("{fid}: bytes from {offset} could not be written: {error}");
-    file.failures.add(match error {
+    file.errors.add(match error {
         // Their right to be written went with an eviction.
         FsError::Stale => FsError::Io,
         error => error,
@@ -430,7 +430,7 @@ fn note_written(file: &mut FileState, out: WriteOut, attr: ObjectAttr, transno: 
     file.pages.written(out.id, transno);
     // Answers overtake each other, and a later change may have made it more blocks.
     if transno >= file.durability.written() {
-        file.known.blocks = attr.blocks;
+        file.object.learn_blocks(attr.blocks);
     }
     file.sent(transno);
 }

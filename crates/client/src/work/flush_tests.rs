@@ -23,7 +23,7 @@ struct Written {
 impl Written {
     fn new(bytes: &[u8]) -> Written {
         let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
-        let reported = state.cache.file(FILE).failures.at_open();
+        let reported = state.cache.file(FILE).errors.at_open();
         state.with_pages(FILE, |file| file.pages.write(0, bytes, NOW));
         Written { state, reported }
     }
@@ -61,8 +61,8 @@ impl Written {
         self.state
             .cache
             .file(FILE)
-            .failures
-            .sync(&mut self.reported)
+            .errors
+            .sync(&mut self.reported, None)
     }
 }
 
@@ -87,7 +87,7 @@ fn who_opens_after_an_eviction_was_told_is_not_told_of_a_late_answer() {
     assert!(file.evicted());
     assert_eq!(file.sync(), Err(FsError::Io));
     file.answered(sent, FsError::Stale);
-    file.reported = file.state.cache.file(FILE).failures.at_open();
+    file.reported = file.state.cache.file(FILE).errors.at_open();
     assert_eq!(file.sync(), Ok(()));
 }
 

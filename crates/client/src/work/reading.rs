@@ -53,7 +53,7 @@ impl Client {
     /// The bytes of `fid` are read from their start, and nothing covers them. True: they are on
     /// their way, with those of the files after it.
     pub(crate) fn comes_with_others(&self, state: &mut State, fid: Fid) -> bool {
-        match state.cache.file(fid).ahead {
+        match state.cache.file(fid).fetches.ahead() {
             Ahead::Coming => return true,
             Ahead::Refused => return false,
             Ahead::No | Ahead::Came(_) => {}
@@ -73,7 +73,7 @@ impl Client {
                 return false;
             };
             self.ask_ahead(state, stream, Some((fid, size)));
-            state.cache.file(fid).ahead == Ahead::Coming
+            state.cache.file(fid).fetches.ahead() == Ahead::Coming
         };
         let waiting = state.policies.files.waits_within(&path);
         comes(state, waiting) || {
@@ -85,11 +85,11 @@ impl Client {
     /// The bytes of `fid` are read, and are at hand.
     pub(crate) fn read_on_with_others(&self, state: &mut State, fid: Fid) {
         let file = state.cache.file(fid);
-        let Ahead::Came(stream) = file.ahead else {
+        let Ahead::Came(stream) = file.fetches.ahead() else {
             return;
         };
-        file.ahead = Ahead::No;
-        let size = file.known.size;
+        file.fetches.set_ahead(Ahead::No);
+        let size = file.object.size();
         bump(&self.0.stats.statahead_files_hit);
         let now = state.locks.now();
         state.policies.files.read(stream, size, now);
@@ -168,7 +168,7 @@ impl Client {
             let asks = state.cache.asks_extent(fid);
             let file = state.cache.file(fid);
             file.locks.begin_uses(1);
-            file.ahead = Ahead::Coming;
+            file.fetches.set_ahead(Ahead::Coming);
             let wanted = Wanted {
                 fid,
                 size,
@@ -242,7 +242,7 @@ impl Client {
                 (false, None) => Ahead::Refused,
             };
             let file = state.cache.file(wanted.fid);
-            file.ahead = ahead;
+            file.fetches.set_ahead(ahead);
             file.waiters.wake_all();
         }
         count

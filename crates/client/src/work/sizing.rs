@@ -32,7 +32,7 @@ impl Client {
     pub(crate) fn size_missed(&self, state: &mut State, fid: Fid) -> Option<Oneshot<()>> {
         let (window_min, window_max) = self.sizes_window()?;
         if let Some(file) = state.cache.file_known(fid) {
-            if file.ahead == Ahead::Coming {
+            if file.fetches.ahead() == Ahead::Coming {
                 return Some(file.waiters.wait());
             }
             if file.opens.is_written() {
@@ -122,7 +122,7 @@ impl Client {
         let mut refused = Vec::new();
         for (cookie, fid) in &files {
             let file = state.cache.file_known(*fid);
-            let Some(file) = file.filter(|file| file.ahead == Ahead::Refused) else {
+            let Some(file) = file.filter(|file| file.fetches.ahead() == Ahead::Refused) else {
                 continue;
             };
             file.kernel.set_sized(Sized::No);
@@ -189,7 +189,7 @@ fn choose(state: &State, ask: &Ask) -> Chosen {
 fn target_without_size(state: &State, dir: Fid, fid: Fid) -> Option<TargetIndex> {
     let inode = state.cache.known(fid).filter(|inode| inode.dir() == dir)?;
     let untouched = inode.file.as_ref().is_none_or(|file| {
-        let asked = matches!(file.ahead, Ahead::Coming | Ahead::Refused);
+        let asked = matches!(file.fetches.ahead(), Ahead::Coming | Ahead::Refused);
         file.is_idle() && file.pages.cached_bytes() == 0 && !asked
     });
     let attr = inode.attr.as_ref()?;

@@ -162,7 +162,7 @@ impl State {
             // Later answers tell of the same lock; then what is known here is newer.
             if file.locks.exclusive() != Some(grant.handle) {
                 file.locks.grant_exclusive(grant.handle);
-                file.known = known;
+                file.object.learn(known);
             }
         }
         self.locks.holds(node.fid, own_bits(node.attr.kind))

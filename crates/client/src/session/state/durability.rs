@@ -52,7 +52,7 @@ impl State {
         let is_uncommitted = self.policies.writeback.may_lose(fid);
         self.cache.file_known(fid).is_some_and(|file| {
             let is_alone = is_locked || file.locks.is_exclusive();
-            !file.unsent && (is_uncommitted || !is_alone || !file.resizes.is_empty())
+            !file.object.is_unsent() && (is_uncommitted || !is_alone || !file.resizes.is_empty())
         })
     }
 }

@@ -70,7 +70,7 @@ impl State {
         let inode = self.cache.known(fid).filter(|_| self.stat_valid(fid))?;
         match &inode.file {
             Some(file) if file.locks.is_exclusive() || self.locks.reaches_eof(fid) => {
-                Some(file.known.blocks)
+                Some(file.object.blocks())
             }
             _ => {
                 let attr = inode.attr.as_ref();
@@ -112,7 +112,7 @@ impl State {
             return None;
         }
         // Bytes that are lost do not count: the OST knows where those end that are not.
-        if file.failures.is_any() {
+        if file.errors.is_any() {
             return None;
         }
         let ObjectAttr {
