@@ -99,7 +99,7 @@ pub(crate) struct LeakSearches {
 }
 
 impl LeakSearches {
-    /// What the records of an earlier life say.
+    /// What the records of an earlier boot say.
     pub fn open(store: &Store, osts: &[TargetIndex]) -> Result<LeakSearches, Failure> {
         let mut searches = LeakSearches::default();
         searches.add_osts(osts);

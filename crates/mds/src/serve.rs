@@ -65,7 +65,7 @@ pub enum Event {
     WatermarkHeard(TargetIndex, Acknowledged),
     /// An OST could not be told.
     WatermarkFailed(TargetIndex),
-    /// An OST was told of this change, as durable, in an earlier life.
+    /// An OST was told of this change, as durable, in an earlier boot.
     Behind(TargetIndex, Transno),
 }
 
@@ -566,7 +566,7 @@ impl Machine for Mds {
 }
 
 impl Mds {
-    /// A frame of what was done in an earlier life.
+    /// A frame of what was done in an earlier boot.
     fn replays(
         &mut self,
         Moment { now, wall }: Moment,

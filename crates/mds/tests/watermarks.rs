@@ -51,7 +51,7 @@ fn only(world: &mut World) -> (Watermark, Transno) {
 }
 
 #[test]
-fn an_ost_is_told_at_once_of_a_life_and_soon_of_changes() {
+fn an_ost_is_told_at_once_of_a_boot_and_soon_of_changes() {
     let mut world = world();
     let client = world.connect(1);
     world.advance(SECOND);

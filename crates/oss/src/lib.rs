@@ -30,7 +30,7 @@ pub use durability::SyncTicket;
 pub use objects::TOMBSTONE_AGE;
 pub use oss::Oss;
 pub use outbox::{Answer, Outbox, Output};
-pub use recovery::Life;
+pub use recovery::Boot;
 pub use step::Call;
 pub use syncer::Syncer;
 pub use work::{ListWork, ReadWork, SyncWork, Touched};

@@ -22,7 +22,7 @@ use crate::objects::Objects;
 use crate::outbox::{Answer, Outbox, Output};
 use crate::peer_watermark::PeerWatermark;
 use crate::records::History;
-use crate::recovery::{Life, Recovery};
+use crate::recovery::{Boot, Recovery};
 use crate::step::{Call, Caller, Job, Need, Step};
 use crate::work::SyncWork;
 
@@ -43,7 +43,7 @@ pub struct Oss {
     /// Callbacks on their way whose answers the lock table waits for.
     glimpses: BTreeMap<(ClientId, u64), LockHandle>,
     callbacks: u64,
-    /// The highest number that modifications of this life may have.
+    /// The highest number that modifications of this boot may have.
     reserved: Transno,
     last_ageing: Tick,
     pub(crate) clients: Clients,
@@ -67,17 +67,17 @@ impl Oss {
         store: Arc<dyn ObjectStore>,
         kv: Arc<Kv>,
         limits: Limits,
-        life: Life,
+        boot: Boot,
         pace: Arc<Pace>,
     ) -> Result<Oss, StorageError> {
         let (clients, watermark) = (Clients::new(kv.clone()), PeerWatermark::new(kv.clone()));
         let (objects, before, history) = Objects::open(store, kv)?;
-        let window = Window::new(clients.awaited(life.wall)?, life.now.after(life.window));
-        window.announce("ost.*.recovery_status", life.window);
+        let window = Window::new(clients.awaited(boot.wall)?, boot.now.after(boot.window));
+        window.announce("ost.*.recovery_status", boot.window);
         Ok(Oss {
             reserved: history.reserved,
             objects,
-            locks: Locks::new(limits, life.epoch),
+            locks: Locks::new(limits, boot.epoch),
             durability: Durability::new(before.committed, before.reserved, pace),
             parked: BTreeMap::new(),
             waits: 0,
@@ -88,7 +88,7 @@ impl Oss {
             watermark,
             servers: BTreeSet::new(),
             clients_here: BTreeMap::new(),
-            recovery: Recovery::new(life.epoch, window),
+            recovery: Recovery::new(boot.epoch, window),
             reading: BTreeMap::new(),
             left_behind: BTreeMap::new(),
             stopped: false,

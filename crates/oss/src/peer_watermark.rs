@@ -28,12 +28,15 @@ impl PeerWatermark {
             .kv
             .get_with(META, WATERMARK_KEY, MdtWatermark::decode)?;
         let known = known.transpose()?.unwrap_or_default();
-        let MdtWatermark { life, committed } = known;
-        if life != watermark.life && committed > watermark.begun {
+        let MdtWatermark {
+            epoch_stamp,
+            committed,
+        } = known;
+        if epoch_stamp != watermark.epoch_stamp && committed > watermark.begun {
             return Ok(Some(Reply::Ahead { committed }));
         }
         let heard = MdtWatermark {
-            life: watermark.life,
+            epoch_stamp: watermark.epoch_stamp,
             committed: committed.max(watermark.committed),
         };
         if heard != known {

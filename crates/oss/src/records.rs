@@ -62,15 +62,15 @@ pub struct Tombstone {
 pub struct History {
     /// Everything up to here is durable.
     pub committed: Transno,
-    /// No modification of this life got a number above this: the next life starts there.
+    /// No modification of this boot got a number above this: the next boot starts there.
     pub reserved: Transno,
 }
 
 /// How far an MDT had come when it last asked for something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MdtWatermark {
-    /// When that life of it began, by its clock.
-    pub life: Timestamp,
+    /// When that boot of it began, by its clock.
+    pub epoch_stamp: Timestamp,
     /// What it had durably then.
     pub committed: Transno,
 }
@@ -193,8 +193,8 @@ impl MdtWatermark {
     /// As stored.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
-        bytes.extend(self.life.secs.to_le_bytes());
-        bytes.extend(self.life.nanos.to_le_bytes());
+        bytes.extend(self.epoch_stamp.secs.to_le_bytes());
+        bytes.extend(self.epoch_stamp.nanos.to_le_bytes());
         bytes.extend(self.committed.0.to_le_bytes());
         bytes
     }
@@ -202,14 +202,17 @@ impl MdtWatermark {
     /// The record in `bytes`.
     pub fn decode(bytes: &[u8]) -> Result<MdtWatermark, Damage> {
         let mut fields = Fields::versioned("watermark of an MDT", bytes)?;
-        let life = Timestamp {
+        let epoch_stamp = Timestamp {
             secs: i64::from_le_bytes(fields.take()?),
             nanos: u32::from_le_bytes(fields.take()?),
         };
-        let checked = life.checked();
+        let checked = epoch_stamp.checked();
         checked.map_err(|error| fields.damage(&error.to_string()))?;
         let committed = Transno(u64::from_le_bytes(fields.take()?));
-        fields.end(MdtWatermark { life, committed })
+        fields.end(MdtWatermark {
+            epoch_stamp,
+            committed,
+        })
     }
 }
 
@@ -330,7 +333,7 @@ mod tests {
         );
         assert_eq!(History::decode(&history.encode()), Ok(history));
         let heard = MdtWatermark {
-            life: Timestamp { secs: 3, nanos: 4 },
+            epoch_stamp: Timestamp { secs: 3, nanos: 4 },
             committed: Transno(5),
         };
         let bytes = heard.encode();

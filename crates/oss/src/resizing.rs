@@ -24,22 +24,22 @@ pub(crate) struct Resize {
     pub change: Change,
     /// A lock that is held over what changes; none: the target takes one of its own.
     pub under: Option<LockHandle>,
-    /// The life it is meant for; zero: any.
-    pub life: BootEpoch,
+    /// The boot it is meant for; zero: any.
+    pub boot_epoch: BootEpoch,
 }
 
 impl Resize {
     /// What is asked, where that can be done.
     pub fn of(request: &Request) -> Result<Resize, FsError> {
-        let (object, shape, ticket, mtime, under, life) = match *request {
+        let (object, shape, ticket, mtime, under, boot_epoch) = match *request {
             Request::Truncate {
                 object,
                 size,
                 ticket,
                 mtime,
                 under,
-                life,
-            } => (object, Shape::Size(size), ticket, mtime, under, life),
+                boot_epoch,
+            } => (object, Shape::Size(size), ticket, mtime, under, boot_epoch),
             Request::Allocate {
                 object,
                 range,
@@ -47,14 +47,14 @@ impl Resize {
                 ticket,
                 mtime,
                 under,
-                life,
+                boot_epoch,
             } => (
                 object,
                 Shape::Range(range, mode),
                 ticket,
                 mtime,
                 under,
-                life,
+                boot_epoch,
             ),
             _ => return Err(FsError::NotSupported),
         };
@@ -63,7 +63,7 @@ impl Resize {
             shape: shape.checked()?,
             change: Change::by(ticket, mtime)?,
             under: Some(under).filter(|under| !matches!(*under, LockHandle(0) | UNDER_MDT)),
-            life,
+            boot_epoch,
         })
     }
 }

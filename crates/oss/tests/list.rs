@@ -133,8 +133,8 @@ fn what_lost_its_record_in_a_crash_is_told_of_when_that_is_asked() {
 #[test]
 fn an_mdt_that_lost_changes_it_told_of_removes_nothing() {
     let mut rig = Rig::new();
-    let life = |secs, begun, committed| Watermark {
-        life: Timestamp { secs, nanos: 0 },
+    let boot_epoch = |secs, begun, committed| Watermark {
+        epoch_stamp: Timestamp { secs, nanos: 0 },
         begun: Transno(begun),
         committed: Transno(committed),
     };
@@ -142,16 +142,20 @@ fn an_mdt_that_lost_changes_it_told_of_removes_nothing() {
     write(&mut rig, object(2));
     sync(&mut rig);
     let done = Ok(Reply::Done);
-    assert_eq!(destroy(&mut rig, &[object(3)], life(1, 0, 10)), done);
-    assert_eq!(destroy(&mut rig, &[object(4)], life(1, 0, 20)), done);
-    // Words of one life may overtake each other.
-    assert_eq!(destroy(&mut rig, &[object(5)], life(1, 0, 15)), done);
-    assert_eq!(destroy(&mut rig, &[object(6)], life(2, 20, 25)), done);
+    assert_eq!(destroy(&mut rig, &[object(3)], boot_epoch(1, 0, 10)), done);
+    assert_eq!(destroy(&mut rig, &[object(4)], boot_epoch(1, 0, 20)), done);
+    // Words of one boot may overtake each other.
+    assert_eq!(destroy(&mut rig, &[object(5)], boot_epoch(1, 0, 15)), done);
+    assert_eq!(destroy(&mut rig, &[object(6)], boot_epoch(2, 20, 25)), done);
     let mut rig = rig.restart();
     let ahead = Reply::Ahead {
         committed: Transno(25),
     };
-    for old in [life(3, 24, 24), life(4, 0, 0), life(5, 12, 40)] {
+    for old in [
+        boot_epoch(3, 24, 24),
+        boot_epoch(4, 0, 0),
+        boot_epoch(5, 12, 40),
+    ] {
         let refused = destroy(&mut rig, &[object(1)], old);
         assert_eq!(refused, Ok(ahead.clone()));
         let request = Request::List {
@@ -164,7 +168,7 @@ fn an_mdt_that_lost_changes_it_told_of_removes_nothing() {
     let left = Request::List {
         from: object(0),
         unrecorded: false,
-        watermark: life(6, 25, 25),
+        watermark: boot_epoch(6, 25, 25),
     };
     let (objects, next) = (vec![object(1), object(2)], None);
     let told = rig.ask(B, left, &[]).expect("told").reply;
@@ -182,12 +186,14 @@ fn watermark(watermark: Watermark, seen: u64) -> Request {
 #[test]
 fn an_mdt_that_lost_changes_it_only_told_of_is_known() {
     let mut rig = Rig::new();
-    let life = |secs, begun, committed| Watermark {
-        life: Timestamp { secs, nanos: 0 },
+    let boot_epoch = |secs, begun, committed| Watermark {
+        epoch_stamp: Timestamp { secs, nanos: 0 },
         begun: Transno(begun),
         committed: Transno(committed),
     };
-    let told = rig.ask(B, watermark(life(1, 0, 20), 0), &[]).expect("told");
+    let told = rig
+        .ask(B, watermark(boot_epoch(1, 0, 20), 0), &[])
+        .expect("told");
     assert!(matches!(told.reply, Reply::Watermark { .. }), "{told:?}");
     write(&mut rig, object(1));
     sync(&mut rig);
@@ -196,10 +202,13 @@ fn an_mdt_that_lost_changes_it_only_told_of_is_known() {
         committed: Transno(20),
     };
     let told = rig
-        .ask(B, watermark(life(2, 19, 40), 0), &[])
+        .ask(B, watermark(boot_epoch(2, 19, 40), 0), &[])
         .expect("told");
     assert_eq!(told.reply, ahead);
-    assert_eq!(destroy(&mut rig, &[object(1)], life(2, 19, 40)), Ok(ahead));
+    assert_eq!(
+        destroy(&mut rig, &[object(1)], boot_epoch(2, 19, 40)),
+        Ok(ahead)
+    );
 }
 
 /// Seen from the MDT, which knows how far the target had come.

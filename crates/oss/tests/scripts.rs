@@ -695,7 +695,7 @@ fn senseless_requests_are_refused() {
             ticket,
             mtime,
             under,
-            life: BootEpoch(0),
+            boot_epoch: BootEpoch(0),
         }
     };
     refuse(write(object(1), 0, (0, 5)), b"1234", FsError::Invalid);

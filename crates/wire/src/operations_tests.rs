@@ -55,7 +55,7 @@ fn write(under: LockHandle) -> ost::Request {
         ticket: TICKET,
         mtime: Timestamp::default(),
         under,
-        life: BootEpoch(0),
+        boot_epoch: BootEpoch(0),
     }
 }
 
@@ -164,7 +164,9 @@ fn of_files() -> Vec<mdt::Request> {
             bits: 0,
         },
         Sync,
-        Join { life: BootEpoch(1) },
+        Join {
+            boot_epoch: BootEpoch(1),
+        },
         StatFs,
         PathOf { fid: FID },
     ]
@@ -173,14 +175,14 @@ fn of_files() -> Vec<mdt::Request> {
 fn of_ost() -> Vec<ost::Request> {
     use ost::Request::*;
     let (object, ticket, mtime) = (OBJECT, TICKET, Timestamp::default());
-    let life = BootEpoch(1);
+    let boot_epoch = BootEpoch(1);
     let cut = |under| Truncate {
         object,
         size: 0,
         ticket,
         mtime,
         under,
-        life,
+        boot_epoch,
     };
     let allocate = |under| Allocate {
         object,
@@ -189,7 +191,7 @@ fn of_ost() -> Vec<ost::Request> {
         ticket,
         mtime,
         under,
-        life,
+        boot_epoch,
     };
     let watch = |again| Watch {
         object,
@@ -249,7 +251,7 @@ fn of_ost() -> Vec<ost::Request> {
         watch(true),
         Announce { object, size: 1 },
         StatFs,
-        Join { life },
+        Join { boot_epoch },
         List {
             from: OBJECT,
             unrecorded: false,

@@ -38,9 +38,9 @@ pub struct ExtentGrant {
 /// The watermark of an MDT. An OST remembers it, and recognizes an MDT that lost a part of its history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Watermark {
-    /// When this life of the MDT began, by its clock: tells lives apart.
-    pub life: Timestamp,
-    /// The last change of the lives before.
+    /// When this boot of the MDT began, by its clock: tells boots apart.
+    pub epoch_stamp: Timestamp,
+    /// The last change of the boots before.
     pub begun: Transno,
     /// Everything up to here is durable.
     pub committed: Transno,
@@ -102,11 +102,11 @@ pub enum Request {
         /// When the application wrote.
         mtime: Timestamp,
         /// The PW lock it was written under; [`UNDER_MDT`] under the MDT's EX lock. Zero where the
-        /// lock was lost with an older life of the OST.
+        /// lock was lost with an older boot of the OST.
         under: LockHandle,
-        /// The life of the OST that it is meant for: another refuses it, for it is written again
+        /// The boot of the OST that it is meant for: another refuses it, for it is written again
         /// there, perhaps with newer bytes. Zero: for any.
-        life: BootEpoch,
+        boot_epoch: BootEpoch,
     },
     /// Appends: the OST picks the offset under PW [EOF, infinity) of its own -> [`Reply::Appended`].
     Append {
@@ -132,7 +132,7 @@ pub enum Request {
         /// The PW lock held over what changes, or zero.
         under: LockHandle,
         /// As in [`Request::Write`].
-        life: BootEpoch,
+        boot_epoch: BootEpoch,
     },
     /// Reserves, frees or zeroes a range -> [`Reply::Written`]. Takes PW on the OST unless `under` is
     /// held.
@@ -150,7 +150,7 @@ pub enum Request {
         /// The PW lock held over what changes, or zero.
         under: LockHandle,
         /// As in [`Request::Write`].
-        life: BootEpoch,
+        boot_epoch: BootEpoch,
     },
     /// Size, blocks, mtime as of now, from the writer if there is one, without disturbing its
     /// cache -> [`Reply::Glimpsed`].
@@ -199,7 +199,7 @@ pub enum Request {
         /// Its bytes will be written here, too.
         writes: bool,
         /// It was watched already, or nobody could make it longer: CR, also while clients of an earlier
-        /// life are waited for.
+        /// boot are waited for.
         again: bool,
     },
     /// The object is so long for all who watch it when this is answered -> [`Reply::Announced`]. The
@@ -213,11 +213,11 @@ pub enum Request {
     /// Space and objects -> [`Reply::Space`].
     StatFs,
     /// From now on bytes may be here that the target does not have: it waits for this client after
-    /// a restart. What was here of earlier lives of the target is written -> [`Reply::Done`], when
+    /// a restart. What was here of earlier boots of the target is written -> [`Reply::Done`], when
     /// it is durable that the target knows of the client.
     Join {
-        /// The target's life that this is said to. An older one: nothing is done.
-        life: BootEpoch,
+        /// The target's boot that this is said to. An older one: nothing is done.
+        boot_epoch: BootEpoch,
     },
     /// The objects that are here of files of one FID sequence (an MDT asks) -> [`Reply::Objects`], or
     /// [`Reply::Ahead`].

@@ -139,7 +139,7 @@ impl Client {
             if let Err(error) = client.settle_old_bytes(target).await {
                 return tracing::debug!("{target:?} was not joined: {error}");
             }
-            let (shared, requests) = (&client.0, [ost::Request::Join { life }]);
+            let (shared, requests) = (&client.0, [ost::Request::Join { boot_epoch: life }]);
             let (stats, nothing) = (&shared.stats, Bulk::default());
             let told = shared
                 .cluster

@@ -18,7 +18,7 @@ use crate::policy::statahead::flat::Statahead;
 use crate::policy::statahead::report::WalkReport;
 
 /// Handles of one process: those of the next have greater numbers.
-const HANDLES_OF_A_LIFE: u32 = 32;
+const HANDLES_PER_BOOT: u32 = 32;
 
 /// An open file.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl Handles {
     /// New handles have numbers greater than any of a process before: the kernel may yet close one of
     /// those once more.
     pub fn number_as(&mut self, incarnation: u64) {
-        self.last = (incarnation - 1) << HANDLES_OF_A_LIFE;
+        self.last = (incarnation - 1) << HANDLES_PER_BOOT;
     }
 
     /// A file that the process before had open.

@@ -90,7 +90,7 @@ impl WriteFrame {
             ticket,
             mtime: file.object.mtime(),
             under,
-            life,
+            boot_epoch: life,
         });
         self.bulk.append(std::mem::take(&mut out.bytes));
         let restarts = file.durability.restarts();

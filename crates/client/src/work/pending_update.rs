@@ -72,7 +72,11 @@ impl AllAcknowledged {
         client.0.cluster.mdt.release_ready(hold);
         let client = client.clone();
         spawn(async move {
-            if let Err(error) = client.0.mdt_urgent(Request::Join { life }).await {
+            if let Err(error) = client
+                .0
+                .mdt_urgent(Request::Join { boot_epoch: life })
+                .await
+            {
                 // It restarted once more, or evicted this client, and everything is reported anew.
                 tracing::debug!("the MDT was not joined: {error}");
             }

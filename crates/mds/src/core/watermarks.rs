@@ -15,7 +15,7 @@ impl Mds {
     /// The watermark of this target.
     pub(crate) fn watermark(&mut self) -> Watermark {
         Watermark {
-            life: *self.born.get_or_insert(self.wall),
+            epoch_stamp: *self.born.get_or_insert(self.wall),
             begun: self.begun,
             committed: self.committed,
         }

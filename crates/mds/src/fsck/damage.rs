@@ -5,7 +5,7 @@ use storage::TableId;
 
 use crate::keys::{self, Table};
 use crate::records::{
-    Bytes, Destroy, Dirent, Inode, KnownClient, LifeBegun, Orphan, Place, Record, SeenOst,
+    BootBegun, Bytes, Destroy, Dirent, Inode, KnownClient, Orphan, Place, Record, SeenOst,
     SequenceOwner, State, StoredReply,
 };
 use crate::store::table_id;
@@ -42,7 +42,7 @@ pub fn check_row(table: TableId, key: &[u8], value: &[u8]) -> Result<(), Damage>
         Some(Table::Osts) => is(keys::parse_ost(key).map(drop)).and(check::<SeenOst>(key, value)),
         Some(Table::State) => check::<State>(key, value),
         Some(Table::Clients) => check::<KnownClient>(key, value),
-        Some(Table::Lives) => check::<LifeBegun>(key, value),
+        Some(Table::Boots) => check::<BootBegun>(key, value),
         None => is(None),
     }
 }

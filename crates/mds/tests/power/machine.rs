@@ -27,7 +27,7 @@ const PATIENCE: u32 = 200;
 #[derive(Debug)]
 pub struct Off;
 
-/// One life of the server.
+/// One boot of the server.
 pub struct Machine {
     pub kv: Arc<Kv>,
     pub mds: Mds,
@@ -79,7 +79,7 @@ impl Machine {
         call.tag
     }
 
-    /// Does again what an earlier life answered so.
+    /// Does again what an earlier boot answered so.
     pub fn replay(
         &mut self,
         client: u64,

@@ -75,7 +75,7 @@ impl Oss {
                 hole,
             }),
             Request::Sync => Ok(Step::Sync),
-            Request::Join { life } => self.join(now, wall, (client, life), out),
+            Request::Join { boot_epoch } => self.join(now, wall, (client, boot_epoch), out),
             Request::Destroy { objects, watermark } => match self.watermark.hear(watermark)? {
                 Some(ahead) => Step::answer(ahead),
                 None => self.destroy(now, wall, &objects),
@@ -145,7 +145,7 @@ impl Oss {
                 ticket,
                 mtime,
                 under,
-                life,
+                boot_epoch,
             } => {
                 let write = Write {
                     object,
@@ -153,7 +153,7 @@ impl Oss {
                     data: part(bulk, place)?,
                     change: Change::by(ticket, mtime)?,
                     under,
-                    life,
+                    boot_epoch,
                 };
                 self.write(now, client, &write)
             }

@@ -17,7 +17,7 @@ impl Oss {
         if let Shape::Size(size) = resize.shape {
             file_range(0, size)?;
         }
-        self.is_meant_for_this_life(resize.life)?;
+        self.is_meant_for_this_boot(resize.boot_epoch)?;
         let object = resize.object;
         if let Some(under) = resize.under {
             let touched = resize.shape.touches(self.objects.size(object)?);
@@ -34,7 +34,7 @@ impl Oss {
         Ok(Step::Park(Job::Resize(resize), Need::Lock(wish)))
     }
 
-    /// What an earlier life of the target did, or the process before of the client, is done once more.
+    /// What an earlier boot of the target did, or the process before of the client, is done once more.
     fn is_redone(&mut self, now: Tick, client: ClientId, wish: Wish) -> bool {
         let again = self.is_recovering() || self.left_behind.contains_key(&client);
         self.writes_for_who_was_before(client, wish)
