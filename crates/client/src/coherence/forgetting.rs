@@ -14,7 +14,8 @@ use crate::session::state::State;
 pub(crate) struct Going {
     whats: Vec<Forget>,
     lapsing: Vec<Fid>,
-    names: Vec<Oneshot<()>>,
+    /// Names, and pages that are written back first.
+    later: Vec<Oneshot<()>>,
 }
 
 impl Going {
@@ -34,14 +35,19 @@ impl Going {
     }
 
     /// Waits until it has.
-    pub async fn gone(self, client: &Client) {
+    pub async fn gone(mut self, client: &Client) {
         for fid in self.lapsing {
+            let (done, gone) = oneshot();
+            self.later.push(gone);
             let client = client.clone();
-            spawn(async move { client.forget_lapsed(fid).await });
+            spawn(async move {
+                client.forget_lapsed(fid).await;
+                done.send(());
+            });
         }
         let whats = self.whats.into_iter();
         join_all(whats.map(|what| client.0.forget(what)).collect()).await;
-        join_all(self.names).await;
+        join_all(self.later).await;
     }
 }
 
@@ -110,7 +116,7 @@ impl Client {
         going.forget(Forget::Attributes { fid, dir });
         let late = self.forget_name_later(state, dir, name, fid);
         if waits {
-            going.names.push(late);
+            going.later.push(late);
         }
     }
 

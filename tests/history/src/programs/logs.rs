@@ -43,11 +43,12 @@ fn append(worker: &mut Worker, files: &mut Files, number: u32) {
         (false, false) => "open+append",
     };
     let object = Object::whole(Kind::Log, number);
-    worker.recorder.call(how, object, Call::Append(id), || {
+    worker.recorder.call_through(how, object, Call::Append(id), || {
+        let mut number = 0;
         let mut write = || {
             let mut fresh;
             let file = match is_kept {
-                true => files.get(&path, Way::Append)?,
+                true => files.numbered(&path, Way::Append, &mut number)?,
                 false => {
                     fresh = open(&path, Way::Append)?;
                     &mut fresh
@@ -59,10 +60,11 @@ fn append(worker: &mut Worker, files: &mut Files, number: u32) {
             }
             Ok(written)
         };
-        outcome(write(), |written| match written == bytes.len() {
+        let written = outcome(write(), |written| match written == bytes.len() {
             true => Outcome::Done,
             false => Outcome::Flawed(format!("{written} of {} bytes are written", bytes.len())),
-        })
+        });
+        (written, number)
     });
 }
 
@@ -70,7 +72,7 @@ fn seen(bytes: &[u8]) -> Outcome {
     let parsed = parse(bytes);
     match parsed.flaw {
         None => Outcome::Records(parsed.records),
-        Some(flaw) => Outcome::Flawed(flaw),
+        Some(flaw) => Outcome::Gapped(parsed.records, flaw),
     }
 }
 

@@ -48,11 +48,15 @@ fn truncate(worker: &mut Worker, files: &mut Files, object: Object) {
     } else {
         "ftruncate"
     };
-    worker.recorder.call(how, object, Call::Write(size), || {
-        done(files.get(&path, Way::Usual).and_then(|file| {
+    let call = Call::Write(size);
+    worker.recorder.call_through(how, object, call, || {
+        let mut number = 0;
+        let file = files.numbered(&path, Way::Usual, &mut number);
+        let cut = file.and_then(|file| {
             file.set_len(size)?;
             if syncs { file.sync_all() } else { Ok(()) }
-        }))
+        });
+        (done(cut), number)
     });
 }
 
