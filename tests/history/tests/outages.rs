@@ -134,13 +134,7 @@ impl Plan {
     }
 
     /// Nothing is heard of a mount for so long that it is evicted; when it is over.
-    fn silence(
-        &self,
-        cluster: &Cluster,
-        mount: usize,
-        is_cut: bool,
-        rng: &mut SeededRng,
-    ) -> u64 {
+    fn silence(&self, cluster: &Cluster, mount: usize, is_cut: bool, rng: &mut SeededRng) -> u64 {
         let told = cluster.said(mount).matches(TOLD).count();
         match is_cut {
             true => cluster.cut_off(mount),

@@ -1,5 +1,7 @@
 //! Histories that are known to be right, or wrong, so that the checker can fail.
 
+mod outages;
+
 use super::*;
 use crate::event::{Call, NEVER, Outcome};
 use crate::record::length;

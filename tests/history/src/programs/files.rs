@@ -69,7 +69,8 @@ impl Files {
         if !self.mappings.contains_key(path) {
             let mapping = Mapping::new(path, bytes)?;
             self.opened += 1;
-            self.mappings.insert(path.to_owned(), (self.opened, mapping));
+            self.mappings
+                .insert(path.to_owned(), (self.opened, mapping));
         }
         let (number, mapping) = &self.mappings[path];
         Ok((*number, mapping))

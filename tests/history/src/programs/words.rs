@@ -41,7 +41,9 @@ pub fn step(worker: &mut Worker, files: &mut Files) {
         2 | 3 => write(worker, files, (&path, at), object),
         4 | 5 => drop(worker.recorder.call("load", object, Call::Read, || {
             let mapping = files.mapping(&path, BYTES);
-            outcome(mapping, |(_, mapping)| Outcome::Value(mapping.load_word(at)))
+            outcome(mapping, |(_, mapping)| {
+                Outcome::Value(mapping.load_word(at))
+            })
         })),
         _ => read(worker, files, (&path, at), object),
     }
