@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use base::{Clock, TargetName};
 use client::params::Params;
-use client::{Client, Heritage, MountConfig, Mounted, Unwritten};
+use client::{Client, MountConfig, Mounted, TakeoverState, Unwritten};
 use fuse::kernel::mount::{MountOptions, Unmount, mount_on};
 use fuse::kernel::{
     Device, InitFlags, InitOffer, KernelLevel, Mount, Session, SessionConfig, mount,
@@ -120,7 +120,7 @@ impl Mounting {
         let fsname = mounted.config().fsname.clone();
         wish.check_name(&fsname)?;
         let mounted = Arc::new(std::sync::Mutex::new(mounted));
-        if config.heritage.is_some() {
+        if config.takeover.is_some() {
             // A process that fails leaves as one that is killed: it says no goodbye, and keeps what it
             // knows for the next.
             std::mem::forget(mounted.clone());
@@ -130,7 +130,7 @@ impl Mounting {
         files.serve(client.clone());
         // Who takes over has calls waiting.
         if config
-            .heritage
+            .takeover
             .as_ref()
             .is_none_or(|left| left.incarnation() == 1)
         {
@@ -140,8 +140,8 @@ impl Mounting {
         let files = Arc::new(files);
         let options = wish.options(&fsname);
         let (devices, by) = held.map(|held| (held.devices, held.by)).unzip();
-        let (mount, session) = match config.heritage.as_ref().zip(devices) {
-            Some((heritage, devices)) => supervised(heritage, devices, wish, &options, &files)?,
+        let (mount, session) = match config.takeover.as_ref().zip(devices) {
+            Some((takeover, devices)) => supervised(takeover, devices, wish, &options, &files)?,
             None => alone(wish, &options, &files)?,
         };
         if let Err(error) = mount.set_read_ahead(1 << 20) {
@@ -150,7 +150,7 @@ impl Mounting {
         memory::spare_write_back(&mount);
         let (targets, dir) = beside.unzip();
         let (mount, ending) = (Arc::new(mount), Arc::<Ending>::default());
-        let records = config.heritage.as_ref().map(|left| left.records().clone());
+        let records = config.takeover.as_ref().map(|left| left.records().clone());
         let served = ServedMount {
             mount: mount.clone(),
             records: records.clone(),
@@ -330,14 +330,14 @@ fn wait_for_root(
 
 /// Serves what another process may go on serving. Mounts, if this is the first.
 fn supervised(
-    heritage: &Heritage,
+    takeover: &TakeoverState,
     devices: Vec<Device>,
     wish: &MountWish,
     options: &MountOptions,
     files: &Arc<FileSystem>,
 ) -> Result<(Mount, Session), String> {
     let first = devices.first().ok_or("the supervisor left no device")?;
-    let (mount, offer) = match client::offer(heritage.records()) {
+    let (mount, offer) = match client::offer(takeover.records()) {
         Some((minor, flags, max_readahead)) => {
             let flags = InitFlags(flags);
             let mount = Mount::adopt(&wish.point).map_err(|error| error.to_string())?;
@@ -353,16 +353,16 @@ fn supervised(
             let offer = Session::prepare(&devices, &**files, wish.kernel);
             let offer = offer.map_err(|error| error.to_string())?;
             let agreed = (offer.minor, offer.flags.0, offer.max_readahead);
-            client::note_offer(heritage.records(), agreed);
+            client::note_offer(takeover.records(), agreed);
             (mount, offer)
         }
     };
-    let inherited = heritage.incarnation() > 1;
+    let inherited = takeover.incarnation() > 1;
     let session = Session::resume(devices, &offer, files.clone(), inherited);
     let session = session.map_err(|error| error.to_string())?;
     let granted = session.granted();
     if granted.resends() && granted.increments_epoch() {
-        client::begin_serving(heritage.records());
+        client::begin_serving(takeover.records());
     } else {
         tracing::warn!(
             "this kernel cannot send requests again, or forget all names, as Linux 6.16 can: if \

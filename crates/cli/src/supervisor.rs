@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use client::{Heritage, Left};
+use client::{Left, TakeoverState};
 use fuse::kernel::mount::abandon;
 use fuse::kernel::{Device, SessionConfig};
 use handover::{Region, bequeath, inherited};
@@ -93,7 +93,7 @@ impl Supervision {
 }
 
 /// What the process before left, and what its supervisor holds, where there are such.
-pub type Opened = (Option<Arc<Heritage>>, Option<Held>);
+pub type Opened = (Option<Arc<TakeoverState>>, Option<Held>);
 
 impl Part {
     /// What the process before left, and what its supervisor holds. None: nothing more is to be done.
@@ -102,11 +102,11 @@ impl Part {
             Part::Done => Ok(None),
             Part::Alone => Ok(Some((None, None))),
             Part::Worker(inheritance) => {
-                let (heritage, held) = inheritance.open()?;
-                let heritage = Arc::new(heritage);
+                let (takeover, held) = inheritance.open()?;
+                let takeover = Arc::new(takeover);
                 // Whatever makes this process fail, the next one has it: it is never dropped.
-                std::mem::forget(heritage.clone());
-                Ok(Some((Some(heritage), Some(held))))
+                std::mem::forget(takeover.clone());
+                Ok(Some((Some(takeover), Some(held))))
             }
         }
     }
@@ -217,16 +217,16 @@ impl Inheritance {
     }
 
     /// Looks what is in the memory.
-    pub fn open(self) -> Result<(Heritage, Held), String> {
+    pub fn open(self) -> Result<(TakeoverState, Held), String> {
         let failed = |error: std::io::Error| format!("what the supervisor left: {error}");
         let region = Region::map(&self.memory).map_err(failed)?;
         let secret = rpc::new_client_secret().map_err(failed)?;
-        let heritage = Heritage::open(region, secret);
-        let heritage = heritage.ok_or("the supervisor's memory is of another version of glint")?;
+        let takeover = TakeoverState::open(region, secret);
+        let takeover = takeover.ok_or("the supervisor's memory is of another version of glint")?;
         let devices = self.devices.into_iter().map(Device::from_fd);
         let devices = devices.collect::<Result<_, _>>().map_err(failed)?;
         let by = self.by;
-        Ok((heritage, Held { devices, by }))
+        Ok((takeover, Held { devices, by }))
     }
 }
 

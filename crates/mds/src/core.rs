@@ -92,7 +92,7 @@ pub struct Mds {
 fn gives_way(request: &Request) -> bool {
     match request {
         Request::Close { under, .. } => under.0 != 0,
-        Request::Open { again, .. } => *again,
+        Request::Open { intent, .. } => intent.is_reopen(),
         Request::Cancel { .. } | Request::Convert { .. } => true,
         _ => false,
     }

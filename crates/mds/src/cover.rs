@@ -2,7 +2,7 @@
 
 use base::{ClientId, Fid, LockHandle, Name};
 use dlm::{Bits, Grant, OpId};
-use wire::mdt::{Lease, OpenHandle, Page, Reply, Request};
+use wire::mdt::{Lease, OpenHandle, OpenIntent, Page, Reply, Request};
 use wire::{Attr, Cover, DirState, FileKind, Node, SizeState};
 
 use crate::hash::NameHasher;
@@ -78,15 +78,15 @@ impl Coverer<'_> {
             (Request::GetAttr { dir, .. }, Reply::Node(node)) => self.node_in(*dir, node),
             (Request::LookupParent { .. }, Reply::Node(node)) => self.own(node, DIRECTORY),
             (Request::SetAttr { dir, .. }, Reply::Node(node)) => self.node_in(*dir, node),
-            (Request::Open { dir, again, .. }, Reply::Opened { node, .. }) if !again => {
-                self.node_in(*dir, node);
-            }
-            (Request::Open { alone: true, .. }, Reply::Opened { node, ticket, .. })
-                if self.unserved && ticket.open_epoch != 0 =>
+            (Request::Open { dir, intent, .. }, Reply::Opened { node, ticket, .. }) => match intent
             {
-                let grant = self.locks.exclude(self.op, self.client, node.fid);
-                node.cover = grant.map_or(Cover::None, |grant| Cover::Own(to_wire(&grant)));
-            }
+                OpenIntent::First => self.node_in(*dir, node),
+                OpenIntent::ReopenExclusive if self.unserved && ticket.open_epoch != 0 => {
+                    let grant = self.locks.exclude(self.op, self.client, node.fid);
+                    node.cover = grant.map_or(Cover::None, |grant| Cover::Own(to_wire(&grant)));
+                }
+                OpenIntent::Reopen | OpenIntent::ReopenExclusive => {}
+            },
             (Request::GetXattrs { fid }, Reply::Xattrs { cover, .. }) => {
                 let grant = self.locks.share(self.op, self.client, *fid, XATTRS);
                 *cover = grant.map(|grant| to_wire(&grant));

@@ -10,7 +10,7 @@ use power::{Count, Scenario};
 use storage::{Disk, FaultyDisk, Kv, KvOptions, MemDisk, StorageError};
 use support::{READ, ROOT_USER, WRITE, create_open_request, make_request, name, rename_request};
 use wire::FileKind;
-use wire::mdt::{RenameMode, Request, SetAttr, SizeUpdate, XattrMode};
+use wire::mdt::{OpenIntent, RenameMode, Request, SetAttr, SizeUpdate, XattrMode};
 
 const ROOT: Fid = Fid::ROOT;
 
@@ -50,8 +50,7 @@ fn open(fid: Fid, access: wire::mdt::Access) -> Request {
         fid,
         dir: Fid::NONE,
         access,
-        again: false,
-        alone: false,
+        intent: OpenIntent::First,
     }
 }
 

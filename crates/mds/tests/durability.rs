@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::{BootEpoch, Fid, FsError, TargetIndex, Transno, Xid};
 use support::*;
-use wire::mdt::{OpenHandle, RenameMode, Reply, Request, SetAttr, XattrMode};
+use wire::mdt::{OpenHandle, OpenIntent, RenameMode, Reply, Request, SetAttr, XattrMode};
 use wire::{Cover, FileKind, SizeState};
 
 #[test]
@@ -188,8 +188,7 @@ fn the_first_writer_of_an_exact_size_waits_for_the_disk() {
         fid: f,
         dir: Fid::ROOT,
         access: WRITE,
-        again: false,
-        alone: false,
+        intent: OpenIntent::First,
     };
     let tag = world.send(a, open.clone());
     assert!(world.poll(tag).is_none());
@@ -343,8 +342,7 @@ fn every_modification_is_done_once() {
             fid: f,
             dir,
             access: WRITE,
-            again: false,
-            alone: false,
+            intent: OpenIntent::First,
         },
         Request::Unlink {
             dir,
@@ -645,8 +643,7 @@ fn orphans_wait_for_their_users_after_a_crash() {
         fid,
         dir: Fid::NONE,
         access: READ,
-        again: true,
-        alone: false,
+        intent: OpenIntent::Reopen,
     };
     let Ok(Reply::Opened { handle, .. }) = world.call(a, again(f)) else {
         panic!()

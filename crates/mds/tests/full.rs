@@ -8,7 +8,7 @@ use std::time::Duration;
 use base::{ClientId, Fid, FsError};
 use support::{READ, ROOT_USER, World};
 use wire::FileKind;
-use wire::mdt::{RenameMode, Request, SetAttr, XattrMode};
+use wire::mdt::{OpenIntent, RenameMode, Request, SetAttr, XattrMode};
 
 /// Available bytes at which only removals go on: below half the floor.
 const NEARLY_NOTHING: u64 = 1 << 20;
@@ -146,8 +146,7 @@ fn a_target_that_stops_refuses_nothing_of_the_past() {
         fid: dir,
         dir: Fid::NONE,
         access: READ,
-        again: true,
-        alone: false,
+        intent: OpenIntent::Reopen,
     };
     let tag = world.send(a, open);
     assert!(!world.answers.contains_key(&tag));

@@ -5,7 +5,9 @@ mod support;
 use base::{ClientId, Fid, FsError, LockHandle, Timestamp, Xid};
 use dlm::Bits;
 use support::*;
-use wire::mdt::{Callback, Lease, Page, RenameMode, Reply, Request, SetAttr, SetTime, SizeUpdate};
+use wire::mdt::{
+    Callback, Lease, OpenIntent, Page, RenameMode, Reply, Request, SetAttr, SetTime, SizeUpdate,
+};
 use wire::{Cover, Grant, SizeState};
 
 fn two() -> (World, ClientId, ClientId) {
@@ -473,8 +475,7 @@ fn a_writer_who_is_told_of_anew_leaves_no_exact_size_elsewhere() {
         fid: f,
         dir: Fid::NONE,
         access,
-        again: true,
-        alone: false,
+        intent: OpenIntent::Reopen,
     };
     world.call(a, open(READ)).expect("told of");
     assert!(
@@ -516,8 +517,7 @@ fn open_request(fid: Fid, access: wire::mdt::Access) -> Request {
         fid,
         dir: Fid::NONE,
         access,
-        again: false,
-        alone: false,
+        intent: OpenIntent::First,
     }
 }
 

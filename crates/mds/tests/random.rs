@@ -7,7 +7,8 @@ use model::Model;
 use proptest::prelude::*;
 use support::*;
 use wire::mdt::{
-    Access, Caller, NewFile, OpenHandle, RenameMode, Reply, Request, SetAttr, SetTime, XattrMode,
+    Access, Caller, NewFile, OpenHandle, OpenIntent, RenameMode, Reply, Request, SetAttr, SetTime,
+    XattrMode,
 };
 use wire::{Cover, FileKind};
 
@@ -356,8 +357,7 @@ impl Pair {
             fid,
             dir: Fid::NONE,
             access,
-            again: false,
-            alone: false,
+            intent: OpenIntent::First,
         };
         let result = self.call(client, request);
         let named = self.model.get(fid).is_ok_and(|node| node.nlink > 0);
@@ -461,8 +461,7 @@ impl Pair {
                 fid: *fid,
                 dir: Fid::NONE,
                 access: READ,
-                again: true,
-                alone: false,
+                intent: OpenIntent::Reopen,
             };
             let Ok(Reply::Opened { handle: new, .. }) = self.world.call(*client, again) else {
                 panic!("{fid} was open");

@@ -8,7 +8,7 @@ use rpc::serving::{Arrival, Effect, Machine, Moment};
 use rpc::window::RECOVERY_WINDOW;
 use rpc::{Batch, ClientUuid, Message, PeerInfo, ReplyMessage};
 use support::*;
-use wire::mdt::{RenameMode, Reply, Request, SetAttr, SetTime, SizeUpdate};
+use wire::mdt::{OpenIntent, RenameMode, Reply, Request, SetAttr, SetTime, SizeUpdate};
 use wire::{SizeState, opcode};
 
 fn getattr(fid: Fid) -> Request {
@@ -391,12 +391,12 @@ fn who_had_a_file_to_itself_has_it_again_while_nobody_is_served() {
     }
     world.flush();
     world.crash_awaiting();
-    let again = |fid, alone| Request::Open {
+    use OpenIntent::{Reopen, ReopenExclusive};
+    let again = |fid, intent| Request::Open {
         fid,
         dir: Fid::NONE,
         access: WRITE,
-        again: true,
-        alone,
+        intent,
     };
     let exclusive = |world: &mut World, client, request| {
         let sent = world.send(client, request);
@@ -405,13 +405,19 @@ fn who_had_a_file_to_itself_has_it_again_while_nobody_is_served() {
             other => panic!("{other:?}"),
         }
     };
-    assert!(!exclusive(&mut world, a, again(before, false)));
-    assert!(exclusive(&mut world, a, again(fid, true)));
-    assert!(!exclusive(&mut world, b, again(fid, true)), "one of them");
+    assert!(!exclusive(&mut world, a, again(before, Reopen)));
+    assert!(exclusive(&mut world, a, again(fid, ReopenExclusive)));
+    assert!(
+        !exclusive(&mut world, b, again(fid, ReopenExclusive)),
+        "one of them"
+    );
     world.ready(b);
     world.ready(a);
     world.flush();
-    assert!(!exclusive(&mut world, a, again(before, true)), "too late");
+    assert!(
+        !exclusive(&mut world, a, again(before, ReopenExclusive)),
+        "too late"
+    );
     let mut attr = world.getattr(a, fid).expect("there").attr;
     attr.size = 77;
     world.client(a).held.insert(fid, attr);

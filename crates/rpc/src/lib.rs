@@ -40,7 +40,7 @@ pub use peer::{
     CallbackResponder, ClientHandler, Clocks, Left, Peer, PeerConfig, PeerState, Policy, Unanswered,
 };
 pub use replay::Undurable;
-pub use requester::{Answered, Keepsake, Memo, Urgency};
+pub use requester::{Answered, CallRecord, ReplayRecord, Urgency};
 pub use server::{
     Connected, Departure, LastCommitted, OnReply, PeerInfo, Responder, ServedTarget, Server,
     ServerConfig, Service, StartError, Unwelcome,

@@ -25,7 +25,7 @@ use crate::oneshot::{self, CallFuture, CallResult};
 use crate::pool::Pool;
 use crate::replay::Undurable;
 use crate::replier::Violation;
-use crate::requester::{Call, Memo, Urgency};
+use crate::requester::{Call, CallRecord, Urgency};
 use crate::session::{CallbackId, Event, Keeping, Legacy, Session};
 use crate::threads::{self, lock, wait_until};
 use crate::transport::Transport;
@@ -100,7 +100,7 @@ pub struct Unanswered {
     /// What it carries.
     pub batch: Batch,
     /// Who remembers it.
-    pub memo: Box<dyn Memo>,
+    pub call_record: Box<dyn CallRecord>,
     /// Gets the answer.
     pub then: Box<dyn FnOnce(CallResult) + Send>,
 }
@@ -235,11 +235,11 @@ impl Peer {
         for Unanswered {
             place,
             batch,
-            memo,
+            call_record,
             then,
         } in left.unanswered
         {
-            session.restore(place, Arc::new(Payload::from(batch)), (then, memo));
+            session.restore(place, Arc::new(Payload::from(batch)), (then, call_record));
         }
         left.undurable
             .into_iter()
@@ -288,14 +288,14 @@ impl Peer {
         self.future(batch, Lane::Control, Urgency::Ordinary)
     }
 
-    /// The same for a request that `memo` remembers, of this urgency.
+    /// The same for a request that `` remembers, of this urgency.
     pub fn call_remembered(
         &self,
         batch: Batch,
         urgency: Urgency,
-        memo: Box<dyn Memo>,
+        call_record: Box<dyn CallRecord>,
     ) -> CallFuture {
-        self.future_with(batch, Lane::Control, urgency, Some(memo))
+        self.future_with(batch, Lane::Control, urgency, Some(call_record))
     }
 
     /// The target has begun a life since a process before this one had the session.
@@ -321,8 +321,8 @@ impl Peer {
     }
 
     /// See [`Session::told`].
-    pub fn told(&self, hold: u64) {
-        lock(&self.inner.state).session.told(hold);
+    pub fn release_ready(&self, hold: u64) {
+        lock(&self.inner.state).session.release_ready(hold);
         self.inner.pump(Lane::Control);
     }
 
@@ -368,12 +368,15 @@ impl Peer {
         batch: Batch,
         lane: Lane,
         urgency: Urgency,
-        memo: Option<Box<dyn Memo>>,
+        call_record: Option<Box<dyn CallRecord>>,
     ) -> CallFuture {
         let (answerer, future) = oneshot::call();
         let token: Token = Box::new(|result| answerer.answer(result));
         // Filling the future here is safe: it only wakes the thread that waits for it.
-        if let Err((token, disrupted)) = self.inner.submit(batch, lane, urgency, (token, memo)) {
+        if let Err((token, disrupted)) =
+            self.inner
+                .submit(batch, lane, urgency, (token, call_record))
+        {
             token(Err(disrupted));
         }
         future
@@ -532,7 +535,7 @@ impl Inner {
         batch: Batch,
         lane: Lane,
         urgency: Urgency,
-        (token, memo): (Token, Option<Box<dyn Memo>>),
+        (token, call_record): (Token, Option<Box<dyn CallRecord>>),
     ) -> Result<(), (Token, Disrupted)> {
         let lane = match self.config.lanes {
             0 | 1 => Lane::Control,
@@ -551,7 +554,7 @@ impl Inner {
             urgency,
             deadline,
             token,
-            memo,
+            call_record,
         };
         self.enqueue(call)?;
         self.pump(lane);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use base::{BootEpoch, Transno, Xid};
 use wire::frame::Payload;
 
-use crate::requester::Keepsake;
+use crate::requester::ReplayRecord;
 
 /// A frame of requests that had an effect.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ struct Kept {
     done: (BootEpoch, Transno),
     under_way: bool,
     /// Who remembers it for the process that may take this one's place.
-    keepsake: Option<Box<dyn Keepsake>>,
+    replay_record: Option<Box<dyn ReplayRecord>>,
 }
 
 /// What a process before this one kept.
@@ -40,7 +40,7 @@ pub struct Undurable {
     /// What was answered the first time.
     pub answer: Arc<Payload>,
     /// Who remembers it.
-    pub keepsake: Box<dyn Keepsake>,
+    pub replay_record: Box<dyn ReplayRecord>,
 }
 
 impl Kept {
@@ -78,7 +78,7 @@ impl Replay {
         (slot, xid): (u16, Xid),
         transno: Transno,
         (request, answer): (Arc<Payload>, Arc<Payload>),
-        keepsake: Option<Box<dyn Keepsake>>,
+        replay_record: Option<Box<dyn ReplayRecord>>,
     ) {
         let done = (self.epoch, transno);
         let kept = Kept {
@@ -88,7 +88,7 @@ impl Replay {
             answer,
             done,
             under_way: false,
-            keepsake,
+            replay_record,
         };
         self.bytes += kept.bytes();
         self.kept.insert(done, kept);
@@ -105,7 +105,7 @@ impl Replay {
             answer: undurable.answer,
             done: undurable.done,
             under_way: false,
-            keepsake: Some(undurable.keepsake),
+            replay_record: Some(undurable.replay_record),
         };
         self.bytes += kept.bytes();
         self.missing += usize::from(kept.done.0 != self.epoch);
@@ -182,8 +182,8 @@ impl Replay {
             self.bytes -= self.kept.remove(&key).map_or(0, |kept| kept.bytes());
         } else if let Some(kept) = self.kept.get_mut(&key) {
             (kept.done, kept.under_way) = ((epoch, transno), false);
-            if let Some(keepsake) = &kept.keepsake {
-                keepsake.done_again(kept.done);
+            if let Some(replay_record) = &kept.replay_record {
+                replay_record.done_again(kept.done);
             }
         }
         true

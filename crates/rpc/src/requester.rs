@@ -37,16 +37,16 @@ pub struct Call<T> {
     /// Given back with the answer.
     pub token: T,
     /// Who remembers it for the process that may take this one's place.
-    pub memo: Option<Box<dyn Memo>>,
+    pub call_record: Option<Box<dyn CallRecord>>,
 }
 
 /// Remembers a request beyond the life of this process. Called with locks held: must only store.
-pub trait Memo: Send + fmt::Debug {
+pub trait CallRecord: Send + fmt::Debug {
     /// It is about to be sent, in this slot and with this number, for the first time.
     fn launched(&self, slot: u16, xid: Xid);
     /// It is answered; the slot may be used for another from now on. What is given back goes on
     /// remembering what was done, as long as it may be lost.
-    fn answered(self: Box<Self>, answered: &Answered<'_>) -> Option<Box<dyn Keepsake>>;
+    fn answered(self: Box<Self>, answered: &Answered<'_>) -> Option<Box<dyn ReplayRecord>>;
 }
 
 /// A request and its answer.
@@ -63,7 +63,7 @@ pub struct Answered<'a> {
 }
 
 /// Remembers what is kept for a replay, until it is dropped. Called with locks held: must only store.
-pub trait Keepsake: Send + fmt::Debug {
+pub trait ReplayRecord: Send + fmt::Debug {
     /// It was done again, in a later life of the target.
     fn done_again(&self, done: (BootEpoch, Transno));
 }
@@ -78,7 +78,7 @@ pub struct Settled<T> {
     /// Of the caller, unless it has given up.
     pub token: Option<T>,
     /// Who remembers it.
-    pub memo: Option<Box<dyn Memo>>,
+    pub call_record: Option<Box<dyn CallRecord>>,
 }
 
 /// A request to put into a frame.
@@ -103,7 +103,7 @@ struct Flight<T> {
     deadline: Option<Tick>,
     /// None: the caller was told that it timed out. The slot stays taken until the answer comes.
     token: Option<T>,
-    memo: Option<Box<dyn Memo>>,
+    call_record: Option<Box<dyn CallRecord>>,
 }
 
 /// One lane's queues.
@@ -265,8 +265,8 @@ impl<T> Requester<T> {
         let xid = Xid(self.next_xid);
         self.next_xid += 1;
         self.lanes[call.lane.index()].in_flight += 1;
-        if let Some(memo) = &call.memo {
-            memo.launched(slot, xid);
+        if let Some(call_record) = &call.call_record {
+            call_record.launched(slot, xid);
         }
         self.slots[usize::from(slot)] = Some(Flight {
             xid,
@@ -274,7 +274,7 @@ impl<T> Requester<T> {
             payload: call.payload.clone(),
             deadline: call.deadline,
             token: Some(call.token),
-            memo: call.memo,
+            call_record: call.call_record,
         });
         Outgoing {
             slot,
@@ -289,7 +289,7 @@ impl<T> Requester<T> {
         &mut self,
         (slot, xid): (u16, Xid),
         payload: Arc<Payload>,
-        (token, memo): (T, Box<dyn Memo>),
+        (token, call_record): (T, Box<dyn CallRecord>),
     ) {
         let lane = Lane::Control;
         let index = usize::from(slot);
@@ -307,7 +307,7 @@ impl<T> Requester<T> {
             payload,
             deadline: None,
             token: Some(token),
-            memo: Some(memo),
+            call_record: Some(call_record),
         });
     }
 
@@ -324,7 +324,7 @@ impl<T> Requester<T> {
             request: flight.payload,
             lane: flight.lane,
             token: flight.token,
-            memo: flight.memo,
+            call_record: flight.call_record,
         })
     }
 

@@ -223,7 +223,7 @@ impl<T> ServerSession<T> {
             urgency: Urgency::Urgent,
             deadline: None,
             token,
-            memo: None,
+            call_record: None,
         })
     }
 

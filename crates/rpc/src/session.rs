@@ -11,7 +11,7 @@ use wire::handshake::{Lane, Welcome};
 use crate::batch::{Message, ReplyBatch};
 use crate::replay::{Replay, Undurable};
 use crate::replier::{Replier, Room, Stored, Verdict, Violation};
-use crate::requester::{Answered, Call, Memo, Requester, Settled, Urgency};
+use crate::requester::{Answered, Call, CallRecord, Requester, Settled, Urgency};
 
 /// What a frame that came amounts to.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ pub struct Session<T> {
     /// The target is to be told something first: how often there was something, and whether that is
     /// told.
     holds: u64,
-    untold: bool,
+    pending_updates: bool,
     /// The target's life in which a process before this one had the session.
     inherited: Option<BootEpoch>,
 }
@@ -141,7 +141,7 @@ impl<T> Session<T> {
             takeover: Takeover::Settled,
             settled_at: None,
             holds: 0,
-            untold: false,
+            pending_updates: false,
             inherited: None,
         }
     }
@@ -162,7 +162,12 @@ impl<T> Session<T> {
 
     /// A request that the process before had sent and that is not known to be answered. Before the
     /// first [`Session::lane_up`].
-    pub fn restore(&mut self, place: (u16, Xid), payload: Arc<Payload>, owner: (T, Box<dyn Memo>)) {
+    pub fn restore(
+        &mut self,
+        place: (u16, Xid),
+        payload: Arc<Payload>,
+        owner: (T, Box<dyn CallRecord>),
+    ) {
         self.requests.restore(place, payload, owner);
     }
 
@@ -203,20 +208,20 @@ impl<T> Session<T> {
     /// before. Where what was asked of earlier lives takes all slots, these are told when the
     /// others are answered. Returns what [`Session::told`] wants.
     pub fn hold_ready(&mut self) -> u64 {
-        self.untold = true;
+        self.pending_updates = true;
         self.holds += 1;
         self.holds
     }
 
     /// It is told, unless there was something again since.
-    pub fn told(&mut self, hold: u64) {
+    pub fn release_ready(&mut self, hold: u64) {
         if hold == self.holds {
-            self.untold = false;
+            self.pending_updates = false;
         }
     }
 
     fn holds_ready(&self) -> bool {
-        self.untold && !self.requests.is_full_of_the_past()
+        self.pending_updates && !self.requests.is_full_of_the_past()
     }
 
     fn may_be_ready(&self) -> bool {
@@ -431,14 +436,14 @@ impl<T> Session<T> {
             request,
             lane,
             token,
-            memo,
+            call_record,
         } = settled;
         if lane == Lane::Control {
             self.settled_at.take_if(|first| *first <= xid);
         }
         let kept = self.keeping == Keeping::Changes && transno > self.last_committed;
-        let keepsake = memo.and_then(|memo| {
-            memo.answered(&Answered {
+        let replay_record = call_record.and_then(|call_record| {
+            call_record.answered(&Answered {
                 place: (slot, xid),
                 request: &request,
                 answer: &payload,
@@ -447,7 +452,8 @@ impl<T> Session<T> {
         });
         if kept {
             let frames = (request, payload.clone());
-            self.replay.keep((slot, xid), transno, frames, keepsake);
+            self.replay
+                .keep((slot, xid), transno, frames, replay_record);
         }
         match token {
             Some(token) => Event::Replied(token, ReplyBatch::from_payload(payload, transno)),

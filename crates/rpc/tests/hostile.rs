@@ -672,7 +672,7 @@ fn the_next_process_gets_the_session_that_the_one_before_did_not_hear_of() {
 fn who_is_given_up_while_it_comes_is_told_when_that_is_durable() {
     let mut place = Place::new(Over::Tcp);
     let (_server, service) = place.serve(2);
-    *service.giving_up.lock().unwrap() = GivingUp::Soon;
+    *service.revocation.lock().unwrap() = Revocation::Soon;
     let hello = Hello {
         session: SessionId(7),
         boot_epoch: base::BootEpoch(1),
@@ -680,7 +680,7 @@ fn who_is_given_up_while_it_comes_is_told_when_that_is_durable() {
     };
     let (_stream, welcome) = welcome_to(&place, hello);
     assert!(welcome.evicted && !welcome.resumed);
-    assert_eq!(*service.giving_up.lock().unwrap(), GivingUp::Durably);
+    assert_eq!(*service.revocation.lock().unwrap(), Revocation::Durably);
     let lines = service.log.change(|log| log.lines.clone());
     assert_eq!(lines, ["connected 0x1", "expired 0x1", "connected 0x2"]);
 }

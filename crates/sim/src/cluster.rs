@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use base::{Clock, Rng, SeededRng, TargetName, Tick, Timestamp};
 use client::kernel::NoKernel;
-use client::{Heritage, MountConfig, Mounted};
+use client::{MountConfig, Mounted, TakeoverState};
 use rpc::{ClientSecret, Policy};
 
 use crate::network::Network;
@@ -186,7 +186,7 @@ impl Cluster {
         node: Node,
         secret: ClientSecret,
         clock: Arc<NodeClock>,
-        heritage: Option<Arc<Heritage>>,
+        takeover: Option<Arc<TakeoverState>>,
     ) -> Result<Mounted, String> {
         self.scheduler.move_to(node);
         let network = self.network.clone();
@@ -200,7 +200,7 @@ impl Cluster {
             insecure: false,
             policy: Policy::Hard,
             patience: Arc::new(|_| true),
-            heritage,
+            takeover,
             clocks: rpc::Clocks::default(),
         };
         let mounted = Mounted::join(&config, Arc::new(NoKernel), clock);

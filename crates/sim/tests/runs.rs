@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::process::Command;
+use std::sync::Mutex;
 
 use sim::faults::Kind;
 use sim::history::Call;
+use sim::processor::on_every_one;
 use sim::run::{Plan, Report, run};
 
 fn sound(seed: u64) -> Report {
@@ -24,22 +26,25 @@ fn sound(seed: u64) -> Report {
 
 #[test]
 fn a_seed_says_all() {
-    let mut left = Kind::ALL.to_vec();
-    let mut digests = Vec::new();
-    for seed in 3.. {
+    let left = Mutex::new(Kind::ALL.to_vec());
+    let digests = Mutex::new(Vec::new());
+    let seeds = (3..).take_while(|_| !left.lock().unwrap().is_empty());
+    on_every_one(seeds, |seed| {
         let first = run(&Plan::of(seed));
-        let before = left.len();
-        left.retain(|kind| first.faults.iter().all(|fault| fault.kind != *kind));
-        if left.len() < before {
+        let is_new = {
+            let mut left = left.lock().unwrap();
+            let before = left.len();
+            left.retain(|kind| first.faults.iter().all(|fault| fault.kind != *kind));
+            left.len() < before
+        };
+        if is_new {
             let second = run(&Plan::of(seed));
             assert!(first.trace() == second.trace(), "seed {seed}");
             assert_eq!(first.digest, second.digest, "seed {seed}");
         }
-        digests.push(first.digest);
-        if left.is_empty() {
-            break;
-        }
-    }
+        digests.lock().unwrap().push(first.digest);
+    });
+    let mut digests = digests.into_inner().unwrap();
     let count = digests.len();
     digests.sort_unstable();
     digests.dedup();
@@ -57,16 +62,16 @@ fn a_seed_says_the_same_in_every_process() {
         output.stdout
     };
     // In every third no client is lost.
-    for seed in ["3", "4", "5", "7"] {
+    on_every_one(["3", "4", "5", "7"], |seed| {
         let first = trace(seed, "short");
         assert!(first.len() > 10_000, "it tells of all calls");
         assert!(first == trace(seed, &"long".repeat(1_000)), "seed {seed}");
-    }
+    });
 }
 
 #[test]
 fn without_faults_nothing_is_wrong() {
-    for seed in 1..=10 {
+    on_every_one(1..=10, |seed| {
         let plan = Plan {
             faults: 0,
             ..Plan::of(seed)
@@ -80,7 +85,7 @@ fn without_faults_nothing_is_wrong() {
                 .iter()
                 .any(|entry| entry.call.kind() == "get")
         );
-    }
+    });
 }
 
 /// Enough of them for the rarest pair: so many are run,
@@ -94,13 +99,16 @@ fn every_call_meets_every_fault_and_nothing_is_wrong() {
     for call in Call::KINDS {
         missing.extend(Kind::ALL.map(|kind| (*call, kind)));
     }
-    for seed in SEEDS.chain(MORE_SEEDS) {
-        if MORE_SEEDS.contains(&seed) && missing.is_empty() {
-            break;
-        }
+    let missing = Mutex::new(missing);
+    let more = MORE_SEEDS.take_while(|_| !missing.lock().unwrap().is_empty());
+    on_every_one(SEEDS.chain(more), |seed| {
         let met = sound(seed).meetings();
-        missing.retain(|pair| !met.contains_key(pair));
-    }
+        missing
+            .lock()
+            .unwrap()
+            .retain(|pair| !met.contains_key(pair));
+    });
+    let missing = missing.into_inner().unwrap();
     assert!(missing.is_empty(), "these never met: {missing:?}");
 }
 
@@ -108,8 +116,8 @@ fn every_call_meets_every_fault_and_nothing_is_wrong() {
 fn what_failed_once_stays_mended() {
     let kept = include_str!("../seeds.txt").lines();
     let seeds = kept.filter(|line| !line.starts_with('#'));
-    for line in seeds {
+    on_every_one(seeds, |line| {
         let seed = line.split_whitespace().next().expect("a seed");
         sound(seed.parse().expect("a number"));
-    }
+    });
 }

@@ -1,5 +1,8 @@
 //! Processes of supervised mounts are killed while others write to the same files.
 
+use std::sync::Mutex;
+
+use sim::processor::on_every_one;
 use sim::workers::{plan, run};
 
 /// Seeds that failed once, each with what it was.
@@ -27,20 +30,25 @@ fn sound(seed: u64) {
 
 #[test]
 fn a_write_that_has_returned_outlives_the_processes_of_all_mounts() {
-    (1..=10).for_each(sound);
+    on_every_one(1..=10, sound);
 }
 
 #[test]
 fn what_failed_once_stays_mended() {
-    for (seed, what) in KEPT {
+    on_every_one(KEPT, |(seed, what)| {
         println!("{seed}: {what}");
         sound(*seed);
-    }
+    });
 }
 
 #[test]
 fn a_seed_says_all() {
-    let (first, second) = (run(&plan(7)), run(&plan(7)));
+    let reports = Mutex::new(Vec::new());
+    on_every_one(0..2, |_| reports.lock().unwrap().push(run(&plan(7))));
+    let reports = reports.into_inner().unwrap();
+    let [first, second] = &reports[..] else {
+        panic!("two runs");
+    };
     assert!(first.trace() == second.trace());
     assert_eq!(first.digest, second.digest);
 }

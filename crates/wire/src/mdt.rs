@@ -33,6 +33,53 @@ pub struct Access {
     pub exec: bool,
 }
 
+/// Whether a client that opens a file has it open already. On the wire two booleans: whether it has, and
+/// whether it wants the exclusive lock back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "(bool, bool)", try_from = "(bool, bool)")]
+pub enum OpenIntent {
+    /// The client does not have it open. Permissions are checked, and a client that holds the file
+    /// exclusively gives up its lock first.
+    First,
+    /// The client has it open already, under a lease or since before a restart, or only keeps the file
+    /// alive. The open takes no lock, unless others believe a size that is no longer exact. It is not
+    /// checked, it works on files without a name, and it grants no access to the bytes.
+    Reopen,
+    /// As [`OpenIntent::Reopen`], for writing, by a client that held the file exclusively before the target
+    /// restarted. Until the target serves again, the client gets that lock back with the reply.
+    ReopenExclusive,
+}
+
+impl OpenIntent {
+    /// The client has the file open already.
+    pub fn is_reopen(self) -> bool {
+        self != OpenIntent::First
+    }
+}
+
+impl From<OpenIntent> for (bool, bool) {
+    fn from(intent: OpenIntent) -> (bool, bool) {
+        match intent {
+            OpenIntent::First => (false, false),
+            OpenIntent::Reopen => (true, false),
+            OpenIntent::ReopenExclusive => (true, true),
+        }
+    }
+}
+
+impl TryFrom<(bool, bool)> for OpenIntent {
+    type Error = &'static str;
+
+    fn try_from(pair: (bool, bool)) -> Result<OpenIntent, &'static str> {
+        match pair {
+            (false, false) => Ok(OpenIntent::First),
+            (true, false) => Ok(OpenIntent::Reopen),
+            (true, true) => Ok(OpenIntent::ReopenExclusive),
+            (false, true) => Err("a first open cannot ask for an exclusive lock back"),
+        }
+    }
+}
+
 /// The right to write objects of a file; each OST write carries it (hazard 21).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct WriteTicket {
@@ -263,15 +310,8 @@ pub enum Request {
         dir: Fid,
         /// For what.
         access: Access,
-        /// The client has it open already (under a lease, or since before a restart), or wants no
-        /// more than that it stays. Take no lock, unless others believe a size that is not exact
-        /// any more; check nothing; works on orphans too. Gives no right to its bytes, which
-        /// another may have to itself.
-        again: bool,
-        /// It is told of again, for writing, and the client had the file to itself in a life of the
-        /// target that is over. While nobody is served yet it has that again, by the lock that comes
-        /// with the answer.
-        alone: bool,
+        /// Whether the client has it open already.
+        intent: OpenIntent,
     },
     /// Closes -> [`Reply::Node`].
     Close {
@@ -625,7 +665,7 @@ impl Request {
             Request::Cancel { .. } | Request::Convert { .. } => true,
             Request::Close { .. } | Request::Join { .. } => true,
             Request::SetAttr { under, .. } => *under != LockHandle(0),
-            Request::Open { again, .. } => *again,
+            Request::Open { intent, .. } => intent.is_reopen(),
             _ => false,
         }
     }

@@ -4,9 +4,10 @@ use base::{BootEpoch, ByteRange, Fid, LockHandle, Name, Timestamp, Transno};
 use layout::ObjectId;
 
 use crate::attr::FileKind;
+use crate::codec::{decode, encode};
 use crate::mdt::{
-    self, Access, Caller, NewFile, OpenHandle, RenameMode, SetAttr, WalkOrder, WriteTicket,
-    XattrMode,
+    self, Access, Caller, NewFile, OpenHandle, OpenIntent, RenameMode, SetAttr, WalkOrder,
+    WriteTicket, XattrMode,
 };
 use crate::ost::{self, AllocateMode, Progress, UNDER_MDT};
 
@@ -37,13 +38,12 @@ fn setattr(under: LockHandle) -> mdt::Request {
     }
 }
 
-fn open(again: bool) -> mdt::Request {
+fn open(intent: OpenIntent) -> mdt::Request {
     mdt::Request::Open {
         fid: FID,
         dir: FID,
         access: Access::default(),
-        again,
-        alone: false,
+        intent,
     }
 }
 
@@ -136,8 +136,8 @@ fn of_files() -> Vec<mdt::Request> {
     vec![
         setattr(NO_LOCK),
         setattr(LOCK),
-        open(false),
-        open(true),
+        open(OpenIntent::First),
+        open(OpenIntent::Reopen),
         Close {
             fid: FID,
             handle: OpenHandle(1),
@@ -282,7 +282,7 @@ fn what_gives_back_is_urgent_and_nothing_else() {
     let all = [of_names(), of_files()].concat();
     assert_eq!(numbered(&all, mdt::Request::name), mdt::Request::NAMES);
     let urgent: Vec<_> = all.into_iter().filter(mdt::Request::is_urgent).collect();
-    assert_eq!(urgent[..2], [setattr(LOCK), open(true)]);
+    assert_eq!(urgent[..2], [setattr(LOCK), open(OpenIntent::Reopen)]);
     let rest: Vec<&str> = urgent[2..].iter().map(mdt::Request::name).collect();
     assert_eq!(rest, ["close", "cancel", "convert", "mdt_join"]);
 
@@ -320,4 +320,18 @@ fn who_changes_names_and_attributes_says_who_it_is() {
         asks,
         ["create", "create_nameless", "unlink", "rename", "setattr"]
     );
+}
+
+#[test]
+fn an_open_intent_is_two_booleans_on_the_wire() {
+    for intent in [
+        OpenIntent::First,
+        OpenIntent::Reopen,
+        OpenIntent::ReopenExclusive,
+    ] {
+        let bytes = encode(&intent);
+        assert_eq!(bytes, encode(&<(bool, bool)>::from(intent)));
+        assert_eq!(decode(&bytes), Ok(intent));
+    }
+    assert!(decode::<OpenIntent>(&encode(&(false, true))).is_err());
 }

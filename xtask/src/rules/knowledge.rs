@@ -121,6 +121,8 @@ const TABLE: &[Knowledge] = &[
         owners: &[
             "crates/threads/",
             "crates/sim/src/scheduler.rs",
+            // Where runs of different seeds go on beside each other.
+            "crates/sim/src/processor.rs",
             "crates/sim/src/main.rs",
             "crates/awake/",
             "crates/base/src/clock.rs",

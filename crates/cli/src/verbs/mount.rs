@@ -94,7 +94,7 @@ impl MountVerb {
             return Ok(());
         }
         let descriptors = Descriptors::raise()?;
-        let Some((heritage, held)) = self.supervision.part(&self.daemon)?.open()? else {
+        let Some((takeover, held)) = self.supervision.part(&self.daemon)?.open()? else {
             return Ok(());
         };
         memory::prepare();
@@ -127,15 +127,15 @@ impl MountVerb {
                 let address: Address = text.parse().ok()?;
                 Some(link.iter().fold(address, Address::delayed))
             }),
-            secret: match &heritage {
-                Some(heritage) => heritage.secret(),
+            secret: match &takeover {
+                Some(takeover) => takeover.secret(),
                 None => rpc::new_client_secret().map_err(|error| error.to_string())?,
             },
             key: key.map(load_key).transpose()?,
             insecure,
             policy: options.policy,
             patience,
-            heritage,
+            takeover,
             clocks: rpc::Clocks::default(),
         };
         let wish = MountWish {

@@ -62,14 +62,14 @@ impl Up {
             return Ok(());
         }
         let descriptors = Descriptors::raise()?;
-        let Some((heritage, held)) = self.supervision.part(&self.daemon)?.open()? else {
+        let Some((takeover, held)) = self.supervision.part(&self.daemon)?.open()? else {
             return Ok(());
         };
         memory::prepare();
         let stop = Stop::on_signals()?;
         let dir = absolute(&self.dir)?;
         // A mount that is gone on with answers nobody who looks at it before this process serves it.
-        if heritage.as_ref().is_none_or(|left| left.incarnation() == 1) {
+        if takeover.as_ref().is_none_or(|left| left.incarnation() == 1) {
             self.refuse_early()?;
         }
         if TargetDir::inspect(&dir).map_err(|error| error.to_string())? == State::Empty {
@@ -88,7 +88,7 @@ impl Up {
             machine: None,
             when_fenced: when_fenced(point.clone()),
             timeout: CALLBACK_DEADLINE,
-            mount_outlives: heritage.is_some(),
+            mount_outlives: takeover.is_some(),
             mounts: true,
             descriptors,
         };
@@ -97,15 +97,15 @@ impl Up {
         let config = MountConfig {
             addresses: vec![serving.here()],
             reach: serving.reach(),
-            secret: match &heritage {
-                Some(heritage) => heritage.secret(),
+            secret: match &takeover {
+                Some(takeover) => takeover.secret(),
                 None => rpc::new_client_secret().map_err(|error| error.to_string())?,
             },
             key: None,
             insecure: false,
             policy: options.policy,
             patience: Arc::new(|_| true),
-            heritage,
+            takeover,
             clocks: rpc::Clocks::default(),
         };
         let (wish, beside) = (options.wish(self.mount, None), (serving.targets(), &*dir));

@@ -3,7 +3,8 @@
 use base::{BootEpoch, ByteRange, Fid, LockHandle, Name, TargetName, Timestamp, Transno};
 use layout::ObjectId;
 use wire::mdt::{
-    self, Access, Caller, NewFile, OpenHandle, SetAttr, SetTime, SizeUpdate, WriteTicket,
+    self, Access, Caller, NewFile, OpenHandle, OpenIntent, SetAttr, SetTime, SizeUpdate,
+    WriteTicket,
 };
 use wire::{FileKind, mgs, ost};
 
@@ -301,8 +302,7 @@ fn of_mdt() -> Vec<(&'static str, Node)> {
                 fid,
                 dir,
                 access,
-                again: false,
-                alone: false,
+                intent: OpenIntent::First,
             },
         ),
         (

@@ -11,9 +11,9 @@ use wire::mdt::{DirEntry, WalkOrder};
 use wire::{Attr, FileKind, SizeState};
 
 use crate::cache::ahead::WalkId;
-use crate::cache::changes::{Change, Deed};
 use crate::cache::known::{END, Known};
 use crate::cache::listed::Listed;
+use crate::cache::local_changes::{LocalChange, NameChange};
 
 /// Absent names remembered per directory; beyond, all are forgotten.
 const ABSENT_MAX: usize = 1024;
@@ -288,15 +288,15 @@ impl Directory {
     }
 
     /// This client changed a name.
-    pub fn changed(&mut self, change: Change) {
-        match (change.deed, change.current) {
-            (Deed::Made { cookie, entry }, true) => self.insert(cookie, entry),
-            (Deed::Removed(name), true) => {
+    pub fn changed(&mut self, change: LocalChange) {
+        match (change.name_change, change.current) {
+            (NameChange::Made { cookie, entry }, true) => self.insert(cookie, entry),
+            (NameChange::Removed(name), true) => {
                 self.remove(&name);
                 self.mark_absent(name);
             }
-            (Deed::Made { entry, .. }, false) => self.make_unknown(&entry.name),
-            (Deed::Removed(name), false) => self.make_unknown(&name),
+            (NameChange::Made { entry, .. }, false) => self.make_unknown(&entry.name),
+            (NameChange::Removed(name), false) => self.make_unknown(&name),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::cache::holder::Holder;
 use crate::cache::kernel_pages::KernelPages;
 use crate::cache::kernel_pages::ReadTo;
 use crate::cache::pages::PageCache;
-use crate::cache::reshapes::Reshapes;
+use crate::cache::resizes::Resizes;
 use crate::executor::{Oneshot, WaitList};
 use crate::journal::bytes::RememberedBytes;
 use crate::journal::errors::{RememberedFailures, remember as remember_failures};
@@ -113,7 +113,7 @@ pub(crate) struct FileState {
     /// The OST has no change of it, not durable yet, with a smaller number.
     pub first_unsettled: Transno,
     /// What was changed of its size and space, which the OST may lose.
-    pub reshapes: Reshapes,
+    pub resizes: Resizes,
     /// The kernel may hold pages of it.
     pub kernel_pages: bool,
     /// Which it may, as long as there are writers.
@@ -136,7 +136,7 @@ pub(crate) struct FileState {
     /// Its Close is on the way.
     pub closing: Option<OpenHandle>,
     /// How often what was changed of it is being told.
-    pub untold: u32,
+    pub pending_updates: u32,
     /// A lock under which the Close can tell the size was tried for.
     pub size_asked: bool,
     /// It was emptied here, of bytes that it had, and not closed since.
@@ -178,10 +178,10 @@ impl FileState {
             && self.read_opens.is_empty()
             && self.exclusive.is_none()
             && self.pages.dirty_bytes() == 0
-            && self.reshapes.is_empty()
+            && self.resizes.is_empty()
             && self.writing == 0
             && self.closing.is_none()
-            && self.untold == 0
+            && self.pending_updates == 0
             && self.lapsing == 0
             && self.users == 0
             && self.asking.is_idle()
@@ -224,7 +224,7 @@ impl FileState {
 
     /// The EX lock under which attributes were changed here that the MDT has yet to hear of, but for what
     /// a Close on its way tells.
-    pub fn has_changes_to_tell(&self) -> Option<LockHandle> {
+    pub fn has_changes_to_report(&self) -> Option<LockHandle> {
         let is_changed = self.changed != SetAttr::default() && !self.is_closing();
         self.exclusive.filter(|_| is_changed)
     }
@@ -255,7 +255,7 @@ impl FileState {
 
     /// The right to write it went with an eviction. Returns whether anything was lost, which is told.
     pub fn lose_unwritten(&mut self) -> bool {
-        let lost = self.reshapes.give_up(FsError::Io) || self.pages.may_be_lost();
+        let lost = self.resizes.give_up(FsError::Io) || self.pages.may_be_lost();
         if lost {
             self.failures.add(FsError::Io);
         }
@@ -265,7 +265,7 @@ impl FileState {
 
     /// What was changed under the EX lock and not told went with an eviction. Returns whether there
     /// was anything.
-    pub fn lose_untold(&mut self) -> bool {
+    pub fn lose_pending_updates(&mut self) -> bool {
         let lost = std::mem::take(&mut self.changed) != SetAttr::default();
         if lost {
             self.failures.add(FsError::Io);
@@ -316,7 +316,7 @@ impl FileState {
     pub fn ends(&mut self, end: u64) {
         self.pages.discard(ByteRange::from(end));
         self.known.size = self.known.size.min(end);
-        self.reshapes.ends(end);
+        self.resizes.ends(end);
     }
 
     /// The MDT keeps it for the writers here: no Close of their use is on its way, after which it would
@@ -334,13 +334,13 @@ impl FileState {
 
     /// What was changed of it under the EX lock is being told: resolves when anything is another.
     pub fn being_told(&mut self) -> Option<Oneshot<()>> {
-        (self.untold > 0).then(|| self.waiters.wait())
+        (self.pending_updates > 0).then(|| self.waiters.wait())
     }
 
     /// So it is, or is about to be, since the lock is on its way back: the same.
-    pub fn exclusive_going(&mut self) -> Option<Oneshot<()>> {
-        let is_going = self.exclusive.is_some() && self.revoking != Revoking::No;
-        (self.untold > 0 || is_going).then(|| self.waiters.wait())
+    pub fn exclusive_revoked(&mut self) -> Option<Oneshot<()>> {
+        let is_revoked = self.exclusive.is_some() && self.revoking != Revoking::No;
+        (self.pending_updates > 0 || is_revoked).then(|| self.waiters.wait())
     }
 
     /// It was just made, and opened by that.
@@ -414,11 +414,11 @@ impl FileState {
     pub fn settle(&mut self, durable: Transno) {
         self.settled = self.settled.max(durable);
         self.pages.committed(durable);
-        self.reshapes.committed(durable);
+        self.resizes.committed(durable);
         self.committed = durable >= self.written;
         let firsts = [
             self.pages.first_uncommitted(),
-            self.reshapes.first_uncommitted(),
+            self.resizes.first_uncommitted(),
         ];
         self.first_unsettled = firsts
             .into_iter()
@@ -429,7 +429,7 @@ impl FileState {
     /// All that was done to its bytes is durable at its OST.
     pub fn is_settled(&self) -> bool {
         self.pages.dirty_bytes() == 0
-            && self.reshapes.is_empty()
+            && self.resizes.is_empty()
             && (self.committed || self.written == Transno(0))
     }
 

@@ -1,5 +1,5 @@
 //! The pages of one file that the kernel may hold while the file has a writer here, and the bytes of
-//! them that were written past the kernel since. Called by `read`, `write` and `reshape`; why so is
+//! them that were written past the kernel since. Called by `read`, `write` and `resize`; why so is
 //! in docs/adr/0004-writers-bypass-kernel-pages.md.
 
 use base::ByteRange;

@@ -81,7 +81,7 @@ impl Client {
                 inode.is_directory() || (reached == Reached::Stat && inode.is_open())
             };
             match state.known(fid).is_some_and(by_none) {
-                true => state.going.of(fid),
+                true => state.invalidations.of(fid),
                 false => return false,
             }
         };
@@ -231,13 +231,13 @@ impl Client {
         }
     }
 
-    /// Waits as long as `going` says that the truth about the file is on its way.
+    /// Waits as long as `pending` says that the truth about the file is on its way.
     pub(crate) async fn wait_until(
         &self,
         fid: Fid,
-        going: impl Fn(&mut FileState) -> Option<Oneshot<()>>,
+        pending: impl Fn(&mut FileState) -> Option<Oneshot<()>>,
     ) {
-        let wait = || self.lock().file_known(fid).and_then(&going);
+        let wait = || self.lock().file_known(fid).and_then(&pending);
         while let Some(wait) = wait() {
             wait.await;
         }
@@ -250,7 +250,7 @@ impl Client {
             let wait = {
                 let mut state = self.lock();
                 let file = state.file_known(fid);
-                match file.and_then(FileState::exclusive_going) {
+                match file.and_then(FileState::exclusive_revoked) {
                     Some(wait) => wait,
                     None => return self.set_locally(&mut state, fid, change),
                 }

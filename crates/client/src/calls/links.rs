@@ -7,13 +7,13 @@ use wire::FileKind;
 use wire::attr::Node;
 use wire::mdt::{Caller, RenameMode, Reply, Request};
 
-use crate::cache::changes::Deed;
 use crate::cache::file::FileState;
 use crate::cache::inode::Covered;
 use crate::cache::listed::Listed;
+use crate::cache::local_changes::NameChange;
 use crate::cache::stamps::Mark;
 use crate::calls::lookup::cached_name;
-use crate::coherence::forgetting::Going;
+use crate::coherence::invalidation::Invalidation;
 use crate::executor::{AT_ONCE, each_of, spawn};
 use crate::session::client::{Client, Entry, Place, unexpected};
 use crate::session::kernel::Forget;
@@ -64,11 +64,11 @@ impl Client {
             let current = state.take_dir(&dir_now, mark);
             state.take_node(&node, mark);
             let kind = node.attr.kind;
-            let deed = Deed::Made {
+            let name_change = NameChange::Made {
                 cookie,
                 entry: Listed { name, fid, kind },
             };
-            state.name_changed(dir, deed, current);
+            state.name_changed(dir, name_change, current);
             let name_valid = current && state.locks.holds(dir, Bits::NAMES);
             name_valid.then(|| state.stamp())
         };
@@ -79,7 +79,7 @@ impl Client {
     pub async fn unlink(&self, place: Place, directory: bool) -> Result<Fid, FsError> {
         bump(&self.0.stats.unlink);
         let Place { dir, name, caller } = place;
-        self.tell_new_owner(dir, &name, caller).await;
+        self.report_new_owner(dir, &name, caller).await;
         let _removing = self.begin_removing(dir, &name).await;
         let mark = self.lock().mark(dir);
         let request = Request::Unlink {
@@ -94,7 +94,7 @@ impl Client {
         };
         let mut state = self.lock();
         let current = state.take_dir(&dir_now, mark);
-        state.name_changed(dir, Deed::Removed(name), current);
+        state.name_changed(dir, NameChange::Removed(name), current);
         state.space = None;
         lost_name(&mut state, &node, mark);
         Ok(node.fid)
@@ -118,8 +118,8 @@ impl Client {
             name: source,
             caller,
         } = source;
-        self.tell_new_owner(source_dir, &source, caller).await;
-        self.tell_new_owner(target_dir, &target, caller).await;
+        self.report_new_owner(source_dir, &source, caller).await;
+        self.report_new_owner(target_dir, &target, caller).await;
         let (from, to) = ((source_dir, &source), (target_dir, &target));
         let _removing = self.begin_renaming(from, to, mode).await?;
         let ask = |whiteout| Request::Rename {
@@ -171,7 +171,7 @@ impl Client {
         let target_current = state.take_dir(&target_now, target_mark);
         // Of two names of one file both stay.
         let both_stay = replaced.is_none() && may_have_names(&node);
-        let gone = Deed::Removed(source.clone());
+        let gone = NameChange::Removed(source.clone());
         state.name_changed(source_dir, gone, source_current && !both_stay);
         let (from, to) = ((source_mark, source), (target_mark, target));
         self.name_moved(&mut state, &node, from, to, cookie, target_current);
@@ -198,14 +198,18 @@ impl Client {
             let (name, fid, kind) = (source.clone(), left.fid, left.attr.kind);
             let entry = Listed { name, fid, kind };
             let cookie = replaced_cookie;
-            state.name_changed(source_dir, Deed::Made { cookie, entry }, source_current);
+            state.name_changed(
+                source_dir,
+                NameChange::Made { cookie, entry },
+                source_current,
+            );
         }
         Ok(has_moved)
     }
 
     /// A sticky directory lets owners remove names, and of a file that this mount has to itself it
     /// alone knows the owner. The MDT is told.
-    async fn tell_new_owner(&self, dir: Fid, name: &Name, caller: Caller) {
+    async fn report_new_owner(&self, dir: Fid, name: &Name, caller: Caller) {
         if caller.uid == ROOT {
             return;
         }
@@ -222,7 +226,7 @@ impl Client {
             fids
         };
         for fid in fids {
-            if let Err(error) = self.tell_changes(fid).await {
+            if let Err(error) = self.report_changes(fid).await {
                 tracing::debug!("{fid}: its new owner could not be told: {error}");
             }
         }
@@ -302,17 +306,17 @@ impl Client {
             fid: node.fid,
             kind: node.attr.kind,
         };
-        state.name_changed(dir, Deed::Made { cookie, entry }, current);
-        let mut going = Going::default();
-        for mistaken in state.going.mistaken(left.dir, old, node.fid) {
-            self.forget_name(state, dir, name.clone(), mistaken, &mut going);
+        state.name_changed(dir, NameChange::Made { cookie, entry }, current);
+        let mut invalidation = Invalidation::default();
+        for mistaken in state.invalidations.mistaken(left.dir, old, node.fid) {
+            self.forget_name(state, dir, name.clone(), mistaken, &mut invalidation);
         }
         if !current {
-            going.forget(Forget::Attributes { fid: node.fid, dir });
+            invalidation.forget(Forget::Attributes { fid: node.fid, dir });
             drop(self.forget_name_later(state, dir, name.clone(), node.fid));
         }
         let client = self.clone();
-        spawn(async move { going.gone(&client).await });
+        spawn(async move { invalidation.done(&client).await });
     }
 }
 

@@ -75,7 +75,7 @@ impl Client {
             return;
         };
         dir.statahead.close();
-        state.series.close(handle);
+        state.sequences.close(handle);
         if dir.statahead.has_fetched() {
             bump(&self.0.stats.statahead_total);
         }
@@ -158,7 +158,7 @@ impl Client {
     }
 
     /// Fetches the page after `cookie`. `Some`: it is to be used once, for no lease came with it, or
-    /// the list before it was withdrawn since the walker read that.
+    /// the list before it was withdrawn since the reader read that.
     async fn fetch_page(
         &self,
         handle: HandleId,
@@ -253,7 +253,7 @@ impl Client {
         }
     }
 
-    /// The walker took `page`: what to fetch before it asks for the next.
+    /// The reader took `page`: what to fetch before it asks for the next.
     fn read_on(
         &self,
         state: &mut State,
@@ -281,7 +281,7 @@ impl Client {
         Some((handle, fid, fetch, state.mark(fid)))
     }
 
-    /// Fetches a page ahead of the walker.
+    /// Fetches a page ahead of the reader.
     fn start(&self, ahead: Option<(HandleId, Fid, Fetch, Mark)>) {
         let Some((handle, fid, fetch, mark)) = ahead else {
             return;

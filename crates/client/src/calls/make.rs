@@ -2,13 +2,12 @@
 
 use base::{Fid, FsError};
 use wire::FileKind;
-use wire::mdt::{Access, Caller, NewFile, OpenHandle, Reply, Request, WriteTicket};
+use wire::mdt::{Access, Caller, NewFile, OpenHandle, OpenIntent, Reply, Request, WriteTicket};
 
-use super::open::Use;
-use crate::cache::changes::Deed;
 use crate::cache::file::WriteOpen;
 use crate::cache::handle::HandleId;
 use crate::cache::listed::Listed;
+use crate::cache::local_changes::NameChange;
 use crate::cache::stamps::Mark;
 use crate::policy::readahead::ReadAhead;
 use crate::session::client::{Client, Entry, NewNode, Place, unexpected};
@@ -108,7 +107,7 @@ impl Client {
             if access.read {
                 file.lookers += 1;
             }
-            let told = file.failures.at_open();
+            let reported = file.failures.at_open();
             let readahead = ReadAhead::new();
             state.handles.add_file(FileHandle {
                 fid,
@@ -116,7 +115,7 @@ impl Client {
                 append,
                 readahead,
                 exec: None,
-                told,
+                reported,
             })
         };
         self.watch_for(handle, fid).await?;
@@ -175,11 +174,11 @@ impl Client {
             }
             _ => {}
         }
-        let deed = Deed::Made {
+        let name_change = NameChange::Made {
             cookie,
             entry: Listed { name, fid, kind },
         };
-        state.name_changed(dir, deed, current);
+        state.name_changed(dir, name_change, current);
         state.refer(fid);
         let name_valid = current && state.locks.holds(dir, dlm::Bits::NAMES);
         Ok((fid, name_valid.then(|| state.stamp())))
@@ -251,6 +250,6 @@ impl Client {
             }
         }
         self.end_uses(fid, vec![handle]);
-        self.register(fid, access, Use::Again).await
+        self.register(fid, access, OpenIntent::Reopen).await
     }
 }

@@ -10,7 +10,7 @@ mod pinned;
 mod privileges;
 pub(crate) mod read;
 mod replacing;
-pub(crate) mod reshape;
+pub(crate) mod resize;
 pub(crate) mod seek;
 mod space;
 mod unheard;

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use base::{ByteRange, Fid, FsError};
 use rpc::Urgency;
 use wire::Cover;
-use wire::mdt::{Access, OpenHandle, Reply, Request, SetAttr};
+use wire::mdt::{Access, OpenHandle, OpenIntent, Reply, Request, SetAttr};
 use wire::ost;
 
 use crate::cache::file::{FileState, Standing, WriteOpen};
@@ -13,7 +13,7 @@ use crate::cache::handle::HandleId;
 use crate::cache::holder::Holder;
 use crate::coherence::watch::Watching;
 use crate::executor::{AT_ONCE, each_of, join_all, spawn};
-use crate::journal::errors::{close as close_failures, tell as tell_failures};
+use crate::journal::errors::{close as close_failures, report as report_failures};
 use crate::policy::readahead::ReadAhead;
 use crate::session::client::{Client, StateGuard, unexpected};
 use crate::session::handles::FileHandle;
@@ -45,17 +45,6 @@ pub(crate) const READING: Access = Access {
     write: false,
     exec: false,
 };
-
-/// How the MDT is told of a use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Use {
-    /// A mount that has the file to itself lets go first.
-    New,
-    /// Another mount that had it has let go before; or the file is to stay, and no more.
-    Again,
-    /// The same; this client had the file to itself when the MDT restarted, and wants that again.
-    Alone,
-}
 
 /// What is waited for together with others.
 type Part<'a> = Pin<Box<dyn Future<Output = Result<(), FsError>> + Send + 'a>>;
@@ -93,7 +82,7 @@ impl Client {
             }
             Access { exec: true, .. } => {
                 self.end_idle_writer(fid).await?;
-                let handle = self.register(fid, access, Use::New).await?;
+                let handle = self.register(fid, access, OpenIntent::First).await?;
                 (self.lock(), Some(handle))
             }
             // Until the handle is there nobody else has the state: who gives a lock up looks for those.
@@ -110,7 +99,7 @@ impl Client {
             file.lookers += 1;
         }
         let keep_cache = file.kernel_pages && !access.write;
-        let told = file.failures.at_open();
+        let reported = file.failures.at_open();
         let readahead = ReadAhead::new();
         let handle = FileHandle {
             fid,
@@ -118,7 +107,7 @@ impl Client {
             append,
             readahead,
             exec,
-            told,
+            reported,
         };
         Ok(Opened {
             handle: state.handles.add_file(handle),
@@ -190,7 +179,7 @@ impl Client {
                 return Ok(state);
             }
         }
-        let registered = self.register(fid, READING, Use::New).await;
+        let registered = self.register(fid, READING, OpenIntent::First).await;
         let mut state = self.lock();
         let file = state.file(fid);
         match registered {
@@ -229,7 +218,7 @@ impl Client {
             read: true,
             exec: false,
         };
-        self.register(fid, access, Use::New).await?;
+        self.register(fid, access, OpenIntent::First).await?;
         // From now on pages in the kernel can be written without a word: those it has were read
         // under a lock that does not allow it (hazard 7).
         self.drop_kernel_pages(fid).await;
@@ -254,16 +243,16 @@ impl Client {
         &self,
         fid: Fid,
         access: Access,
-        how: Use,
+        intent: OpenIntent,
     ) -> Result<OpenHandle, FsError> {
         let mark = self.lock().mark(fid);
         loop {
             // After an eviction others may have had it.
-            let how = match how {
-                Use::Alone if !self.lock().may_tell_of(mark) => Use::Again,
-                how => how,
+            let intent = match intent {
+                OpenIntent::ReopenExclusive if !self.lock().may_report(mark) => OpenIntent::Reopen,
+                intent => intent,
             };
-            match self.register_once(fid, access, how).await? {
+            match self.register_once(fid, access, intent).await? {
                 Registered::Now(handle) => return Ok(handle),
                 Registered::Void(handle) => self.end_uses(fid, Vec::from_iter(handle)),
             }
@@ -274,9 +263,9 @@ impl Client {
         &self,
         fid: Fid,
         access: Access,
-        how: Use,
+        intent: OpenIntent,
     ) -> Result<Registered, FsError> {
-        let again = how != Use::New;
+        let again = intent.is_reopen();
         let (dir, mark) = {
             let mut state = self.lock();
             let dir = state.inode(fid).dir();
@@ -286,8 +275,7 @@ impl Client {
             fid,
             dir,
             access,
-            again,
-            alone: how == Use::Alone,
+            intent,
         };
         let reply = match again {
             true => self.0.mdt_urgent(request).await,
@@ -315,10 +303,10 @@ impl Client {
         }
         // Of a file that the process before had open nothing is known yet.
         let is_unknown = state.known(fid).is_none_or(|inode| inode.attr.is_none());
-        match (how, &node.cover) {
-            (Use::New, _) => state.take_node(&node, mark),
-            (Use::Again, _) if is_unknown => state.take_node(&node, mark),
-            (Use::Alone, Cover::Own(grant)) => state.regain(grant, &node, mark),
+        match (intent, &node.cover) {
+            (OpenIntent::First, _) => state.take_node(&node, mark),
+            (OpenIntent::Reopen, _) if is_unknown => state.take_node(&node, mark),
+            (OpenIntent::ReopenExclusive, Cover::Own(grant)) => state.regain(grant, &node, mark),
             (_, Cover::Own(grant)) => drop(state.take_grant(grant)),
             _ => {}
         }
@@ -338,7 +326,7 @@ impl Client {
 
     /// Files open here for reading without the MDT's knowledge: it must know before the name goes.
     pub(crate) async fn register_reader(&self, fid: Fid) {
-        let registered = self.register(fid, READING, Use::Again).await;
+        let registered = self.register(fid, READING, OpenIntent::Reopen).await;
         let standing = match &registered {
             Err(FsError::Stale) => Standing::Gone,
             _ => Standing::Known,
@@ -371,7 +359,7 @@ impl Client {
     pub async fn flush(&self, handle: HandleId) -> Result<(), FsError> {
         let mut state = self.lock();
         let open = state.handles.file(handle).ok_or(FsError::BadHandle)?;
-        let (fid, told) = (open.fid, open.told);
+        let (fid, told) = (open.fid, open.reported);
         let file = state.file(fid);
         let result = file.failures.close(told);
         if result.is_err() {
@@ -465,15 +453,15 @@ impl Client {
         let Some(open) = state.handles.file(handle) else {
             return Ok(());
         };
-        let mut told = open.told;
-        let result = state.file(fid).failures.tell(&mut told);
+        let mut told = open.reported;
+        let result = state.file(fid).failures.sync(&mut told);
         if let Some(open) = state.handles.file(handle) {
-            open.told = told;
+            open.reported = told;
         }
         if result.is_err() && state.records.is_some() {
             let record = state.handles.record(handle);
             let failures = state.file(fid).remembered_failures.as_ref();
-            tell_failures(record, failures, told);
+            report_failures(record, failures, told);
         }
         result
     }
@@ -487,15 +475,17 @@ impl Client {
         join_all(vec![bytes, rest]).await.into_iter().collect()
     }
 
-    /// What was changed of the file under the EX lock is told, and with that, and its names, all that this
+    /// Reports what was changed of the file under the EX lock. With that and its names, all that this
     /// mount has done at the MDT is durable.
     async fn make_attributes_durable(&self, fid: Fid) -> Result<(), FsError> {
         self.wait_until(fid, FileState::being_told).await;
-        let is_changed = |file: &mut FileState| file.has_changes_to_tell().is_some();
+        let is_changed = |file: &mut FileState| file.has_changes_to_report().is_some();
         if self.lock().file_known(fid).is_some_and(is_changed) {
             // Over one lane: when the MDT hears the wish that all be durable it has heard the change.
-            let (told, synced): (Part<'_>, Part<'_>) =
-                (Box::pin(self.tell_changes(fid)), Box::pin(self.sync_mdt()));
+            let (told, synced): (Part<'_>, Part<'_>) = (
+                Box::pin(self.report_changes(fid)),
+                Box::pin(self.sync_mdt()),
+            );
             join_all(vec![told, synced])
                 .await
                 .into_iter()
@@ -515,7 +505,7 @@ impl Client {
     /// whatever fails at others.
     pub async fn sync(&self) -> Result<(), FsError> {
         self.write_out_all().await;
-        let mut result = self.tell_all_changes().await;
+        let mut result = self.report_all_changes().await;
         let targets: Vec<_> = self.0.cluster.osts().map(|(target, _)| *target).collect();
         for target in targets {
             result = result.and(self.sync_target(target).await);
@@ -523,9 +513,9 @@ impl Client {
         result.and(self.sync_mdt().await)
     }
 
-    async fn tell_all_changes(&self) -> Result<(), FsError> {
+    async fn report_all_changes(&self) -> Result<(), FsError> {
         let fids = self.lock().writeback.take_changed();
-        let told = each_of(fids, AT_ONCE, |fid| self.tell_changes(fid)).await;
+        let told = each_of(fids, AT_ONCE, |fid| self.report_changes(fid)).await;
         told.into_iter().collect()
     }
 

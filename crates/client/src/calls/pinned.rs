@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use base::{Fid, FsError, Name, Tick};
 use wire::FileKind;
+use wire::mdt::OpenIntent;
 
 use super::lookup::LOOKUP_TRIES;
-use crate::calls::open::{READING, Use};
+use crate::calls::open::READING;
 use crate::session::client::{Client, Entry};
 
 /// How long a call may take from what it looked up to what it asks next. That comes at once, but
@@ -38,7 +39,7 @@ impl Client {
                 return Ok(entry);
             }
             self.lock().file(entry.fid).pins += 1;
-            match self.register(entry.fid, READING, Use::Again).await {
+            match self.register(entry.fid, READING, OpenIntent::Reopen).await {
                 Ok(handle) => {
                     self.readers_known(entry.fid, handle);
                     let mut state = self.lock();

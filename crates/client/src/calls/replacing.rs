@@ -116,7 +116,7 @@ impl State {
     /// Bytes of the file, or changes of its size, were made here and may not be durable.
     fn is_pending(&mut self, fid: Fid) -> bool {
         let is_uncommitted = self.writeback.may_lose(fid);
-        let pending = |file: &mut FileState| file.pages.may_be_lost() || !file.reshapes.is_empty();
+        let pending = |file: &mut FileState| file.pages.may_be_lost() || !file.resizes.is_empty();
         is_uncommitted || self.file_known(fid).is_some_and(pending)
     }
 

@@ -4,7 +4,7 @@
 use base::{ByteRange, Fid, Name};
 
 use super::links::Moved;
-use crate::coherence::forgetting::Going;
+use crate::coherence::invalidation::Invalidation;
 use crate::executor::spawn;
 use crate::session::client::Client;
 use crate::session::kernel::Forget;
@@ -57,26 +57,26 @@ impl Unheard {
 impl Client {
     /// The kernel forgets what is not so any more, as after a change by another mount.
     pub fn unheard(&self, changed: Unheard) {
-        let mut going = Going::default();
+        let mut invalidation = Invalidation::default();
         {
             let mut state = self.lock();
             for (dir, name, fid) in changed.names {
                 state.withdraw_from(dir).kernel_pages = None;
                 let range = ByteRange::ALL;
-                going.forget(Forget::Pages { fid: dir, range });
+                invalidation.forget(Forget::Pages { fid: dir, range });
                 if let Some(fid) = fid {
-                    self.forget_name(&mut state, dir, name, fid, &mut going);
+                    self.forget_name(&mut state, dir, name, fid, &mut invalidation);
                 }
             }
             for fid in &changed.files {
                 state.withdraw();
                 let dir = state.known(*fid).map_or(Fid::NONE, |inode| inode.dir());
-                going.forget(Forget::Attributes { fid: *fid, dir });
+                invalidation.forget(Forget::Attributes { fid: *fid, dir });
             }
         }
         let client = self.clone();
         spawn(async move {
-            going.gone(&client).await;
+            invalidation.done(&client).await;
             for fid in changed.files {
                 client.raise_known(fid).await;
             }

@@ -162,7 +162,7 @@ impl Client {
             return Err(FsError::Io);
         }
         let file = state.file(fid);
-        if !write_back && file.reshapes.is_cut() {
+        if !write_back && file.resizes.is_cut() {
             return Ok(Attempt::Wait(file.waiters.wait()));
         }
         let Some((at, range)) = place(&mut state, fid, offset, data.len(), append)? else {
@@ -299,12 +299,12 @@ impl Client {
 /// A write behind the end of a file would make a hole of what had no space before. It is refused until its
 /// open file was told.
 fn leaves_hole(state: &mut State, fid: Fid, handle: HandleId, at: u64) -> bool {
-    let Some(told) = state.handles.file(handle).map(|open| open.told) else {
+    let Some(reported) = state.handles.file(handle).map(|open| open.reported) else {
         return false;
     };
     let knows_end = state.file(fid).exclusive.is_some() || state.locks.reaches_eof(fid);
     let file = state.file(fid);
-    knows_end && at > file.known.size && file.failures.lacks_space(told)
+    knows_end && at > file.known.size && file.failures.lacks_space(reported)
 }
 
 /// Who wants the lock.

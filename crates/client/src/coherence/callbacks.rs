@@ -12,7 +12,7 @@ use wire::{opcode, ost};
 
 use crate::cache::holder::Holder;
 use crate::cache::inode::Covered;
-use crate::coherence::forgetting::Going;
+use crate::coherence::invalidation::Invalidation;
 use crate::executor::spawn;
 use crate::session::client::Client;
 use crate::session::kernel::Forget;
@@ -140,7 +140,7 @@ impl Client {
 
     /// One name or child of a leased directory is valid no more; the lease stays.
     async fn withdraw(&self, dir: Fid, bits: Bits, name: Option<Name>, child: Fid) {
-        let mut forget = Going::default();
+        let mut forget = Invalidation::default();
         let readers = {
             let mut state = self.lock();
             let is_read = state.handles.dir_open_on(dir).is_some();
@@ -168,7 +168,7 @@ impl Client {
             }
             state.has_unregistered_readers(child)
         };
-        forget.gone(self).await;
+        forget.done(self).await;
         if child != Fid::NONE {
             self.watch_uncovered(vec![child]).await;
         }
@@ -202,7 +202,7 @@ fn seen(state: &mut State, fid: Fid) -> ost::CallbackReply {
     let Some(file) = state.file_known(fid) else {
         return ost::CallbackReply::Glimpse(None);
     };
-    if file.reshapes.is_under_way() {
+    if file.resizes.is_under_way() {
         return ost::CallbackReply::Reshaping(file.shown());
     }
     let (end, attr) = (file.pages.dirty_end(), file.shown());

@@ -70,7 +70,7 @@ pub(crate) fn covering(
     } else {
         mode
     };
-    let beside = state.locks.extent_even_going(fid, held, range);
+    let beside = state.locks.extent_even_revoked(fid, held, range);
     let beside = beside.filter(|handle| Some(*handle) != leaving);
     if beside.is_some() && leaving.is_some() && by != By::Read {
         // Another lock came while one leaves: what is written under it now would go with that one.
@@ -215,7 +215,7 @@ mod tests {
     const OST: TargetIndex = TargetIndex(0);
 
     /// A file with a lock that is called back.
-    fn with_one_going() -> State {
+    fn with_one_revoked() -> State {
         let mut state = State::new(Locks::new([OST]), Arc::new(AtomicU64::new(0)));
         granted(&mut state, 1);
         let (mode, cover) = (Mode::PW, dlm::Cover::Range(ByteRange::ALL));
@@ -252,7 +252,7 @@ mod tests {
     /// given back.
     #[test]
     fn nothing_is_written_under_a_second_lock_while_the_first_leaves_with_the_bytes() {
-        let mut state = with_one_going();
+        let mut state = with_one_revoked();
         state.file(FILE).revoking = Revoking::Forgetting;
         assert_eq!(cover(&mut state, By::Call), "none");
         granted(&mut state, 2);
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_leaves_alone_has_another_asked_for() {
-        let mut state = with_one_going();
+        let mut state = with_one_revoked();
         let file = state.file(FILE);
         (file.revoking, file.leaving) = (Revoking::WritingOut, Some(LockHandle(1)));
         for by in [By::Call, By::Read, By::WriteBack] {

@@ -2,9 +2,9 @@
 
 pub(crate) mod callbacks;
 pub(crate) mod cover;
-pub(crate) mod forgetting;
-mod giving_up;
+pub(crate) mod extent_revocation;
 pub(crate) mod glimpse;
-pub(crate) mod revoke;
+pub(crate) mod invalidation;
+mod revocation;
 mod shrinking;
 pub(crate) mod watch;

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::record::{FAILED, decode, encode, put};
 use crate::executor::{UntilAnswered, origin};
-use crate::journal::failures::{Failures, Told};
+use crate::journal::failures::{Failures, Reported};
 
 /// In the mark of a [`FAILED`], beside how many there were: somebody was told of the last.
-const TOLD: u64 = 1 << 32;
+const SYNCED: u64 = 1 << 32;
 /// The same: a close has said it.
 const CLOSED: u64 = 1 << 33;
 
@@ -41,35 +41,35 @@ pub(crate) struct FoundFailures {
     pub remembered: RememberedFailures,
 }
 
-/// What is to be marked when it is told.
+/// Marks that change when the kernel has the reply that reports the error.
 #[derive(Debug)]
-struct Telling {
-    /// Who is being told, of how much.
-    handle: Option<(Arc<Record>, Told)>,
+struct Reporting {
+    /// The open file that reports it, and how much it has reported then.
+    handle: Option<(Arc<Record>, Reported)>,
     /// Of what, and how.
     failures: Option<(Arc<Record>, u64)>,
 }
 
-impl UntilAnswered for Telling {}
+impl UntilAnswered for Reporting {}
 
-impl Drop for Telling {
+impl Drop for Reporting {
     fn drop(&mut self) {
         if let Some((failures, how)) = &self.failures {
             failures.set_mark(failures.mark() | how);
         }
-        if let Some((handle, told)) = &self.handle {
-            handle.set_mark(told.mark());
+        if let Some((handle, reported)) = &self.handle {
+            handle.set_mark(reported.mark());
         }
     }
 }
 
-impl Telling {
+impl Reporting {
     fn new(
-        handle: Option<(Arc<Record>, Told)>,
+        handle: Option<(Arc<Record>, Reported)>,
         of: Option<&RememberedFailures>,
         how: u64,
-    ) -> Telling {
-        Telling {
+    ) -> Reporting {
+        Reporting {
             handle,
             failures: of.map(|failures| (failures.record.clone(), how)),
         }
@@ -107,23 +107,27 @@ pub(crate) fn remember(
     }
 }
 
-/// An open file is told of `told`.
-pub(crate) fn tell(handle: Option<Arc<Record>>, failures: Option<&RememberedFailures>, told: Told) {
-    let handle = handle.map(|handle| (handle, told));
-    Telling::new(handle, failures, TOLD).when_answered();
+/// An open file reports `reported`.
+pub(crate) fn report(
+    handle: Option<Arc<Record>>,
+    failures: Option<&RememberedFailures>,
+    reported: Reported,
+) {
+    let handle = handle.map(|handle| (handle, reported));
+    Reporting::new(handle, failures, SYNCED).when_answered();
 }
 
 /// A close says the last failure.
 pub(crate) fn close(failures: Option<&RememberedFailures>) {
-    Telling::new(None, failures, CLOSED).when_answered();
+    Reporting::new(None, failures, CLOSED).when_answered();
 }
 
 /// Reads a record.
 pub(crate) fn found(found: Found) -> Option<FoundFailures> {
     let FailedBody { fid, status } = decode(&found.bytes)?;
     let error = wire::status_from(status).err().unwrap_or(FsError::Io);
-    let count = (found.mark & (TOLD - 1)) as u32;
-    let said = [TOLD, CLOSED].map(|how| found.mark & how != 0);
+    let count = (found.mark & (SYNCED - 1)) as u32;
+    let said = [SYNCED, CLOSED].map(|how| found.mark & how != 0);
     Some(FoundFailures {
         fid,
         count,

@@ -1,4 +1,4 @@
-//! What could not be written in the background, told to each who has the file open.
+//! Errors of background writes, each reported to every open file.
 //!
 //! As on a local file system: each open file's next `fsync` says it, once. A `close` says it too
 //! and takes nothing away, for a process that forks and executes closes its copies of descriptors
@@ -13,7 +13,7 @@ pub(crate) struct Failures {
     last: Option<FsError>,
     count: u32,
     /// Some open file was told of the last one.
-    told: bool,
+    synced: bool,
     /// A close has said the last one.
     closed: bool,
     /// Who asked about the whole mount was.
@@ -22,22 +22,22 @@ pub(crate) struct Failures {
 
 /// How many failures an open file was told of, or precede it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Told {
+pub(crate) struct Reported {
     /// For its `fsync`.
     synced: u32,
     /// For its `close`: never less.
     closed: u32,
 }
 
-impl Told {
+impl Reported {
     /// As a number that says it to the next process.
     pub fn mark(self) -> u64 {
         u64::from(self.closed) << 32 | u64::from(self.synced)
     }
 
     /// The inverse.
-    pub fn of_mark(mark: u64) -> Told {
-        Told {
+    pub fn of_mark(mark: u64) -> Reported {
+        Reported {
             synced: mark as u32,
             closed: (mark >> 32) as u32,
         }
@@ -46,11 +46,11 @@ impl Told {
 
 impl Failures {
     /// As a process before this one knew them: whether an `fsync`, or a close, has said the last one.
-    pub fn restored(error: FsError, count: u32, (told, closed): (bool, bool)) -> Failures {
+    pub fn restored(error: FsError, count: u32, (synced, closed): (bool, bool)) -> Failures {
         Failures {
             last: Some(error),
             count,
-            told,
+            synced,
             closed,
             reported: false,
         }
@@ -65,16 +65,15 @@ impl Failures {
     pub fn add(&mut self, error: FsError) {
         self.last = Some(error);
         self.count += 1;
-        (self.told, self.closed, self.reported) = (false, false, false);
+        (self.synced, self.closed, self.reported) = (false, false, false);
     }
 
-    /// The last one, if neither an open file nor who asked about the whole mount was told of it.
+    /// The last error, if it was reported neither to an open file nor for the whole mount.
     pub fn unreported(&self) -> Option<FsError> {
-        self.last.filter(|_| !self.told && !self.reported)
+        self.last.filter(|_| !self.synced && !self.reported)
     }
 
-    /// The same, to one who asks about the whole mount and is told hereby. That takes nothing from
-    /// open files.
+    /// Reports the last error for the whole mount. Open files still report it to their callers.
     pub fn report(&mut self) -> Option<FsError> {
         let last = self.unreported();
         self.reported |= last.is_some();
@@ -86,43 +85,43 @@ impl Failures {
         self.count > 0
     }
 
-    /// Where an open file begins: what nobody was told yet is its business too.
-    pub fn at_open(&self) -> Told {
-        let begin = |told: bool| match told {
+    /// Where an open file begins: it also reports an error that was not reported yet.
+    pub fn at_open(&self) -> Reported {
+        let begin = |is_reported: bool| match is_reported {
             true => self.count,
             false => self.count.saturating_sub(1),
         };
-        Told {
-            synced: begin(self.told),
-            closed: begin(self.told || self.closed),
+        Reported {
+            synced: begin(self.synced),
+            closed: begin(self.synced || self.closed),
         }
     }
 
-    fn since(&self, told: u32) -> Result<(), FsError> {
+    fn since(&self, reported: u32) -> Result<(), FsError> {
         match self.last {
-            Some(error) if told < self.count => Err(error),
+            Some(error) if reported < self.count => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// A close says the last failure that the open file was not told of. Who has it open already is
-    /// told of that all the same.
-    pub fn close(&mut self, told: Told) -> Result<(), FsError> {
-        let failure = self.since(told.closed);
+    /// Reports the last error at a close, if this open file has not reported it. Other open files
+    /// still report it.
+    pub fn close(&mut self, reported: Reported) -> Result<(), FsError> {
+        let failure = self.since(reported.closed);
         self.closed |= failure.is_err();
         failure
     }
 
-    /// An open file has yet to be told that something written before had no space.
-    pub fn lacks_space(&self, told: Told) -> bool {
-        self.since(told.closed) == Err(FsError::NoSpace)
+    /// This open file still has to report that an earlier write found no space.
+    pub fn lacks_space(&self, reported: Reported) -> bool {
+        self.since(reported.closed) == Err(FsError::NoSpace)
     }
 
-    /// The last failure an open file was not told of, which it is told hereby.
-    pub fn tell(&mut self, told: &mut Told) -> Result<(), FsError> {
-        let failure = self.since(told.synced);
-        self.told |= failure.is_err();
-        *told = Told {
+    /// Reports the last error at an fsync, once for each open file.
+    pub fn sync(&mut self, reported: &mut Reported) -> Result<(), FsError> {
+        let failure = self.since(reported.synced);
+        self.synced |= failure.is_err();
+        *reported = Reported {
             synced: self.count,
             closed: self.count,
         };
@@ -138,37 +137,37 @@ mod tests {
     fn each_open_file_is_told_once() {
         let mut failures = Failures::default();
         let (mut one, mut two) = (failures.at_open(), failures.at_open());
-        assert_eq!(failures.tell(&mut one), Ok(()));
+        assert_eq!(failures.sync(&mut one), Ok(()));
         failures.add(FsError::Io);
-        assert_eq!(failures.tell(&mut one), Err(FsError::Io));
-        assert_eq!(failures.tell(&mut one), Ok(()));
-        assert_eq!(failures.tell(&mut two), Err(FsError::Io));
-        assert_eq!(failures.tell(&mut two), Ok(()));
+        assert_eq!(failures.sync(&mut one), Err(FsError::Io));
+        assert_eq!(failures.sync(&mut one), Ok(()));
+        assert_eq!(failures.sync(&mut two), Err(FsError::Io));
+        assert_eq!(failures.sync(&mut two), Ok(()));
     }
 
     #[test]
     fn a_close_takes_nothing_away() {
         let mut failures = Failures::default();
-        let mut told = failures.at_open();
+        let mut reported = failures.at_open();
         failures.add(FsError::NoSpace);
-        assert_eq!(failures.close(told), Err(FsError::NoSpace));
-        assert_eq!(failures.close(told), Err(FsError::NoSpace));
-        assert_eq!(failures.tell(&mut told), Err(FsError::NoSpace));
-        assert_eq!(failures.close(told), Ok(()));
+        assert_eq!(failures.close(reported), Err(FsError::NoSpace));
+        assert_eq!(failures.close(reported), Err(FsError::NoSpace));
+        assert_eq!(failures.sync(&mut reported), Err(FsError::NoSpace));
+        assert_eq!(failures.close(reported), Ok(()));
     }
 
     #[test]
     fn an_open_file_lacks_space_until_it_is_told() {
         let mut failures = Failures::default();
-        let mut told = failures.at_open();
+        let mut reported = failures.at_open();
         failures.add(FsError::Io);
-        assert!(!failures.lacks_space(told));
+        assert!(!failures.lacks_space(reported));
         failures.add(FsError::NoSpace);
-        assert!(failures.lacks_space(told));
-        assert_eq!(failures.close(told), Err(FsError::NoSpace));
+        assert!(failures.lacks_space(reported));
+        assert_eq!(failures.close(reported), Err(FsError::NoSpace));
         assert!(!failures.lacks_space(failures.at_open()), "it was said");
-        assert_eq!(failures.tell(&mut told), Err(FsError::NoSpace));
-        assert!(!failures.lacks_space(told));
+        assert_eq!(failures.sync(&mut reported), Err(FsError::NoSpace));
+        assert!(!failures.lacks_space(reported));
     }
 
     #[test]
@@ -182,26 +181,30 @@ mod tests {
         assert_eq!(failures.close(later), Ok(()));
         assert_eq!(failures.close(second), Err(FsError::Io));
         assert_eq!(failures.close(opened_before), Err(FsError::Io));
-        assert_eq!(failures.report(), Some(FsError::Io), "no fsync has told it");
+        assert_eq!(
+            failures.report(),
+            Some(FsError::Io),
+            "no fsync has reported it"
+        );
         // Its owner may have the bytes of others synced.
-        assert_eq!(failures.tell(&mut later), Err(FsError::Io));
-        assert_eq!(failures.tell(&mut first), Err(FsError::Io));
+        assert_eq!(failures.sync(&mut later), Err(FsError::Io));
+        assert_eq!(failures.sync(&mut first), Err(FsError::Io));
         failures.add(FsError::NoSpace);
         assert_eq!(failures.close(later), Err(FsError::NoSpace));
-        assert_eq!(Told::of_mark(later.mark()), later);
+        assert_eq!(Reported::of_mark(later.mark()), later);
     }
 
     #[test]
     fn who_asks_about_the_mount_is_told_once_what_no_open_file_was() {
         let mut failures = Failures::default();
-        let mut told = failures.at_open();
+        let mut reported = failures.at_open();
         assert_eq!(failures.report(), None);
         failures.add(FsError::NoSpace);
         assert_eq!(failures.report(), Some(FsError::NoSpace));
         assert_eq!(failures.report(), None);
-        assert_eq!(failures.tell(&mut told), Err(FsError::NoSpace));
+        assert_eq!(failures.sync(&mut reported), Err(FsError::NoSpace));
         failures.add(FsError::Io);
-        assert_eq!(failures.tell(&mut told), Err(FsError::Io));
+        assert_eq!(failures.sync(&mut reported), Err(FsError::Io));
         assert_eq!(failures.report(), None);
     }
 
@@ -210,8 +213,8 @@ mod tests {
         let mut failures = Failures::default();
         failures.add(FsError::Io);
         let mut later = failures.at_open();
-        assert_eq!(failures.tell(&mut later), Err(FsError::Io));
+        assert_eq!(failures.sync(&mut later), Err(FsError::Io));
         let mut last = failures.at_open();
-        assert_eq!(failures.tell(&mut last), Ok(()));
+        assert_eq!(failures.sync(&mut last), Ok(()));
     }
 }

@@ -4,7 +4,7 @@ use base::Fid;
 use handover::{Record, Records};
 use wire::mdt::Access;
 
-use super::failures::Told;
+use super::failures::Reported;
 use super::record::{HANDLE, encode, put};
 use crate::executor;
 
@@ -26,7 +26,7 @@ pub(crate) fn remember_handle(
     id: u64,
     (fid, directory): (Fid, bool),
     (access, append): (Access, bool),
-    told: Told,
+    reported: Reported,
 ) -> Option<Record> {
     let body = HandleBody {
         id,
@@ -36,5 +36,5 @@ pub(crate) fn remember_handle(
         directory,
         origin: executor::origin().map_or(0, |origin| origin.number()),
     };
-    put(records, HANDLE, told.mark(), &encode(&body))
+    put(records, HANDLE, reported.mark(), &encode(&body))
 }

@@ -3,13 +3,13 @@
 //! it tells of is done, and goes after the server has it.
 
 pub(crate) mod bytes;
+pub(crate) mod call_records;
 pub(crate) mod errors;
 pub(crate) mod failures;
 pub(crate) mod handles;
-pub(crate) mod memos;
 pub(crate) mod nodes;
 pub(crate) mod record;
-pub(crate) mod reshapes;
+pub(crate) mod resizes;
 pub(crate) mod serving;
 pub(crate) mod sessions;
 pub(crate) mod shape;

@@ -30,7 +30,7 @@ pub(crate) const CHANGE: u8 = 7;
 pub(crate) const FAILED: u8 = 8;
 /// What was done to a file's size or space and is not durable; its mark says whether the kernel is
 /// answered, and whether it is.
-pub(crate) const RESHAPE: u8 = 9;
+pub(crate) const RESIZE: u8 = 9;
 /// A request of the kernel whose bytes are written, until it is answered.
 pub(crate) const WRITTEN: u8 = 10;
 /// A further node of a directory in the kernel; its mark is how often the kernel knows that.

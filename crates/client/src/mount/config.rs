@@ -8,7 +8,7 @@ use base::{TargetKind, TargetName};
 use rpc::{Address, ClientSecret, Clocks, Keeping, Key, PeerConfig, Policy};
 use wire::mgs;
 
-use crate::recovery::heritage::Heritage;
+use crate::recovery::takeover::TakeoverState;
 
 /// Finds the way to an address as the configuration spells it.
 pub type Reach = Arc<dyn Fn(&str) -> Option<Address> + Send + Sync>;
@@ -32,7 +32,7 @@ pub struct MountConfig {
     /// so far: whether to wait on.
     pub patience: Patience,
     /// The memory in which what the next process needs is remembered, and what the one before left.
-    pub heritage: Option<Arc<Heritage>>,
+    pub takeover: Option<Arc<TakeoverState>>,
     /// The servers of whose clocks a person was told.
     pub clocks: Clocks,
 }
@@ -88,7 +88,10 @@ impl MountConfig {
             target,
             addresses,
             secret: self.secret,
-            incarnation: self.heritage.as_deref().map_or(1, Heritage::incarnation),
+            incarnation: self
+                .takeover
+                .as_deref()
+                .map_or(1, TakeoverState::incarnation),
             key: self.key.clone(),
             credential: rpc::Credential::Client,
             insecure: self.insecure,

@@ -16,10 +16,10 @@ use wire::mgs;
 
 use crate::cache::holder::Holder;
 use crate::executor::{block_on, spawn};
-use crate::journal::memos::Redone;
+use crate::journal::call_records::Redone;
 use crate::journal::sessions::{Sessions, TargetBody};
 use crate::mount::places::{Following, fetch_config};
-use crate::recovery::heritage::Heritage;
+use crate::recovery::takeover::TakeoverState;
 use crate::recovery::void::Void;
 use crate::session::client::{Client, Shared};
 use crate::session::cluster::Cluster;
@@ -29,7 +29,7 @@ use crate::session::params::Params;
 use crate::session::sequence::FidMint;
 use crate::session::state::State;
 use crate::session::stats::Stats;
-use crate::work::losses::Unwritten;
+use crate::work::write_errors::Unwritten;
 use config::{MountConfig, MountError};
 use targets::{Acquaintance, Slot, wanted};
 
@@ -48,8 +48,8 @@ pub struct Mounted {
 
 /// What the process before left is in this one's hands. It says no goodbye, and drops nothing of that:
 /// it ends, and all is left to the next.
-fn cannot_go_on(heritage: Option<&Heritage>, error: MountError) -> MountError {
-    if heritage.is_some_and(|left| left.incarnation() > 1) {
+fn cannot_go_on(takeover: Option<&TakeoverState>, error: MountError) -> MountError {
+    if takeover.is_some_and(|left| left.incarnation() > 1) {
         tracing::error!("cannot go on with the mount: {error}");
         std::process::exit(1);
     }
@@ -66,8 +66,8 @@ impl Mounted {
         let found = fetch_config(config, clock.clone())?;
         let wanted = wanted(config, &found)?;
         let acquaintance = Acquaintance::new(config, clock.clone());
-        let (heritage, redone) = (config.heritage.as_deref(), Redone::default());
-        let mut asked = heritage.map(|left| left.asked(&redone)).unwrap_or_default();
+        let (takeover, redone) = (config.takeover.as_deref(), Redone::default());
+        let mut asked = takeover.map(|left| left.asked(&redone)).unwrap_or_default();
         let requests = asked.unanswered.len();
         let mut mdt = None;
         let mut osts = Vec::new();
@@ -79,23 +79,28 @@ impl Mounted {
             };
             let peer = acquaintance
                 .make(wanted, left)
-                .map_err(|cause| cannot_go_on(heritage, MountError::Threads(cause)))?;
+                .map_err(|cause| cannot_go_on(takeover, MountError::Threads(cause)))?;
             match holder {
                 Holder::Mdt => mdt = Some(peer),
                 Holder::Ost(index) => osts.push((index, peer)),
             }
         }
         let mdt = mdt.ok_or(MountError::Incomplete("MDT"))?;
-        let remembered = (heritage, redone, requests);
-        let records = heritage.map(|left| left.records().clone());
+        let remembered = (takeover, redone, requests);
+        let records = takeover.map(|left| left.records().clone());
         let cluster = Cluster::new(mdt, osts, records);
         let client = build(cluster, kernel, clock, remembered);
         let Acquaintance { slot, gave_up, .. } = &acquaintance;
-        introduce(&client, heritage.map(Heritage::sessions), slot, gave_up);
+        introduce(
+            &client,
+            takeover.map(TakeoverState::sessions),
+            slot,
+            gave_up,
+        );
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let timer = start_timer(&client, stop.clone());
         let following = Following::start(acquaintance, Arc::downgrade(&client.0))
-            .map_err(|error| cannot_go_on(heritage, error))?;
+            .map_err(|error| cannot_go_on(takeover, error))?;
         let ended = AtomicBool::new(false);
         Ok(Mounted {
             client,
@@ -143,7 +148,7 @@ impl Mounted {
         let client = self.client.clone();
         let left = block_on(async move {
             let synced = client.sync_and_close().await;
-            client.tell_losses(synced).await
+            client.report_write_errors(synced).await
         });
         if let Err(unwritten) = &left {
             tracing::error!("at the end of the mount: {unwritten}");
@@ -222,19 +227,19 @@ fn build(
     cluster: Cluster,
     kernel: Arc<dyn KernelCache>,
     clock: Arc<dyn Clock>,
-    (heritage, redone, requests): (Option<&Heritage>, Redone, usize),
+    (takeover, redone, requests): (Option<&TakeoverState>, Redone, usize),
 ) -> Client {
     let targets: Vec<TargetIndex> = cluster.osts().map(|(index, _)| *index).collect();
     let stamp = Arc::new(AtomicU64::new(0));
     let mut state = State::new(Locks::new(targets), stamp.clone());
-    let records = heritage.map(|left| left.records().clone());
-    let mut takings = None;
-    if let Some(left) = heritage {
+    let records = takeover.map(|left| left.records().clone());
+    let mut taken_over = None;
+    if let Some(left) = takeover {
         state.remember_in(left.records().clone());
         let found = left.restore(&mut state).with_requests(requests);
-        takings = (left.incarnation() > 1).then_some(found);
-        state.unsettled = takings.is_some();
-        state.untold.inherited = takings.is_some();
+        taken_over = (left.incarnation() > 1).then_some(found);
+        state.unsettled = taken_over.is_some();
+        state.pending_updates.inherited = taken_over.is_some();
     }
     if state.inode(Fid::ROOT).lookups == 0 {
         state.inode(Fid::ROOT).lookups = 1;
@@ -252,7 +257,7 @@ fn build(
         fids: FidMint::default(),
         records,
         redone,
-        takings: Mutex::new(takings),
+        taken_over: Mutex::new(taken_over),
     });
     Client(shared)
 }

@@ -31,7 +31,7 @@ pub fn fetch_config(
 ) -> Result<mgs::Config, MountError> {
     // Who goes on with a mount has what is lost if it does not; who begins one is told at once.
     let goes_on = config
-        .heritage
+        .takeover
         .as_deref()
         .is_some_and(|left| left.incarnation() > 1);
     let policy = match goes_on {

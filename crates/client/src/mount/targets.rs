@@ -12,7 +12,7 @@ use wire::mgs;
 use super::config::{MountConfig, MountError, reachable};
 use crate::cache::holder::Holder;
 use crate::journal::sessions::{Sessions, TargetBody};
-use crate::recovery::heritage::Heritage;
+use crate::recovery::takeover::TakeoverState;
 use crate::recovery::void::Void;
 use crate::session::client::{Client, Shared};
 
@@ -174,7 +174,7 @@ impl Acquaintance {
             target,
             addresses,
         } = wanted;
-        let heritage = self.config.heritage.as_deref();
+        let takeover = self.config.takeover.as_deref();
         let lanes = match holder {
             Holder::Mdt => 2,
             Holder::Ost(_) => Lane::COUNT as u8,
@@ -183,11 +183,11 @@ impl Acquaintance {
             holder,
             target,
             client: self.slot.clone(),
-            sessions: heritage.map(|left| left.sessions().clone()),
+            sessions: takeover.map(|left| left.sessions().clone()),
             gave_up: self.gave_up.clone(),
         });
         let mut config = self.config.peer(target, addresses, lanes);
-        let legacies = heritage.map(Heritage::legacies).unwrap_or_default();
+        let legacies = takeover.map(TakeoverState::legacies).unwrap_or_default();
         let legacy = legacies.into_iter().find(|(name, _)| *name == target);
         config.legacy = legacy.map(|(_, legacy)| legacy);
         Peer::going_on(config, handler, self.clock.clone(), left)

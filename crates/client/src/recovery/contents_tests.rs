@@ -15,31 +15,31 @@ const OLD: [u8; 500] = [1; 500];
 #[derive(Clone, Copy)]
 enum Step {
     Write(u64, u8, usize),
-    Reshape(Shape),
+    Resize(Shape),
     /// The OST has made all durable, and said so.
     Durable,
 }
 
 use Shape::{Range, Size};
-use Step::{Durable, Reshape, Write};
+use Step::{Durable, Resize, Write};
 
 const HOLE: Shape = Range(ByteRange { start: 5, end: 15 }, AllocateMode::PunchHole);
 const LONGER: Shape = Range(ByteRange { start: 0, end: 80 }, AllocateMode::Extend);
 
 const STEPS: [Step; 15] = [
     Write(0, 2, 100),
-    Reshape(Size(50)),
+    Resize(Size(50)),
     Write(40, 3, 100),
-    Reshape(HOLE),
-    Reshape(Size(90)),
-    Reshape(Size(300)),
+    Resize(HOLE),
+    Resize(Size(90)),
+    Resize(Size(300)),
     Write(295, 4, 9),
     Durable,
-    Reshape(Size(20)),
+    Resize(Size(20)),
     Write(8, 5, 10),
-    Reshape(HOLE),
-    Reshape(LONGER),
-    Reshape(Size(35)),
+    Resize(HOLE),
+    Resize(LONGER),
+    Resize(Size(35)),
     Write(33, 6, 20),
     Durable,
 ];
@@ -52,7 +52,7 @@ impl Step {
                 object.resize(object.len().max(at + len), 0);
                 object[at..at + len].fill(byte);
             }
-            Reshape(shape) => reshape_object(object, shape),
+            Resize(shape) => resize_object(object, shape),
             Durable => {}
         }
     }
@@ -69,20 +69,18 @@ impl Step {
                 });
                 life.state.remember_bytes(FILE, now, at, &data);
             }
-            Reshape(shape) => reshape(life, shape),
+            Resize(shape) => resize(life, shape),
             Durable => all_is_durable(&mut life.state),
         }
     }
 }
 
-pub(super) fn reshape(life: &mut Life, shape: Shape) {
+pub(super) fn resize(life: &mut Life, shape: Shape) {
     let (ticket, now) = (WriteTicket::default(), Timestamp::default());
-    let remembered = life
-        .state
-        .remember_reshape(FILE, (shape, true), ticket, now);
+    let remembered = life.state.remember_resize(FILE, (shape, true), ticket, now);
     life.state.with_pages(FILE, |file| {
         file.pages.discard(shape.removes());
-        file.reshapes.begin(shape, ticket, remembered.flatten());
+        file.resizes.begin(shape, ticket, remembered.flatten());
     });
 }
 
@@ -93,10 +91,10 @@ pub(super) fn all_is_durable(state: &mut State) {
             file.pages.written(out.id, transno);
         }
         for id in 0..100 {
-            file.reshapes.done(id, transno);
+            file.resizes.done(id, transno);
         }
         file.pages.committed(transno);
-        file.reshapes.committed(transno);
+        file.resizes.committed(transno);
     });
 }
 
@@ -109,7 +107,7 @@ fn after(steps: usize) -> Vec<u8> {
     object
 }
 
-fn reshape_object(object: &mut Vec<u8>, shape: Shape) {
+fn resize_object(object: &mut Vec<u8>, shape: Shape) {
     let len = object.len();
     let removed = shape.removes();
     let (start, end) = (removed.start as usize, removed.end.min(len as u64) as usize);
@@ -122,7 +120,7 @@ pub(super) type Again = (Vec<Shape>, Vec<(usize, Vec<u8>)>);
 
 pub(super) fn to_be_redone(state: &mut State) -> Again {
     let file = state.file(FILE);
-    let shapes = file.reshapes.shapes();
+    let shapes = file.resizes.shapes();
     let outs = file.pages.take_dirty(ByteRange::ALL, 1 << 20, 100);
     let writes = outs.into_iter();
     let writes = writes.map(|out| (out.offset as usize, out.bytes.joined().to_vec()));
@@ -131,7 +129,7 @@ pub(super) fn to_be_redone(state: &mut State) -> Again {
 
 fn redone((shapes, writes): &Again, mut object: Vec<u8>) -> Vec<u8> {
     for shape in shapes {
-        reshape_object(&mut object, *shape);
+        resize_object(&mut object, *shape);
     }
     for (at, bytes) in writes {
         object.resize(object.len().max(at + bytes.len()), 0);
@@ -184,8 +182,8 @@ fn bytes_and_sizes_that_were_found() {
     for steps in 1..=STEPS.len() {
         at_every_store_of_the_next(
             |life| STEPS[..steps].iter().for_each(|step| step.done_by(life)),
-            |life, heritage| {
-                heritage.restore(&mut life.state);
+            |life, takeover| {
+                takeover.restore(&mut life.state);
                 life.tell(1);
             },
             |next, _| check(next, steps),
@@ -197,16 +195,16 @@ fn bytes_and_sizes_that_were_found() {
 #[test]
 fn a_size_that_was_set_is_not_set_again_for_the_same_request() {
     let memory = Region::create(8 << 20).unwrap();
-    let (mut life, heritage) = Life::begin(&memory, &Death::after(u64::MAX)).unwrap();
+    let (mut life, takeover) = Life::begin(&memory, &Death::after(u64::MAX)).unwrap();
     let origin = Origin::new(77);
-    Origin::run(&origin, || reshape(&mut life, Size(20)));
+    Origin::run(&origin, || resize(&mut life, Size(20)));
     all_is_durable(&mut life.state);
-    std::mem::forget((life, heritage));
+    std::mem::forget((life, takeover));
     let mut next = next_of(&memory);
     assert_eq!(to_be_redone(&mut next.state), (vec![], vec![]), "durable");
     let asked = |next: &mut Next, number| {
         let again = Origin::new(number);
-        Origin::run(&again, || next.state.was_reshaped())
+        Origin::run(&again, || next.state.was_resized())
     };
     assert!(!asked(&mut next, 78), "that is another");
     assert!(asked(&mut next, 77));

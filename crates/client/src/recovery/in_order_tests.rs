@@ -1,7 +1,7 @@
 //! A process ends while it puts in order what the one before it left. Nothing of that is lost by
 //! it, whatever it had told the servers already.
 
-use super::contents::{all_is_durable, reshape, to_be_redone};
+use super::contents::{all_is_durable, resize, to_be_redone};
 use super::*;
 use crate::journal::shape::Shape;
 
@@ -18,14 +18,14 @@ fn leave(life: &mut Life) {
     file.changed.mode = Some(5);
     life.state.remember_change(FILE);
     let now = base::Timestamp::default();
-    reshape(life, Shape::Size(2));
+    resize(life, Shape::Size(2));
     assert!(life.state.remember_bytes(FILE, now, 2, b"new"));
     // One change that was answered, one that was not.
     std::mem::forget(ask(life, 1, 1));
     let request = create(0);
-    let memo = RequestMemo::new(&life.records, &request, &encode(&request)).unwrap();
-    memo.launched(4, Xid(100));
-    std::mem::forget(memo);
+    let call_record = RequestRecord::new(&life.records, &request, &encode(&request)).unwrap();
+    call_record.launched(4, Xid(100));
+    std::mem::forget(call_record);
 }
 
 fn session(life: u64) -> TargetBody {
@@ -45,23 +45,23 @@ const REPLAYED: u32 = 6;
 const DURABLE: u32 = 7;
 
 /// What taking over does to the memory.
-fn put_in_order(life: &mut Life, heritage: &Heritage) {
-    let asked = heritage.asked(&Redone::default());
-    let takings = heritage.restore(&mut life.state);
+fn put_in_order(life: &mut Life, takeover: &TakeoverState) {
+    let asked = takeover.asked(&Redone::default());
+    let taken_over = takeover.restore(&mut life.state);
     life.tell(FOUND);
     life.sessions.remember(session(2));
     life.tell(CONNECTED);
     all_is_durable(&mut life.state);
     life.tell(WRITTEN);
-    drop(takings.changes);
+    drop(taken_over.changes);
     life.tell(CHANGED);
-    let mut kept: Vec<Box<dyn Keepsake>> = Vec::new();
+    let mut kept: Vec<Box<dyn ReplayRecord>> = Vec::new();
     for undurable in asked.undurable {
-        kept.push(undurable.keepsake);
+        kept.push(undurable.replay_record);
     }
     for unanswered in asked.unanswered {
         let done = Some((BootEpoch(2), Transno(1)));
-        kept.extend(unanswered.memo.answered(&Answered {
+        kept.extend(unanswered.call_record.answered(&Answered {
             place: unanswered.place,
             request: &payload(encode(&create(0))),
             answer: &payload(encode(&Reply::Done)),
@@ -82,7 +82,7 @@ fn what_was_left_is_found_again_until_it_is_settled() {
         let known = next.state.known(FILE).map(|inode| inode.lookups);
         assert_eq!(known, Some(2));
         assert_eq!(next.state.handles.counts().0, 1);
-        let error = told(&mut next.state, HandleId(1));
+        let error = sync(&mut next.state, HandleId(1));
         assert_eq!(error, Err(FsError::NoSpace), "after step {step}");
         let epoch = next.sessions.first().map(|(_, legacy)| legacy.epoch.0);
         match step {
@@ -98,7 +98,7 @@ fn what_was_left_is_found_again_until_it_is_settled() {
             CONNECTED => assert!(shapes.is_empty() || writes == all.1),
             _ => assert_eq!((shapes, writes), (vec![], vec![])),
         }
-        let changes = next.takings.changes.iter();
+        let changes = next.taken_over.changes.iter();
         let modes: Vec<_> = changes.filter_map(|(body, _)| body.change.mode).collect();
         match step {
             WRITTEN => assert!(modes.is_empty() || modes == [5]),

@@ -1,5 +1,5 @@
-//! Going on after a server's restart, an eviction, or the end of the process before this one.
+//! Recovery after a server restart, an eviction, or the end of the previous process.
 
-pub(crate) mod heritage;
 mod inherit;
+pub(crate) mod takeover;
 pub(crate) mod void;

@@ -7,7 +7,7 @@ use dlm::CacheInput;
 use handover::Record;
 use rpc::Urgency;
 use wire::frame::Bulk;
-use wire::mdt::{Access, SetAttr};
+use wire::mdt::{Access, OpenIntent, SetAttr};
 use wire::ost;
 
 use crate::cache::ahead::Sized;
@@ -16,14 +16,13 @@ use crate::cache::holder::Holder;
 use crate::cache::inode::Covered;
 use crate::cache::stamps::Mark;
 use crate::calls::attributes::changed_here;
-use crate::calls::open::Use;
-use crate::coherence::forgetting::Going;
+use crate::coherence::invalidation::Invalidation;
 use crate::executor::{AT_ONCE, each_of, spawn};
 use crate::session::client::Client;
 use crate::session::kernel::Forget;
 use crate::session::state::State;
 use crate::session::stats::bump;
-use crate::work::untold::Untold;
+use crate::work::pending_update::PendingUpdate;
 
 /// Why everything is void.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,9 +39,9 @@ impl Client {
         bump(&self.0.stats.recoveries);
         let now = self.0.clock.tick();
         let mut names = Vec::new();
-        let mut forget = Going::default();
+        let mut forget = Invalidation::default();
         let mut reopen = Vec::new();
-        let mut told = None;
+        let mut all = None;
         // One that has given this client up waits for nothing.
         let hold = match (holder, why) {
             (Holder::Mdt, Void::Restarted(_)) => Some(self.0.cluster.mdt.hold_ready()),
@@ -73,19 +72,19 @@ impl Client {
                 self.forget_doubtful_name(&mut state, dir, name, fid, &mut forget);
             }
             if holder == Holder::Mdt {
-                state.untold.await_all(hold);
-                told = state.all_told();
+                state.pending_updates.await_all(hold);
+                all = state.all_acknowledged();
             }
         }
         if holder == Holder::Mdt {
             self.0.fids.clear();
         }
-        if let Some(told) = told {
-            told.tell(self);
+        if let Some(all) = all {
+            all.report(self);
         }
         let client = self.clone();
         spawn(async move {
-            forget.gone(&client).await;
+            invalidation.done(&client).await;
             if why == Void::Evicted {
                 // What is read from here on is read anew.
                 tracing::warn!("{holder:?}: caches dropped after the eviction");
@@ -135,12 +134,12 @@ impl Client {
         if self.lock().unsettled {
             // What is written of the process before waits for this.
             let client = self.clone();
-            spawn(async move { client.redo_reshapes(target).await });
+            spawn(async move { client.redo_resizes(target).await });
             return;
         }
         let (client, begun) = (self.clone(), self.0.clock.tick());
         spawn(async move {
-            client.redo_reshapes(target).await;
+            client.redo_resizes(target).await;
             client.write_old_bytes(target, begun).await;
             if let Err(error) = client.settle_old_bytes(target).await {
                 return tracing::debug!("{target:?} was not joined: {error}");
@@ -192,7 +191,7 @@ impl Client {
                 continue;
             }
             if let Some(file) = state.file_known(fid) {
-                file.reshapes.settled();
+                file.resizes.settled();
                 state.note(fid);
             }
             if state.file_known(fid).is_some_and(|file| uncovered(file)) {
@@ -208,12 +207,12 @@ impl Client {
             fid,
             read,
             write,
-            alone,
+            intent,
             closing,
             change,
             mark,
-            told,
-            _until_told,
+            is_loss_reported,
+            _until_acknowledged,
         } = opened;
         // Closed meanwhile by all, with nothing to send: only what was changed is to be told.
         let is_known = self.lock().file_known(fid).is_some();
@@ -224,11 +223,10 @@ impl Client {
                 write: true,
                 exec: false,
             };
-            let how = if alone { Use::Alone } else { Use::Again };
-            result = self.register(fid, access, how).await.map(|_| ());
+            result = self.register(fid, access, intent).await.map(|_| ());
             let mut state = self.lock();
             let file = state.file(fid);
-            if alone && file.exclusive.is_none() {
+            if intent == OpenIntent::ReopenExclusive && file.exclusive.is_none() {
                 let (client, range) = (self.clone(), ByteRange::ALL);
                 spawn(async move { client.0.forget(Forget::Pages { fid, range }).await });
             }
@@ -246,7 +244,7 @@ impl Client {
             client.raise_if_watched(fid).await;
         });
         if result.is_ok() && change != SetAttr::default() {
-            result = self.tell_old_changes(fid, change, mark).await;
+            result = self.report_old_changes(fid, change, mark).await;
         }
         if closing && result == Err(FsError::Stale) && self.is_unused(fid) {
             // The Close was done, and with it went a file that had no name: nobody misses it.
@@ -260,7 +258,7 @@ impl Client {
                 "{fid} was open when the MDT restarted or gave up on this mount, and is lost: {error}"
             );
             let mut state = self.lock();
-            state.with_pages(fid, |file| file.lose_open(told));
+            state.with_pages(fid, |file| file.lose_open(is_loss_reported));
         }
     }
 
@@ -272,13 +270,13 @@ impl Client {
             file.writers == 0
                 && !file.is_kept()
                 && !file.pages.may_be_lost()
-                && file.reshapes.is_empty()
+                && file.resizes.is_empty()
         })
     }
 
     /// Tells what was changed by `mark` under a lock that is void, also while the MDT serves nobody.
     /// After an eviction others may have changed the same: then the file's next `fsync` says so.
-    pub(crate) async fn tell_old_changes(
+    pub(crate) async fn report_old_changes(
         &self,
         fid: Fid,
         change: SetAttr,
@@ -286,13 +284,15 @@ impl Client {
     ) -> Result<(), FsError> {
         {
             let mut state = self.lock();
-            if !state.may_tell_of(mark) {
+            if !state.may_report(mark) {
                 state.file(fid).failures.add(FsError::Io);
                 return Ok(());
             }
         }
         let (dir, under) = (Fid::NONE, LockHandle::ENDED);
-        self.0.tell_mdt(changed_here(fid, dir, change, under)).await
+        self.0
+            .report_to_mdt(changed_here(fid, dir, change, under))
+            .await
     }
 }
 
@@ -311,7 +311,7 @@ fn void_answers(state: &mut State, holder: Holder, why: Void) {
 }
 
 /// Attributes and names of the old life; what the kernel has of them.
-fn void_inode(state: &mut State, fid: Fid, forget: &mut Going) -> Vec<(Fid, Name, Fid)> {
+fn void_inode(state: &mut State, fid: Fid, forget: &mut Invalidation) -> Vec<(Fid, Name, Fid)> {
     let inode = state.inode(fid);
     inode.covered = Covered::No;
     inode.set_xattrs(None);
@@ -348,19 +348,19 @@ pub(crate) struct Opened {
     pub read: bool,
     /// For writing: until then nothing of it is sent, for there is no ticket.
     pub write: bool,
-    /// This client had it to itself: what it wrote may be nowhere but here, and others are to hear of
-    /// that.
-    pub alone: bool,
+    /// For writing: whether this client held it exclusively. Then the newest bytes may be only here, and
+    /// other clients must learn of them.
+    pub intent: OpenIntent,
     /// The Close of its last use was on its way, and may have been done.
     pub closing: bool,
     /// What was changed under the lock that is void.
     pub change: SetAttr,
     /// When it was found void.
     pub mark: Mark,
-    /// What was lost of it is told already.
-    pub told: bool,
+    /// Its callers have already been told of the bytes that it lost.
+    pub is_loss_reported: bool,
     /// Of the change, and of all this.
-    pub _until_told: (Option<Record>, Option<Untold>),
+    pub _until_acknowledged: (Option<Record>, Option<PendingUpdate>),
 }
 
 impl Client {
@@ -370,7 +370,7 @@ impl Client {
         state: &mut State,
         fid: Fid,
         why: Void,
-        forget: &mut Going,
+        forget: &mut Invalidation,
     ) -> Option<Opened> {
         let file = state.file_known(fid)?;
         if file.exclusive.is_some() && why == Void::Evicted {
@@ -380,13 +380,15 @@ impl Client {
         let write = file.write_open.take().is_some();
         file.read_opens.clear();
         let closing = file.closing.take().is_some();
-        let alone = file.lose_exclusive().is_some();
-        if alone {
+        let was_exclusive = file.lose_exclusive().is_some();
+        if was_exclusive {
             // Its pages were covered by the lock that is void.
             file.kernel_pages = false;
         }
-        let told = why == Void::Evicted
-            && state.with_pages(fid, |file| file.lose_untold() | file.lose_unwritten());
+        let is_loss_reported = why == Void::Evicted
+            && state.with_pages(fid, |file| {
+                file.lose_pending_updates() | file.lose_unwritten()
+            });
         let file = state.file_known(fid)?;
         file.waiters.wake_all();
         let read = file.is_kept();
@@ -400,25 +402,28 @@ impl Client {
         if why == Void::Evicted {
             file.stands(Standing::InDoubt);
         }
-        let alone = alone && write && why != Void::Evicted;
+        let intent = match was_exclusive && write && why != Void::Evicted {
+            true => OpenIntent::ReopenExclusive,
+            false => OpenIntent::Reopen,
+        };
         // Before others are served: they may remove its name.
-        let untold = Untold::new(self, state, fid);
+        let pending_updates = PendingUpdate::new(self, state, fid);
         Some(Opened {
             fid,
             read,
             write,
-            alone,
+            intent,
             closing,
             change,
             mark: state.mark(fid),
-            told,
-            _until_told: (remembered, Some(untold)),
+            is_loss_reported,
+            _until_acknowledged: (remembered, Some(pending_updates)),
         })
     }
 }
 
 /// Bytes under locks of the old life.
-fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &mut Going) {
+fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &mut Invalidation) {
     let Some(file) = state.file_known(fid) else {
         return;
     };
@@ -444,7 +449,7 @@ fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &
             Void::Restarted(_) => {
                 file.restarts += 1;
                 file.pages.server_restarted(now);
-                file.reshapes.lose();
+                file.resizes.lose();
             }
             Void::Evicted => {
                 file.lose_unwritten();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use base::TargetKind;
 use base::limits::SLOTS_MAX;
 use handover::{Death, Region};
-use wire::mdt::{Caller, Request};
+use wire::mdt::{Caller, OpenIntent, Request};
 
 use super::*;
 use crate::cache::handle::HandleId;
@@ -18,7 +18,7 @@ use crate::calls::OpenWish;
 use crate::calls::write::WriteWish;
 use crate::executor::block_on;
 use crate::mount::Mounted;
-use crate::recovery::heritage::Heritage;
+use crate::recovery::takeover::TakeoverState;
 use crate::rig::servers::{Heard, SECRET, Servers, told_again};
 use crate::session::client::Place;
 
@@ -119,17 +119,17 @@ fn calls_that_wait_for_an_ost_to_be_joined_leave_slots_for_joining_it() {
     servers.answer();
 }
 
-fn heritage(memory: &OwnedFd) -> Arc<Heritage> {
+fn takeover(memory: &OwnedFd) -> Arc<TakeoverState> {
     let region = Region::map(memory).expect("it is there");
-    Arc::new(Heritage::open(region, SECRET).expect("it is in order"))
+    Arc::new(TakeoverState::open(region, SECRET).expect("it is in order"))
 }
 
 /// A mount whose process is killed when the test says so.
 fn mortal(memory: &OwnedFd, servers: &Servers) -> (Mounted, Death) {
     let death = Death::after(u64::MAX);
     let region = Region::mapped_until(memory, &death).expect("it is there");
-    let heritage = Heritage::open(region, SECRET).expect("it is in order");
-    (servers.mount(Some(Arc::new(heritage))), death)
+    let takeover = TakeoverState::open(region, SECRET).expect("it is in order");
+    (servers.mount(Some(Arc::new(takeover))), death)
 }
 
 /// Its process is killed: it is not heard any more, and what it remembered stays.
@@ -142,7 +142,7 @@ fn is_killed((mut mount, death): (Mounted, Death), servers: &mut Servers) {
 
 /// The next process, which goes on.
 fn takes_over(memory: &OwnedFd, servers: &Servers) -> Mounted {
-    let mount = servers.mount(Some(heritage(memory)));
+    let mount = servers.mount(Some(takeover(memory)));
     assert!(mount.client().take_over(), "there was one before");
     mount
 }
@@ -217,7 +217,7 @@ fn a_write_that_must_be_durable_and_is_lost_is_an_error_for_the_same_request() {
 fn what_is_asked_while_a_process_takes_over_leaves_slots_for_what_the_next_life_hears_first() {
     let memory = Region::create(8 << 20).expect("there is memory");
     let mut servers = Servers::start();
-    let mut died = servers.mount(Some(heritage(&memory)));
+    let mut died = servers.mount(Some(takeover(&memory)));
     open_files(died.client());
     // It is not heard any more, and what it remembered stays.
     servers.stop();
@@ -225,7 +225,7 @@ fn what_is_asked_while_a_process_takes_over_leaves_slots_for_what_the_next_life_
     std::mem::forget(died);
     servers.hold(is_told_again);
     servers.live_anew();
-    let mount = servers.mount(Some(heritage(&memory)));
+    let mount = servers.mount(Some(takeover(&memory)));
     let client = mount.client().clone();
     let taking_over = std::thread::spawn(move || client.take_over());
     all_is_told_before_the_client_is_ready(&mut servers);
@@ -327,7 +327,7 @@ fn who_is_evicted_does_not_ask_again_for_what_it_had_to_itself() {
     servers.restart_mdt();
     servers.wait_for(1, is_told_again);
     let asks_alone = |heard: &Heard| match heard {
-        Heard::Mdt(Request::Open { alone, .. }, _) => *alone,
+        Heard::Mdt(Request::Open { intent, .. }, _) => *intent == OpenIntent::ReopenExclusive,
         _ => false,
     };
     assert!(servers.heard().iter().any(asks_alone), "nobody has seen it");

@@ -21,7 +21,7 @@ use super::attr_at;
 use crate::cache::bits::EXCLUSIVE;
 use crate::mount::Mounted;
 use crate::mount::config::MountConfig;
-use crate::recovery::heritage::Heritage;
+use crate::recovery::takeover::TakeoverState;
 use crate::session::kernel::NoKernel;
 
 /// How long a test waits for something.
@@ -223,7 +223,7 @@ impl Servers {
     }
 
     /// Joins them.
-    pub fn mount(&self, heritage: Option<Arc<Heritage>>) -> Mounted {
+    pub fn mount(&self, takeover: Option<Arc<TakeoverState>>) -> Mounted {
         let known = self.known.clone();
         let reach = move |text: &str| {
             let named = |port: &&Arc<MemPort>| port.name() == text;
@@ -237,7 +237,7 @@ impl Servers {
             insecure: false,
             policy: Policy::Hard,
             patience: Arc::new(|_| true),
-            heritage,
+            takeover,
             clocks: rpc::Clocks::default(),
         };
         let clock = Arc::new(SystemClock::default());
@@ -439,7 +439,7 @@ impl State {
 /// Of which file it makes a use known again.
 pub(crate) fn told_again(heard: &Heard) -> Option<Fid> {
     match heard {
-        Heard::Mdt(Request::Open { fid, again, .. }, _) => again.then_some(*fid),
+        Heard::Mdt(Request::Open { fid, intent, .. }, _) => intent.is_reopen().then_some(*fid),
         _ => None,
     }
 }

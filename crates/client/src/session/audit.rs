@@ -78,7 +78,10 @@ impl Client {
             state.locks.release_count(),
             "locks not given back".to_owned(),
         );
-        note(state.locks.going.len(), "locks to be flushed".to_owned());
+        note(
+            state.locks.revocations.len(),
+            "locks to be flushed".to_owned(),
+        );
         note(
             state.writeback.uncommitted_count(),
             "files that may not be durable".to_owned(),

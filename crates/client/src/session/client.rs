@@ -14,7 +14,7 @@ use wire::{Attr, Cover, ost};
 
 use crate::cache::stamps::Mark;
 use crate::executor::{PutOff, oneshot};
-use crate::journal::memos::Redone;
+use crate::journal::call_records::Redone;
 use crate::journal::nodes::FurtherNode;
 use crate::session::cluster::{Cluster, OstAnswer};
 use crate::session::kernel::{Forget, KernelCache};
@@ -22,7 +22,7 @@ use crate::session::params::Params;
 use crate::session::sequence::FidMint;
 use crate::session::state::State;
 use crate::session::stats::{Kept, Snapshot, Stats};
-use crate::session::takings::Takings;
+use crate::session::taken_over::TakenOver;
 
 /// A mounted file system. Cheap to clone.
 #[derive(Clone)]
@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     /// Changes that the process before had asked for.
     pub redone: Redone,
     /// What it left, until that is taken over.
-    pub takings: Mutex<Option<Takings>>,
+    pub taken_over: Mutex<Option<TakenOver>>,
 }
 
 /// A file, as a name was found to lead to it.
@@ -99,13 +99,13 @@ impl DerefMut for StateGuard<'_> {
 
 impl Drop for StateGuard<'_> {
     fn drop(&mut self) {
-        let going = std::mem::take(&mut self.locks.going);
+        let revocations = std::mem::take(&mut self.locks.revocations);
         self.guard = None;
-        if let (false, Some(shared)) = (going.is_empty(), self.shared.me.upgrade()) {
+        if let (false, Some(shared)) = (revocations.is_empty(), self.shared.me.upgrade()) {
             let client = Client(shared);
-            going
+            revocations
                 .into_iter()
-                .for_each(|going| client.start_giving_up(going));
+                .for_each(|revocation| client.start_revocation(revocation));
         }
     }
 }
@@ -152,7 +152,7 @@ impl Shared {
     }
 
     /// Tells the MDT of a change that others wait to hear of, past all requests that wait.
-    pub async fn tell_mdt(&self, change: mdt::Request) -> Result<(), FsError> {
+    pub async fn report_to_mdt(&self, change: mdt::Request) -> Result<(), FsError> {
         let asked = self.lock().mark(Fid::NONE);
         let told = self.mdt_urgent(change).await?;
         self.keep_grant(&told, asked);
@@ -354,7 +354,7 @@ impl Client {
     /// Each target, and how things stand with it.
     pub fn targets(&self) -> Vec<(String, String)> {
         let now = self.0.clock.tick();
-        let state = |peer: &rpc::Peer| told(&peer.state(), peer.obstacle(), now);
+        let state = |peer: &rpc::Peer| describe(&peer.state(), peer.obstacle(), now);
         self.0
             .cluster
             .peers()
@@ -384,7 +384,7 @@ impl Client {
 }
 
 /// How things stand with a target, for people.
-fn told(state: &rpc::PeerState, obstacle: Option<String>, now: base::Tick) -> String {
+fn describe(state: &rpc::PeerState, obstacle: Option<String>, now: base::Tick) -> String {
     match state {
         rpc::PeerState::Connected => "connected".to_owned(),
         rpc::PeerState::WaitingSince(since) => {
@@ -431,10 +431,10 @@ mod tests {
     fn how_things_stand_with_a_target_is_told_in_words() {
         let refusal = rpc::Refusal::new(rpc::RefusalReason::Key, "another key: copy it");
         let now = base::Tick::default();
-        let words = told(&rpc::PeerState::Refused(refusal), None, now);
+        let words = describe(&rpc::PeerState::Refused(refusal), None, now);
         assert_eq!(words, "refuses this mount: another key: copy it");
         let waits = rpc::PeerState::WaitingSince(now);
-        let words = told(&waits, Some("come again".to_owned()), now);
+        let words = describe(&waits, Some("come again".to_owned()), now);
         assert_eq!(
             words,
             "waiting for it, 0 s; at its address somebody says: come again"

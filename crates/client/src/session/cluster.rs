@@ -13,7 +13,7 @@ use wire::frame::Bulk;
 use wire::{mdt, opcode, ost, status_from};
 
 use crate::executor::{Oneshot, WaitList};
-use crate::journal::memos::{Forgotten, RequestMemo};
+use crate::journal::call_records::{Forgotten, RequestRecord};
 use crate::session::stats::{Stats, bump};
 
 /// An answer of an OST with the bytes that came along.
@@ -128,9 +128,11 @@ impl Cluster {
         tracing::trace!(?request, "asks the MDT");
         let body = wire::encode(request);
         let records = self.records.as_ref();
-        let memo = records.and_then(|records| RequestMemo::new(records, request, &body));
+        let call_record = records.and_then(|records| RequestRecord::new(records, request, &body));
         let batch = Batch::of(opcode::MDT, body);
-        let answer = self.ask_mdt(stats, batch, Urgency::Ordinary, memo).await?;
+        let answer = self
+            .ask_mdt(stats, batch, Urgency::Ordinary, call_record)
+            .await?;
         match answer.replies.first() {
             None => Err(FsError::TryAgain),
             reply => decode_mdt(reply),
@@ -144,13 +146,15 @@ impl Cluster {
         stats: &Stats,
         batch: Batch,
         urgency: Urgency,
-        memo: Option<RequestMemo>,
+        call_record: Option<RequestRecord>,
     ) -> Result<ReplyBatch, FsError> {
-        let Some(memo) = memo else {
+        let Some(call_record) = call_record else {
             return call(&self.mdt, batch, urgency).await.map_err(FsError::from);
         };
-        let forgotten: Forgotten = memo.forgotten();
-        let answer = self.mdt.call_remembered(batch, urgency, Box::new(memo));
+        let forgotten: Forgotten = call_record.forgotten();
+        let answer = self
+            .mdt
+            .call_remembered(batch, urgency, Box::new(call_record));
         let answer = answer.await.map_err(FsError::from)?;
         if forgotten.is_so() {
             bump(&stats.unremembered);
@@ -204,8 +208,8 @@ impl Cluster {
             bulk: Bulk::default(),
         };
         let records = self.records.as_ref();
-        let memo = records.and_then(|records| RequestMemo::of_frame(records, &requests));
-        let answer = self.ask_mdt(stats, batch, urgency, memo).await?;
+        let call_record = records.and_then(|records| RequestRecord::of_frame(records, &requests));
+        let answer = self.ask_mdt(stats, batch, urgency, call_record).await?;
         let mut replies = Vec::with_capacity(count);
         replies.extend(answer.replies.iter().map(|reply| decode_mdt(Some(reply))));
         replies.resize_with(count, || Err(FsError::TryAgain));

@@ -8,7 +8,7 @@ use handover::{Record, Records};
 use wire::mdt::{Access, OpenHandle};
 
 use crate::cache::handle::HandleId;
-use crate::journal::failures::Told;
+use crate::journal::failures::Reported;
 use crate::journal::handles::remember_handle;
 use crate::policy::readahead::{ReadAhead, WINDOW_BYTES_MAX};
 use crate::policy::statahead::flat::Statahead;
@@ -27,7 +27,7 @@ pub(crate) struct FileHandle {
     /// The MDT's handle of an open for execution, which each has of its own.
     pub exec: Option<OpenHandle>,
     /// What its owner knows of writes that failed.
-    pub told: Told,
+    pub reported: Reported,
 }
 
 /// An open directory.
@@ -85,14 +85,20 @@ impl Handles {
     pub fn add_file(&mut self, handle: FileHandle) -> HandleId {
         let id = self.next();
         let how = (handle.access, handle.append);
-        self.remember(id, (handle.fid, false), how, handle.told);
+        self.remember(id, (handle.fid, false), how, handle.reported);
         self.files.insert(id, handle);
         id
     }
 
-    fn remember(&mut self, id: HandleId, what: (Fid, bool), how: (Access, bool), told: Told) {
+    fn remember(
+        &mut self,
+        id: HandleId,
+        what: (Fid, bool),
+        how: (Access, bool),
+        reported: Reported,
+    ) {
         if let Some(records) = &self.records {
-            let record = remember_handle(records, id.0, what, how, told);
+            let record = remember_handle(records, id.0, what, how, reported);
             let record = record.map(|record| (id, Arc::new(record)));
             self.remembered.extend(record);
         }
@@ -145,7 +151,7 @@ impl Handles {
     pub fn add_dir(&mut self, handle: DirHandle) -> HandleId {
         let id = self.next();
         let how = (Access::default(), false);
-        self.remember(id, (handle.fid, true), how, Told::default());
+        self.remember(id, (handle.fid, true), how, Reported::default());
         self.dir_by_fid.insert(handle.fid, id);
         self.dirs.insert(id, handle);
         id
@@ -268,7 +274,7 @@ mod tests {
             append: false,
             readahead: ReadAhead::new(),
             exec: None,
-            told: Failures::default().at_open(),
+            reported: Failures::default().at_open(),
         })
     }
 

@@ -18,7 +18,7 @@ const SPACE_OBJECT: u8 = 2;
 
 /// A lock to give back: what it covered goes first.
 #[derive(Debug)]
-pub(crate) struct GivingUp {
+pub(crate) struct Revocation {
     pub holder: Holder,
     pub handle: LockHandle,
     pub fid: Fid,
@@ -32,7 +32,7 @@ pub(crate) struct Locks {
     mdt: LockCache,
     osts: Vec<(TargetIndex, LockCache)>,
     /// To be started when the state is let go.
-    pub going: Vec<GivingUp>,
+    pub revocations: Vec<Revocation>,
     /// Moved by the timer; locks are aged by it.
     pub now: Tick,
 }
@@ -61,7 +61,7 @@ impl Locks {
         Locks {
             mdt: LockCache::new(of_mdt),
             osts: osts.into_iter().map(of_ost).collect(),
-            going: Vec::new(),
+            revocations: Vec::new(),
             now: Tick(0),
         }
     }
@@ -106,7 +106,7 @@ impl Locks {
                 let mode = self.mode_of(holder, handle);
                 // What only watches covers nothing, and PW covers all that EX does.
                 let is_bare = mode == Some(Mode::CR) || keep == Keep::Mode(Mode::PW);
-                self.going.push(GivingUp {
+                self.revocations.push(Revocation {
                     holder,
                     handle,
                     fid,
@@ -230,7 +230,12 @@ impl Locks {
     }
 
     /// As [`Locks::extent`], but one that is being given back counts too.
-    pub fn extent_even_going(&self, fid: Fid, mode: Mode, range: ByteRange) -> Option<LockHandle> {
+    pub fn extent_even_revoked(
+        &self,
+        fid: Fid,
+        mode: Mode,
+        range: ByteRange,
+    ) -> Option<LockHandle> {
         let cover = Cover::Range(range);
         self.osts
             .iter()
@@ -256,7 +261,7 @@ impl Locks {
 
     /// As [`Locks::holds_to_eof`], but a lock that is being given back counts too.
     pub fn reaches_eof(&self, fid: Fid) -> bool {
-        self.extent_even_going(fid, Mode::PR, EOF).is_some()
+        self.extent_even_revoked(fid, Mode::PR, EOF).is_some()
     }
 
     /// Some extent lock of the file is held.

@@ -11,4 +11,4 @@ pub(crate) mod sequence;
 pub(crate) mod stalls;
 pub(crate) mod state;
 pub mod stats;
-pub(crate) mod takings;
+pub(crate) mod taken_over;

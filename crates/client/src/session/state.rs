@@ -20,26 +20,26 @@ use wire::{Attr, FileKind};
 use crate::cache::ahead::Sized;
 use crate::cache::attributes::merge_object;
 use crate::cache::bits::{EXCLUSIVE, own_bits};
-use crate::cache::changes::{Change, Changes, Deed};
 use crate::cache::directory::Directory;
 use crate::cache::ending::EndingUses;
 use crate::cache::file::FileState;
-use crate::cache::going::GoingNames;
 use crate::cache::holder::Holder;
 use crate::cache::inode::{Covered, Inode};
-use crate::cache::losses::Losses;
+use crate::cache::invalidations::PendingInvalidations;
+use crate::cache::local_changes::{LocalChange, LocalChanges, NameChange};
 use crate::cache::stamps::{AskedExtent, Mark};
+use crate::cache::write_errors::WriteErrors;
 use crate::executor::WaitList;
 use crate::journal::failures::Failures;
 use crate::journal::nodes::FurtherNode;
 use crate::journal::record::{self, CHANGE, ChangeBody, NODE};
 use crate::journal::written::{WrittenBefore, remember_written};
+use crate::policy::pending_updates::PendingUpdates;
 use crate::policy::statahead::files::Files;
-use crate::policy::statahead::series::AllSeries;
+use crate::policy::statahead::name_order::NameOrder;
+use crate::policy::statahead::sequences::SequencePatterns;
 use crate::policy::statahead::sizes::Sizes;
-use crate::policy::statahead::sorted::Sorted;
 use crate::policy::statahead::tree::Trees;
-use crate::policy::untold::AllUntold;
 use crate::policy::writeback::WriteBack;
 use crate::session::handles::Handles;
 use crate::session::locks::Locks;
@@ -49,15 +49,15 @@ pub(crate) struct State {
     /// Boxed, so that the map's empty places cost little.
     inodes: HashMap<Fid, Box<Inode>>,
     /// What was done to names here.
-    pub changes: Changes,
+    pub changes: LocalChanges,
     /// Names that the kernel is still to forget.
-    pub going: GoingNames,
+    pub invalidations: PendingInvalidations,
     pub locks: Locks,
     pub handles: Handles,
     /// What is to be sent, settled, closed and told.
     pub writeback: WriteBack,
     /// Changes that are being told to the MDT.
-    pub untold: AllUntold,
+    pub pending_updates: PendingUpdates,
     /// Bytes written here and not yet sent, over all files.
     pub dirty_bytes: u64,
     /// Memory that bytes of files take here.
@@ -75,7 +75,7 @@ pub(crate) struct State {
     /// One past the last byte that an object can have, at each OST that was asked.
     pub size_limits: BTreeMap<TargetIndex, u64>,
     /// Of files that are not in use any more.
-    pub losses: Losses,
+    pub write_errors: WriteErrors,
     /// Uses of files that others wait for to end.
     pub ending_uses: EndingUses,
     /// Calls that look again when a moment has passed.
@@ -90,15 +90,15 @@ pub(crate) struct State {
     /// Readers of small files.
     pub files: Files,
     /// Numbered names that are asked for in order.
-    pub series: AllSeries,
+    pub sequences: SequencePatterns,
     /// Directories with long lists.
     long: BTreeSet<Fid>,
     /// Not before there are more files than this are all of them looked at for what may go.
     crowded_at: usize,
-    /// Walkers who want sizes that only OSTs know.
+    /// Readers who want sizes that only OSTs know.
     pub sizes: Sizes,
     /// Directories that are gone through by name.
-    pub sorted: Sorted,
+    pub name_order: NameOrder,
     /// The newest stamp of a withdrawal from a directory that is not known any more.
     dropped_withdrawn: u64,
     /// The stamp when the MDT's present life began for this client.
@@ -124,7 +124,7 @@ pub(crate) struct State {
     /// Requests of the kernel whose bytes a process before had written, and perhaps not said so.
     pub written_before: WrittenBefore,
     /// The same for changes of size or space, with what is kept until they are answered.
-    pub reshaped_for: HashMap<u64, record::Noted>,
+    pub resized_for: HashMap<u64, record::Noted>,
     /// What the process before left is not in order yet: no lock is this one's.
     pub unsettled: bool,
     /// Locks that came meanwhile.
@@ -139,12 +139,12 @@ impl State {
     pub fn new(locks: Locks, stamp: Arc<AtomicU64>) -> State {
         State {
             inodes: HashMap::new(),
-            changes: Changes::default(),
-            going: GoingNames::default(),
+            changes: LocalChanges::default(),
+            invalidations: PendingInvalidations::default(),
             locks,
             handles: Handles::default(),
             writeback: WriteBack::default(),
-            untold: AllUntold::default(),
+            pending_updates: PendingUpdates::default(),
             dirty_bytes: 0,
             cached_bytes: 0,
             room: WaitList::default(),
@@ -153,18 +153,18 @@ impl State {
             blind_removals: 0,
             space: None,
             size_limits: BTreeMap::new(),
-            losses: Losses::default(),
+            write_errors: WriteErrors::default(),
             ending_uses: EndingUses::default(),
             moments: WaitList::default(),
             inherited_evictions: Vec::new(),
             durable: BTreeMap::new(),
             trees: Trees::default(),
             files: Files::default(),
-            series: AllSeries::default(),
+            sequences: SequencePatterns::default(),
             long: BTreeSet::new(),
             crowded_at: 0,
             sizes: Sizes::default(),
-            sorted: Sorted::default(),
+            name_order: NameOrder::default(),
             dropped_withdrawn: 0,
             voided: 0,
             evicted: 0,
@@ -177,7 +177,7 @@ impl State {
             inherited_nodes: Vec::new(),
             write_order: 0,
             written_before: WrittenBefore::default(),
-            reshaped_for: HashMap::new(),
+            resized_for: HashMap::new(),
             unsettled: false,
             unkept: Vec::new(),
             #[cfg(test)]
@@ -380,7 +380,7 @@ impl State {
         if let Some(file) = inode.file.take_if(|file| file.is_idle() && !locked) {
             self.cached_bytes -= file.pages.cached_bytes();
             if let Some(error) = file.failures.unreported() {
-                self.losses.add(fid, error);
+                self.write_errors.add(fid, error);
             }
         }
         // Attributes of a file the kernel has dropped are kept while a lease still covers them:
@@ -547,8 +547,11 @@ impl State {
     }
 
     /// A call of this mount changed a name. `current`: a lease covers that.
-    pub fn name_changed(&mut self, dir: Fid, deed: Deed, current: bool) {
-        let change = Change { deed, current };
+    pub fn name_changed(&mut self, dir: Fid, name_change: NameChange, current: bool) {
+        let change = LocalChange {
+            name_change,
+            current,
+        };
         self.changes.push(dir, change.clone());
         self.inode(dir).directory().changed(change);
     }
@@ -623,7 +626,7 @@ impl State {
     }
 
     /// What was changed here by then was not lost by an eviction since.
-    pub fn may_tell_of(&self, mark: Mark) -> bool {
+    pub fn may_report(&self, mark: Mark) -> bool {
         mark.asked >= self.evicted
     }
 
@@ -806,7 +809,7 @@ impl State {
     }
 
     /// What this client may say of the size: only what its locks let nobody else change.
-    pub fn size_to_tell(&self, fid: Fid, committed: bool) -> Option<SizeUpdate> {
+    pub fn size_to_report(&self, fid: Fid, committed: bool) -> Option<SizeUpdate> {
         let file = self.inodes.get(&fid)?.file.as_ref()?;
         if file.exclusive.is_none() && !self.locks.reaches_eof(fid) {
             return None;

@@ -128,7 +128,7 @@ counters! {
     hit_total,
     /// statahead: entries asked for that were not fetched ahead.
     miss_total,
-    /// statahead: series of numbered names that were fetched ahead.
+    /// statahead: sequences of numbered names that were fetched ahead.
     statahead_fname_total,
     /// statahead: hints of programs that something was fetched for.
     statahead_advise_total,

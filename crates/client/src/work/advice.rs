@@ -10,7 +10,7 @@ use wire::mdt::WalkLevel;
 use crate::cache::handle::HandleId;
 use crate::calls::lookup::{Cached, cached};
 use crate::policy::statahead::names::{DIGITS_MAX, NameList, Numbering};
-use crate::policy::statahead::series::{Advised, Refusal};
+use crate::policy::statahead::sequences::{Advised, Refusal};
 use crate::session::client::Client;
 use crate::session::stats::bump;
 
@@ -116,7 +116,7 @@ impl Client {
     }
 
     fn advise_names(&self, handle: HandleId, what: Advised) -> Result<Heard, FsError> {
-        let (_, window) = self.series_window();
+        let (_, window) = self.sequence_window();
         let mut state = self.lock();
         let open = state.handles.dir(handle).ok_or(FsError::BadHandle)?;
         let (dir, now) = (open.fid, state.locks.now);
@@ -126,7 +126,7 @@ impl Client {
         if window == 0 {
             return Ok(Heard::Taken);
         }
-        match state.series.advise(handle, dir, what, window, now) {
+        match state.sequences.advise(handle, dir, what, window, now) {
             Ok(guess) => {
                 bump(&self.0.stats.statahead_advise_total);
                 self.start_guess(&mut state, dir, guess);
@@ -143,7 +143,7 @@ impl Client {
         let mut state = self.lock();
         let dir = state.handles.dir(handle).ok_or(FsError::BadHandle)?.fid;
         let fetches = state.handles.fetches_tree(handle);
-        if fetches || state.series.is_under_way_for(handle) {
+        if fetches || state.sequences.is_under_way_for(handle) {
             return Ok(Heard::UnderWay);
         }
         if is_off {

@@ -1,4 +1,4 @@
-//! Batches of lookups ahead of a walker that stats in listing order, or of who asks for numbered
+//! Batches of lookups ahead of a reader that stats in listing order, or of who asks for numbered
 //! names in order.
 
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use crate::cache::inode::Covered;
 use crate::cache::stamps::Mark;
 use crate::calls::lookup::{Cached, cached};
 use crate::executor::{Oneshot, spawn};
-use crate::policy::statahead::series::Guess;
+use crate::policy::statahead::sequences::Guess;
 use crate::session::client::Client;
 use crate::session::state::State;
 use crate::session::stats::bump;
@@ -28,7 +28,7 @@ struct Plan {
 enum Ahead {
     /// It is on its way.
     Wait(Oneshot<()>),
-    /// It is asked for with others of its series.
+    /// It is asked for with others of its sequence.
     Ask(Guess, Mark),
 }
 
@@ -38,8 +38,8 @@ impl Client {
         let window_max = self.0.params.statahead_max() as u32;
         let mut state = self.lock();
         let Some(handle) = walk_of(&state, dir, name) else {
-            let stretch = self.sorted_hit(&mut state, dir);
-            self.series_hit(&mut state, dir, name);
+            let stretch = self.name_order_hit(&mut state, dir);
+            self.sequence_hit(&mut state, dir, name);
             drop(state);
             return self.start_stretch(stretch);
         };
@@ -55,17 +55,17 @@ impl Client {
     /// A name is known not to exist: a hint of a program that names it goes on.
     pub(crate) fn statahead_absent(&self, dir: Fid, name: &Name) {
         let mut state = self.lock();
-        if state.series.is_advised(dir, name) {
-            self.series_hit(&mut state, dir, name);
+        if state.sequences.is_advised(dir, name) {
+            self.sequence_hit(&mut state, dir, name);
         }
     }
 
-    fn series_hit(&self, state: &mut State, dir: Fid, name: &Name) {
-        if state.series.is_empty() {
+    fn sequence_hit(&self, state: &mut State, dir: Fid, name: &Name) {
+        if state.sequences.is_empty() {
             return;
         }
-        let (window, now) = (self.series_window(), state.locks.now);
-        let foresight = state.series.asked_for(dir, name, true, window, now);
+        let (window, now) = (self.sequence_window(), state.locks.now);
+        let foresight = state.sequences.asked_for(dir, name, true, window, now);
         if foresight.hit {
             bump(&self.0.stats.hit_total);
         }
@@ -93,7 +93,7 @@ impl Client {
             Some(walk) => self.walk_miss(walk, dir, name).await,
             None => match self.list_instead(dir, name).await {
                 Some(found) => Some(found),
-                None => self.series_miss(dir, name).await,
+                None => self.sequence_miss(dir, name).await,
             },
         }
     }
@@ -111,15 +111,15 @@ impl Client {
         }
     }
 
-    async fn series_miss(&self, dir: Fid, name: &Name) -> Option<Result<Fid, FsError>> {
-        let window = self.series_window();
+    async fn sequence_miss(&self, dir: Fid, name: &Name) -> Option<Result<Fid, FsError>> {
+        let window = self.sequence_window();
         let ahead = {
             let mut state = self.lock();
             let now = state.locks.now;
-            match state.series.wait_for(dir, name) {
+            match state.sequences.wait_for(dir, name) {
                 Some(wait) => Ahead::Wait(wait),
                 None => {
-                    let foresight = state.series.asked_for(dir, name, false, window, now);
+                    let foresight = state.sequences.asked_for(dir, name, false, window, now);
                     bump(&self.0.stats.miss_total);
                     Ahead::Ask(foresight.guess?, state.mark(dir))
                 }
@@ -133,7 +133,7 @@ impl Client {
                     Cached::Absent => Err(FsError::NotFound),
                     Cached::Unknown => return None,
                 };
-                self.series_hit(&mut self.lock(), dir, name);
+                self.sequence_hit(&mut self.lock(), dir, name);
                 Some(found)
             }
             Ahead::Ask(guess, mark) => self.run_guess(guess, mark).await.into_iter().next(),
@@ -141,7 +141,7 @@ impl Client {
     }
 
     /// Names fetched ahead of who asks for numbered ones: at first and at most.
-    pub(crate) fn series_window(&self) -> (u32, u32) {
+    pub(crate) fn sequence_window(&self) -> (u32, u32) {
         let params = &self.0.params;
         let max = params.statahead_fname_max().min(params.statahead_max());
         let max = match params.batch_max() {
@@ -166,7 +166,7 @@ impl Client {
         let kept = found.iter().flatten().filter(|fid| state.attr_valid(**fid));
         let at_hand = guess.names.len() - unknown.len();
         let useful = at_hand + kept.count();
-        if state.series.came(&guess, useful) {
+        if state.sequences.came(&guess, useful) {
             bump(&self.0.stats.statahead_wrong);
         }
         drop(state);
@@ -294,7 +294,7 @@ fn is_refused(state: &State, fid: Fid) -> bool {
 
 /// The walk that a question about `name` belongs to.
 fn walk_of(state: &State, dir: Fid, name: &Name) -> Option<HandleId> {
-    match state.series.is_advised(dir, name) {
+    match state.sequences.is_advised(dir, name) {
         true => None,
         false => state.handles.dir_open_on(dir),
     }

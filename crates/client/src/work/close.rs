@@ -4,7 +4,7 @@ use base::{ByteRange, Fid, FsError, LockHandle};
 use dlm::Bits;
 use handover::Record;
 use rpc::Urgency;
-use wire::mdt::{OpenHandle, Reply, Request, SetAttr, SizeUpdate};
+use wire::mdt::{OpenHandle, OpenIntent, Reply, Request, SetAttr, SizeUpdate};
 
 use crate::cache::file::{FileState, Revoking};
 use crate::cache::inode::Covered;
@@ -16,8 +16,8 @@ use crate::executor::{Oneshot, spawn};
 use crate::session::client::Client;
 use crate::session::kernel::Forget;
 use crate::session::state::State;
+use crate::work::pending_update::PendingUpdate;
 use crate::work::reading::Wished;
-use crate::work::untold::Untold;
 
 /// A Close to send.
 struct Closing {
@@ -32,7 +32,7 @@ struct Closing {
     forget: Vec<Forget>,
     /// Of the change, until it is told.
     remembered: Option<Record>,
-    untold: Option<Untold>,
+    pending_updates: Option<PendingUpdate>,
 }
 
 impl Closing {
@@ -41,8 +41,7 @@ impl Closing {
             fid: self.fid,
             dir: Fid::NONE,
             access: READING,
-            again: true,
-            alone: false,
+            intent: OpenIntent::Reopen,
         };
         let close = Request::Close {
             fid: self.fid,
@@ -104,8 +103,8 @@ impl Client {
         state.fids().into_iter().find_map(|fid| {
             let file = state.file_known(fid)?;
             let is_unused = file.writers == 0 && file.write_open.is_some();
-            let is_going = is_unused && (file.users > 0 || file.revoking != Revoking::No);
-            (file.is_closing() || is_going).then(|| file.waiters.wait())
+            let is_revoked = is_unused && (file.users > 0 || file.revoking != Revoking::No);
+            (file.is_closing() || is_revoked).then(|| file.waiters.wait())
         })
     }
 
@@ -116,7 +115,7 @@ impl Client {
         let mut state = self.lock();
         let batch_max = self.0.params.batch_max() as usize;
         let mut fids = to_look_at(&mut state);
-        fids.retain(|fid| is_due(&state, *fid) && !knows_what_to_tell(&state, *fid));
+        fids.retain(|fid| is_due(&state, *fid) && !knows_what_to_report(&state, *fid));
         fids.truncate(batch_max);
         for fid in &fids {
             state.file(*fid).size_asked = true;
@@ -127,7 +126,7 @@ impl Client {
     fn take_closing(&self, batch_max: usize) -> Vec<Closing> {
         let mut state = self.lock();
         let mut ready = to_look_at(&mut state);
-        ready.retain(|fid| is_due(&state, *fid) && knows_what_to_tell(&state, *fid));
+        ready.retain(|fid| is_due(&state, *fid) && knows_what_to_report(&state, *fid));
         ready.truncate(batch_max);
         ready
             .into_iter()
@@ -214,7 +213,7 @@ impl Client {
             // The MDT has restarted, and this use was told of anew: it is closed once more.
             drop(state);
             if refused {
-                self.tell_what_was_changed(closing);
+                self.report_what_was_changed(closing);
             }
             return;
         }
@@ -249,12 +248,12 @@ impl Client {
         state.drop_if_idle(fid);
         drop(state);
         if refused {
-            self.tell_what_was_changed(closing);
+            self.report_what_was_changed(closing);
         }
     }
 
     /// The MDT knows nothing of a use any more, and so has not heard what came with its Close.
-    fn tell_what_was_changed(&self, closing: Closing) {
+    fn report_what_was_changed(&self, closing: Closing) {
         let change = SetAttr {
             size: None,
             ..closing.change
@@ -264,16 +263,16 @@ impl Client {
             return;
         }
         let (client, mark) = (self.clone(), closing.mark);
-        let until_told = (closing.remembered, closing.untold);
+        let until_acknowledged = (closing.remembered, closing.pending_updates);
         spawn(async move {
-            let told = client.tell_old_changes(fid, change, mark).await;
+            let told = client.report_old_changes(fid, change, mark).await;
             // A file that is gone with its last name and use has no attributes to lose.
             if let Err(error) = told
                 && error != FsError::Stale
             {
                 tracing::warn!("{fid}: what was changed before it was closed is lost: {error}");
             }
-            drop(until_told);
+            drop(until_acknowledged);
         });
     }
 
@@ -300,11 +299,11 @@ impl Client {
     /// Tells the MDT what was changed under the EX lock, if anything was, keeping the lock: it does not go
     /// before that is answered. The size alone is no reason to: the OST knows it. `Stale`: the file is
     /// gone.
-    pub(crate) async fn tell_changes(&self, fid: Fid) -> Result<(), FsError> {
+    pub(crate) async fn report_changes(&self, fid: Fid) -> Result<(), FsError> {
         let (changes, _pin) = {
             let mut state = self.lock();
             let file = state.file_known(fid);
-            let Some(under) = file.and_then(|file| file.has_changes_to_tell()) else {
+            let Some(under) = file.and_then(|file| file.has_changes_to_report()) else {
                 return Ok(());
             };
             let changes = self.take_changes(&mut state, fid, under);
@@ -318,7 +317,7 @@ impl Client {
     pub(crate) fn take_changes(&self, state: &mut State, fid: Fid, under: LockHandle) -> Changed {
         let mark = state.mark(fid);
         let dir = state.inode(fid).dir();
-        let size = state.size_to_tell(fid, false);
+        let size = state.size_to_report(fid, false);
         let file = state.file(fid);
         let remembered = file.remembered_change.take();
         let change = std::mem::take(&mut file.changed);
@@ -330,7 +329,7 @@ impl Client {
             change,
             size,
             _remembered: remembered,
-            _untold: Untold::new(self, state, fid),
+            _pending: PendingUpdate::new(self, state, fid),
         }
     }
 
@@ -342,14 +341,18 @@ impl Client {
             size: changes.size,
             ..changes.change.clone()
         };
-        match self.0.tell_mdt(changed_here(fid, dir, change, under)).await {
+        match self
+            .0
+            .report_to_mdt(changed_here(fid, dir, change, under))
+            .await
+        {
             Err(FsError::Stale) if changes.is_any() && !self.holds_exclusive(fid, under) => {
-                self.tell_old_changes(fid, changes.change.clone(), mark)
+                self.report_old_changes(fid, changes.change.clone(), mark)
                     .await
             }
             Err(error) if changes.is_any() => {
                 let mut state = self.lock();
-                if state.may_tell_of(mark) {
+                if state.may_report(mark) {
                     return Err(error);
                 }
                 state.file(fid).failures.add(FsError::Io);
@@ -375,7 +378,7 @@ pub(crate) struct Changed {
     change: SetAttr,
     size: Option<SizeUpdate>,
     _remembered: Option<Record>,
-    _untold: Untold,
+    _pending: PendingUpdate,
 }
 
 impl Changed {
@@ -409,9 +412,9 @@ fn is_due(state: &State, fid: Fid) -> bool {
 }
 
 /// Its size is known here, or was asked for in vain.
-fn knows_what_to_tell(state: &State, fid: Fid) -> bool {
+fn knows_what_to_report(state: &State, fid: Fid) -> bool {
     let file = state.known(fid).and_then(|inode| inode.file.as_deref());
-    file.is_some_and(|file| file.size_asked) || state.size_to_tell(fid, true).is_some()
+    file.is_some_and(|file| file.size_asked) || state.size_to_report(fid, true).is_some()
 }
 
 /// No writer, nothing unsent, nothing at the OST that a power cut would take.
@@ -449,7 +452,7 @@ impl Client {
         let remembered = file.remembered_change.take();
         let change = std::mem::take(&mut file.changed);
         let change = SetAttr {
-            size: state.size_to_tell(fid, true),
+            size: state.size_to_report(fid, true),
             ..change
         };
         if under != LockHandle(0) {
@@ -458,8 +461,8 @@ impl Client {
         if !leased && under != LockHandle(0) {
             state.withdraw();
         }
-        let is_told = under != LockHandle(0);
-        let untold = is_told.then(|| Untold::new(self, state, fid));
+        let acknowledged = under != LockHandle(0);
+        let pending_updates = acknowledged.then(|| PendingUpdate::new(self, state, fid));
         Some(Closing {
             fid,
             mark,
@@ -469,7 +472,7 @@ impl Client {
             readers_stay,
             forget,
             remembered,
-            untold,
+            pending_updates,
         })
     }
 }

@@ -40,7 +40,7 @@ impl State {
             Some(_) => Some(UNDER_MDT),
             None => {
                 let behind = ByteRange::from(end);
-                self.locks.extent_even_going(fid, Mode::PW, behind)
+                self.locks.extent_even_revoked(fid, Mode::PW, behind)
             }
         }
     }
@@ -50,7 +50,7 @@ impl Client {
     /// Begins to cut the file off, if that is due and nothing of it is on its way. On behalf of no request
     /// of the kernel: the next process is not to take one for done by that.
     pub(super) fn start_cut(&self, fid: Fid) {
-        let is_due = |file: &mut crate::cache::file::FileState| file.reshapes.cut_due().is_some();
+        let is_due = |file: &mut crate::cache::file::FileState| file.resizes.cut_due().is_some();
         if self.lock().file_known(fid).is_some_and(is_due) {
             let client = self.clone();
             spawn(async move { client.cut_off(fid).await });
@@ -77,15 +77,15 @@ impl Client {
             _ if file.restarts != begun.restarts => {}
             Ok((attr, transno)) => {
                 file.sent(transno);
-                file.reshapes.done(begun.id, transno);
+                file.resizes.done(begun.id, transno);
                 file.known.blocks = attr.blocks;
             }
             Err(error) => {
                 tracing::error!("{fid}: what had no space could not be cut off: {error}");
-                file.reshapes.refused(begun.id);
+                file.resizes.refused(begun.id);
             }
         }
-        file.reshapes.end_cut();
+        file.resizes.end_cut();
         file.waiters.wake_all();
         state.answered(fid);
     }
@@ -93,7 +93,7 @@ impl Client {
     fn begin_cut(&self, fid: Fid) -> Option<Begun> {
         let mut state = self.lock();
         let file = state.file_known(fid)?;
-        let end = file.reshapes.cut_due()?;
+        let end = file.resizes.cut_due()?;
         if file.writing > 0 {
             return None;
         }
@@ -105,21 +105,21 @@ impl Client {
             .filter(|_| is_sent)
         else {
             let file = state.file(fid);
-            file.reshapes.end_cut();
+            file.resizes.end_cut();
             file.waiters.wake_all();
             return None;
         };
         let (shape, now) = (Shape::Size(end), self.0.clock.now());
         let mtime = state.content_time(fid, now);
-        let remembered = state.remember_reshape(fid, (shape, true), ticket, mtime);
+        let remembered = state.remember_resize(fid, (shape, true), ticket, mtime);
         let life: BootEpoch = state.life_of(fid);
         let file = state.file(fid);
         file.content_changed(mtime);
-        file.reshapes.begin_cut();
+        file.resizes.begin_cut();
         let is_remembered = remembered.is_some();
         Some(Begun {
             target,
-            id: file.reshapes.begin(shape, ticket, remembered.flatten()),
+            id: file.resizes.begin(shape, ticket, remembered.flatten()),
             request: shape.request(object_of(fid), (ticket, mtime), (under, life)),
             restarts: file.restarts,
             is_remembered,

@@ -74,7 +74,7 @@ impl WriteFrame {
         let used = state.locks.use_extent(fid, Mode::PW, range);
         let under = used
             .map(|(_, handle)| handle)
-            .or_else(|| state.locks.extent_even_going(fid, Mode::PW, range))
+            .or_else(|| state.locks.extent_even_revoked(fid, Mode::PW, range))
             .unwrap_or(LockHandle(0));
         let life = state.life_of(fid);
         let file = state.file(fid);
@@ -117,7 +117,7 @@ impl Client {
             let (frame, is_last, wait) = {
                 let mut state = self.lock();
                 let file = state.file_known(fid)?;
-                if file.pages.is_flushed(range) && !file.reshapes.is_lost() {
+                if file.pages.is_flushed(range) && !file.resizes.is_lost() {
                     return None;
                 }
                 let wait = file.waiters.wait();
@@ -148,9 +148,7 @@ impl Client {
                 let mut state = self.lock();
                 files.retain(|fid| {
                     let file = state.file_known(*fid);
-                    file.is_some_and(|file| {
-                        !file.pages.is_flushed(range) || file.reshapes.is_lost()
-                    })
+                    file.is_some_and(|file| !file.pages.is_flushed(range) || file.resizes.is_lost())
                 });
                 let Some(first) = files.first().copied() else {
                     return;
@@ -441,7 +439,7 @@ fn take_frame(state: &mut State, fids: &[Fid], range: ByteRange) -> Option<Write
             continue;
         };
         let file = state.file(*fid);
-        let Some(WriteOpen { ticket, .. }) = file.write_open.filter(|_| !file.reshapes.is_lost())
+        let Some(WriteOpen { ticket, .. }) = file.write_open.filter(|_| !file.resizes.is_lost())
         else {
             continue;
         };

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use wire::ost::ExtentGrant;
 
 use super::*;
-use crate::journal::failures::Told;
+use crate::journal::failures::Reported;
 use crate::rig::attr_at;
 use crate::session::locks::Locks;
 
@@ -16,15 +16,15 @@ const NOW: Tick = Tick(0);
 /// A file written to, and open.
 struct Written {
     state: State,
-    told: Told,
+    reported: Reported,
 }
 
 impl Written {
     fn new(bytes: &[u8]) -> Written {
         let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
-        let told = state.file(FILE).failures.at_open();
+        let reported = state.file(FILE).failures.at_open();
         state.with_pages(FILE, |file| file.pages.write(0, bytes, NOW));
-        Written { state, told }
+        Written { state, reported }
     }
 
     /// Sends `range`.
@@ -56,8 +56,8 @@ impl Written {
     }
 
     /// What `fsync` says.
-    fn told(&mut self) -> Result<(), FsError> {
-        self.state.file(FILE).failures.tell(&mut self.told)
+    fn sync(&mut self) -> Result<(), FsError> {
+        self.state.file(FILE).failures.sync(&mut self.reported)
     }
 }
 
@@ -67,11 +67,11 @@ fn a_late_answer_after_an_eviction_is_no_failure_of_its_own() {
     let one = file.send(ByteRange::new(0, 2));
     let two = file.send(ByteRange::new(2, 4));
     assert!(file.evicted());
-    assert_eq!(file.told(), Err(FsError::Io));
+    assert_eq!(file.sync(), Err(FsError::Io));
     file.answered(one, FsError::Stale);
-    assert_eq!(file.told(), Ok(()));
+    assert_eq!(file.sync(), Ok(()));
     file.answered(two, FsError::Io);
-    assert_eq!(file.told(), Ok(()));
+    assert_eq!(file.sync(), Ok(()));
     assert!(file.state.file(FILE).is_idle());
 }
 
@@ -80,10 +80,10 @@ fn who_opens_after_an_eviction_was_told_is_not_told_of_a_late_answer() {
     let mut file = Written::new(b"four");
     let sent = file.send(ByteRange::new(0, 4));
     assert!(file.evicted());
-    assert_eq!(file.told(), Err(FsError::Io));
+    assert_eq!(file.sync(), Err(FsError::Io));
     file.answered(sent, FsError::Stale);
-    file.told = file.state.file(FILE).failures.at_open();
-    assert_eq!(file.told(), Ok(()));
+    file.reported = file.state.file(FILE).failures.at_open();
+    assert_eq!(file.sync(), Ok(()));
 }
 
 #[test]
@@ -91,32 +91,32 @@ fn what_is_written_after_an_eviction_and_fails_is_told() {
     let mut file = Written::new(b"four");
     let late = file.send(ByteRange::new(0, 4));
     assert!(file.evicted());
-    assert_eq!(file.told(), Err(FsError::Io));
+    assert_eq!(file.sync(), Err(FsError::Io));
     file.state
         .with_pages(FILE, |file| file.pages.write(8, b"new", NOW));
     let new = file.send(ByteRange::new(8, 11));
     file.answered(late, FsError::Stale);
     file.answered(new, FsError::NoSpace);
-    assert_eq!(file.told(), Err(FsError::NoSpace));
+    assert_eq!(file.sync(), Err(FsError::NoSpace));
 }
 
 #[test]
 fn a_file_that_is_gone_after_an_eviction_is_told_of_once() {
     let mut file = Written::new(b"four");
     let told = file.evicted();
-    assert_eq!(file.told(), Err(FsError::Io));
+    assert_eq!(file.sync(), Err(FsError::Io));
     file.unknown(told);
-    assert_eq!(file.told(), Ok(()));
+    assert_eq!(file.sync(), Ok(()));
 
     let told = file.evicted();
     assert!(!told);
     file.unknown(told);
-    assert_eq!(file.told(), Err(FsError::Io));
+    assert_eq!(file.sync(), Err(FsError::Io));
 
     file.state
         .with_pages(FILE, |file| file.pages.write(0, b"new", NOW));
     file.unknown(true);
-    assert_eq!(file.told(), Err(FsError::Io), "written since");
+    assert_eq!(file.sync(), Err(FsError::Io), "written since");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_write_of_which_a_part_was_cut_off_fails() {
     file.state
         .with_pages(FILE, |file| file.pages.discard(ByteRange::from(1)));
     file.answered(sent, FsError::NoSpace);
-    assert_eq!(file.told(), Err(FsError::NoSpace));
+    assert_eq!(file.sync(), Err(FsError::NoSpace));
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn what_is_not_durable_when_an_eviction_comes_may_be_lost() {
         );
         file.state.committed(TargetIndex(1), Transno(durable));
         assert_eq!(file.evicted(), lost);
-        assert_eq!(file.told().is_err(), lost);
+        assert_eq!(file.sync().is_err(), lost);
     }
 }
 
@@ -220,10 +220,10 @@ fn what_is_not_durable_when_an_eviction_comes_may_be_lost() {
 fn of_a_file_that_lost_bytes_the_mdt_is_told_no_size() {
     let mut file = Written::new(b"four");
     file.state.file(FILE).exclusive = Some(LockHandle(1));
-    assert!(file.state.size_to_tell(FILE, true).is_some());
+    assert!(file.state.size_to_report(FILE, true).is_some());
     let sent = file.send(ByteRange::new(0, 4));
     file.answered(sent, FsError::NoSpace);
-    assert_eq!(file.state.size_to_tell(FILE, true), None);
+    assert_eq!(file.state.size_to_report(FILE, true), None);
 }
 
 /// What is here is not what the OST has, nor is the size: who wants to know asks there.

@@ -2,15 +2,15 @@
 
 pub(crate) mod advice;
 mod batch;
-mod by_name;
 pub(crate) mod close;
 mod cut;
 pub(crate) mod flush;
-pub(crate) mod losses;
+mod name_order;
+pub(crate) mod pending_update;
 pub(crate) mod reading;
 pub(crate) mod reports;
-pub(crate) mod reshapes;
+pub(crate) mod resizes;
 mod room;
 mod sizing;
-pub(crate) mod untold;
 pub(crate) mod walking;
+pub(crate) mod write_errors;

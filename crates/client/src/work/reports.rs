@@ -9,8 +9,8 @@ impl Client {
         let state = self.lock();
         let trees = state.trees.reports();
         let lists = state.handles.walks();
-        let series = state.series.reports();
-        let names = lists.chain(series).chain(state.sorted.reports());
+        let sequences = state.sequences.reports();
+        let names = lists.chain(sequences).chain(state.name_order.reports());
         let files = state.files.reports();
         let sizes = state.sizes.reports();
         trees.chain(names).chain(files).chain(sizes).collect()

@@ -206,7 +206,7 @@ impl Client {
         Some(if is_ahead { count } else { 0 })
     }
 
-    /// Fetches a stretch ahead of the walker.
+    /// Fetches a stretch ahead of the reader.
     pub(crate) fn start_stretch(&self, stretch: Option<Stretch>) {
         let Some(stretch) = stretch else {
             return;

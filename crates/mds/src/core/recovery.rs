@@ -160,7 +160,7 @@ impl Mds {
     /// otherwise, all before the client is ready. Whatever a client sends before must not keep the slots.
     pub(crate) fn is_of_the_past(&self, call: Call, request: &Request) -> bool {
         match request {
-            Request::Open { again, .. } => *again,
+            Request::Open { intent, .. } => intent.is_reopen(),
             Request::SetAttr { under, .. } => under.0 != 0,
             Request::Cancel { .. } | Request::Join { .. } => true,
             Request::Close {

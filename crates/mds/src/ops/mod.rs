@@ -134,11 +134,14 @@ fn with_file_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option
             under: *under,
         }),
         Request::Open {
-            fid, access, again, ..
+            fid,
+            access,
+            intent,
+            ..
         } => with(&open::Open {
             fid: *fid,
             access: *access,
-            again: *again,
+            intent: *intent,
         }),
         Request::Close {
             fid,

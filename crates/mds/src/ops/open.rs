@@ -4,7 +4,7 @@
 
 use base::{Fid, FsError};
 use dlm::{Bits, Mode};
-use wire::mdt::{Access, OpenHandle, Reply, WriteTicket};
+use wire::mdt::{Access, OpenHandle, OpenIntent, Reply, WriteTicket};
 use wire::{FileKind, SizeState};
 
 use super::context::{Ctx, Needs, Op, node};
@@ -18,14 +18,14 @@ const SHARED: Bits = Bits(Bits::PERM.0 | Bits::UPDATE.0 | Bits::DOM.0 | Bits::OP
 pub struct Open {
     pub fid: Fid,
     pub access: Access,
-    pub again: bool,
+    pub intent: OpenIntent,
 }
 
 impl Op for Open {
     fn needs(&self, ctx: &Ctx<'_, '_>) -> Result<Needs> {
         let file = self.check(ctx)?;
         let mut needs = Needs::default();
-        if self.again && !makes_inexact(&file, self.access) {
+        if self.intent.is_reopen() && !makes_inexact(&file, self.access) {
             // The client that waits for others to let go of this file may wait for this very
             // request. Not for one that ends an exact size: that others believe, where only its
             // sender was given up.
@@ -54,7 +54,7 @@ impl Open {
         let (inode, access) = (&file.inode, self.access);
         let refused = if inode.is_dir() && access.write {
             Some(FsError::IsDirectory)
-        } else if self.again {
+        } else if self.intent.is_reopen() {
             None
         } else if inode.nlink == 0 && !ctx.opens.is_user(self.fid, ctx.who.client) {
             // Without a name it is there for those who have it open: /proc/self/fd leads there.

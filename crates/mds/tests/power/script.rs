@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{BootEpoch, ClientId, Fid, LockHandle, Transno};
 use mds::GRACE;
 use rpc::window::RECOVERY_WINDOW;
-use wire::mdt::{Access, OpenHandle, Reply, Request, SetAttr};
+use wire::mdt::{Access, OpenHandle, OpenIntent, Reply, Request, SetAttr};
 
 use super::machine::{Answer, Machine, Off, Place};
 use super::picture::state;
@@ -135,15 +135,14 @@ impl Users {
             if absent.contains(client) {
                 continue;
             }
-            let (dir, again, access) = (Fid::NONE, true, *access);
+            let (dir, access) = (Fid::NONE, *access);
             self.xids += 1;
             let (fid, place) = (*fid, (OPENING_SLOT, self.xids, 0));
             let open = Request::Open {
                 fid,
                 dir,
                 access,
-                again,
-                alone: false,
+                intent: OpenIntent::Reopen,
             };
             let tag = machine.send(*client, place, open);
             match machine.wait(vec![tag])?.remove(0) {

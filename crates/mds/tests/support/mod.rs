@@ -19,8 +19,8 @@ use mds::{Call, Mds, Output, Rules, fsck};
 use rpc::Departure;
 use storage::{FaultyDisk, Kv, KvOptions, MemDisk};
 use wire::mdt::{
-    Access, Callback, CallbackReply, Caller, Glimpsed, NewFile, OpenHandle, Page, RenameMode,
-    Reply, Request, SetAttr,
+    Access, Callback, CallbackReply, Caller, Glimpsed, NewFile, OpenHandle, OpenIntent, Page,
+    RenameMode, Reply, Request, SetAttr,
 };
 use wire::{Attr, Cover, FileKind, Node};
 
@@ -631,8 +631,7 @@ impl World {
                 fid,
                 dir,
                 access,
-                again: false,
-                alone: false,
+                intent: OpenIntent::First,
             },
         )? {
             Reply::Opened { handle, .. } => Ok(handle),

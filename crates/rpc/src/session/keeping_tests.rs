@@ -4,7 +4,7 @@ use base::FsError;
 
 use super::*;
 use crate::replier::{Room, Stored};
-use crate::requester::{Keepsake, Urgency};
+use crate::requester::{ReplayRecord, Urgency};
 use crate::server_session::{Event as Heard, ServerSession};
 
 fn welcome(epoch: u64, survived: u64, evicted: bool) -> Welcome {
@@ -37,7 +37,7 @@ fn submit(session: &mut Session<u64>, (number, bytes): (u64, usize), urgency: Ur
         urgency,
         deadline: None,
         token: number,
-        memo: None,
+        call_record: None,
     };
     session.submit(call).unwrap();
 }
@@ -238,7 +238,7 @@ type Found = Arc<std::sync::Mutex<Vec<(u64, u64)>>>;
 #[derive(Debug)]
 struct Note(Found);
 
-impl Keepsake for Note {
+impl ReplayRecord for Note {
     fn done_again(&self, (life, transno): (BootEpoch, Transno)) {
         self.0.lock().unwrap().push((life.0, transno.0));
     }
@@ -247,10 +247,10 @@ impl Keepsake for Note {
 #[derive(Debug)]
 struct NoteMemo(Found);
 
-impl Memo for NoteMemo {
+impl CallRecord for NoteMemo {
     fn launched(&self, _slot: u16, _xid: Xid) {}
 
-    fn answered(self: Box<Self>, answered: &Answered<'_>) -> Option<Box<dyn Keepsake>> {
+    fn answered(self: Box<Self>, answered: &Answered<'_>) -> Option<Box<dyn ReplayRecord>> {
         let (life, transno) = answered.done?;
         self.0.lock().unwrap().push((life.0, transno.0));
         Some(Box::new(Note(self.0)))
@@ -266,7 +266,7 @@ fn undurable(slot: u16, xid: u64, transno: u64, found: &Found) -> Undurable {
         done,
         request: payload.clone(),
         answer: payload,
-        keepsake: Box::new(Note(found.clone())),
+        replay_record: Box::new(Note(found.clone())),
     }
 }
 
@@ -299,7 +299,7 @@ fn what_is_kept_is_remembered_with_its_number_until_it_is_durable() {
             urgency: Urgency::Ordinary,
             deadline: None,
             token: number,
-            memo: Some(Box::new(NoteMemo(found.clone())) as Box<dyn Memo>),
+            call_record: Some(Box::new(NoteMemo(found.clone())) as Box<dyn CallRecord>),
         };
         session.submit(call).unwrap();
         while next(&mut session).is_some() {}

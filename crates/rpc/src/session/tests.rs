@@ -122,7 +122,7 @@ impl World {
             urgency,
             deadline: None,
             token: payload,
-            memo: None,
+            call_record: None,
         };
         self.client.submit(call).unwrap();
         self.pump_client(lane);
@@ -512,7 +512,7 @@ fn a_deadline_gives_up_the_call_but_not_its_slot() {
         urgency: Urgency::Ordinary,
         deadline: Some(Tick(100)),
         token,
-        memo: None,
+        call_record: None,
     };
     world.client.submit(call(1)).unwrap();
     world.pump_client(Lane::Control);
@@ -542,9 +542,9 @@ fn what_is_to_be_told_first_goes_before_word_that_this_client_is_ready() {
     world.call(2, Lane::Control, Urgency::Urgent);
     let told = world.to_server.pop_back().expect("sent at once");
     assert_eq!(told.header.kind, FrameKind::Request);
-    world.client.told(earlier);
+    world.client.release_ready(earlier);
     assert!(world.client.poll_send(Lane::Control).is_none());
-    world.client.told(hold);
+    world.client.release_ready(hold);
     let ready = world.client.poll_send(Lane::Control).unwrap();
     assert_eq!(ready.header.kind, FrameKind::Ready);
     assert!(world.client.poll_send(Lane::Control).is_some(), "the other");
@@ -626,7 +626,7 @@ fn calls_beyond_the_bound_are_shed() {
         urgency: Urgency::Ordinary,
         deadline: None,
         token,
-        memo: None,
+        call_record: None,
     };
     assert_eq!(requester.submit(call(1)), Ok(()));
     assert_eq!(requester.submit(call(2)), Ok(()));

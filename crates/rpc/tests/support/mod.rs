@@ -90,7 +90,7 @@ pub struct Log {
 
 /// How far a service is with giving a client up.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub enum GivingUp {
+pub enum Revocation {
     #[default]
     Nobody,
     /// When the client is here next.
@@ -114,7 +114,7 @@ pub struct TestService {
     pub log: Watched<Log>,
     pub disk: Arc<Disk>,
     pub refuse: Mutex<bool>,
-    pub giving_up: Mutex<GivingUp>,
+    pub revocation: Mutex<Revocation>,
     /// The next hello waits until the test says so.
     pub hold_hello: Watched<Hold>,
     /// It breaks handshakes off.
@@ -180,20 +180,20 @@ impl Service for TestServiceHandle {
             log.lines.push(format!("connected {}", session.client()));
             log.sessions.push(session);
         });
-        let mut giving_up = self.0.giving_up.lock().unwrap();
-        if *giving_up == GivingUp::Soon {
-            *giving_up = GivingUp::Now;
+        let mut revocation = self.0.revocation.lock().unwrap();
+        if *revocation == Revocation::Soon {
+            *revocation = Revocation::Now;
         }
         Ok(())
     }
 
     fn gave_up(&self, _: ClientUuid) -> Result<bool, Unwelcome> {
-        let giving_up = *self.0.giving_up.lock().unwrap();
-        Ok(matches!(giving_up, GivingUp::Now | GivingUp::Durably))
+        let revocation = *self.0.revocation.lock().unwrap();
+        Ok(matches!(revocation, Revocation::Now | Revocation::Durably))
     }
 
     fn is_giving_up(&self, _: ClientUuid) -> bool {
-        *self.0.giving_up.lock().unwrap() == GivingUp::Now
+        *self.0.revocation.lock().unwrap() == Revocation::Now
     }
 
     fn wait_to_give_up(&self, _: ClientUuid) -> Result<(), Unwelcome> {
@@ -206,9 +206,9 @@ impl Service for TestServiceHandle {
             let released = |hold: &mut Hold| (*hold == Hold::Nothing).then_some(());
             self.0.hold_hello.wait_for("the test's word", released);
         }
-        let mut giving_up = self.0.giving_up.lock().unwrap();
-        if *giving_up == GivingUp::Now {
-            *giving_up = GivingUp::Durably;
+        let mut revocation = self.0.revocation.lock().unwrap();
+        if *revocation == Revocation::Now {
+            *revocation = Revocation::Durably;
         }
         Ok(())
     }

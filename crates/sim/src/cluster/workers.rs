@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use base::SeededRng;
-use client::{Heritage, Mounted};
+use client::{Mounted, TakeoverState};
 use handover::{Death, Region};
 use threads::JoinHandle;
 
@@ -94,13 +94,13 @@ impl Cluster {
         let region = Region::mapped_until(&worker.memory, &worker.death);
         let region = region.map_err(|error| error.to_string())?;
         let secret = secret_of(number, 0);
-        let heritage = Heritage::open(region, secret).ok_or("the memory cannot be used")?;
+        let takeover = TakeoverState::open(region, secret).ok_or("the memory cannot be used")?;
         let (node, clock) = (
             seat_node(number, worker.seat),
             &self.clocks[number as usize],
         );
         self.network.power(node, false);
-        self.join(node, secret, clock.clone(), Some(Arc::new(heritage)))
+        self.join(node, secret, clock.clone(), Some(Arc::new(takeover)))
     }
 
     fn serve(&self, number: u32, mounted: &Mounted) {

@@ -26,7 +26,7 @@ fn name(number: u64) -> Name {
 
 /// A mount whose replies come at once, and what it knows.
 struct Mount {
-    all: AllSeries,
+    all: SequencePatterns,
     at_hand: HashSet<Name>,
     asked_for: HashSet<Name>,
     exists: fn(&Name) -> bool,
@@ -39,7 +39,7 @@ struct Mount {
 impl Mount {
     fn new() -> Mount {
         Mount {
-            all: AllSeries::default(),
+            all: SequencePatterns::default(),
             at_hand: HashSet::new(),
             asked_for: HashSet::new(),
             exists: |_| true,
@@ -209,7 +209,7 @@ fn names_that_mostly_do_not_exist_end_it() {
 
 #[test]
 fn who_asks_for_what_is_on_its_way_waits_until_it_comes_or_the_directory_is_closed() {
-    let mut all = AllSeries::default();
+    let mut all = SequencePatterns::default();
     let guess = all.advise(OPEN, DIR, range(0, 999, 1), WINDOW, NOW);
     let guess = guess.expect("taken").expect("the first window");
     assert!(!guess.is_needed && !guess.is_first);
@@ -217,7 +217,8 @@ fn who_asks_for_what_is_on_its_way_waits_until_it_comes_or_the_directory_is_clos
     assert!(all.wait_for(DIR, &name(64)).is_none());
     assert!(!all.came(&guess, 64));
     assert!(all.wait_for(DIR, &name(63)).is_none());
-    let more = |all: &mut AllSeries, n| all.asked_for(DIR, &name(n), true, (8, WINDOW), NOW).guess;
+    let more =
+        |all: &mut SequencePatterns, n| all.asked_for(DIR, &name(n), true, (8, WINDOW), NOW).guess;
     assert!((0..31).all(|n| more(&mut all, n).is_none()));
     assert!(more(&mut all, 31).is_some());
     all.close(HandleId(8));
@@ -229,8 +230,8 @@ fn who_asks_for_what_is_on_its_way_waits_until_it_comes_or_the_directory_is_clos
 
 #[test]
 fn what_nobody_uses_ends_and_so_does_the_oldest_of_too_many() {
-    let mut all = AllSeries::default();
-    let begin = |all: &mut AllSeries, by, now| {
+    let mut all = SequencePatterns::default();
+    let begin = |all: &mut SequencePatterns, by, now| {
         all.advise(HandleId(by), DIR, range(0, 99, 1), WINDOW, now)
             .expect("taken");
     };

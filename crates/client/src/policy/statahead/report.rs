@@ -22,7 +22,7 @@ pub enum Pattern {
     /// Names that a program said it will ask for.
     Advise,
     /// A directory's names in sorted order, for which its list is fetched.
-    Sorted,
+    NameOrder,
     /// The bytes of small files, in the order of lists.
     Files,
     /// The same by name.
@@ -49,7 +49,7 @@ pub struct WalkReport {
     pub used: u64,
     /// Asked for when they were not at hand.
     pub missed: u64,
-    /// How far is fetched ahead: names of a list or series, files for sizes,
+    /// How far is fetched ahead: names of a list or sequence, files for sizes,
     /// bytes otherwise.
     pub window: u64,
     /// Bytes fetched: of names and attributes about, of files exactly.

@@ -21,7 +21,7 @@ const RUN_MIN: u32 = 2;
 const DOUBLINGS_MAX: u32 = 8;
 /// Batches in a row of which most is refused, before a walk ends for good.
 const REFUSED_MAX: u8 = 2;
-/// After so long without its walker a walk is forgotten.
+/// After so long without its reader a walk is forgotten.
 const IDLE: Duration = Duration::from_secs(30);
 /// What one size takes in a reply, about.
 const SIZE_BYTES: u64 = 64;
@@ -199,7 +199,7 @@ impl Sizes {
         if mostly {
             self.note(Some(true));
         }
-        // A refused batch is followed by the next one when the walker is there.
+        // A refused batch is followed by the next one when the reader is there.
         ask.filter(|_| !mostly)
     }
 
@@ -253,7 +253,7 @@ impl Sizes {
 }
 
 impl Walk {
-    /// The walker is at `cookie`: what it passed by it will hardly want.
+    /// The reader is at `cookie`: what it passed by it will hardly want.
     fn pass(&mut self, cookie: u64) {
         self.last = cookie;
         if self.ahead.first().is_some_and(|first| *first <= cookie) {
@@ -261,7 +261,7 @@ impl Walk {
         }
     }
 
-    /// The walker has turned back. As [`Walk::judge`].
+    /// The reader has turned back. As [`Walk::judge`].
     fn turn(&mut self, cookie: u64) -> Option<bool> {
         (self.last, self.asked_to, self.run) = (cookie, cookie, 1);
         self.ahead.clear();

@@ -1,4 +1,4 @@
-//! Walkers in many orders: what is asked for ahead of them, and what they ask for themselves.
+//! Readers in many orders: what is asked for ahead of them, and what they ask for themselves.
 
 use super::*;
 
@@ -7,8 +7,8 @@ const OST: TargetIndex = TargetIndex(0);
 const NOW: Tick = Tick(0);
 const WINDOW: (usize, usize) = (8, 8192);
 
-/// A directory with files at the cookies 1, 2, 3, …, and a walker who stats them in order.
-struct Walker {
+/// A directory with files at the cookies 1, 2, 3, …, and a reader who stats them in order.
+struct TreeReader {
     sizes: Sizes,
     dir: Fid,
     files: u64,
@@ -20,9 +20,9 @@ struct Walker {
     written: bool,
 }
 
-impl Walker {
-    fn new(files: u64) -> Walker {
-        Walker {
+impl TreeReader {
+    fn new(files: u64) -> TreeReader {
+        TreeReader {
             sizes: Sizes::default(),
             dir: DIR,
             files,
@@ -72,68 +72,68 @@ impl Walker {
 
 #[test]
 fn the_second_in_order_begins_it_and_the_window_doubles_while_it_is_used() {
-    let mut walker = Walker::new(1000);
-    walker.stat(1);
-    assert_eq!(walker.requests, [] as [usize; 0]);
-    (2..=1000).for_each(|cookie| walker.stat(cookie));
-    assert_eq!(walker.questions, 2);
-    assert_eq!(walker.requests[..4], [8, 12, 24, 48]);
-    assert!(walker.requests.len() <= 10, "{:?}", walker.requests);
-    assert!(walker.requests.iter().all(|count| *count <= 256));
-    let report = walker.report();
+    let mut reader = TreeReader::new(1000);
+    reader.stat(1);
+    assert_eq!(reader.requests, [] as [usize; 0]);
+    (2..=1000).for_each(|cookie| reader.stat(cookie));
+    assert_eq!(reader.questions, 2);
+    assert_eq!(reader.requests[..4], [8, 12, 24, 48]);
+    assert!(reader.requests.len() <= 10, "{:?}", reader.requests);
+    assert!(reader.requests.iter().all(|count| *count <= 256));
+    let report = reader.report();
     assert_eq!((report.fetched, report.used, report.missed), (998, 998, 2));
     assert_eq!((report.bytes_unused, report.ended), (0, false));
 }
 
 #[test]
 fn where_all_is_being_written_two_requests_are_wasted_at_most() {
-    let mut walker = Walker::new(1000);
-    walker.written = true;
-    (1..=1000).for_each(|cookie| walker.stat(cookie));
-    assert_eq!((walker.questions, walker.requests), (1000, vec![8, 4]));
-    assert!(walker.sizes.reports().all(|report| report.ended));
-    assert_eq!(walker.sizes.room(OST), 2 * BATCH_FILES_MAX);
+    let mut reader = TreeReader::new(1000);
+    reader.written = true;
+    (1..=1000).for_each(|cookie| reader.stat(cookie));
+    assert_eq!((reader.questions, reader.requests), (1000, vec![8, 4]));
+    assert!(reader.sizes.reports().all(|report| report.ended));
+    assert_eq!(reader.sizes.room(OST), 2 * BATCH_FILES_MAX);
 }
 
 #[test]
 fn writers_in_every_directory_are_soon_left_alone() {
-    let mut walker = Walker::new(10);
-    walker.written = true;
+    let mut reader = TreeReader::new(10);
+    reader.written = true;
     for dir in 0..100 {
-        walker.enter(Fid(dir << 24));
-        (1..=10).for_each(|cookie| walker.stat(cookie));
+        reader.enter(Fid(dir << 24));
+        (1..=10).for_each(|cookie| reader.stat(cookie));
     }
-    assert_eq!(walker.questions, 1000);
-    assert!(walker.requests.len() <= 5, "{:?}", walker.requests);
+    assert_eq!(reader.questions, 1000);
+    assert!(reader.requests.len() <= 5, "{:?}", reader.requests);
 }
 
 #[test]
 fn who_stops_after_two_in_each_directory_is_soon_left_alone() {
-    let mut walker = Walker::new(100);
+    let mut reader = TreeReader::new(100);
     for dir in 0..100 {
-        walker.enter(Fid(dir << 24));
-        (1..=2).for_each(|cookie| walker.stat(cookie));
+        reader.enter(Fid(dir << 24));
+        (1..=2).for_each(|cookie| reader.stat(cookie));
     }
-    assert_eq!(walker.requests, [8]);
+    assert_eq!(reader.requests, [8]);
 }
 
 #[test]
 fn who_follows_it_is_met_in_the_next_directory() {
-    let mut walker = Walker::new(10);
+    let mut reader = TreeReader::new(10);
     for dir in 0..10 {
-        walker.enter(Fid(dir << 24));
-        (1..=10).for_each(|cookie| walker.stat(cookie));
+        reader.enter(Fid(dir << 24));
+        (1..=10).for_each(|cookie| reader.stat(cookie));
     }
-    assert_eq!(walker.questions, 2 + 9, "after the first, one each");
-    assert_eq!(walker.requests[..3], [8, 8, 1]);
+    assert_eq!(reader.questions, 2 + 9, "after the first, one each");
+    assert_eq!(reader.requests[..3], [8, 8, 1]);
 }
 
 #[test]
 fn stats_in_no_order_cost_little() {
-    let mut walker = Walker::new(1000);
+    let mut reader = TreeReader::new(1000);
     let scattered = |n: u64| (n * 617) % 1000 + 1;
-    (0..400).for_each(|n| walker.stat(scattered(n)));
-    assert!(walker.requests.len() <= 3, "{:?}", walker.requests);
+    (0..400).for_each(|n| reader.stat(scattered(n)));
+    assert!(reader.requests.len() <= 3, "{:?}", reader.requests);
 }
 
 #[test]
@@ -168,11 +168,11 @@ fn a_window_of_nothing_asks_for_nothing() {
 
 #[test]
 fn a_walk_that_ended_begins_anew_when_it_was_forgotten() {
-    let mut walker = Walker::new(1000);
-    walker.written = true;
-    (1..=20).for_each(|cookie| walker.stat(cookie));
-    walker.written = false;
-    let sizes = &mut walker.sizes;
+    let mut reader = TreeReader::new(1000);
+    reader.written = true;
+    (1..=20).for_each(|cookie| reader.stat(cookie));
+    reader.written = false;
+    let sizes = &mut reader.sizes;
     let later = NOW.after(IDLE);
     let asks: Vec<bool> = (1..=20)
         .map(|cookie| sizes.missed((DIR, cookie), WINDOW, later).is_some())

@@ -1,6 +1,6 @@
 //! Statahead over trees (ADR 8). From the first directory below a listed one on, the MDT is asked
-//! for stretches of the tree in the walker's order, each four times as large while what came is
-//! read. A walk follows its walker, depth first or breadth first, and ends where guesses stay
+//! for stretches of the tree in the reader's order, each four times as large while what came is
+//! read. A walk follows its reader, depth first or breadth first, and ends where guesses stay
 //! wrong. Pure.
 
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use base::limits::WALK_BYTES_MAX;
 use base::{Fid, Tick};
 use wire::mdt::{WalkLevel, WalkOrder};
 
-use super::gait::Gait;
+use super::access_pattern::AccessPattern;
 use crate::cache::ahead::WalkId;
 use crate::executor::{Oneshot, WaitList};
 use crate::policy::statahead::report::{Pattern, WalkReport};
@@ -19,7 +19,7 @@ use crate::policy::statahead::report::{Pattern, WalkReport};
 const WALKS_MAX: usize = 16;
 /// Directories remembered of which one below was entered. Beyond: the first of them is forgotten.
 const ENTERED_MAX: usize = 64;
-/// Bytes of a walk's first stretch, for which the walker waits.
+/// Bytes of a walk's first stretch, for which the reader waits.
 const STRETCH_BYTES_FIRST: u32 = 64 << 10;
 /// Stretches up to this size come over the control lane, in order with everything else; larger
 /// ones do not hold anything else up.
@@ -31,25 +31,25 @@ pub(crate) const ENTRY_BYTES: u64 = 170;
 /// Turns in a row after which most of what came had not been read, before a walk is not followed
 /// any more.
 const WRONG_MAX: u8 = 3;
-/// Stretches of one walk under way at once. A long round trip is filled with what a walker reads
+/// Stretches of one walk under way at once. A long round trip is filled with what a reader reads
 /// meanwhile; what is ahead is bounded beside that.
 const IN_FLIGHT_MAX: u32 = 3;
-/// Entries ahead of a walker with which it is never late where the line is not long.
+/// Entries ahead of a reader with which it is never late where the line is not long.
 const NEAR_ENTRIES_MAX: u64 = 1 << 16;
-/// Stretches under way at once where the server is so far away that a walker would read less than the line could bring.
+/// Stretches under way at once where the server is so far away that a reader would read less than the line could bring.
 const IN_FLIGHT_FAR_MAX: u32 = 6;
-/// Entries that a walker reads in a second.
+/// Entries that a reader reads in a second.
 const ENTRIES_PER_SECOND: u64 = 200_000;
 /// How many round trips of reading are to be at hand or on their way. What is asked for comes one
 /// later, and more where a connection is new and slow.
 const LINES_AHEAD: u64 = 2;
-/// A round trip in which a walker reads more than the first stretches bring.
+/// A round trip in which a reader reads more than the first stretches bring.
 const FAR: Duration = Duration::from_millis(15);
 /// How many times as much as was read may have been asked for, where a long line is not full.
 const TRUST: u64 = 64;
 /// Directories needed in a row that a walk under way does not bring, before it is given up.
 const STRAYS_MAX: u32 = 2;
-/// After so long without its walker a walk is forgotten.
+/// After so long without its reader a walk is forgotten.
 const IDLE: Duration = Duration::from_secs(30);
 
 /// A part of a tree to ask for.
@@ -123,7 +123,7 @@ pub(crate) struct Place {
     pub is_first: Option<WalkOrder>,
 }
 
-/// How far a walk may be ahead of its walker.
+/// How far a walk may be ahead of its reader.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reach {
     /// Entries at most; zero: none is.
@@ -133,7 +133,7 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// A walker waits for longer than it takes it to read the first stretches.
+    /// A reader waits for longer than it takes it to read the first stretches.
     fn is_far(self) -> bool {
         self.round_trip >= FAR
     }
@@ -142,7 +142,7 @@ impl Reach {
         self.entries_max * ENTRY_BYTES
     }
 
-    /// Bytes ahead of the walker below which it would come to wait for the line; none close by.
+    /// Bytes ahead of the reader below which it would come to wait for the line; none close by.
     fn line_bytes(self) -> u64 {
         if !self.is_far() {
             return 0;
@@ -167,7 +167,7 @@ struct Walk {
     id: WalkId,
     root: Fid,
     order: WalkOrder,
-    gait: Gait,
+    access_pattern: AccessPattern,
     /// Its name at the MDT; another one after each turn.
     chain: u64,
     /// Stretches asked for under this name.
@@ -258,7 +258,7 @@ impl Trees {
             id: WalkId(self.last),
             root: parent.dir,
             order,
-            gait: Gait::default(),
+            access_pattern: AccessPattern::default(),
             chain: self.last_chain,
             asked: 0,
             last_came: 0,
@@ -276,7 +276,7 @@ impl Trees {
             waiters: WaitList::default(),
             total: Total::default(),
         };
-        walk.gait.step(here.dir, parent.dir);
+        walk.access_pattern.step(here.dir, parent.dir);
         let mut needed = walk.ask(0);
         needed.aside = reach.is_far() && u64::from(walk.larger()) <= reach.bytes_max();
         let beyond = needed.aside.then(|| {
@@ -367,7 +367,7 @@ impl Walk {
     fn missed(&mut self, levels: &[WalkLevel], here: WalkLevel, last_chain: &mut u64) -> Step {
         self.total.missed += 1;
         if let [.., parent, _] = levels {
-            self.gait.step(here.dir, parent.dir);
+            self.access_pattern.step(here.dir, parent.dir);
         }
         if self.wrong >= WRONG_MAX {
             return Step::Alone;
@@ -388,7 +388,7 @@ impl Walk {
         self.turn(levels, is_next, last_chain)
     }
 
-    /// The walker is where nothing of what came is.
+    /// The reader is where nothing of what came is.
     fn turn(&mut self, levels: &[WalkLevel], is_next: bool, last_chain: &mut u64) -> Step {
         let mostly_read = 2 * self.read >= self.came;
         self.wrong = match mostly_read {
@@ -425,7 +425,7 @@ impl Walk {
         let stays = was_right && self.goes_by_depth();
         match (self.order, was_right) {
             // Others of this depth, which may have some below them, were read already.
-            _ if stays || self.gait.is_breadth() => WalkOrder::Breadth {
+            _ if stays || self.access_pattern.is_breadth() => WalkOrder::Breadth {
                 depth,
                 deeper: true,
             },
@@ -439,15 +439,15 @@ impl Walk {
         matches!(self.order, WalkOrder::Breadth { .. })
     }
 
-    /// The walker goes as the walk does.
+    /// The reader goes as the walk does.
     fn is_in_step(&self) -> bool {
-        self.goes_by_depth() == self.gait.is_breadth()
+        self.goes_by_depth() == self.access_pattern.is_breadth()
     }
 
     fn visit(&mut self, visit: Visit) {
-        self.gait.step(visit.dir, visit.parent);
+        self.access_pattern.step(visit.dir, visit.parent);
         if visit.has_subdirectories {
-            self.gait.finds_subdirectories();
+            self.access_pattern.finds_subdirectories();
         }
         self.strays = 0;
         self.read += 1;
@@ -591,5 +591,5 @@ impl Walk {
 mod tests;
 
 #[cfg(test)]
-#[path = "walker_tests.rs"]
-mod walkers;
+#[path = "tree_reader_tests.rs"]
+mod tree_readers;

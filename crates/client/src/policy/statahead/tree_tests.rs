@@ -1,4 +1,4 @@
-//! What is asked for ahead of walkers of several kinds.
+//! What is asked for ahead of readers of several kinds.
 
 use super::*;
 
@@ -172,7 +172,7 @@ fn who_comes_to_what_is_on_its_way_waits_and_others_do_not() {
 }
 
 #[test]
-fn a_walker_that_turns_while_more_is_on_its_way_ends_that() {
+fn a_reader_that_turns_while_more_is_on_its_way_ends_that() {
     let (mut trees, walk) = begun(4);
     let old = read(&mut trees, walk, 2).remove(0);
     assert!(matches!(trees.missed(place(2), PLENTY, NOW), Step::Alone));
@@ -184,7 +184,7 @@ fn a_walker_that_turns_while_more_is_on_its_way_ends_that() {
 }
 
 #[test]
-fn a_walker_that_turns_is_followed_and_one_that_jumps_about_is_not() {
+fn a_reader_that_turns_is_followed_and_one_that_jumps_about_is_not() {
     let (mut trees, walk) = begun(4);
     (0..3).for_each(|_| drop(trees.read(walk, visit(10), near(0), NOW)));
     let mut turned = asked(trees.missed(place(90), PLENTY, NOW)).expect("followed");
@@ -235,7 +235,7 @@ fn while_a_long_directory_is_read_its_rest_is_asked_for() {
 }
 
 #[test]
-fn a_walk_is_forgotten_with_its_walker() {
+fn a_walk_is_forgotten_with_its_reader() {
     let (mut trees, walk) = begun(4);
     let later = NOW.after(IDLE);
     assert!(matches!(
@@ -357,7 +357,7 @@ fn far_away_more_is_asked_for_early_and_no_more_than_was_earned() {
 }
 
 #[test]
-fn far_away_the_line_is_full_of_what_a_walker_reads_meanwhile() {
+fn far_away_the_line_is_full_of_what_a_reader_reads_meanwhile() {
     let (mut trees, Asked { needed, beyond }) = begun_far();
     let mut under_way = VecDeque::from([needed.clone(), beyond.expect("it is far")]);
     let mut most = 0;

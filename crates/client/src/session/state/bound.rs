@@ -113,7 +113,7 @@ impl State {
         };
         let readers = self.handles.readers(dir);
         let near: Vec<_> = readers.map(|at| directory.around(at, NEAR)).collect();
-        let (mut going, mut asked, mut last) = (Vec::new(), 0, directory.swept);
+        let (mut evicted, mut asked, mut last) = (Vec::new(), 0, directory.swept);
         let mut more = false;
         for _ in 0..STEP_MAX {
             let Some((cookie, fid)) = next_far(directory, &near, last) else {
@@ -121,12 +121,12 @@ impl State {
                 last = 0;
                 break;
             };
-            if going.len() + asked >= count {
+            if evicted.len() + asked >= count {
                 break;
             }
             (more, last) = (true, cookie);
             match self.need(fid) {
-                Need::Nobody => going.push((cookie, fid)),
+                Need::Nobody => evicted.push((cookie, fid)),
                 Need::Kernel => {
                     asked += 1;
                     shrunk.let_go.push(fid);
@@ -135,17 +135,17 @@ impl State {
             }
         }
         shrunk.more |= more;
-        shrunk.gone += going.len();
-        self.drop_entries(dir, &going, last);
+        shrunk.gone += evicted.len();
+        self.drop_entries(dir, &evicted, last);
     }
 
-    fn drop_entries(&mut self, dir: Fid, going: &[(u64, Fid)], swept: u64) {
-        if !going.is_empty() {
+    fn drop_entries(&mut self, dir: Fid, evicted: &[(u64, Fid)], swept: u64) {
+        if !evicted.is_empty() {
             // The caller that was just told of one of these must not believe it for longer.
             self.withdraw();
         }
-        going.iter().for_each(|(_, fid)| self.drop_inode(*fid));
-        let cookies: Vec<u64> = going.iter().map(|(cookie, _)| *cookie).collect();
+        evicted.iter().for_each(|(_, fid)| self.drop_inode(*fid));
+        let cookies: Vec<u64> = evicted.iter().map(|(cookie, _)| *cookie).collect();
         if let Some(directory) = self.directory_mut(dir) {
             directory.swept = swept;
             directory.forget_entries(&cookies);

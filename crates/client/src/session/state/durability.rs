@@ -51,7 +51,7 @@ impl State {
         let is_uncommitted = self.writeback.may_lose(fid);
         self.file_known(fid).is_some_and(|file| {
             let is_alone = is_locked || file.exclusive.is_some();
-            !file.unsent && (is_uncommitted || !is_alone || !file.reshapes.is_empty())
+            !file.unsent && (is_uncommitted || !is_alone || !file.resizes.is_empty())
         })
     }
 }

@@ -1,20 +1,20 @@
-//! Files of which something could not be written.
+//! Write errors of files that are no longer in use, until they are reported.
 
 use std::collections::BTreeMap;
 
 use base::limits::LOST_FILES_MAX;
 use base::{Fid, FsError};
 
-/// Files of which something is lost, and nobody was told.
+/// Files with lost bytes whose error was not reported yet.
 #[derive(Debug, Default)]
-pub(crate) struct Losses {
+pub(crate) struct WriteErrors {
     pub files: BTreeMap<Fid, FsError>,
-    /// Beyond those.
+    /// The number of further files.
     more: usize,
 }
 
-impl Losses {
-    /// Something of `fid` is lost.
+impl WriteErrors {
+    /// Adds an error of `fid`.
     pub fn add(&mut self, fid: Fid, error: FsError) {
         match self.files.len() < LOST_FILES_MAX || self.files.contains_key(&fid) {
             true => drop(self.files.insert(fid, error)),
@@ -22,7 +22,7 @@ impl Losses {
         }
     }
 
-    /// How many files.
+    /// The number of files.
     pub fn len(&self) -> usize {
         self.files.len() + self.more
     }
@@ -33,14 +33,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn beyond_the_bound_losses_are_counted() {
-        let mut losses = Losses::default();
+    fn errors_beyond_the_bound_are_counted() {
+        let mut write_errors = WriteErrors::default();
         for fid in 0..=LOST_FILES_MAX as u64 {
-            losses.add(Fid(fid), FsError::Io);
-            losses.add(Fid(0), FsError::NoSpace);
+            write_errors.add(Fid(fid), FsError::Io);
+            write_errors.add(Fid(0), FsError::NoSpace);
         }
         assert_eq!(
-            (losses.files.len(), losses.len()),
+            (write_errors.files.len(), write_errors.len()),
             (LOST_FILES_MAX, LOST_FILES_MAX + 1)
         );
     }

@@ -15,7 +15,7 @@ use crate::session::client::Client;
 use crate::session::cluster::object_of;
 use crate::session::stats::bump;
 
-/// A change of shape that is under way.
+/// A resize that is under way.
 struct Begun {
     /// Among those of its file.
     id: u64,
@@ -26,12 +26,12 @@ struct Begun {
     restarts: u32,
     /// What was known of the file.
     before: ObjectAttr,
-    /// The next process would know of it, if there is one.
+    /// It is recorded for the next process, if there is memory for that.
     is_remembered: bool,
 }
 
 /// How far it came.
-enum Reshaped {
+enum Resized {
     Done,
     /// The OST has restarted meanwhile. It is done with the rest that this took, and must not be
     /// done again after, for others may have changed the file since.
@@ -46,7 +46,7 @@ impl Client {
         if size > FILE_BYTES_MAX {
             return Err(FsError::FileTooBig);
         }
-        self.reshape(fid, Shape::Size(size)).await
+        self.resize(fid, Shape::Size(size)).await
     }
 
     /// `fallocate(2)` of a plain range.
@@ -59,15 +59,15 @@ impl Client {
         if range.end > FILE_BYTES_MAX {
             return Err(FsError::FileTooBig);
         }
-        self.reshape(fid, Shape::Range(range, mode)).await
+        self.resize(fid, Shape::Range(range, mode)).await
     }
 
-    async fn reshape(&self, fid: Fid, shape: Shape) -> Result<(), FsError> {
+    async fn resize(&self, fid: Fid, shape: Shape) -> Result<(), FsError> {
         self.begin_writing(fid).await?;
-        let was_done = self.lock().was_reshaped();
+        let was_done = self.lock().was_resized();
         let result = match was_done {
-            true => self.tell_reshaped(fid, shape).await,
-            false => self.reshape_open(fid, shape).await,
+            true => self.report_resized(fid, shape).await,
+            false => self.resize_open(fid, shape).await,
         };
         if let (Shape::Range(range, _), Err(_)) = (shape, &result) {
             // Some of it may be done.
@@ -77,8 +77,8 @@ impl Client {
         result
     }
 
-    async fn reshape_open(&self, fid: Fid, shape: Shape) -> Result<(), FsError> {
-        if self.lock().file(fid).reshapes.is_full() {
+    async fn resize_open(&self, fid: Fid, shape: Shape) -> Result<(), FsError> {
+        if self.lock().file(fid).resizes.is_full() {
             self.write_out_durably(fid, ByteRange::ALL, |_| true)
                 .await?;
         }
@@ -90,28 +90,28 @@ impl Client {
                 LockHandle(0) => UNDER_MDT,
                 held => used.map_or(held, |(_, handle)| handle),
             };
-            let reshaped = self.reshape_locked(fid, shape, under).await;
+            let resized = self.resize_locked(fid, shape, under).await;
             if let Some(used) = used {
                 self.lock().locks.unused(used);
             }
             self.end_use(fid);
-            match reshaped {
-                Ok(Reshaped::Done) => break,
-                Ok(Reshaped::Lost(begun)) => {
+            match resized {
+                Ok(Resized::Done) => break,
+                Ok(Resized::Lost(begun)) => {
                     self.done_again(fid, &begun).await?;
                     break;
                 }
-                Ok(Reshaped::NoTicket) => self.open_for_writing(fid).await?,
+                Ok(Resized::NoTicket) => self.open_for_writing(fid).await?,
                 // The lock was of the OST's life before.
                 Err(FsError::Stale) if self.restarts(fid) != before => {}
                 Err(error) => return Err(error),
             }
         }
-        self.tell_reshaped(fid, shape).await
+        self.report_resized(fid, shape).await
     }
 
     /// Tells the kernel and the MDT.
-    async fn tell_reshaped(&self, fid: Fid, shape: Shape) -> Result<(), FsError> {
+    async fn report_resized(&self, fid: Fid, shape: Shape) -> Result<(), FsError> {
         if let Shape::Range(range, _) = shape {
             self.forget_changed(fid, (shape, range)).await;
         }
@@ -119,7 +119,7 @@ impl Client {
         if let Some(end) = shape.reaches().filter(|_| is_announced) {
             self.announce(fid, end).await?;
         }
-        self.tell_size(fid).await
+        self.report_size(fid).await
     }
 
     /// The kernel forgets what it read of a range before it was changed, or meanwhile.
@@ -130,12 +130,12 @@ impl Client {
         self.forget_range(fid, range).await;
     }
 
-    async fn reshape_locked(
+    async fn resize_locked(
         &self,
         fid: Fid,
         shape: Shape,
         under: LockHandle,
-    ) -> Result<Reshaped, FsError> {
+    ) -> Result<Resized, FsError> {
         if let Shape::Range(..) = shape {
             // There may be no room for it: then they must be somewhere. Durable, where the last of
             // them go and so could not be sent again: with them would go the size.
@@ -145,9 +145,9 @@ impl Client {
             })
             .await?;
         }
-        let begun = match self.begin_reshape(fid, shape) {
+        let begun = match self.begin_resize(fid, shape) {
             Ok(begun) => begun,
-            Err(reshaped) => return Ok(reshaped),
+            Err(resized) => return Ok(resized),
         };
         let (right, life) = ((begun.ticket, begun.mtime), self.lock().life_of(fid));
         // Writes already on their way must not come after it.
@@ -159,7 +159,7 @@ impl Client {
             .change_object(target, request, Urgency::Ordinary)
             .await;
         if self.restarts(fid) != begun.restarts {
-            return Ok(Reshaped::Lost(begun));
+            return Ok(Resized::Lost(begun));
         }
         match done {
             Ok((attr, transno)) => {
@@ -167,19 +167,19 @@ impl Client {
                     let mut state = self.lock();
                     let file = state.file(fid);
                     file.sent(transno);
-                    file.reshapes.done(begun.id, transno);
+                    file.resizes.done(begun.id, transno);
                     state.answered(fid);
                 }
-                self.reshaped(fid, &begun);
+                self.resized(fid, &begun);
                 self.lock().file(fid).known.blocks = attr.blocks;
                 if !begun.is_remembered {
                     bump(&self.0.stats.unremembered);
                     self.sync_target(target).await?;
                 }
-                Ok(Reshaped::Done)
+                Ok(Resized::Done)
             }
             Err(error) => {
-                self.not_reshaped(fid, &begun);
+                self.not_resized(fid, &begun);
                 // What was dropped here for it, the OST has and may lose.
                 if let Err(sync) = self.sync_target(target).await {
                     tracing::warn!(%fid, %sync, "what a refused change dropped may not be on disk yet");
@@ -191,18 +191,18 @@ impl Client {
 
     /// From here on it is done again should the OST lose it. Or nothing is to be done, as no object is
     /// there; or nothing can be.
-    fn begin_reshape(&self, fid: Fid, shape: Shape) -> Result<Begun, Reshaped> {
+    fn begin_resize(&self, fid: Fid, shape: Shape) -> Result<Begun, Resized> {
         let mut state = self.lock();
         let mtime = state.content_time(fid, self.0.clock.now());
         let file = state.file(fid);
         let is_sent = shape != Shape::Size(0) || !file.unsent;
         let ticket = file.write_open.map(|open| open.ticket);
         if is_sent && ticket.is_none() {
-            return Err(Reshaped::NoTicket);
+            return Err(Resized::NoTicket);
         }
         let ticket = ticket.unwrap_or_default();
         // Before bytes go for it.
-        let remembered = state.remember_reshape(fid, (shape, is_sent), ticket, mtime);
+        let remembered = state.remember_resize(fid, (shape, is_sent), ticket, mtime);
         let is_remembered = remembered.is_some();
         state.with_pages(fid, |file| {
             let before = file.known;
@@ -219,10 +219,10 @@ impl Client {
                 }
             }
             if !is_sent {
-                return Err(Reshaped::Done);
+                return Err(Resized::Done);
             }
             Ok(Begun {
-                id: file.reshapes.begin(shape, ticket, remembered.flatten()),
+                id: file.resizes.begin(shape, ticket, remembered.flatten()),
                 shape,
                 ticket,
                 mtime,
@@ -233,7 +233,7 @@ impl Client {
         })
     }
 
-    fn reshaped(&self, fid: Fid, begun: &Begun) {
+    fn resized(&self, fid: Fid, begun: &Begun) {
         self.lock().with_pages(fid, |file| {
             // Again: a read that overtook the request has brought what was there before it.
             file.pages.discard(begun.shape.removes());
@@ -242,10 +242,10 @@ impl Client {
         });
     }
 
-    fn not_reshaped(&self, fid: Fid, begun: &Begun) {
+    fn not_resized(&self, fid: Fid, begun: &Begun) {
         let mut state = self.lock();
         let file = state.file(fid);
-        file.reshapes.refused(begun.id);
+        file.resizes.refused(begun.id);
         file.known.size = begun.before.size;
         file.known.blocks = begun.before.blocks;
     }
@@ -256,11 +256,11 @@ impl Client {
             let wait = {
                 let mut state = self.lock();
                 let file = state.file(fid);
-                match file.reshapes.outcome(begun.id) {
+                match file.resizes.outcome(begun.id) {
                     Some(outcome) => {
                         drop(state);
                         outcome?;
-                        self.reshaped(fid, begun);
+                        self.resized(fid, begun);
                         return Ok(());
                     }
                     None => file.waiters.wait(),
@@ -320,14 +320,14 @@ impl Client {
     }
 
     /// Tells the MDT that size and mtime changed, unless it will be told with the Close under EX.
-    async fn tell_size(&self, fid: Fid) -> Result<(), FsError> {
+    async fn report_size(&self, fid: Fid) -> Result<(), FsError> {
         loop {
             let (change, asked) = {
                 let mut state = self.lock();
                 if state.file(fid).exclusive.is_some() {
                     return Ok(());
                 }
-                let size = state.size_to_tell(fid, false);
+                let size = state.size_to_report(fid, false);
                 let change = wire::mdt::SetAttr {
                     size,
                     ..Default::default()

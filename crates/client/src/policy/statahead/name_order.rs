@@ -1,6 +1,5 @@
-//! Statahead over names in sorted order (ADR 8). A process that goes through the names of an index
-//! without reading a list, as `git status` and `make` do. At the third missed name in order the
-//! directory's list is fetched, a short page at first. Pure.
+//! Statahead for names that are asked for in name order without a listing, as `git status` and `make` do
+//! (ADR 8). At the third missed name in order the directory's list is fetched, a short page at first. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -32,7 +31,7 @@ const LOST_MAX: u8 = 3;
 /// After so long a directory is forgotten.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// What a call that asks for a name that is not at hand is to do.
+/// How a call asks for a name that is not cached.
 pub(crate) enum Step {
     /// Ask for it alone.
     Alone,
@@ -59,9 +58,9 @@ pub(crate) struct Extent {
     pub covered: u64,
 }
 
-/// All directories that somebody goes through by name.
+/// The directories whose names are asked for in name order.
 #[derive(Default)]
-pub(crate) struct Sorted {
+pub(crate) struct NameOrder {
     dirs: Vec<Directory>,
 }
 
@@ -94,7 +93,7 @@ struct Run {
     found: u32,
 }
 
-impl Sorted {
+impl NameOrder {
     /// `name` of `dir`, which is below `above`, is asked for and not at hand; of the list of `dir`
     /// there is `known`.
     pub fn missed(
@@ -278,7 +277,7 @@ impl Directory {
 
     fn report(&self) -> WalkReport {
         WalkReport {
-            pattern: Pattern::Sorted,
+            pattern: Pattern::NameOrder,
             dir: self.fid,
             requests: self.pages,
             fetched: self.fetched,
@@ -302,5 +301,5 @@ impl Extent {
 }
 
 #[cfg(test)]
-#[path = "sorted_tests.rs"]
+#[path = "name_order_tests.rs"]
 mod tests;

@@ -13,7 +13,7 @@ fn name(text: &str) -> Name {
 /// Asks for all names in order; those that are guessed exist if `exists`. The names that were at
 /// hand when asked for, and the guesses.
 fn walk(names: &[String], exists: impl Fn(&str) -> bool) -> (usize, Vec<Vec<String>>) {
-    let (mut all, mut at_hand) = (AllSeries::default(), Vec::<Name>::new());
+    let (mut all, mut at_hand) = (SequencePatterns::default(), Vec::<Name>::new());
     let (mut hits, mut guesses) = (0, Vec::new());
     for text in names {
         let asked = name(text);
@@ -75,7 +75,7 @@ fn names_in_no_order_or_without_numbers_are_not_guessed() {
 }
 
 #[test]
-fn a_series_of_what_does_not_exist_ends_for_good() {
+fn a_sequence_of_what_does_not_exist_ends_for_good() {
     let (hits, guesses) = walk(&numbered(1..500, 1), |_| false);
     let asked: usize = guesses.iter().map(Vec::len).sum();
     assert_eq!(guesses.len(), usize::from(WRONG_MAX));
@@ -92,8 +92,8 @@ fn several_in_one_directory_do_not_disturb_each_other() {
 
 #[test]
 fn who_asks_for_what_is_on_its_way_waits() {
-    let mut all = AllSeries::default();
-    let ask = |all: &mut AllSeries, n: u64| {
+    let mut all = SequencePatterns::default();
+    let ask = |all: &mut SequencePatterns, n: u64| {
         all.asked_for(DIR, &name(&format!("f{n}")), false, WINDOW, NOW)
             .guess
     };
@@ -106,8 +106,8 @@ fn who_asks_for_what_is_on_its_way_waits() {
 }
 
 #[test]
-fn a_series_is_forgotten_after_a_while_and_numbers_do_not_overflow() {
-    let mut all = AllSeries::default();
+fn a_sequence_is_forgotten_after_a_while_and_numbers_do_not_overflow() {
+    let mut all = SequencePatterns::default();
     for n in 0..3 {
         all.asked_for(DIR, &name(&format!("f{n}")), false, WINDOW, NOW);
     }

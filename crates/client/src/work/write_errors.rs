@@ -1,19 +1,17 @@
-//! What could not be written in the background, told to who asks about the whole mount: `glint fs
-//! sync`, and the end of the mount.
-//!
-//! What an open file's `fsync` was told is known to its owner, and not told again here.
+//! Write errors of the whole mount, reported by `glint fs sync` and at unmount. An error that an `fsync` has
+//! already reported is not reported here again.
 
 use std::fmt;
 
 use base::FsError;
 
-use crate::cache::losses::Losses;
+use crate::cache::write_errors::WriteErrors;
 use crate::session::client::Client;
 use crate::session::state::State;
 
-/// Losses that are told with their paths; of those beyond there is a number.
-const TOLD_MAX: usize = 3;
-/// Losses that are asked for whether their files are still there.
+/// Write errors reported with their paths. Of further ones the report gives the number.
+const REPORTED_MAX: usize = 3;
+/// Write errors whose files are looked up, to leave out those that were removed.
 const ASKED_MAX: usize = 16;
 
 /// Why not everything of a mount is durable.
@@ -79,12 +77,12 @@ impl std::error::Error for Unwritten {}
 
 impl State {
     /// All there are, which are told hereby.
-    fn take_losses(&mut self) -> Losses {
-        let mut losses = std::mem::take(&mut self.losses);
+    fn take_write_errors(&mut self) -> WriteErrors {
+        let mut write_errors = std::mem::take(&mut self.write_errors);
         for (fid, error) in self.report_failures() {
-            losses.add(fid, error);
+            write_errors.add(fid, error);
         }
-        losses
+        write_errors
     }
 }
 
@@ -93,30 +91,35 @@ impl Client {
     /// which files something is lost of which nobody was told yet.
     pub async fn sync_or_tell(&self) -> Result<(), Unwritten> {
         let synced = self.sync().await;
-        self.tell_losses(synced).await
+        self.report_write_errors(synced).await
     }
 
     /// What is lost, beside how writing everything went.
-    pub(crate) async fn tell_losses(&self, synced: Result<(), FsError>) -> Result<(), Unwritten> {
-        let losses = self.lock().take_losses();
-        let mut told = Unwritten {
+    pub(crate) async fn report_write_errors(
+        &self,
+        synced: Result<(), FsError>,
+    ) -> Result<(), Unwritten> {
+        let write_errors = self.lock().take_write_errors();
+        let mut unwritten = Unwritten {
             cause: synced.err(),
             named: Vec::new(),
-            lost: losses.len(),
+            lost: write_errors.len(),
         };
-        for (fid, error) in losses.files.into_iter().take(ASKED_MAX) {
+        for (fid, error) in write_errors.files.into_iter().take(ASKED_MAX) {
             match self.path_of(fid).await {
                 // Nobody misses what was in a file that is gone.
-                Err(FsError::NotFound | FsError::Stale) => told.lost -= 1,
-                Ok(path) if told.named.len() < TOLD_MAX => {
+                Err(FsError::NotFound | FsError::Stale) => unwritten.lost -= 1,
+                Ok(path) if unwritten.named.len() < REPORTED_MAX => {
                     let path = String::from_utf8_lossy(&path).into_owned();
-                    told.named.push((path, error));
+                    unwritten.named.push((path, error));
                 }
-                Err(_) if told.named.len() < TOLD_MAX => told.named.push((fid.to_string(), error)),
+                Err(_) if unwritten.named.len() < REPORTED_MAX => {
+                    unwritten.named.push((fid.to_string(), error))
+                }
                 Ok(_) | Err(_) => {}
             }
         }
-        told.into_result()
+        unwritten.into_result()
     }
 }
 

@@ -1,17 +1,17 @@
-//! Changes of a file's shape that its OST may still lose.
+//! Resizes of a file (truncate, fallocate, punch) that its OST may still lose.
 
 use base::{FsError, Transno};
 use wire::mdt::WriteTicket;
 
-use crate::journal::reshapes::RememberedReshape;
+use crate::journal::resizes::RememberedResize;
 use crate::journal::shape::Shape;
 
 /// With so many, the next one has them made durable first.
-const RESHAPES_MAX: usize = 64;
+const RESIZES_MAX: usize = 64;
 
 /// One of them, named among those of its file.
 #[derive(Debug)]
-pub(crate) struct Reshape {
+pub(crate) struct Resize {
     pub id: u64,
     pub shape: Shape,
     /// The right to do so.
@@ -19,13 +19,13 @@ pub(crate) struct Reshape {
     /// The OST's number for it, once it is done.
     at: Option<Transno>,
     /// The same for the next process.
-    remembered: Option<RememberedReshape>,
+    remembered: Option<RememberedResize>,
 }
 
 /// Those of a file that may not be durable, of which the OST may have none, some or all.
 #[derive(Debug, Default)]
-pub(crate) struct Reshapes {
-    list: Vec<Reshape>,
+pub(crate) struct Resizes {
+    list: Vec<Resize>,
     /// The OST has restarted since: nothing else of the file is sent before these are again.
     lost: bool,
     /// Somebody is at that.
@@ -47,7 +47,7 @@ enum Cut {
     UnderWay,
 }
 
-impl Reshapes {
+impl Resizes {
     /// Nothing may be lost.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty() && !self.is_cut()
@@ -55,12 +55,12 @@ impl Reshapes {
 
     /// The OST is asked for one: it is as before, or as it will be.
     pub fn is_under_way(&self) -> bool {
-        !self.lost && self.list.iter().any(|reshape| reshape.at.is_none())
+        !self.lost && self.list.iter().any(|resize| resize.at.is_none())
     }
 
     /// No more before these are durable.
     pub fn is_full(&self) -> bool {
-        self.list.len() >= RESHAPES_MAX
+        self.list.len() >= RESIZES_MAX
     }
 
     /// They have to be done, or done again, before anything else is.
@@ -104,10 +104,10 @@ impl Reshapes {
         &mut self,
         shape: Shape,
         ticket: WriteTicket,
-        remembered: Option<RememberedReshape>,
+        remembered: Option<RememberedResize>,
     ) -> u64 {
         self.begun += 1;
-        self.list.push(Reshape {
+        self.list.push(Resize {
             id: self.begun,
             shape,
             ticket,
@@ -118,38 +118,38 @@ impl Reshapes {
     }
 
     /// One that the process before began, and of which the OST may have nothing.
-    pub fn inherit(&mut self, shape: Shape, ticket: WriteTicket, remembered: RememberedReshape) {
+    pub fn inherit(&mut self, shape: Shape, ticket: WriteTicket, remembered: RememberedResize) {
         self.begin(shape, ticket, Some(remembered));
         self.lost = true;
     }
 
     /// The OST has done it, in the life that it was begun in.
     pub fn done(&mut self, id: u64, transno: Transno) {
-        let Some(place) = self.list.iter().position(|reshape| reshape.id == id) else {
+        let Some(place) = self.list.iter().position(|resize| resize.id == id) else {
             return;
         };
         self.list[place].at = Some(transno);
         let last = self.list[place].shape;
         let mut earlier = 0..place;
         // One that is under way comes after: what had no space was cut off meanwhile.
-        self.list.retain(|reshape| {
-            earlier.next().is_none() || reshape.at.is_none() || !last.undoes(reshape.shape)
+        self.list.retain(|resize| {
+            earlier.next().is_none() || resize.at.is_none() || !last.undoes(resize.shape)
         });
         self.lost &= self.next_lost().is_some();
     }
 
     /// The OST has refused it.
     pub fn refused(&mut self, id: u64) {
-        for reshape in self.list.extract_if(.., |reshape| reshape.id == id) {
-            reshape.remembered.inspect(RememberedReshape::refused);
+        for resize in self.list.extract_if(.., |resize| resize.id == id) {
+            resize.remembered.inspect(RememberedResize::refused);
         }
     }
 
     /// The OST has restarted.
     pub fn lose(&mut self) {
         self.lost = !self.list.is_empty();
-        for reshape in &mut self.list {
-            reshape.at = None;
+        for resize in &mut self.list {
+            resize.at = None;
         }
     }
 
@@ -164,15 +164,15 @@ impl Reshapes {
     }
 
     /// The first that is to be done again.
-    pub fn next_lost(&self) -> Option<&Reshape> {
-        let mut waiting = self.list.iter().filter(|reshape| reshape.at.is_none());
+    pub fn next_lost(&self) -> Option<&Resize> {
+        let mut waiting = self.list.iter().filter(|resize| resize.at.is_none());
         waiting.next().filter(|_| self.lost)
     }
 
     /// All that are kept, in their order.
     #[cfg(test)]
     pub fn shapes(&self) -> Vec<Shape> {
-        self.list.iter().map(|reshape| reshape.shape).collect()
+        self.list.iter().map(|resize| resize.shape).collect()
     }
 
     /// They cannot be done again, or are nobody's concern any more. Returns whether there were any.
@@ -198,19 +198,19 @@ impl Reshapes {
 
     /// The OST's number for the first that it may lose.
     pub fn first_uncommitted(&self) -> Option<Transno> {
-        self.list.iter().filter_map(|reshape| reshape.at).min()
+        self.list.iter().filter_map(|resize| resize.at).min()
     }
 
     /// Everything up to `last_committed` is durable.
     pub fn committed(&mut self, last_committed: Transno) {
         let is_durable = |at: Transno| at <= last_committed;
         self.list
-            .retain(|reshape| !reshape.at.is_some_and(is_durable));
+            .retain(|resize| !resize.at.is_some_and(is_durable));
     }
 
     /// Everything that the OST has done is durable.
     pub fn settled(&mut self) {
-        self.list.retain(|reshape| reshape.at.is_none());
+        self.list.retain(|resize| resize.at.is_none());
     }
 }
 
@@ -231,26 +231,26 @@ mod tests {
     }
 
     /// Each begun and done, with the numbers from `first` on.
-    fn done(shapes: &[Shape], first: u64) -> Reshapes {
-        let mut reshapes = Reshapes::default();
+    fn done(shapes: &[Shape], first: u64) -> Resizes {
+        let mut resizes = Resizes::default();
         for (shape, transno) in shapes.iter().zip(first..) {
-            let id = reshapes.begin(*shape, TICKET, None);
-            reshapes.done(id, Transno(transno));
+            let id = resizes.begin(*shape, TICKET, None);
+            resizes.done(id, Transno(transno));
         }
-        reshapes
+        resizes
     }
 
     #[test]
     fn what_was_done_is_kept_until_it_is_durable() {
-        let mut reshapes = done(&[Shape::Size(5), hole(0, 2)], 7);
-        let last = reshapes.begin(Shape::Size(9), TICKET, None);
-        reshapes.committed(Transno(7));
-        assert_eq!(reshapes.shapes(), [hole(0, 2), Shape::Size(9)]);
-        reshapes.committed(Transno(100));
-        assert_eq!(reshapes.shapes(), [Shape::Size(9)], "it is on its way");
-        reshapes.done(last, Transno(101));
-        reshapes.committed(Transno(101));
-        assert!(reshapes.is_empty());
+        let mut resizes = done(&[Shape::Size(5), hole(0, 2)], 7);
+        let last = resizes.begin(Shape::Size(9), TICKET, None);
+        resizes.committed(Transno(7));
+        assert_eq!(resizes.shapes(), [hole(0, 2), Shape::Size(9)]);
+        resizes.committed(Transno(100));
+        assert_eq!(resizes.shapes(), [Shape::Size(9)], "it is on its way");
+        resizes.done(last, Transno(101));
+        resizes.committed(Transno(101));
+        assert!(resizes.is_empty());
     }
 
     #[test]
@@ -264,36 +264,36 @@ mod tests {
 
     #[test]
     fn what_is_lost_is_done_again_in_its_order() {
-        let mut reshapes = done(&[Shape::Size(2), hole(0, 1)], 7);
-        assert!(!reshapes.is_under_way());
-        let under_way = reshapes.begin(Shape::Size(5), TICKET, None);
-        assert!(reshapes.is_under_way());
-        reshapes.lose();
-        assert_eq!(reshapes.outcome(under_way), None);
-        reshapes.committed(Transno(100));
+        let mut resizes = done(&[Shape::Size(2), hole(0, 1)], 7);
+        assert!(!resizes.is_under_way());
+        let under_way = resizes.begin(Shape::Size(5), TICKET, None);
+        assert!(resizes.is_under_way());
+        resizes.lose();
+        assert_eq!(resizes.outcome(under_way), None);
+        resizes.committed(Transno(100));
         let mut again = Vec::new();
-        while let Some(next) = reshapes.next_lost() {
+        while let Some(next) = resizes.next_lost() {
             again.push(next.shape);
             let id = next.id;
-            reshapes.done(id, Transno(again.len() as u64));
+            resizes.done(id, Transno(again.len() as u64));
         }
         assert_eq!(again, [Shape::Size(2), hole(0, 1), Shape::Size(5)]);
-        assert!(!reshapes.is_lost() && !reshapes.is_empty());
-        assert_eq!(reshapes.outcome(under_way), Some(Ok(())));
-        reshapes.settled();
-        assert!(reshapes.is_empty());
+        assert!(!resizes.is_lost() && !resizes.is_empty());
+        assert_eq!(resizes.outcome(under_way), Some(Ok(())));
+        resizes.settled();
+        assert!(resizes.is_empty());
     }
 
     #[test]
     fn what_cannot_be_done_again_fails_for_who_waits() {
-        let mut reshapes = Reshapes::default();
-        let first = reshapes.begin(hole(0, 1), TICKET, None);
-        reshapes.lose();
-        reshapes.give_up(FsError::NoSpace);
-        let second = reshapes.begin(hole(0, 1), TICKET, None);
-        assert_eq!(reshapes.outcome(first), Some(Err(FsError::NoSpace)));
-        assert_eq!(reshapes.outcome(second), Some(Ok(())));
-        reshapes.refused(second);
-        assert!(reshapes.is_empty() && !reshapes.is_full());
+        let mut resizes = Resizes::default();
+        let first = resizes.begin(hole(0, 1), TICKET, None);
+        resizes.lose();
+        resizes.give_up(FsError::NoSpace);
+        let second = resizes.begin(hole(0, 1), TICKET, None);
+        assert_eq!(resizes.outcome(first), Some(Err(FsError::NoSpace)));
+        assert_eq!(resizes.outcome(second), Some(Ok(())));
+        resizes.refused(second);
+        assert!(resizes.is_empty() && !resizes.is_full());
     }
 }

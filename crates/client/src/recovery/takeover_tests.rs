@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 
 use base::{BootEpoch, FsError, Name, TargetIndex, TargetName, Transno, Xid};
 use handover::Death;
-use rpc::{Answered, ClientSecret, Keepsake, Memo};
+use rpc::{Answered, CallRecord, ClientSecret, ReplayRecord};
 use wire::frame::{Payload, SessionId, Sub};
 use wire::mdt::{Caller, Reply, Request};
 
@@ -20,8 +20,8 @@ mod contents;
 mod in_order;
 
 use crate::executor::Origin;
-use crate::journal::errors::{close as close_failures, tell as tell_failures};
-use crate::journal::memos::RequestMemo;
+use crate::journal::call_records::RequestRecord;
+use crate::journal::errors::{close as close_failures, report as report_failures};
 use crate::journal::record::encode;
 use crate::policy::readahead::ReadAhead;
 use crate::session::handles::FileHandle;
@@ -43,21 +43,21 @@ struct Life {
 }
 
 impl Life {
-    fn begin(memory: &OwnedFd, death: &Death) -> Option<(Life, Heritage)> {
+    fn begin(memory: &OwnedFd, death: &Death) -> Option<(Life, TakeoverState)> {
         let region = Region::mapped_until(memory, death).ok()?;
-        let heritage = Heritage::open(region, ClientSecret([7; 16]))?;
-        let records = heritage.records().clone();
+        let takeover = TakeoverState::open(region, ClientSecret([7; 16]))?;
+        let records = takeover.records().clone();
         let targets = vec![TargetIndex(0)];
         let mut state = State::new(Locks::new(targets), Arc::new(AtomicU64::new(0)));
         state.remember_in(records.clone());
         let life = Life {
             state,
             records,
-            sessions: heritage.sessions().clone(),
+            sessions: takeover.sessions().clone(),
             death: death.clone(),
             told: 0,
         };
-        Some((life, heritage))
+        Some((life, takeover))
     }
 
     /// A step is through, and somebody hears of it.
@@ -68,14 +68,14 @@ impl Life {
     }
 
     fn open(&mut self) -> HandleId {
-        let told = self.state.file(FILE).failures.at_open();
+        let reported = self.state.file(FILE).failures.at_open();
         self.state.handles.add_file(FileHandle {
             fid: FILE,
             access: Access::default(),
             append: false,
             readahead: ReadAhead::new(),
             exec: None,
-            told,
+            reported,
         })
     }
 }
@@ -83,7 +83,7 @@ impl Life {
 /// What the next process finds.
 struct Next {
     state: State,
-    takings: Takings,
+    taken_over: TakenOver,
     asked: rpc::Left,
     sessions: Vec<(TargetName, rpc::Legacy)>,
 }
@@ -95,7 +95,7 @@ fn at_every_store(work: impl Fn(&mut Life), check: impl Fn(&mut Next, u32)) {
     for stores in 0..STORES_MAX {
         let (memory, death) = (Region::create(8 << 20).unwrap(), Death::after(stores));
         let mut told = 0;
-        if let Some((mut life, _heritage)) = Life::begin(&memory, &death) {
+        if let Some((mut life, _takeover)) = Life::begin(&memory, &death) {
             work(&mut life);
             told = life.told;
             std::mem::forget(life);
@@ -114,20 +114,20 @@ fn at_every_store(work: impl Fn(&mut Life), check: impl Fn(&mut Next, u32)) {
 /// left, ends after each of its stores.
 fn at_every_store_of_the_next(
     work: impl Fn(&mut Life),
-    again: impl Fn(&mut Life, &Heritage),
+    again: impl Fn(&mut Life, &TakeoverState),
     check: impl Fn(&mut Next, u32),
 ) {
     let mut most = 0;
     for stores in 0..STORES_MAX {
         let memory = Region::create(8 << 20).unwrap();
-        let (mut life, heritage) = Life::begin(&memory, &Death::after(u64::MAX)).unwrap();
+        let (mut life, takeover) = Life::begin(&memory, &Death::after(u64::MAX)).unwrap();
         work(&mut life);
-        std::mem::forget((life, heritage));
+        std::mem::forget((life, takeover));
         let (death, mut told) = (Death::after(stores), 0);
-        if let Some((mut life, heritage)) = Life::begin(&memory, &death) {
-            again(&mut life, &heritage);
+        if let Some((mut life, takeover)) = Life::begin(&memory, &death) {
+            again(&mut life, &takeover);
             told = life.told;
-            std::mem::forget((life, heritage));
+            std::mem::forget((life, takeover));
         }
         check(&mut next_of(&memory), told);
         most = most.max(told);
@@ -141,11 +141,11 @@ fn at_every_store_of_the_next(
 
 /// What a process finds that lives on.
 fn next_of(memory: &OwnedFd) -> Next {
-    let (mut life, heritage) = Life::begin(memory, &Death::after(u64::MAX)).unwrap();
+    let (mut life, takeover) = Life::begin(memory, &Death::after(u64::MAX)).unwrap();
     Next {
-        sessions: heritage.legacies(),
-        asked: heritage.asked(&Redone::default()),
-        takings: heritage.restore(&mut life.state),
+        sessions: takeover.legacies(),
+        asked: takeover.asked(&Redone::default()),
+        taken_over: takeover.restore(&mut life.state),
         state: life.state,
     }
 }
@@ -218,7 +218,7 @@ fn attributes_changed_under_a_lock() {
             life.tell(5);
         },
         |next, told| {
-            let changes = next.takings.changes.iter();
+            let changes = next.taken_over.changes.iter();
             let modes = changes.filter_map(|(body, _)| body.change.mode);
             let found: Vec<u32> = modes.map(u32::from).collect();
             let right: &[u32] = match told {
@@ -316,21 +316,21 @@ fn payload(body: Vec<u8>) -> Payload {
 }
 
 /// Asks for a change in slot 3, and gets the answer.
-fn ask(life: &mut Life, number: u8, steps: u32) -> Option<Box<dyn Keepsake>> {
+fn ask(life: &mut Life, number: u8, steps: u32) -> Option<Box<dyn ReplayRecord>> {
     let request = create(number);
-    let memo = RequestMemo::new(&life.records, &request, &encode(&request)).unwrap();
+    let call_record = RequestRecord::new(&life.records, &request, &encode(&request)).unwrap();
     let place = (3, Xid(100 + u64::from(number)));
-    memo.launched(place.0, place.1);
+    call_record.launched(place.0, place.1);
     life.tell(steps);
     let done = Some((BootEpoch(1), Transno(10 + u64::from(number))));
-    let keepsake = Box::new(memo).answered(&Answered {
+    let replay_record = Box::new(call_record).answered(&Answered {
         place,
         request: &payload(encode(&request)),
         answer: &payload(encode(&Reply::Done)),
         done,
     });
     life.tell(steps + 1);
-    keepsake
+    replay_record
 }
 
 /// Two changes in one slot; the first becomes durable, the second is done again in a later life.
@@ -383,23 +383,23 @@ fn changes_asked_of_the_mdt() {
 fn an_answer_stays_for_the_kernel_and_for_the_mdt() {
     let memory = Region::create(8 << 20).unwrap();
     let death = Death::after(u64::MAX);
-    let (mut life, _heritage) = Life::begin(&memory, &death).unwrap();
+    let (mut life, _takeover) = Life::begin(&memory, &death).unwrap();
     let found = |what: &str| {
-        let (_, heritage) = Life::begin(&memory, &Death::after(0)).unwrap();
+        let (_, takeover) = Life::begin(&memory, &Death::after(0)).unwrap();
         let redone = Redone::default();
-        let kept = heritage.asked(&redone).undurable.len();
+        let kept = takeover.asked(&redone).undurable.len();
         assert_eq!(format!("{kept} {}", redone.count()), what);
     };
     let origin = Origin::new(77);
-    let keepsake = Origin::run(&origin, || ask(&mut life, 0, 1));
+    let replay_record = Origin::run(&origin, || ask(&mut life, 0, 1));
     found("1 1");
     drop(origin);
     found("1 0");
-    drop(keepsake);
+    drop(replay_record);
     found("0 0");
     let origin = Origin::new(78);
-    let keepsake = Origin::run(&origin, || ask(&mut life, 1, 3));
-    drop(keepsake);
+    let replay_record = Origin::run(&origin, || ask(&mut life, 1, 3));
+    drop(replay_record);
     found("0 1");
     drop(origin);
     found("0 0");
@@ -416,13 +416,13 @@ fn errors_that_nobody_was_told_of() {
             life.state.with_pages(FILE, fail);
             life.tell(2);
             let _ = two;
-            told(&mut life.state, one).unwrap_err();
+            sync(&mut life.state, one).unwrap_err();
             life.tell(3);
         },
         |next, step| {
             let [one, two] = [1, 2].map(|id| {
                 let found = next.state.handles.file(HandleId(id)).is_some();
-                found.then(|| told(&mut next.state, HandleId(id)))
+                found.then(|| sync(&mut next.state, HandleId(id)))
             });
             match step {
                 0 | 1 => {}
@@ -432,7 +432,7 @@ fn errors_that_nobody_was_told_of() {
             }
             let once = [1, 2].map(|id| {
                 let found = next.state.handles.file(HandleId(id)).is_some();
-                found.then(|| told(&mut next.state, HandleId(id)))
+                found.then(|| sync(&mut next.state, HandleId(id)))
             });
             assert!(once.iter().flatten().all(Result::is_ok), "told once");
         },
@@ -449,14 +449,18 @@ fn what_a_close_has_said() {
                 |file: &mut crate::cache::file::FileState| file.failures.add(FsError::NoSpace);
             life.state.with_pages(FILE, fail);
             life.tell(1);
-            let told = life.state.handles.file(one).unwrap().told;
+            let told = life.state.handles.file(one).unwrap().reported;
             let file = life.state.file(FILE);
             file.failures.close(told).unwrap_err();
             close_failures(file.remembered_failures.as_ref());
             life.tell(2);
         },
         |next, step| {
-            let one = next.state.handles.file(HandleId(1)).map(|open| open.told);
+            let one = next
+                .state
+                .handles
+                .file(HandleId(1))
+                .map(|open| open.reported);
             let failures = &mut next.state.file(FILE).failures;
             let mut later = failures.at_open();
             match step {
@@ -466,21 +470,21 @@ fn what_a_close_has_said() {
             }
             if step > 0 {
                 assert_eq!(failures.close(one.unwrap()), Err(FsError::NoSpace));
-                assert_eq!(failures.tell(&mut later), Err(FsError::NoSpace));
+                assert_eq!(failures.sync(&mut later), Err(FsError::NoSpace));
             }
         },
     );
 }
 
 /// What an fsync says.
-fn told(state: &mut State, handle: HandleId) -> Result<(), FsError> {
-    let mut told = state.handles.file(handle).unwrap().told;
-    let result = state.file(FILE).failures.tell(&mut told);
-    state.handles.file(handle).unwrap().told = told;
+fn sync(state: &mut State, handle: HandleId) -> Result<(), FsError> {
+    let mut told = state.handles.file(handle).unwrap().reported;
+    let result = state.file(FILE).failures.sync(&mut told);
+    state.handles.file(handle).unwrap().reported = told;
     if result.is_err() {
         let record = state.handles.record(handle);
         let failures = state.file(FILE).remembered_failures.as_ref();
-        tell_failures(record, failures, told);
+        report_failures(record, failures, told);
     }
     result
 }

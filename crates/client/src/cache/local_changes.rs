@@ -1,6 +1,6 @@
-//! What this mount did to names lately. An answer may be older than a change whose own reply has
-//! overtaken it, as long ones do that come on a lane of their own: it is set right before it is
-//! kept. Changes of others need none of this, for they withdraw the lease (hazard 26).
+//! Recent changes that this mount made to names. A long reply may be overtaken by the reply to a later
+//! change, so these changes are applied to it before it is cached. Changes of other clients withdraw the
+//! lease instead (hazard 26).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,13 +8,12 @@ use base::{Fid, Name};
 
 use crate::cache::listed::Listed;
 
-/// More are made while an answer is on its way only over a far link, by who makes very many. Then
-/// the answer is used once.
+/// Changes remembered. A reply that misses more of them is used once and not cached.
 const CHANGES_MAX: usize = 4096;
 
-/// What happened to a name.
+/// How a name changed.
 #[derive(Debug, Clone)]
-pub(crate) enum Deed {
+pub(crate) enum NameChange {
     /// It was made, or something was moved there.
     Made {
         /// Its place in the list.
@@ -26,41 +25,41 @@ pub(crate) enum Deed {
     Removed(Name),
 }
 
-impl Deed {
+impl NameChange {
     fn name(&self) -> &Name {
         match self {
-            Deed::Made { entry, .. } => &entry.name,
-            Deed::Removed(name) => name,
+            NameChange::Made { entry, .. } => &entry.name,
+            NameChange::Removed(name) => name,
         }
     }
 }
 
-/// The change of a name in one directory.
+/// A change of a name in one directory, made by this mount.
 #[derive(Debug, Clone)]
-pub(crate) struct Change {
-    pub deed: Deed,
-    /// A lease covered it when its reply came.
+pub(crate) struct LocalChange {
+    pub name_change: NameChange,
+    /// A lease covered the name when the reply came.
     pub current: bool,
 }
 
-/// The latest changes.
+/// The latest local changes.
 #[derive(Debug, Default)]
-pub(crate) struct Changes {
+pub(crate) struct LocalChanges {
     /// By directory and number.
-    recent: BTreeMap<(Fid, u64), Change>,
+    recent: BTreeMap<(Fid, u64), LocalChange>,
     /// The directories of the latest, the oldest first.
     order: VecDeque<Fid>,
     /// All there ever were: the number of the next.
     count: u64,
 }
 
-impl Changes {
+impl LocalChanges {
     /// How many there were until now; to be kept with a question.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    pub fn push(&mut self, dir: Fid, change: Change) {
+    pub fn push(&mut self, dir: Fid, change: LocalChange) {
         if self.order.len() == CHANGES_MAX
             && let Some(oldest) = self.order.pop_front()
         {
@@ -74,7 +73,7 @@ impl Changes {
 
     /// Those in `dir` that came after the first `count` of all, in their order; `None`: there were
     /// more than is remembered.
-    pub fn since(&self, dir: Fid, count: u64) -> Option<impl Iterator<Item = &Change>> {
+    pub fn since(&self, dir: Fid, count: u64) -> Option<impl Iterator<Item = &LocalChange>> {
         let first = self.count - self.order.len() as u64;
         let newer = self.recent.range((dir, count)..=(dir, u64::MAX));
         (count >= first).then(|| newer.map(|(_, change)| change))
@@ -83,7 +82,7 @@ impl Changes {
     /// One of those is perhaps of `name`.
     pub fn may_name(&self, dir: Fid, count: u64, name: &Name) -> bool {
         let newer = self.since(dir, count);
-        newer.is_none_or(|mut newer| newer.any(|change| change.deed.name() == name))
+        newer.is_none_or(|mut newer| newer.any(|change| change.name_change.name() == name))
     }
 }
 
@@ -95,21 +94,25 @@ mod tests {
         text.try_into().expect("valid")
     }
 
-    fn removed(text: &str) -> Change {
-        Change {
-            deed: Deed::Removed(name(text)),
+    fn removed(text: &str) -> LocalChange {
+        LocalChange {
+            name_change: NameChange::Removed(name(text)),
             current: true,
         }
     }
 
-    fn names(changes: &Changes, dir: u64, count: u64) -> Option<Vec<String>> {
+    fn names(changes: &LocalChanges, dir: u64, count: u64) -> Option<Vec<String>> {
         let newer = changes.since(Fid(dir), count)?;
-        Some(newer.map(|change| change.deed.name().to_string()).collect())
+        Some(
+            newer
+                .map(|change| change.name_change.name().to_string())
+                .collect(),
+        )
     }
 
     #[test]
-    fn changes_are_told_of_one_directory_from_a_moment_on() {
-        let mut changes = Changes::default();
+    fn changes_of_one_directory_since_a_moment_are_found() {
+        let mut changes = LocalChanges::default();
         for (dir, text) in [(1, "a"), (2, "b"), (1, "c"), (1, "a")] {
             changes.push(Fid(dir), removed(text));
         }
@@ -121,7 +124,7 @@ mod tests {
 
     #[test]
     fn what_is_too_long_ago_is_not_known() {
-        let mut changes = Changes::default();
+        let mut changes = LocalChanges::default();
         for number in 0..CHANGES_MAX as u64 + 2 {
             changes.push(Fid(number % 3), removed("a"));
         }

@@ -10,7 +10,7 @@ use handover::{Found, Records};
 use serde::{Deserialize, Serialize};
 use wire::mdt::WriteTicket;
 
-use super::record::{Marked, Noted, RESHAPE, decode, encode};
+use super::record::{Marked, Noted, RESIZE, decode, encode};
 use crate::executor;
 use crate::journal::shape::Shape;
 
@@ -21,15 +21,15 @@ const ANSWERED: u64 = 2;
 /// In the mark: it was not done.
 const REFUSED: u64 = 4;
 
-/// Body of a [`RESHAPE`].
+/// Body of a [`RESIZE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Reshape {
+pub(crate) struct Resize {
     pub fid: Fid,
     pub shape: Shape,
     /// The right to do so.
     pub ticket: WriteTicket,
     pub mtime: Timestamp,
-    /// Its place among all writes and reshapes.
+    /// Its place among all writes and resizes.
     pub order: u64,
 }
 
@@ -38,13 +38,13 @@ type Origin = u64;
 
 /// What has the next process do it again, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct RememberedReshape(Noted);
+pub(crate) struct RememberedResize(Noted);
 
 /// One that was found.
-pub(crate) struct FoundReshape {
-    pub reshape: Reshape,
+pub(crate) struct FoundResize {
+    pub resize: Resize,
     /// Not durable: it is to be done again.
-    pub undurable: Option<RememberedReshape>,
+    pub undurable: Option<RememberedResize>,
     /// The kernel's request that it was for, if that is not answered, and what is kept until it is.
     pub unanswered: Option<(Origin, Noted)>,
 }
@@ -57,11 +57,11 @@ fn is_sound(shape: Shape) -> bool {
 }
 
 /// It is about to be done for the present task's origin. None: there is no room to remember it.
-fn put(records: &Records, reshape: &Reshape, mark: u64) -> Option<Arc<Marked>> {
+fn put(records: &Records, resize: &Resize, mark: u64) -> Option<Arc<Marked>> {
     let origin = executor::origin();
     let number = origin.as_ref().map_or(0, |origin| origin.number());
     let mark = mark | if number == 0 { ANSWERED } else { 0 };
-    let record = records.put(RESHAPE, mark, &[&encode(&(number, *reshape))])?;
+    let record = records.put(RESIZE, mark, &[&encode(&(number, *resize))])?;
     let marked = Marked::new(record);
     if let Some(origin) = origin {
         origin.keep(Box::new(Noted::on_drop(&marked, ANSWERED)));
@@ -73,16 +73,16 @@ fn put(records: &Records, reshape: &Reshape, mark: u64) -> Option<Arc<Marked>> {
 /// is of no use to the next process but for the kernel's answer. None: there is no room to.
 pub(crate) fn remember(
     records: &Records,
-    reshape: &Reshape,
+    resize: &Resize,
     is_sent: bool,
-) -> Option<Option<RememberedReshape>> {
+) -> Option<Option<RememberedResize>> {
     let mark = if is_sent { 0 } else { DURABLE };
-    let marked = put(records, reshape, mark)?;
-    let remembered = RememberedReshape(Noted::on_drop(&marked, DURABLE));
+    let marked = put(records, resize, mark)?;
+    let remembered = RememberedResize(Noted::on_drop(&marked, DURABLE));
     Some(is_sent.then_some(remembered))
 }
 
-impl RememberedReshape {
+impl RememberedResize {
     /// It was not done: the caller that asks again is to have it done.
     pub fn refused(&self) {
         self.0.change(|mark| mark | REFUSED);
@@ -90,16 +90,16 @@ impl RememberedReshape {
 }
 
 /// Reads a record. None: it is not one, or over.
-pub(crate) fn found(found: Found) -> Option<FoundReshape> {
-    let (origin, reshape): (Origin, Reshape) = decode(&found.bytes)?;
-    if !is_sound(reshape.shape) || found.mark & REFUSED != 0 {
+pub(crate) fn found(found: Found) -> Option<FoundResize> {
+    let (origin, resize): (Origin, Resize) = decode(&found.bytes)?;
+    if !is_sound(resize.shape) || found.mark & REFUSED != 0 {
         return None;
     }
     let marked = Marked::new(found.record);
     let lacks = |bit| (found.mark & bit == 0).then(|| Noted::on_drop(&marked, bit));
-    Some(FoundReshape {
-        reshape,
-        undurable: lacks(DURABLE).map(RememberedReshape),
+    Some(FoundResize {
+        resize,
+        undurable: lacks(DURABLE).map(RememberedResize),
         unanswered: lacks(ANSWERED).map(|noted| (origin, noted)),
     })
 }
@@ -114,8 +114,8 @@ mod tests {
 
     const FID: Fid = Fid(77);
 
-    fn reshape(shape: Shape, order: u64) -> Reshape {
-        Reshape {
+    fn resize(shape: Shape, order: u64) -> Resize {
+        Resize {
             fid: FID,
             shape,
             ticket: WriteTicket::default(),
@@ -127,10 +127,10 @@ mod tests {
     /// What another process would find: shapes to be done again, and requests to be answered.
     fn left(memory: &std::os::fd::OwnedFd) -> (Vec<Shape>, Vec<u64>) {
         let (_, records) = Records::open(Region::map(memory).unwrap()).unwrap();
-        let mut all: Vec<FoundReshape> = records.into_iter().filter_map(found).collect();
-        all.sort_by_key(|found| found.reshape.order);
+        let mut all: Vec<FoundResize> = records.into_iter().filter_map(found).collect();
+        all.sort_by_key(|found| found.resize.order);
         let again = all.iter().filter(|found| found.undurable.is_some());
-        let again = again.map(|found| found.reshape.shape).collect();
+        let again = again.map(|found| found.resize.shape).collect();
         let asked = all.iter().filter_map(|found| found.unanswered.as_ref());
         let asked = asked.map(|(origin, _)| *origin).collect();
         // Left as a killed process would leave them.
@@ -144,8 +144,8 @@ mod tests {
         let (records, _) = Records::open(Region::map(&memory).unwrap()).unwrap();
         let one = Shape::Size(5);
         let begin = |origin: &Arc<Origin>| {
-            let put = || put(&records, &reshape(one, 1), 0).unwrap();
-            RememberedReshape(Noted::on_drop(&Origin::run(origin, put), DURABLE))
+            let put = || put(&records, &resize(one, 1), 0).unwrap();
+            RememberedResize(Noted::on_drop(&Origin::run(origin, put), DURABLE))
         };
         let origin = Origin::new(99);
         let remembered = begin(&origin);
@@ -165,14 +165,14 @@ mod tests {
         assert_eq!(left(&memory), (vec![], vec![]), "it is to be asked for");
         drop(origin);
         let origin = Origin::new(101);
-        Origin::run(&origin, || drop(put(&records, &reshape(one, 3), DURABLE)));
+        Origin::run(&origin, || drop(put(&records, &resize(one, 3), DURABLE)));
         assert_eq!(left(&memory), (vec![], vec![101]));
         drop(origin);
         assert_eq!(records.bytes(), 0);
     }
 
     #[test]
-    fn what_is_no_reshape_is_left_out() {
+    fn what_is_no_resize_is_left_out() {
         let memory = Region::create(8 << 20).unwrap();
         let (records, _) = Records::open(Region::map(&memory).unwrap()).unwrap();
         let mut bad: Vec<Vec<u8>> = vec![vec![], vec![255; 60]];
@@ -181,13 +181,13 @@ mod tests {
             Shape::Size(u64::MAX),
             Shape::Range(inverted, AllocateMode::Zero),
         ] {
-            bad.push(encode(&(7_u64, reshape(shape, 0))));
+            bad.push(encode(&(7_u64, resize(shape, 0))));
         }
-        let whole = encode(&(7_u64, reshape(Shape::Size(1), 0)));
+        let whole = encode(&(7_u64, resize(Shape::Size(1), 0)));
         bad.extend((0..whole.len()).map(|len| whole[..len].to_vec()));
         let kept: Vec<_> = bad
             .iter()
-            .map(|body| records.put(RESHAPE, 0, &[body]))
+            .map(|body| records.put(RESIZE, 0, &[body]))
             .collect();
         assert_eq!(left(&memory), (vec![], vec![]));
         drop(kept);

@@ -1,5 +1,5 @@
-//! Locks on attributes and leases on their way back: answers being prepared lose their cover, the
-//! kernel forgets, then the lock goes. Locks on bytes are in `io::revoke`.
+//! Revocation of locks on attributes and of leases: replies under way lose their cover, the kernel forgets,
+//! then the lock is given up. Locks on bytes are in `extent_revocation`.
 
 use base::{Fid, LockHandle, Name};
 use dlm::{Bits, CacheInput, Cover, Keep, Mode, Release};
@@ -12,44 +12,44 @@ use crate::cache::bits::DIR_ATTR;
 use crate::cache::bits::FILE_ATTR;
 use crate::cache::holder::Holder;
 use crate::cache::inode::Covered;
-use crate::coherence::forgetting::Going;
+use crate::coherence::invalidation::Invalidation;
 use crate::executor::{join_all, spawn};
 use crate::session::client::Client;
 use crate::session::kernel::Forget;
-use crate::session::locks::GivingUp;
+use crate::session::locks::Revocation;
 use crate::session::state::State;
 
 impl Client {
-    /// A lock is to be given back. Ends with the cancel or conversion.
-    pub(crate) fn start_giving_up(&self, going: GivingUp) {
+    /// Starts to give up a lock. The task ends with the cancel or conversion.
+    pub(crate) fn start_revocation(&self, revocation: Revocation) {
         let client = self.clone();
         spawn(async move {
-            let GivingUp {
+            let Revocation {
                 holder,
                 handle,
                 fid,
                 cover,
                 is_bare,
-            } = going;
+            } = revocation;
             match cover {
-                Cover::Range(_) if is_bare => client.give_up_bare(holder, handle, fid),
-                Cover::Range(range) => client.give_up_extent(holder, handle, fid, range).await,
+                Cover::Range(_) if is_bare => client.revoke_bare(holder, handle, fid),
+                Cover::Range(range) => client.revoke_extent(holder, handle, fid, range).await,
                 Cover::Bits(bits) => {
                     let exclusive = {
                         let mut state = client.lock();
                         state.file_known(fid).and_then(|file| file.exclusive) == Some(handle)
                     };
                     match exclusive {
-                        true => client.give_up_exclusive(handle, fid).await,
-                        false => client.give_up_bits(handle, fid, bits).await,
+                        true => client.revoke_exclusive(handle, fid).await,
+                        false => client.revoke_bits(handle, fid, bits).await,
                     }
                 }
             }
         });
     }
 
-    /// A lock, or as much of it, that covers nothing here.
-    fn give_up_bare(&self, holder: Holder, handle: LockHandle, fid: Fid) {
+    /// Gives up a lock that covers nothing here.
+    fn revoke_bare(&self, holder: Holder, handle: LockHandle, fid: Fid) {
         let mut state = self.lock();
         state.locks.step(holder, CacheInput::Dropped { handle });
         state.drop_if_idle(fid);
@@ -57,8 +57,8 @@ impl Client {
         self.send_releases();
     }
 
-    /// Part or all of a lock on attributes, or of a lease.
-    async fn give_up_bits(&self, handle: LockHandle, fid: Fid, bits: Bits) {
+    /// Gives up some or all bits of a lock on attributes, or of a lease.
+    async fn revoke_bits(&self, handle: LockHandle, fid: Fid, bits: Bits) {
         let (forget, readers, open) = {
             let mut state = self.lock();
             state.withdraw();
@@ -66,7 +66,7 @@ impl Client {
             let readers = state.uncovered_readers(fid, bits);
             (forget, readers, state.uncovered_files(fid, bits))
         };
-        forget.gone(self).await;
+        forget.done(self).await;
         self.watch_uncovered(open).await;
         let registered = readers.into_iter().map(|fid| self.register_reader(fid));
         join_all(registered.collect()).await;
@@ -79,8 +79,8 @@ impl Client {
         self.send_releases();
     }
 
-    fn lose_bits(&self, state: &mut State, fid: Fid, bits: Bits) -> Going {
-        let mut forget = Going::default();
+    fn lose_bits(&self, state: &mut State, fid: Fid, bits: Bits) -> Invalidation {
+        let mut forget = Invalidation::default();
         let dir = state.inode(fid).dir();
         if bits.overlaps(DIR_ATTR.union(FILE_ATTR)) {
             state.inode(fid).covered = Covered::No;
@@ -130,7 +130,7 @@ impl Client {
         name: Name,
         child: Fid,
         bits: Bits,
-        forget: &mut Going,
+        forget: &mut Invalidation,
     ) {
         let Some(inode) = state.known_mut(child) else {
             return;

@@ -1,8 +1,6 @@
-//! What the process before this one left, and going on with it.
-//!
-//! The order is what keeps it true: first the kernel forgets what the process before had told it
-//! under locks; the servers keep those locks until then, and until what was written or changed under
-//! them is theirs. Only then do they hear that this process is settled, and drop those locks.
+//! Takeover from the previous process of this mount. The order keeps it correct: the kernel forgets all that
+//! the old locks covered, then the servers get all that was changed under them. Only then do the servers hear
+//! that this process is settled, and drop those locks.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,28 +11,27 @@ use base::{ByteRange, Fid, FsError, LockHandle, TargetName, Transno};
 use handover::{Found, Record, Records, Region};
 use rpc::{Batch, ClientSecret, Legacy, Unanswered};
 use threads::{Condvar, Mutex};
-use wire::mdt::{Access, SetAttr};
+use wire::mdt::{Access, OpenIntent, SetAttr};
 use wire::opcode;
 
 use crate::cache::handle::HandleId;
 use crate::cache::inode::Inode;
 use crate::cache::stamps::Mark;
 use crate::calls::attributes::changed_here;
-use crate::calls::open::Use;
-use crate::coherence::forgetting::Going;
+use crate::coherence::invalidation::Invalidation;
 use crate::executor::{AT_ONCE, block_on, each_of, join_all, oneshot, spawn};
 use crate::journal::bytes::{self, FoundBytes};
+use crate::journal::call_records::Redone;
+use crate::journal::call_records::{found_answer, found_request, outcome_of_resent};
 use crate::journal::errors;
-use crate::journal::failures::Told;
+use crate::journal::failures::Reported;
 use crate::journal::handles::HandleBody;
-use crate::journal::memos::Redone;
-use crate::journal::memos::{found_answer, found_request, outcome_of_resent};
 use crate::journal::nodes::FurtherNode;
 use crate::journal::record::{
-    ANSWER, BYTES, CHANGE, ChangeBody, FAILED, FURTHER_NODE, HANDLE, NODE, REQUEST, RESHAPE,
-    TARGET, WRITTEN, decode,
+    ANSWER, BYTES, CHANGE, ChangeBody, FAILED, FURTHER_NODE, HANDLE, NODE, REQUEST, RESIZE, TARGET,
+    WRITTEN, decode,
 };
-use crate::journal::reshapes::{self, FoundReshape, Reshape};
+use crate::journal::resizes::{self, FoundResize, Resize};
 use crate::journal::serving::{INCARNATION, SECRET, SETTLED, WROTE, is_serving};
 use crate::journal::sessions::{Sessions, TargetBody};
 use crate::policy::readahead::ReadAhead;
@@ -45,7 +42,7 @@ use crate::session::client::Client;
 use crate::session::handles::{DirHandle, FileHandle};
 use crate::session::kernel::Forget;
 use crate::session::state::State;
-use crate::session::takings::Takings;
+use crate::session::taken_over::TakenOver;
 
 /// Numbers of requests in one life: the next life's are greater.
 const XIDS_OF_A_LIFE: u32 = 32;
@@ -54,8 +51,8 @@ const PAGES_PATIENCE: Duration = Duration::from_millis(500);
 /// Files that the kernel is to forget at once.
 const FORGOTTEN_AT_ONCE: usize = 256;
 
-/// The memory, and what was found in it.
-pub struct Heritage {
+/// The memory that outlives a process, and the records found in it.
+pub struct TakeoverState {
     records: Records,
     incarnation: u64,
     secret: ClientSecret,
@@ -63,9 +60,9 @@ pub struct Heritage {
     found: Mutex<Vec<Found>>,
 }
 
-impl Heritage {
-    /// Opens the memory; in new memory the mount begins, with this secret. None: it cannot be used.
-    pub fn open(region: Region, secret: ClientSecret) -> Option<Heritage> {
+impl TakeoverState {
+    /// Opens the memory. A mount begins in new memory, with this secret. None: the memory cannot be used.
+    pub fn open(region: Region, secret: ClientSecret) -> Option<TakeoverState> {
         let (records, found) = Records::open(region)?;
         let incarnation = records.get(INCARNATION) + 1;
         let secret = match incarnation {
@@ -85,7 +82,7 @@ impl Heritage {
             }
         };
         records.set(INCARNATION, incarnation);
-        Some(Heritage {
+        Some(TakeoverState {
             sessions: Sessions::new(records.clone()),
             records,
             incarnation,
@@ -136,7 +133,7 @@ impl Heritage {
             .collect()
     }
 
-    /// The changes that were asked of the MDT: those to be asked again, and those that it may lose.
+    /// The changes that were sent to the MDT: those to be sent again, and those that it may lose.
     pub(crate) fn asked(&self, redone: &Redone) -> rpc::Left {
         let (mut answered, mut undurable) = (BTreeSet::new(), Vec::new());
         for answer in self.take(ANSWER).into_iter().filter_map(found_answer) {
@@ -153,11 +150,11 @@ impl Heritage {
                 continue;
             }
             let batch = Batch::of(opcode::MDT, std::mem::take(&mut found.body));
-            let (memo, sender) = found.go_on(&self.records, redone);
+            let (call_record, sender) = found.go_on(&self.records, redone);
             unanswered.push(Unanswered {
                 place,
                 batch,
-                memo: Box::new(memo),
+                call_record: Box::new(call_record),
                 then: Box::new(move |result| sender.send(outcome_of_resent(result))),
             });
         }
@@ -167,15 +164,15 @@ impl Heritage {
         }
     }
 
-    /// Puts what the process before knew into `state`.
-    pub(crate) fn restore(&self, state: &mut State) -> Takings {
-        let mut takings = Takings::new(state.mark(Fid::NONE));
+    /// Restores the state of the previous process into `state`.
+    pub(crate) fn restore(&self, state: &mut State) -> TakenOver {
+        let mut taken_over = TakenOver::new(state.mark(Fid::NONE));
         for (body, found) in newest(self.take(TARGET).into_iter()).into_values() {
             self.sessions.inherit(body, found.record);
         }
         for found in self.take(NODE) {
             if let Some(fid) = decode::<Fid>(&found.bytes) {
-                takings.nodes += 1;
+                taken_over.nodes += 1;
                 state.inode(fid).lookups = found.mark;
                 state.nodes.insert(fid, found.record);
             }
@@ -201,17 +198,17 @@ impl Heritage {
         state.handles.number_as(self.incarnation);
         for found in self.take(HANDLE) {
             if let Some(body) = decode::<HandleBody>(&found.bytes) {
-                takings.handles += 1;
-                takings.files.insert(body.fid);
-                let told = Told::of_mark(found.mark);
-                restore_handle(state, body, told, found.record);
+                taken_over.handles += 1;
+                taken_over.files.insert(body.fid);
+                let reported = Reported::of_mark(found.mark);
+                restore_handle(state, body, reported, found.record);
             }
         }
-        takings.changes = self.changes();
-        let later = takings.changes.iter().map(|(body, _)| body.order + 1);
+        taken_over.changes = self.changes();
+        let later = taken_over.changes.iter().map(|(body, _)| body.order + 1);
         state.write_order = later.fold(self.records.get(WROTE), u64::max);
-        takings.bytes = self.restore_contents(state, &mut takings.files);
-        takings
+        taken_over.bytes = self.restore_contents(state, &mut taken_over.files);
+        taken_over
     }
 
     /// Attributes changed, of each file those that it had last.
@@ -237,9 +234,9 @@ impl Heritage {
             part.is_whole(&self.records)
                 .then_some((part.order, Was::Written(part, found)))
         });
-        let reshaped = self.take(RESHAPE).into_iter().filter_map(reshapes::found);
-        let reshaped = reshaped.map(|found| (found.reshape.order, Was::Reshaped(found)));
-        let mut all: Vec<(u64, Was)> = written.chain(reshaped).collect();
+        let resized = self.take(RESIZE).into_iter().filter_map(resizes::found);
+        let resized = resized.map(|found| (found.resize.order, Was::Resized(found)));
+        let mut all: Vec<(u64, Was)> = written.chain(resized).collect();
         all.sort_by_key(|(order, _)| *order);
         let last = all.last().map_or(0, |(order, _)| order + 1);
         state.write_order = state.write_order.max(last);
@@ -251,9 +248,9 @@ impl Heritage {
                     files.insert(part.fid);
                     self.restore_bytes(state, &part, found);
                 }
-                Was::Reshaped(found) => {
-                    files.insert(found.reshape.fid);
-                    restore_reshape(state, found);
+                Was::Resized(found) => {
+                    files.insert(found.resize.fid);
+                    restore_resize(state, found);
                 }
             }
         }
@@ -272,25 +269,25 @@ impl Heritage {
     }
 }
 
-/// What the process before did to a file's contents.
+/// A change that the previous process made to a file's contents.
 enum Was {
     Written(FoundBytes, Found),
-    Reshaped(FoundReshape),
+    Resized(FoundResize),
 }
 
-fn restore_reshape(state: &mut State, found: FoundReshape) {
-    let Reshape {
+fn restore_resize(state: &mut State, found: FoundResize) {
+    let Resize {
         fid,
         shape,
         ticket,
         mtime,
         ..
-    } = found.reshape;
-    state.reshaped_for.extend(found.unanswered);
+    } = found.resize;
+    state.resized_for.extend(found.unanswered);
     state.with_pages(fid, |file| {
         file.known.mtime = file.known.mtime.later(mtime);
         if let Some(undurable) = found.undurable {
-            file.reshapes.inherit(shape, ticket, undurable);
+            file.resizes.inherit(shape, ticket, undurable);
         }
         file.known.size = shape.size_after(file.known.size);
         // What it took may be there still, where the process before ended in its midst.
@@ -313,7 +310,7 @@ fn newest<F: Borrow<Found>>(found: impl Iterator<Item = F>) -> BTreeMap<String, 
     newest
 }
 
-fn restore_handle(state: &mut State, body: HandleBody, told: Told, record: Record) {
+fn restore_handle(state: &mut State, body: HandleBody, reported: Reported, record: Record) {
     let (fid, id) = (body.fid, HandleId(body.id));
     let file = state.file(fid);
     match body.access.write {
@@ -338,13 +335,13 @@ fn restore_handle(state: &mut State, body: HandleBody, told: Told, record: Recor
         append: body.append,
         readahead: ReadAhead::new(),
         exec: None,
-        told,
+        reported,
     };
     state.handles.restore_file(id, open, (record, body.origin));
 }
 
 impl Client {
-    /// What this process knows and has in hand is remembered for the next.
+    /// The state of this process is recorded for the next one.
     pub fn is_remembered(&self) -> bool {
         self.0.records.is_some()
     }
@@ -366,24 +363,23 @@ impl Client {
         }
     }
 
-    /// Goes on with what the process before left, before the kernel's requests are taken. True: there
-    /// was one.
+    /// Takes over from the previous process, before the kernel's requests are read. True: there was one.
     pub fn take_over(&self) -> bool {
-        let takings = self
+        let taken_over = self
             .0
-            .takings
+            .taken_over
             .lock()
             .unwrap_or_else(|p| p.into_inner())
             .take();
-        let Some(takings) = takings else {
+        let Some(taken_over) = taken_over else {
             return false;
         };
         let began = self.0.clock.tick();
         let held_fast = self.forget_all();
         let hold = self.0.cluster.mdt.hold_ready();
-        self.lock().untold.await_inherited(hold);
+        self.lock().pending_updates.await_inherited(hold);
         self.0.cluster.peers().for_each(rpc::Peer::withdrawn);
-        let Takings {
+        let TakenOver {
             bytes,
             requests,
             handles,
@@ -391,20 +387,20 @@ impl Client {
             changes,
             files,
             mark,
-        } = takings;
+        } = taken_over;
         let changed = changes.len();
         let client = self.clone();
         let inherited = block_on(async move {
             client.put_in_order(files, changes, mark).await;
             client.inherit_locks(held_fast).await
         });
-        let told = {
+        let all = {
             let mut state = self.lock();
-            state.untold.inheritance_told();
-            state.all_told()
+            state.pending_updates.inherited_acknowledged();
+            state.all_acknowledged()
         };
-        if let Some(told) = told {
-            told.tell(self);
+        if let Some(all) = all {
+            all.report(self);
         }
         self.0.cluster.peers().for_each(rpc::Peer::settled);
         self.have_locks(inherited);
@@ -469,7 +465,7 @@ impl Client {
     /// What the kernel writes back of files whose locks went before this process could be told, was
     /// stored under those.
     fn forget_lapsed_before(&self) {
-        let mut lapsed = Going::default();
+        let mut lapsed = Invalidation::default();
         {
             let mut state = self.lock();
             for fid in state.take_lapsed() {
@@ -477,7 +473,7 @@ impl Client {
             }
         }
         let client = self.clone();
-        spawn(async move { lapsed.gone(&client).await });
+        spawn(async move { lapsed.done(&client).await });
     }
 
     /// Files that are open come last: only of those reads can be on their way.
@@ -512,11 +508,7 @@ impl Client {
         each_of(files.clone(), AT_ONCE, |fid| self.reopen_inherited(fid)).await;
         // What was cut off goes first: bytes may have come after it.
         let osts = self.0.cluster.osts();
-        join_all(
-            osts.map(|(target, _)| self.redo_reshapes(*target))
-                .collect(),
-        )
-        .await;
+        join_all(osts.map(|(target, _)| self.redo_resizes(*target)).collect()).await;
         self.raise_watched();
         self.write_out_files(&files).await;
         // The locks they are under go with `Ready`, and as any other not before that is durable.
@@ -527,7 +519,7 @@ impl Client {
         }
         each_of(changes, AT_ONCE, |(body, record)| async move {
             let fid = body.fid;
-            if let Err(error) = self.tell_inherited(body, mark).await {
+            if let Err(error) = self.report_inherited(body, mark).await {
                 // It was told, and the lock given up with it.
                 tracing::debug!("{fid}: what was changed was told before: {error}");
             }
@@ -538,7 +530,7 @@ impl Client {
 
     /// Tells what the process before had changed under the MDT's lock. `mark`: of before this process
     /// began.
-    async fn tell_inherited(&self, body: ChangeBody, mark: Mark) -> Result<(), FsError> {
+    async fn report_inherited(&self, body: ChangeBody, mark: Mark) -> Result<(), FsError> {
         let ChangeBody {
             fid,
             under,
@@ -549,7 +541,7 @@ impl Client {
         loop {
             let lives = {
                 let mut state = self.lock();
-                if !state.may_tell_of(mark) {
+                if !state.may_report(mark) {
                     // It went with an eviction: others may have changed the same since.
                     state.file(fid).failures.add(FsError::Io);
                     return Ok(());
@@ -562,9 +554,9 @@ impl Client {
                 false => LockHandle::ENDED,
             };
             let changed = changed_here(fid, Fid::NONE, change.clone(), under);
-            let told = self.0.tell_mdt(changed).await;
+            let told = self.0.report_to_mdt(changed).await;
             let state = self.lock();
-            let lives_on = state.mdt_life == lives && state.may_tell_of(mark);
+            let lives_on = state.mdt_life == lives && state.may_report(mark);
             if lives_on || told.is_ok() {
                 return told;
             }
@@ -577,19 +569,19 @@ impl Client {
             let mut state = self.lock();
             let (exec, mark) = (state.handles.executing(fid), state.mark(fid));
             let file = state.file(fid);
-            let dirty = file.pages.dirty_bytes() > 0 || file.reshapes.is_lost();
+            let dirty = file.pages.dirty_bytes() > 0 || file.resizes.is_lost();
             (file.readers > 0, file.writers > 0 || dirty, exec, mark)
         };
         let opened = Opened {
             fid,
             read,
             write,
-            alone: false,
+            intent: OpenIntent::Reopen,
             closing: false,
             change: SetAttr::default(),
             mark,
-            told: false,
-            _until_told: (None, None),
+            is_loss_reported: false,
+            _until_acknowledged: (None, None),
         };
         self.reopen(opened).await;
         for handle in exec {
@@ -597,7 +589,7 @@ impl Client {
                 exec: true,
                 ..Access::default()
             };
-            let registered = self.register(fid, access, Use::Again).await;
+            let registered = self.register(fid, access, OpenIntent::Reopen).await;
             if let (Ok(open), Some(file)) = (registered, self.lock().handles.file(handle)) {
                 file.exec = Some(open);
             }
@@ -606,5 +598,5 @@ impl Client {
 }
 
 #[cfg(test)]
-#[path = "heritage_tests.rs"]
+#[path = "takeover_tests.rs"]
 mod tests;

@@ -1,12 +1,12 @@
-//! Changes of a file's shape that its OST may still lose. Done again in its next life, in their
-//! order, before anybody else may do anything there (docs/recovery.md, section 5).
+//! Repeats resizes that a restarted OST may have lost, in their order, before another client may change the
+//! file (docs/recovery.md, section 5).
 
 use base::{Fid, LockHandle, TargetIndex, Timestamp};
 use rpc::Urgency;
 use wire::mdt::WriteTicket;
 
 use crate::executor::{self, each_of};
-use crate::journal::reshapes::{self, RememberedReshape, Reshape};
+use crate::journal::resizes::{self, RememberedResize, Resize};
 use crate::journal::shape::Shape;
 use crate::session::client::Client;
 use crate::session::cluster::object_of;
@@ -16,35 +16,35 @@ use crate::session::state::State;
 const REDONE_AT_ONCE: usize = 64;
 
 impl Client {
-    /// What was changed of shapes on an OST that has restarted is changed there once more.
-    pub(crate) async fn redo_reshapes(&self, target: TargetIndex) {
+    /// Repeats the resizes of all files on an OST that has restarted.
+    pub(crate) async fn redo_resizes(&self, target: TargetIndex) {
         let lost = {
             let mut state = self.lock();
             let is_lost = |state: &mut State, fid| {
                 let file = state.file_known(fid);
-                file.is_some_and(|file| file.reshapes.is_lost())
+                file.is_some_and(|file| file.resizes.is_lost())
             };
             let mut fids = state.fids();
             fids.retain(|fid| is_lost(&mut state, *fid) && state.ost(*fid) == Some(target));
             fids
         };
         each_of(lost, REDONE_AT_ONCE, |fid| {
-            self.redo_reshapes_of(target, fid)
+            self.redo_resizes_of(target, fid)
         })
         .await;
     }
 
-    /// The same of one file, also in a life that begins meanwhile. What was done again must not be once
-    /// more after what came later: so who finds another at it waits.
-    pub(crate) async fn redo_reshapes_of(&self, target: TargetIndex, fid: Fid) {
+    /// Repeats the lost resizes of one file, also if the OST restarts meanwhile. A resize must not be
+    /// repeated after a later change, so a second task waits for the first.
+    pub(crate) async fn redo_resizes_of(&self, target: TargetIndex, fid: Fid) {
         loop {
             let wait = {
                 let mut state = self.lock();
                 let file = state.file(fid);
-                if !file.reshapes.is_lost() {
+                if !file.resizes.is_lost() {
                     return;
                 }
-                match file.reshapes.begin_redoing() {
+                match file.resizes.begin_redoing() {
                     true => None,
                     false => Some(file.waiters.wait()),
                 }
@@ -57,7 +57,7 @@ impl Client {
         while self.redo_next(target, fid).await {}
         let mut state = self.lock();
         let file = state.file(fid);
-        file.reshapes.end_redoing();
+        file.resizes.end_redoing();
         file.waiters.wake_all();
         state.answered(fid);
     }
@@ -68,7 +68,7 @@ impl Client {
             let mut state = self.lock();
             let life = state.life_of(fid);
             let file = state.file(fid);
-            let Some(next) = file.reshapes.next_lost() else {
+            let Some(next) = file.resizes.next_lost() else {
                 return false;
             };
             let (right, no_lock) = ((next.ticket, file.known.mtime), (LockHandle(0), life));
@@ -84,12 +84,12 @@ impl Client {
         match done {
             Ok((_, transno)) => {
                 file.sent(transno);
-                file.reshapes.done(next, transno);
+                file.resizes.done(next, transno);
             }
             Err(error) => {
                 tracing::error!("{fid}: its size or space could not be changed again: {error}");
                 file.failures.add(error);
-                file.reshapes.give_up(error);
+                file.resizes.give_up(error);
             }
         }
         true
@@ -99,35 +99,35 @@ impl Client {
 impl State {
     /// Remembers what is about to be done to a file, before anything of it is. `is_sent`: its OST has
     /// to be told. None: there is no room to, it must be durable before anybody hears of it.
-    pub fn remember_reshape(
+    pub fn remember_resize(
         &mut self,
         fid: Fid,
         (shape, is_sent): (Shape, bool),
         ticket: WriteTicket,
         mtime: Timestamp,
-    ) -> Option<Option<RememberedReshape>> {
+    ) -> Option<Option<RememberedResize>> {
         let Some(records) = self.records.clone() else {
             return Some(None);
         };
         let order = self.write_order;
         self.write_order += 1;
-        let reshape = Reshape {
+        let resize = Resize {
             fid,
             shape,
             ticket,
             mtime,
             order,
         };
-        reshapes::remember(&records, &reshape, is_sent)
+        resizes::remember(&records, &resize, is_sent)
     }
 
     /// The process before had done it for the same request of the kernel, or this one has done it
     /// again. It is not done once more.
-    pub fn was_reshaped(&mut self) -> bool {
+    pub fn was_resized(&mut self) -> bool {
         let Some(origin) = executor::origin() else {
             return false;
         };
-        let noted = self.reshaped_for.remove(&origin.number());
+        let noted = self.resized_for.remove(&origin.number());
         let was = noted.is_some();
         if let Some(noted) = noted {
             origin.keep(Box::new(noted));

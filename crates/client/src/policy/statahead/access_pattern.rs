@@ -1,26 +1,25 @@
-//! Whether a walker goes depth first or breadth first, as its steps from directory to directory tell.
-//!
-//! To a directory below the last one: depth first. Elsewhere, when there were some below the last
-//! one: breadth first. Any other step is one that both would take.
+//! The access pattern of a process that reads a directory tree: depth first or breadth first. A step to a
+//! directory below the last one is depth first. A step elsewhere, past directories below the last one, is
+//! breadth first. Any other step fits both.
 
 use base::Fid;
 
-/// A walker that nothing is known of goes depth first.
+/// An access pattern. Depth first, until a step shows otherwise.
 #[derive(Debug, Default)]
-pub(super) struct Gait {
+pub(super) struct AccessPattern {
     last: Option<Last>,
     is_breadth: bool,
 }
 
-/// Where the walker was last.
+/// Where the reader was last.
 #[derive(Debug, Clone, Copy)]
 struct Last {
     dir: Fid,
     has_subdirectories: bool,
 }
 
-impl Gait {
-    /// The walker is at `dir`, which is in `parent`. May be told twice.
+impl AccessPattern {
+    /// The reader is at `dir`, which is in `parent`. May be called twice.
     pub fn step(&mut self, dir: Fid, parent: Fid) {
         match self.last {
             Some(last) if last.dir == dir => return,
@@ -34,7 +33,7 @@ impl Gait {
         });
     }
 
-    /// The walker is where there are directories below.
+    /// The reader is where there are directories below.
     pub fn finds_subdirectories(&mut self) {
         if let Some(last) = &mut self.last {
             last.has_subdirectories = true;

@@ -12,7 +12,7 @@ use crate::session::state::State;
 
 impl Client {
     /// An extent lock is wanted back.
-    pub(crate) async fn give_up_extent(
+    pub(crate) async fn revoke_extent(
         &self,
         holder: Holder,
         handle: LockHandle,
@@ -105,7 +105,7 @@ impl Client {
                 file.failures.add(error);
             }
             file.pages.discard(range);
-            file.reshapes.give_up(FsError::Io);
+            file.resizes.give_up(FsError::Io);
             file.revoking = Revoking::No;
             file.leaving = None;
             file.waiters.wake_all();
@@ -115,7 +115,7 @@ impl Client {
     }
 
     /// The EX lock on the inode is wanted back: bytes to the OST, attributes to the MDT.
-    pub(crate) async fn give_up_exclusive(&self, handle: LockHandle, fid: Fid) {
+    pub(crate) async fn revoke_exclusive(&self, handle: LockHandle, fid: Fid) {
         // A Close under the lock is on its way and takes it along: without the lock it would be refused.
         self.begin_revoking(fid, |file| !file.is_closing()).await;
         if self.lock().file(fid).exclusive != Some(handle) {

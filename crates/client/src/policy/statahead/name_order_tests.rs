@@ -24,10 +24,10 @@ fn known(listed: u64, of: u64) -> Extent {
 }
 
 /// The name is not at hand. If it is asked for alone it exists; else how many entries are fetched.
-fn miss(sorted: &mut Sorted, dir: Fid, number: u32, known: Extent) -> Option<u32> {
-    match sorted.missed((ABOVE, dir), &name(number), known, NOW) {
+fn miss(order: &mut NameOrder, dir: Fid, number: u32, known: Extent) -> Option<u32> {
+    match order.missed((ABOVE, dir), &name(number), known, NOW) {
         Step::Alone => {
-            sorted.answered(dir, &name(number), true);
+            order.answered(dir, &name(number), true);
             None
         }
         Step::Wait(_) => panic!("nothing is on its way"),
@@ -40,17 +40,17 @@ fn miss(sorted: &mut Sorted, dir: Fid, number: u32, known: Extent) -> Option<u32
 
 /// So many names of a directory of so many entries are asked for in order: requests sent.
 fn requests(names: u32, entries: u64) -> u64 {
-    let (mut sorted, mut extent, mut sent) = (Sorted::default(), NOTHING, 0);
+    let (mut order, mut extent, mut sent) = (NameOrder::default(), NOTHING, 0);
     for n in 0..names {
         // Which of them are in the list as far as it is known depends on hashes.
         if extent.covered == u64::MAX || u64::from(n) * 37 % entries < extent.listed {
-            sorted.hit(DIR, NOW);
+            order.hit(DIR, NOW);
             continue;
         }
         sent += 1;
-        if let Some(more) = miss(&mut sorted, DIR, n, extent) {
+        if let Some(more) = miss(&mut order, DIR, n, extent) {
             extent = known((extent.listed + u64::from(more)).min(entries), entries);
-            sorted.came(DIR, extent);
+            order.came(DIR, extent);
             sent += u64::from(extent.covered != u64::MAX);
         }
     }
@@ -78,47 +78,47 @@ fn a_long_list_comes_when_enough_of_it_was_asked_for() {
 
 #[test]
 fn names_that_do_not_exist_or_are_in_no_order_bring_nothing() {
-    let mut sorted = Sorted::default();
+    let mut order = NameOrder::default();
     for n in 0..100 {
-        let step = sorted.missed((ABOVE, DIR), &name(n), NOTHING, NOW);
+        let step = order.missed((ABOVE, DIR), &name(n), NOTHING, NOW);
         assert!(matches!(step, Step::Alone), "{n}");
-        sorted.answered(DIR, &name(n), n % 3 == 0);
+        order.answered(DIR, &name(n), n % 3 == 0);
     }
     for n in (0..100).rev() {
-        assert_eq!(miss(&mut sorted, ABOVE, n, NOTHING), None);
+        assert_eq!(miss(&mut order, ABOVE, n, NOTHING), None);
     }
 }
 
 #[test]
 fn several_go_through_one_directory_each_in_its_part() {
-    let mut sorted = Sorted::default();
+    let mut order = NameOrder::default();
     for n in 0..2 {
         for part in [3000, 2000, 1000] {
-            assert_eq!(miss(&mut sorted, DIR, part + n, NOTHING), None);
+            assert_eq!(miss(&mut order, DIR, part + n, NOTHING), None);
         }
     }
-    assert_eq!(miss(&mut sorted, DIR, 1002, NOTHING), Some(ENTRIES_FIRST));
-    let waits = sorted.missed((ABOVE, DIR), &name(2002), NOTHING, NOW);
+    assert_eq!(miss(&mut order, DIR, 1002, NOTHING), Some(ENTRIES_FIRST));
+    let waits = order.missed((ABOVE, DIR), &name(2002), NOTHING, NOW);
     assert!(matches!(waits, Step::Wait(_)));
 }
 
 /// A directory above that is gone through by name.
-fn followed() -> Sorted {
-    let mut sorted = Sorted::default();
-    (0..2).for_each(|n| assert_eq!(miss(&mut sorted, ABOVE, n, NOTHING), None));
-    assert!(miss(&mut sorted, ABOVE, 2, NOTHING).is_some());
-    sorted.came(ABOVE, known(50, 50));
-    sorted
+fn followed() -> NameOrder {
+    let mut order = NameOrder::default();
+    (0..2).for_each(|n| assert_eq!(miss(&mut order, ABOVE, n, NOTHING), None));
+    assert!(miss(&mut order, ABOVE, 2, NOTHING).is_some());
+    order.came(ABOVE, known(50, 50));
+    order
 }
 
 #[test]
 fn below_a_directory_that_is_gone_through_lists_come_at_once_and_grow() {
-    let mut sorted = followed();
+    let mut order = followed();
     let sizes = (1..=6).map(|n| {
         let dir = Fid(n);
-        let size = miss(&mut sorted, dir, 9, NOTHING).expect("at once");
-        sorted.came(dir, known(20, 20));
-        (0..20).for_each(|_| sorted.hit(dir, NOW));
+        let size = miss(&mut order, dir, 9, NOTHING).expect("at once");
+        order.came(dir, known(20, 20));
+        (0..20).for_each(|_| order.hit(dir, NOW));
         size
     });
     assert_eq!(sizes.collect::<Vec<_>>(), [64, 128, 256, 512, 1024, 1024]);
@@ -126,12 +126,12 @@ fn below_a_directory_that_is_gone_through_lists_come_at_once_and_grow() {
 
 #[test]
 fn who_uses_little_of_what_comes_below_gets_it_no_more() {
-    let mut sorted = followed();
+    let mut order = followed();
     let lists = (1..100).filter(|n| {
         let dir = Fid(*n);
-        let size = miss(&mut sorted, dir, 9, NOTHING);
-        sorted.came(dir, known(20, 20));
-        sorted.hit(dir, NOW);
+        let size = miss(&mut order, dir, 9, NOTHING);
+        order.came(dir, known(20, 20));
+        order.hit(dir, NOW);
         size.is_some()
     });
     assert_eq!(lists.count(), usize::from(UNUSED_MAX));
@@ -139,11 +139,11 @@ fn who_uses_little_of_what_comes_below_gets_it_no_more() {
 
 #[test]
 fn a_list_that_is_lost_again_and_again_is_fetched_no_more() {
-    let mut sorted = Sorted::default();
+    let mut order = NameOrder::default();
     let lists = (0..100).filter(|n| {
-        let size = miss(&mut sorted, DIR, *n, NOTHING);
+        let size = miss(&mut order, DIR, *n, NOTHING);
         size.is_some_and(|_| {
-            sorted.came(DIR, known(10, 10));
+            order.came(DIR, known(10, 10));
             true
         })
     });
@@ -152,9 +152,9 @@ fn a_list_that_is_lost_again_and_again_is_fetched_no_more() {
 
 #[test]
 fn a_page_that_nothing_covers_is_used_once() {
-    let mut sorted = Sorted::default();
-    (0..2).for_each(|n| assert_eq!(miss(&mut sorted, DIR, n, NOTHING), None));
-    assert!(miss(&mut sorted, DIR, 2, NOTHING).is_some());
-    sorted.came(DIR, NOTHING);
-    assert_eq!(miss(&mut sorted, DIR, 3, NOTHING), None);
+    let mut order = NameOrder::default();
+    (0..2).for_each(|n| assert_eq!(miss(&mut order, DIR, n, NOTHING), None));
+    assert!(miss(&mut order, DIR, 2, NOTHING).is_some());
+    order.came(DIR, NOTHING);
+    assert_eq!(miss(&mut order, DIR, 3, NOTHING), None);
 }

@@ -1,5 +1,5 @@
-//! What the kernel must forget before a lock goes: attributes and pages at once, names as soon as
-//! it can.
+//! Invalidation of the kernel's caches before a lock is given up: attributes and pages at once, names as soon
+//! as the kernel can.
 
 use base::{ByteRange, Fid, Name};
 
@@ -9,16 +9,16 @@ use crate::session::client::Client;
 use crate::session::kernel::{Forget, ForgetName};
 use crate::session::state::State;
 
-/// What the kernel must forget before a lock goes.
+/// An invalidation: all that the kernel must forget before a lock is given up.
 #[derive(Default)]
-pub(crate) struct Going {
+pub(crate) struct Invalidation {
     whats: Vec<Forget>,
     lapsing: Vec<Fid>,
     /// Names, and pages that are written back first.
     later: Vec<Oneshot<()>>,
 }
 
-impl Going {
+impl Invalidation {
     pub fn forget(&mut self, what: Forget) {
         if self.whats.last() != Some(&what) {
             self.whats.push(what);
@@ -34,8 +34,8 @@ impl Going {
         }
     }
 
-    /// Waits until it has.
-    pub async fn gone(mut self, client: &Client) {
+    /// Waits until the kernel has forgotten all of it.
+    pub async fn done(mut self, client: &Client) {
         for fid in self.lapsing {
             let (done, gone) = oneshot();
             self.later.push(gone);
@@ -60,43 +60,42 @@ impl Client {
         state.drop_if_idle(fid);
     }
 
-    /// The kernel shall forget a name that leads to `fid` no more. The attributes go at once, so
-    /// that who comes by the name must ask, and waits until the name is gone. So nobody waits for
-    /// that here, but where an answer would be seen by who did not come by the name: there only if
-    /// it takes long, as it does when a call in the directory waits for another mount which waits
-    /// for us.
+    /// Makes the kernel forget a name that no longer leads to `fid`. The attributes go at once, so a
+    /// process that uses the name must ask, and waits until the name is gone. Calls here do not wait
+    /// for that, except where the reply is seen by a process that did not use the name. Such a reply
+    /// waits only for a while: a call in the directory may wait for a mount that waits for this one.
     pub(crate) fn forget_name(
         &self,
         state: &mut State,
         dir: Fid,
         name: Name,
         fid: Fid,
-        going: &mut Going,
+        invalidation: &mut Invalidation,
     ) {
         if let Some(inode) = state.known_mut(fid)
             && inode.lookups > 0
         {
             inode.name_misleads();
         }
-        self.forget_known_name(state, dir, name, fid, going);
+        self.forget_known_name(state, dir, name, fid, invalidation);
     }
 
-    /// The same for a name of which nobody said that it leads elsewhere. A question about a directory
-    /// is answered when the name is gone: it may come from who stands in it or has it open.
+    /// Makes the kernel forget a name that may still lead to `fid`. A request about a directory is
+    /// answered when the name is gone: its caller may stand in the directory or have it open.
     pub(crate) fn forget_doubtful_name(
         &self,
         state: &mut State,
         dir: Fid,
         name: Name,
         fid: Fid,
-        going: &mut Going,
+        invalidation: &mut Invalidation,
     ) {
         let directory = state
             .known_mut(fid)
             .is_some_and(|inode| inode.is_directory());
         match directory {
-            true => self.forget_known_name(state, dir, name, fid, going),
-            false => self.forget_name(state, dir, name, fid, going),
+            true => self.forget_known_name(state, dir, name, fid, invalidation),
+            false => self.forget_name(state, dir, name, fid, invalidation),
         }
     }
 
@@ -106,22 +105,22 @@ impl Client {
         dir: Fid,
         name: Name,
         fid: Fid,
-        going: &mut Going,
+        invalidation: &mut Invalidation,
     ) {
         let known = state.known_mut(fid).filter(|inode| inode.lookups > 0);
         let Some(inode) = known else {
             return;
         };
         let waits = inode.is_directory() || inode.is_open();
-        going.forget(Forget::Attributes { fid, dir });
+        invalidation.forget(Forget::Attributes { fid, dir });
         let late = self.forget_name_later(state, dir, name, fid);
         if waits {
-            going.later.push(late);
+            invalidation.later.push(late);
         }
     }
 
-    /// The kernel forgets the name as soon as it can; who comes by it waits for that. Resolves when
-    /// it has, or when it takes long.
+    /// Makes the kernel forget the name as soon as it can. Processes that use the name wait for that.
+    /// Resolves when the kernel has forgotten it, or when that takes long.
     pub(crate) fn forget_name_later(
         &self,
         state: &mut State,
@@ -132,7 +131,7 @@ impl Client {
         let inode = state.inode(fid);
         inode.name_goes();
         let expire = inode.is_directory();
-        state.going.begin(dir, name.clone(), fid);
+        state.invalidations.begin(dir, name.clone(), fid);
         let (tell, told) = oneshot();
         let client = self.clone();
         spawn(async move {
@@ -153,7 +152,7 @@ impl Client {
             tell.send(());
             forgotten.await;
             let mut state = client.lock();
-            state.going.end(dir, name, fid);
+            state.invalidations.end(dir, name, fid);
             if let Some(inode) = state.known_mut(fid) {
                 inode.name_forgotten();
             }

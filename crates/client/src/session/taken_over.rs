@@ -1,4 +1,4 @@
-//! What a process took over of the one before, until it is settled.
+//! The state that this process took over from the previous one, until the servers have all of it.
 
 use std::collections::BTreeSet;
 
@@ -8,23 +8,23 @@ use handover::Record;
 use crate::cache::stamps::Mark;
 use crate::journal::record::ChangeBody;
 
-/// How much of what, and what is still to be told.
+/// How much was taken over, and the changes that the MDT must still be told of.
 #[derive(Debug)]
-pub(crate) struct Takings {
+pub(crate) struct TakenOver {
     pub bytes: usize,
     pub requests: usize,
     pub handles: usize,
     pub nodes: usize,
     pub changes: Vec<(ChangeBody, Record)>,
     pub files: BTreeSet<Fid>,
-    /// Before anything came to pass in this process.
+    /// A mark from before this process did anything.
     pub mark: Mark,
 }
 
-impl Takings {
+impl TakenOver {
     /// Nothing yet.
-    pub fn new(mark: Mark) -> Takings {
-        Takings {
+    pub fn new(mark: Mark) -> TakenOver {
+        TakenOver {
             bytes: 0,
             requests: 0,
             handles: 0,
@@ -36,7 +36,7 @@ impl Takings {
     }
 
     /// Requests to be sent again, for the log.
-    pub fn with_requests(self, requests: usize) -> Takings {
-        Takings { requests, ..self }
+    pub fn with_requests(self, requests: usize) -> TakenOver {
+        TakenOver { requests, ..self }
     }
 }

@@ -1,6 +1,6 @@
-//! Statahead over numbered names that are asked for without a listing: file7, file8 (Lustre's FNAME), and
-//! those that a program said it will ask for (ADVISE). The fourth name of the same step begins a window that
-//! doubles while it is used. Pure.
+//! Statahead for numbered names that are asked for without a listing, file7, file8 (Lustre's FNAME), and for
+//! names that a program announced (ADVISE). The fourth name of a sequence opens a window that doubles while
+//! it is used. Pure.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,26 +14,26 @@ use crate::executor::{Oneshot, WaitList};
 use crate::policy::statahead::report::{Pattern, WalkReport};
 use crate::policy::statahead::tree::ENTRY_BYTES;
 
-/// Series remembered. Beyond: the one asked for longest ago is forgotten.
-const SERIES_MAX: usize = 32;
+/// Sequences remembered. Beyond: the one asked for longest ago is forgotten.
+const SEQUENCES_MAX: usize = 32;
 /// Names in a row before anything is fetched ahead.
 const RUN_MIN: u32 = 4;
 /// Steps that are believed.
 const STEP_MAX: u64 = 4096;
-/// Windows in a row of which most did not exist, before a series ends.
+/// Windows in a row of which most did not exist, before a sequence ends.
 const WRONG_MAX: u8 = 3;
-/// After so long a series is forgotten.
+/// After so long a sequence is forgotten.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// Names a series.
+/// Names a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SeriesId(u64);
+pub(crate) struct SequenceId(u64);
 
 /// Names to ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Guess {
-    pub series: SeriesId,
-    /// It is the first of a series that was seen.
+    pub sequence: SequenceId,
+    /// It is the first of a sequence that was seen.
     pub is_first: bool,
     /// Somebody waits for the first of the names.
     pub is_needed: bool,
@@ -69,18 +69,18 @@ pub(crate) enum Refusal {
     Full,
 }
 
-/// All series of a mount.
+/// All sequence patterns of a mount.
 #[derive(Default)]
-pub(crate) struct AllSeries {
+pub(crate) struct SequencePatterns {
     last: u64,
     /// Asked for longest ago first.
-    series: VecDeque<Series>,
+    seen: VecDeque<SequencePattern>,
     /// The same of those that were advised.
-    advised: VecDeque<Series>,
+    advised: VecDeque<SequencePattern>,
 }
 
-struct Series {
-    id: SeriesId,
+struct SequencePattern {
+    id: SequenceId,
     dir: Fid,
     names: Names,
     /// Where the name is that was asked for last; of advised ones the farthest.
@@ -103,7 +103,7 @@ struct Series {
     advice: Option<Advice>,
 }
 
-/// What only an advised series has.
+/// What only an advised sequence has.
 struct Advice {
     by: HandleId,
     /// The places of the first name and of the last.
@@ -113,13 +113,13 @@ struct Advice {
     unused: BTreeSet<u64>,
 }
 
-impl AllSeries {
+impl SequencePatterns {
     /// Nothing is remembered: there is nothing to tell of what is at hand.
     pub fn is_empty(&self) -> bool {
-        self.series.is_empty() && self.advised.is_empty()
+        self.seen.is_empty() && self.advised.is_empty()
     }
 
-    /// A series has the name or goes on with it, or may begin with it and one before.
+    /// A sequence has the name or goes on with it, or may begin with it and one before.
     pub fn goes_on_with(&self, dir: Fid, name: &Name) -> bool {
         self.is_advised(dir, name) || self.find(dir, name).is_some()
     }
@@ -136,11 +136,11 @@ impl AllSeries {
     ) -> Foresight {
         self.forget_idle(now);
         if let Some((at, place)) = self.find_advised(dir, name)
-            && let Some(mut series) = self.advised.remove(at)
+            && let Some(mut pattern) = self.advised.remove(at)
         {
-            series.seen = now;
-            let (hit, guess) = series.advance(place, at_hand, window.1);
-            self.advised.push_back(series);
+            pattern.seen = now;
+            let (hit, guess) = pattern.advance(place, at_hand, window.1);
+            self.advised.push_back(pattern);
             return Foresight {
                 hit,
                 is_advised: true,
@@ -148,18 +148,18 @@ impl AllSeries {
             };
         }
         let found = self.find(dir, name);
-        let found = found.and_then(|(at, place)| Some((self.series.remove(at)?, place)));
-        let Some((mut series, place)) = found else {
+        let found = found.and_then(|(at, place)| Some((self.seen.remove(at)?, place)));
+        let Some((mut pattern, place)) = found else {
             if !at_hand && window.1 > 0 {
                 self.begin(dir, name, now);
             }
             return Foresight::default();
         };
-        series.seen = now;
-        let hit = at_hand && series.window > 0 && place < series.next;
-        series.count(hit, at_hand);
-        let guess = series.step_to(place, at_hand, window);
-        self.series.push_back(series);
+        pattern.seen = now;
+        let hit = at_hand && pattern.window > 0 && place < pattern.next;
+        pattern.count(hit, at_hand);
+        let guess = pattern.step_to(place, at_hand, window);
+        self.seen.push_back(pattern);
         Foresight {
             hit,
             is_advised: false,
@@ -168,22 +168,22 @@ impl AllSeries {
     }
 
     fn forget_idle(&mut self, now: Tick) {
-        let recent = |one: &Series| now.since(one.seen) < IDLE;
-        self.series.retain(recent);
+        let recent = |one: &SequencePattern| now.since(one.seen) < IDLE;
+        self.seen.retain(recent);
         self.advised.retain(recent);
     }
 
-    /// The series that `name` goes on with, and its place; else one of which only the first name is
+    /// The sequence that `name` goes on with, and its place; else one of which only the first name is
     /// known.
     fn find(&self, dir: Fid, name: &Name) -> Option<(usize, u64)> {
         let number = Numbering::number_in(name)?;
-        // Names are compared last: who asks in no order has as many series as there may be.
-        let goes_on = |(at, one): (usize, &Series)| {
+        // Names are compared last: who asks in no order has as many sequences as there may be.
+        let goes_on = |(at, one): (usize, &SequencePattern)| {
             let may_be = one.dir == dir && one.comes_to(number);
             let place = may_be.then(|| one.place_of(dir, name))??;
             (place == number).then_some((at, place))
         };
-        let newest_first = || self.series.iter().enumerate().rev();
+        let newest_first = || self.seen.iter().enumerate().rev();
         let mut known = newest_first().filter(|(_, one)| one.step > 0);
         let found = known.find_map(goes_on);
         found.or_else(|| newest_first().find_map(goes_on))
@@ -193,18 +193,18 @@ impl AllSeries {
         let Some((numbering, number)) = Numbering::of(name) else {
             return;
         };
-        if self.series.len() >= SERIES_MAX {
-            self.series.pop_front();
+        if self.seen.len() >= SEQUENCES_MAX {
+            self.seen.pop_front();
         }
         let id = self.next_id();
         let names = Names::Numbers(numbering);
-        let series = Series::new(id, dir, names, number, now);
-        self.series.push_back(series);
+        let pattern = SequencePattern::new(id, dir, names, number, now);
+        self.seen.push_back(pattern);
     }
 
-    fn next_id(&mut self) -> SeriesId {
+    fn next_id(&mut self) -> SequenceId {
         self.last += 1;
-        SeriesId(self.last)
+        SequenceId(self.last)
     }
 
     /// A program that has `dir` open says what it will ask for. What to ask for at once, if
@@ -218,11 +218,11 @@ impl AllSeries {
         now: Tick,
     ) -> Result<Option<Guess>, Refusal> {
         self.forget_idle(now);
-        let is_its = |one: &&mut Series| one.is_under_way_for(by);
+        let is_its = |one: &&mut SequencePattern| one.is_under_way_for(by);
         let under_way = self.advised.iter_mut().find(is_its);
         match (under_way, what) {
-            (Some(series), Advised::List { names, more: true }) => {
-                series.append(names, window, now)
+            (Some(pattern), Advised::List { names, more: true }) => {
+                pattern.append(names, window, now)
             }
             (Some(_), _) => Err(Refusal::UnderWay),
             (None, what) => {
@@ -230,10 +230,10 @@ impl AllSeries {
                     self.advised.pop_front();
                 }
                 let id = self.next_id();
-                let mut series = Series::advised(id, dir, by, what, now);
-                series.window = window;
-                let guess = series.go_on();
-                self.advised.push_back(series);
+                let mut pattern = SequencePattern::advised(id, dir, by, what, now);
+                pattern.window = window;
+                let guess = pattern.go_on();
+                self.advised.push_back(pattern);
                 Ok(guess)
             }
         }
@@ -246,7 +246,8 @@ impl AllSeries {
 
     /// The directory is closed: what was advised by it ends.
     pub fn close(&mut self, by: HandleId) {
-        let others = |one: &Series| one.advice.as_ref().is_none_or(|advice| advice.by != by);
+        let others =
+            |one: &SequencePattern| one.advice.as_ref().is_none_or(|advice| advice.by != by);
         self.advised.retain(others);
     }
 
@@ -257,8 +258,8 @@ impl AllSeries {
 
     /// Who has fetched the name, else any that will.
     fn find_advised(&self, dir: Fid, name: &Name) -> Option<(usize, u64)> {
-        let has = |(at, one): (usize, &Series)| Some((at, one.place_of(dir, name)?));
-        let going_on = |(_, one): &(usize, &Series)| one.wrong < WRONG_MAX;
+        let has = |(at, one): (usize, &SequencePattern)| Some((at, one.place_of(dir, name)?));
+        let going_on = |(_, one): &(usize, &SequencePattern)| one.wrong < WRONG_MAX;
         let all = || {
             let advised = self.advised.iter().enumerate();
             advised.filter(going_on).filter_map(has)
@@ -269,22 +270,22 @@ impl AllSeries {
 
     pub fn reports(&self) -> impl Iterator<Item = WalkReport> {
         // The others are names that nothing followed yet.
-        let fetched_ahead = |one: &&Series| one.guesses > 0;
-        let all = self.series.iter().chain(&self.advised);
-        all.filter(fetched_ahead).map(Series::report)
+        let fetched_ahead = |one: &&SequencePattern| one.guesses > 0;
+        let all = self.seen.iter().chain(&self.advised);
+        all.filter(fetched_ahead).map(SequencePattern::report)
     }
 
     /// `name` is on its way: wait for it.
     pub fn wait_for(&mut self, dir: Fid, name: &Name) -> Option<Oneshot<()>> {
-        let brings = |one: &&mut Series| one.dir == dir && one.in_flight.contains(name);
-        let mut all = self.series.iter_mut().chain(&mut self.advised);
+        let brings = |one: &&mut SequencePattern| one.dir == dir && one.in_flight.contains(name);
+        let mut all = self.seen.iter_mut().chain(&mut self.advised);
         Some(all.find(brings)?.waiters.wait())
     }
 
-    /// A guess was answered: so many of its names can be used. True: that was the end of the series.
+    /// A guess was answered: so many of its names can be used. True: that was the end of the sequence.
     pub fn came(&mut self, guess: &Guess, found: usize) -> bool {
-        let mut all = self.series.iter_mut().chain(&mut self.advised);
-        let Some(one) = all.find(|one| one.id == guess.series) else {
+        let mut all = self.seen.iter_mut().chain(&mut self.advised);
+        let Some(one) = all.find(|one| one.id == guess.sequence) else {
             return false;
         };
         one.in_flight.retain(|name| !guess.names.contains(name));
@@ -299,10 +300,10 @@ impl AllSeries {
     }
 }
 
-impl Series {
+impl SequencePattern {
     /// One that begins at `place`.
-    fn new(id: SeriesId, dir: Fid, names: Names, place: u64, now: Tick) -> Series {
-        Series {
+    fn new(id: SequenceId, dir: Fid, names: Names, place: u64, now: Tick) -> SequencePattern {
+        SequencePattern {
             id,
             dir,
             names,
@@ -323,7 +324,13 @@ impl Series {
         }
     }
 
-    fn advised(id: SeriesId, dir: Fid, by: HandleId, what: Advised, now: Tick) -> Series {
+    fn advised(
+        id: SequenceId,
+        dir: Fid,
+        by: HandleId,
+        what: Advised,
+        now: Tick,
+    ) -> SequencePattern {
         let (names, [first, last], step) = match what {
             Advised::Range(numbering, ends, step) => (Names::Numbers(numbering), ends, step),
             Advised::List { names, .. } => {
@@ -339,11 +346,11 @@ impl Series {
             last,
             unused: BTreeSet::new(),
         };
-        Series {
+        SequencePattern {
             step,
             next: first,
             advice: Some(advice),
-            ..Series::new(id, dir, names, first, now)
+            ..SequencePattern::new(id, dir, names, first, now)
         }
     }
 
@@ -422,7 +429,7 @@ impl Series {
         self.guesses += 1;
         self.guessed += names.len() as u64 - u64::from(is_needed);
         Some(Guess {
-            series: self.id,
+            sequence: self.id,
             is_first: false,
             is_needed,
             names,
@@ -450,7 +457,7 @@ impl Series {
 }
 
 /// Of advised ones.
-impl Series {
+impl SequencePattern {
     /// It has this place, and that is not long behind.
     fn is_advised(&self, advice: &Advice, place: u64) -> bool {
         let steps = place.abs_diff(self.place).is_multiple_of(self.step);
@@ -551,7 +558,7 @@ impl Series {
 }
 
 #[cfg(test)]
-#[path = "series_tests.rs"]
+#[path = "sequences_tests.rs"]
 mod tests;
 
 #[cfg(test)]

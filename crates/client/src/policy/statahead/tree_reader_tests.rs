@@ -1,4 +1,4 @@
-//! Walkers of whole trees, against a server that answers as the MDT does: what they ask for.
+//! Readers of whole trees, against a server that answers as the MDT does: what they ask for.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -221,7 +221,7 @@ impl World {
     }
 }
 
-/// Requests of a walker that visits these, and how it was seen to go.
+/// Requests of a reader that visits these, and how it was seen to go.
 fn walk(tree: Tree, visits: &[usize]) -> (usize, Vec<Pattern>) {
     let mut world = World::new(tree);
     visits.iter().for_each(|dir| world.visit(*dir));

@@ -1,4 +1,4 @@
-//! Lists fetched for a process that goes through names in sorted order without reading any list.
+//! Fetches lists for a process that asks for names in name order without reading a list.
 
 use base::{Fid, FsError, Name};
 use dlm::Bits;
@@ -7,7 +7,7 @@ use wire::mdt::{Reply, WalkOrder};
 use crate::cache::inode::Inode;
 use crate::calls::listing::page_request;
 use crate::calls::lookup::{Cached, cached};
-use crate::policy::statahead::sorted::{Extent, Page, Step};
+use crate::policy::statahead::name_order::{Extent, Page, Step};
 use crate::policy::statahead::tree::{self, Place, Stretch};
 use crate::session::client::Client;
 use crate::session::state::State;
@@ -18,12 +18,12 @@ impl Client {
     pub(super) async fn list_instead(&self, dir: Fid, name: &Name) -> Option<Result<Fid, FsError>> {
         let step = {
             let mut state = self.lock();
-            if self.0.params.statahead_max() == 0 || state.series.goes_on_with(dir, name) {
+            if self.0.params.statahead_max() == 0 || state.sequences.goes_on_with(dir, name) {
                 return None;
             }
             let above = state.known(dir).map_or(Fid::NONE, Inode::dir);
             let (known, now) = (extent(&state, dir), state.locks.now);
-            state.sorted.missed((above, dir), name, known, now)
+            state.name_order.missed((above, dir), name, known, now)
         };
         match step {
             Step::Alone => return None,
@@ -37,7 +37,7 @@ impl Client {
             Cached::Absent => Err(FsError::NotFound),
             Cached::Unknown => return None,
         };
-        let stretch = self.sorted_hit(&mut self.lock(), dir);
+        let stretch = self.name_order_hit(&mut self.lock(), dir);
         self.start_stretch(stretch);
         Some(found)
     }
@@ -49,13 +49,13 @@ impl Client {
             Err(FsError::NotFound) => false,
             Err(_) => return,
         };
-        self.lock().sorted.answered(dir, name, exists);
+        self.lock().name_order.answered(dir, name, exists);
     }
 
     /// A name of a directory that nobody reads is at hand. What to fetch meanwhile.
-    pub(super) fn sorted_hit(&self, state: &mut State, dir: Fid) -> Option<Stretch> {
+    pub(super) fn name_order_hit(&self, state: &mut State, dir: Fid) -> Option<Stretch> {
         let now = state.locks.now;
-        state.sorted.hit(dir, now);
+        state.name_order.hit(dir, now);
         self.step_through(state, dir)
     }
 
@@ -64,7 +64,7 @@ impl Client {
         let (step, mark) = {
             let mut state = self.lock();
             let step = match page.of_tree {
-                true => self.enter_by_name(&mut state, dir),
+                true => self.enter_in_name_order(&mut state, dir),
                 false => tree::Step::Alone,
             };
             (step, state.mark(dir))
@@ -85,11 +85,11 @@ impl Client {
         }
         let mut state = self.lock();
         let known = extent(&state, dir);
-        state.sorted.came(dir, known);
+        state.name_order.came(dir, known);
     }
 
     /// The list of `dir`, one of several that are gone through by name, is needed.
-    fn enter_by_name(&self, state: &mut State, dir: Fid) -> tree::Step {
+    fn enter_in_name_order(&self, state: &mut State, dir: Fid) -> tree::Step {
         let Some(place) = place(state, dir, 0) else {
             return tree::Step::Alone;
         };

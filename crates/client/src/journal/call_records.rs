@@ -1,8 +1,6 @@
-//! Changes asked of the MDT, so that each happens once although the process that asked is gone.
-//!
-//! The kernel asks the next process again, under the same number; the change that the one before
-//! had sent for it is sent again in its old place, and answered as it was. What was answered and is
-//! not durable is told again to an MDT that has lost it.
+//! Call records: changes sent to the MDT, so that each happens once although the process that sent it died.
+//! The kernel repeats its request to the next process, which sends the change again under its old number. A
+//! change that was answered and is not durable is replayed to an MDT that has lost it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::{BootEpoch, FsError, Transno, Xid};
 use handover::{Found, Record, Records};
-use rpc::{Answered, CallResult, Keepsake, Memo, Undurable};
+use rpc::{Answered, CallRecord, CallResult, ReplayRecord, Undurable};
 use serde::{Deserialize, Serialize};
 use wire::frame::{Bulk, Payload, Sub};
 use wire::mdt::{Reply, Request};
@@ -61,7 +59,7 @@ pub(crate) struct FoundAnswer {
     requests: Vec<Sub>,
     answers: Vec<Sub>,
     mark: u64,
-    memo: Arc<Marked>,
+    call_record: Arc<Marked>,
 }
 
 /// Where a request with this mark was sent. None: it was not.
@@ -83,9 +81,9 @@ fn done_of(mark: u64, first: BootEpoch) -> (BootEpoch, Transno) {
     (BootEpoch(first.0 + lives), Transno(transno))
 }
 
-/// Remembers a frame of requests, while it is under way and after.
+/// The record of a frame of requests, while it is under way and after.
 #[derive(Debug)]
-pub(crate) struct RequestMemo {
+pub(crate) struct RequestRecord {
     records: Records,
     /// Until it is answered. None: it may be asked once more without harm.
     request: Option<Record>,
@@ -94,8 +92,7 @@ pub(crate) struct RequestMemo {
     forgotten: Forgotten,
 }
 
-/// Says whether an answer came that could not be remembered: then what it tells of is to be durable
-/// before anybody hears of it.
+/// Whether the answer could not be recorded. Then its change must be durable before a caller hears of it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Forgotten(Arc<AtomicBool>);
 
@@ -105,7 +102,7 @@ impl Forgotten {
     }
 }
 
-/// Of what is kept for a replay: dropped when that is durable, or lost.
+/// The replay record of a change. Dropped when the change is durable, or lost.
 #[derive(Debug)]
 struct ForReplay(Arc<Marked>);
 
@@ -116,15 +113,15 @@ impl Drop for ForReplay {
     }
 }
 
-impl Keepsake for ForReplay {
+impl ReplayRecord for ForReplay {
     fn done_again(&self, done: (BootEpoch, Transno)) {
         self.0.change(|mark| mark & TOLD | mark_of(done));
     }
 }
 
-impl RequestMemo {
+impl RequestRecord {
     /// Of a request that is sent as `body`. None: it changes nothing.
-    pub fn new(records: &Records, request: &Request, body: &[u8]) -> Option<RequestMemo> {
+    pub fn new(records: &Records, request: &Request, body: &[u8]) -> Option<RequestRecord> {
         let once = matches!(
             request,
             Request::Create { .. }
@@ -136,21 +133,21 @@ impl RequestMemo {
                 | Request::SetXattr { .. }
                 | Request::RemoveXattr { .. }
         );
-        let mut memo = RequestMemo::of_frame(records, std::slice::from_ref(request))?;
+        let mut call_record = RequestRecord::of_frame(records, std::slice::from_ref(request))?;
         if once {
             let origin = executor::origin();
             let number = origin.as_ref().map_or(0, |origin| origin.number());
             // Without room for it the kernel's request may be done twice if this process ends now.
-            memo.request = records.put(REQUEST, 0, &[&number.to_le_bytes(), body]);
-            memo.origin = origin;
+            call_record.request = records.put(REQUEST, 0, &[&number.to_le_bytes(), body]);
+            call_record.origin = origin;
         }
-        Some(memo)
+        Some(call_record)
     }
 
     /// Of requests that may be asked once more without harm. None: they change nothing.
-    pub fn of_frame(records: &Records, requests: &[Request]) -> Option<RequestMemo> {
+    pub fn of_frame(records: &Records, requests: &[Request]) -> Option<RequestRecord> {
         let changes = requests.iter().any(Request::is_modification);
-        changes.then(|| RequestMemo {
+        changes.then(|| RequestRecord {
             records: records.clone(),
             request: None,
             origin: None,
@@ -209,16 +206,16 @@ impl FoundRequest {
         self,
         records: &Records,
         redone: &Redone,
-    ) -> (RequestMemo, Sender<Option<Outcome>>) {
+    ) -> (RequestRecord, Sender<Option<Outcome>>) {
         let origin = (self.origin != 0).then(|| Origin::new(self.origin));
-        let memo = RequestMemo {
+        let call_record = RequestRecord {
             records: records.clone(),
             request: Some(self.record),
             origin: origin.clone(),
             name: self.request.name(),
             forgotten: Forgotten::default(),
         };
-        (memo, redone.expect(origin, &self.request))
+        (call_record, redone.expect(origin, &self.request))
     }
 }
 
@@ -253,7 +250,7 @@ pub(crate) fn found_answer(found: Found) -> Option<FoundAnswer> {
         requests,
         answers,
         mark: found.mark,
-        memo: Marked::new(found.record),
+        call_record: Marked::new(found.record),
     })
 }
 
@@ -278,7 +275,7 @@ impl FoundAnswer {
             done: done_of(self.mark, first.0),
             request: payload(&self.requests),
             answer: payload(&self.answers),
-            keepsake: Box::new(ForReplay(self.memo.clone())),
+            replay_record: Box::new(ForReplay(self.call_record.clone())),
         })
     }
 }
@@ -287,14 +284,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Memo for RequestMemo {
+impl CallRecord for RequestRecord {
     fn launched(&self, slot: u16, xid: Xid) {
         if let Some(record) = &self.request {
             record.set_mark(u64::from(slot) << XID_BITS | xid.0);
         }
     }
 
-    fn answered(self: Box<Self>, answered: &Answered<'_>) -> Option<Box<dyn Keepsake>> {
+    fn answered(self: Box<Self>, answered: &Answered<'_>) -> Option<Box<dyn ReplayRecord>> {
         let status = answered.answer.subs.first().map(|sub| sub.status);
         // It is asked anew, and that is what its origin waits for.
         let again = wire::status_of(Err(FsError::TryAgain));
@@ -305,18 +302,18 @@ impl Memo for RequestMemo {
         if origin.is_none() && answered.done.is_none() {
             return None;
         }
-        let memo = self.put(answered, origin.map_or(0, |origin| origin.number()));
-        let Some(memo) = memo else {
+        let call_record = self.put(answered, origin.map_or(0, |origin| origin.number()));
+        let Some(call_record) = call_record else {
             self.forgotten.0.store(true, Ordering::Release);
             return None;
         };
         if let Some(origin) = origin {
-            origin.keep(Box::new(Noted::on_drop(&memo, TOLD)));
+            origin.keep(Box::new(Noted::on_drop(&call_record, TOLD)));
         }
         // Only now the request goes: one of the two is always there.
         answered
             .done
-            .map(|_| Box::new(ForReplay(memo)) as Box<dyn Keepsake>)
+            .map(|_| Box::new(ForReplay(call_record)) as Box<dyn ReplayRecord>)
     }
 }
 
@@ -356,7 +353,7 @@ impl Redone {
         let FoundAnswer {
             head,
             answers,
-            memo,
+            call_record,
             ..
         } = answer;
         let Some(first) = answers.first() else {
@@ -365,7 +362,7 @@ impl Redone {
         let (sender, outcome) = oneshot();
         sender.send(Some(outcome_of(first.status, &first.body)));
         let kept = Origin::new(head.origin);
-        kept.keep(Box::new(Noted::on_drop(&memo, TOLD)));
+        kept.keep(Box::new(Noted::on_drop(&call_record, TOLD)));
         let waiting = Waiting { outcome, kept };
         lock(&self.0).insert((head.origin, head.name), waiting);
     }
