@@ -27,6 +27,8 @@ use crate::recorder::Recorder;
 const PLACE: &str = "history";
 /// Logs, locks and directories are left for new ones after this: what is stuck, or long, is left behind.
 const AGE: u64 = 2_000_000_000;
+/// Processes of one history, each with names and sizes of its own.
+const PROCESSES_MAX: u32 = 4096;
 /// The longest rest between two calls, in microseconds.
 const REST_MAX: u64 = 1500;
 
@@ -90,6 +92,7 @@ pub fn prepare(root: &Path) -> io::Result<()> {
 impl Worker {
     /// One that works below the mount `root`.
     pub fn new(root: &Path, process: u32, seed: u64, habits: Habits, recorder: Recorder) -> Worker {
+        assert!(process < PROCESSES_MAX, "too many processes");
         Worker {
             dir: root.join(PLACE),
             process,

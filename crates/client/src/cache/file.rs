@@ -263,6 +263,13 @@ impl FileState {
         lost
     }
 
+    /// What was stored into a page of the kernel went with an eviction. Each open file is told once.
+    pub fn lose_store(&mut self) {
+        if self.failures.unreported().is_none() {
+            self.failures.add(FsError::Io);
+        }
+    }
+
     /// What was changed under the EX lock and not told went with an eviction. Returns whether there
     /// was anything.
     pub fn lose_pending_updates(&mut self) -> bool {

@@ -26,7 +26,8 @@ impl Invalidation {
     }
 
     /// The lock on a file's bytes went with an eviction, and with it what was stored into pages of
-    /// the kernel. It writes those back before it forgets them (hazard 6), and is refused.
+    /// the kernel. It writes those back before it forgets them (hazard 6), which is
+    /// accepted and dropped.
     pub fn lapse(&mut self, file: &mut FileState, fid: Fid) {
         if file.is_known_to_kernel() {
             file.lapsing += 1;

@@ -84,7 +84,7 @@ impl Client {
         }
         let client = self.clone();
         spawn(async move {
-            invalidation.done(&client).await;
+            forget.done(&client).await;
             if why == Void::Evicted {
                 // What is read from here on is read anew.
                 tracing::warn!("{holder:?}: caches dropped after the eviction");

@@ -5,7 +5,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::path::Path;
 
 use super::files::{Files, Way};
-use super::{Worker, done, outcome};
+use super::{PROCESSES_MAX, Worker, done, outcome};
 use crate::event::{Call, Outcome};
 use crate::object::{Kind, Object};
 
@@ -41,7 +41,7 @@ fn truncate(worker: &mut Worker, files: &mut Files, object: Object) {
     let path = worker.dir.join(name(object));
     // Each process has sizes of its own.
     worker.made += 1;
-    let size = worker.made * 64 + u64::from(worker.process) + 1;
+    let size = worker.made * u64::from(PROCESSES_MAX) + u64::from(worker.process) + 1;
     let syncs = worker.syncs();
     let how = if syncs {
         "ftruncate+fsync"
