@@ -35,8 +35,8 @@ const REST_MAX: u64 = 1500;
 /// How a process goes about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Habits {
-    /// Each write is followed by `fsync`, and is done when both are.
-    pub syncs: bool,
+    /// One write in so many is followed by `fsync`, and is done when both are.
+    pub syncs: u64,
     /// Each store into a mapping is followed by `msync`, and is done when both are.
     pub flushes: bool,
 }
@@ -122,7 +122,7 @@ impl Worker {
 
     /// Whether this write is to be durable when it is done.
     fn syncs(&mut self) -> bool {
-        self.habits.syncs || self.chance(12)
+        self.chance(self.habits.syncs)
     }
 
     /// Works on objects of these kinds until `deadline`.

@@ -95,7 +95,7 @@ impl Callers {
         let mut caller = Command::new(self.program);
         caller.args(["work", &root(cluster, mount), &record, &process]);
         caller.args([mount.to_string(), self.seed.to_string()]);
-        caller.arg(if self.habits.syncs { "syncs" } else { "-" });
+        caller.arg(self.habits.syncs.to_string());
         caller.arg(if self.habits.flushes { "flushes" } else { "-" });
         caller.args([self.deadline.to_string(), kinds.join(",")]);
         let child = caller.spawn().expect("a process can be started");

@@ -60,7 +60,7 @@ impl Plan {
             Trouble::KillServersBehindCut,
         ];
         Habits {
-            syncs: self.is_full(),
+            syncs: if self.is_full() { 1 } else { 12 },
             flushes: self.is_full() || kills.iter().any(|kill| self.faults.contains(kill)),
         }
     }

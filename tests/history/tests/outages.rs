@@ -76,8 +76,9 @@ impl Plan {
     }
 
     fn work(&self, mut cluster: Cluster, seed: u64) {
+        // What was synced just before an outage is looked for.
         let habits = Habits {
-            syncs: false,
+            syncs: 2,
             flushes: false,
         };
         // SEMANTICS: op.lseek
