@@ -218,12 +218,12 @@ fn fault(outage: &Outage) -> Fault {
 
 #[test]
 fn calls_beside_an_eviction_are_those_of_one_file_system_but_for_what_was_not_sent() {
-    Plan::of(Cause::Evicted, 2, 0, 12).run();
+    Plan::of(Cause::Evicted, 2, 0, 10).run();
 }
 
 #[test]
 fn calls_beside_the_death_of_a_mount_are_those_of_one_file_system_but_for_what_was_not_sent() {
-    Plan::of(Cause::Died, 2, 0, 10).run();
+    Plan::of(Cause::Died, 2, 0, 8).run();
 }
 
 /// Half an hour of each kind.

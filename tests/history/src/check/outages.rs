@@ -162,8 +162,8 @@ impl Lost {
         let mut lost = Lost::default();
         for (mark, (event, takers)) in in_doubt {
             let seen = seen.get(&mark).map_or(&[][..], Vec::as_slice);
-            let is_gone = |outage: &&Outage| seen.iter().all(|look| outage.is_own_view(*look));
-            if takers.iter().any(|outage| is_gone(&outage)) {
+            let is_gone = |outage: &Outage| seen.iter().all(|look| outage.is_own_view(*look));
+            if takers.iter().any(|outage| is_gone(outage)) {
                 lost.gone.insert(mark);
                 if mark.0.kind == Kind::Log {
                     lost.gapped.insert(mark.0);
