@@ -23,12 +23,12 @@ use repository::Repository;
 const USAGE: &str = "\
 usage: cargo xtask GATE
   tidy      the code map, the layers, circles of imports, knowledge, sizes, words, plain words,
-            SEMANTICS, invariants, names of tests, links
+            SEMANTICS, invariants, names of tests, links, examples
   licences  every dependency's licence is on the list
   planted   bugs put into a copy of the tree, one at a time, are found by simulated clusters;
             [--only NAME]... [--runs 3] [--limit 120 (seconds)]
   test      all tests, several programs at a time, and the time of each;
-            [PART-OF-A-PROGRAM'S-NAME]... [--crate CRATE] [--name PART-OF-A-TEST'S-NAME] [--jobs 4]";
+            [PART-OF-A-PROGRAM'S-NAME]... [--crate CRATE] [--name PART-OF-A-TEST'S-NAME] [--jobs 6]";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: builds all test programs, runs them, several at a time, and says what each took.
 //!
 //! A program starts while a processor is idle, so programs that wait run beside each other and those
-//! that compute don't. Programs that measure time are named in `.ci/alone` and run last, one by one.
+//! that compute don't. `.ci/long` names those that start first, `.ci/alone` those that run last, one by one.
 
 mod admission;
 mod processors;
@@ -11,7 +11,6 @@ mod summary;
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,10 +18,10 @@ use admission::{Admission, Machine};
 use processors::Processors;
 use program::Program;
 use running::{How, Running};
-use summary::{Outcome, Summary};
+use summary::Summary;
 
 /// How often running programs are looked at.
-const TICK: Duration = Duration::from_millis(100);
+const TICK: Duration = Duration::from_millis(20);
 
 /// The tests to run.
 #[derive(Debug, PartialEq, Eq)]
@@ -71,10 +70,6 @@ impl Selection {
         Ok(selection)
     }
 
-    fn is_everything(&self) -> bool {
-        self.programs.is_empty() && self.package.is_none() && self.test.is_none()
-    }
-
     fn has(&self, program: &Program) -> Result<bool, String> {
         let names = &self.programs;
         let is_named = names.is_empty() || names.iter().any(|part| program.name.contains(part));
@@ -106,8 +101,9 @@ impl Selection {
 pub fn run(root: &Path, arguments: &[String]) -> Result<String, String> {
     let selection = Selection::parse(arguments)?;
     let built = program::build(root, selection.package.as_deref())?;
-    let programs = selection.of(built.programs)?;
-    let alone = program::names_alone(root)?;
+    let long = program::names_in(root, ".ci/long")?;
+    let programs = program::in_order(selection.of(built.programs)?, &long);
+    let alone = program::names_in(root, ".ci/alone")?;
     let (last, first) = programs
         .into_iter()
         .partition(|program| alone.contains(&program.name));
@@ -119,10 +115,7 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<String, String> {
     };
     run_programs(first, selection.jobs, how, &mut summary)?;
     run_programs(last, 1, how, &mut summary)?;
-    if selection.is_everything() {
-        summary.add(run_examples(root)?);
-    }
-    println!("{}", summary.table());
+    println!("{}", summary.table(&long));
     summary.verdict(begun.elapsed())
 }
 
@@ -138,15 +131,19 @@ fn run_programs(
     let mut processors = Processors::default();
     let mut running: Vec<Running> = Vec::new();
     let began = Instant::now();
+    let mut newest = String::new();
     while !waiting.is_empty() || !running.is_empty() {
         let machine = Machine {
             running: running.len(),
+            runs_newest: running.iter().any(|program| program.name() == newest),
             idle: processors.idle(began.elapsed())?,
         };
         if !waiting.is_empty()
-            && admission.may_start(began.elapsed(), machine)
+            && admission.may_start(machine)
             && let Some(program) = waiting.pop_front()
         {
+            processors.begin_anew();
+            newest.clone_from(&program.name);
             running.push(Running::start(program, how)?);
         }
         let mut left = Vec::new();
@@ -160,17 +157,6 @@ fn run_programs(
         thread::sleep(TICK);
     }
     Ok(())
-}
-
-/// The examples in the documentation, which only cargo can run.
-fn run_examples(root: &Path) -> Result<Outcome, String> {
-    let began = Instant::now();
-    let status = Command::new(program::cargo())
-        .args(["test", "--quiet", "--doc", "--workspace"])
-        .current_dir(root)
-        .status()
-        .map_err(|error| format!("cannot run cargo test --doc: {error}"))?;
-    Ok(Outcome::of_examples(status.success(), began.elapsed()))
 }
 
 #[cfg(test)]
@@ -188,7 +174,6 @@ mod tests {
         let one = parse("--crate base --name fid").unwrap();
         assert_eq!(one.package.as_deref(), Some("base"));
         assert_eq!(one.test.as_deref(), Some("fid"));
-        assert!(!one.is_everything() && parse("--jobs 2").unwrap().is_everything());
         for bad in [
             "--jobs", "--jobs 0", "--jobs x", "--seeds", "--crate", "--name",
         ] {

@@ -33,7 +33,7 @@ id! {
     Transno
 }
 id! {
-    /// One life of a server process on a target. A new epoch voids every lock and cache of the old.
+    /// One boot of a server process on a target. A new epoch voids every lock and cache of the old.
     BootEpoch
 }
 id! {
@@ -42,7 +42,7 @@ id! {
 }
 
 impl LockHandle {
-    /// Some lock that has ended with the life of its target.
+    /// Some lock that has ended with the boot of its target.
     pub const ENDED: LockHandle = LockHandle(u64::MAX);
 }
 

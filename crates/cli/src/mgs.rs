@@ -123,9 +123,9 @@ impl Mgs {
         }
         let heard = state.heard.get(&name);
         if heard.is_some_and(|heard| heard.elapsed() < SERVED_FOR) {
-            let places = next.targets[at].addresses.join(",");
+            let addresses = next.targets[at].addresses.join(",");
             return Err(format!(
-                "{name} is being served at {places}; stop it, wait {} s, and remove it then",
+                "{name} is being served at {addresses}; stop it, wait {} s, and remove it then",
                 SERVED_FOR.as_secs()
             ));
         }

@@ -197,7 +197,7 @@ impl Following {
     pub fn start(followed: Followed) -> Result<Following, String> {
         let stop = Arc::<(Mutex<bool>, Condvar)>::default();
         let stopped = stop.clone();
-        let thread = std::thread::Builder::new().name("places".to_owned());
+        let thread = std::thread::Builder::new().name("addresses".to_owned());
         let thread = thread.spawn(move || followed.run(&stopped));
         Ok(Following {
             stop,

@@ -359,11 +359,11 @@ impl Opening {
         Ok(())
     }
 
-    fn rules(&self, life: base::BootEpoch) -> mds::Rules {
+    fn rules(&self, boot_epoch: base::BootEpoch) -> mds::Rules {
         let usual = mds::Rules::default();
         mds::Rules {
             callback_deadline: self.timeout,
-            life: Some(life),
+            boot_epoch: Some(boot_epoch),
             recovery_window: self.timeout.min(usual.recovery_window),
             undurable: self.undurable,
             ..usual
@@ -392,7 +392,7 @@ impl Opening {
         let files = target.objects_keeping(self.shares.objects);
         let files = Arc::new(files.map_err(at)?);
         let store = Arc::new(SealedObjects::new(files, kv.clone(), oss::records::SEALS));
-        let life = oss::Life {
+        let boot = oss::Boot {
             epoch: superblock.boot_epoch,
             now: clock.tick(),
             wall: clock.now(),
@@ -400,7 +400,7 @@ impl Opening {
         };
         let pace = Pace::usual();
         let limits = self.lock_limits();
-        let oss = oss::Oss::open(store.clone(), kv.clone(), limits, life, pace.clone());
+        let oss = oss::Oss::open(store.clone(), kv.clone(), limits, boot, pace.clone());
         let oss = oss.map_err(at)?;
         let committed = LastCommitted::new(oss.committed());
         let syncer = oss::Syncer::new(store, kv, pace.clone());

@@ -40,10 +40,10 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// An empty one of that life of its owner. Handles of lives that follow each other are never
+    /// An empty one of that boot of its owner. Handles of boots that follow each other are never
     /// the same: their generations lie a billion and more apart.
-    pub fn of_life(life: u64) -> Slab<T> {
-        let distance = u32::from((life as u8).reverse_bits()) << 24;
+    pub fn of_boot(boot_epoch: u64) -> Slab<T> {
+        let distance = u32::from((boot_epoch as u8).reverse_bits()) << 24;
         Slab {
             first_generation: distance | 1,
             ..Slab::default()
@@ -270,17 +270,17 @@ mod tests {
     }
 
     #[test]
-    fn lives_that_follow_each_other_have_no_handle_in_common() {
-        let first = |life| {
-            let mut slab = Slab::of_life(life);
+    fn boots_that_follow_each_other_have_no_handle_in_common() {
+        let first = |boot_epoch| {
+            let mut slab = Slab::of_boot(boot_epoch);
             let slot = slab.insert(|handle| Entry(handle, [Link::default()]));
             slab.at(slot).0.0 >> 32
         };
-        for life in 0..600 {
-            let (before, after) = (first(life), first(life + 1));
+        for boot_epoch in 0..600 {
+            let (before, after) = (first(boot_epoch), first(boot_epoch + 1));
             assert!(
                 before.abs_diff(after) >= 1 << 30,
-                "{life}: {before} {after}"
+                "{boot_epoch}: {before} {after}"
             );
         }
     }

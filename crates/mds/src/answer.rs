@@ -303,7 +303,7 @@ impl Mds {
         ran.mutations.is_empty() && ran.state == self.state && !of_uses
     }
 
-    /// What an earlier life made durable of the frame stays, and is not done again, when more of it
+    /// What an earlier boot made durable of the frame stays, and is not done again, when more of it
     /// is done in this one. Its requests need not have run in their order.
     fn recall(&mut self, call: Call) -> Result<(), Failure> {
         let Some(session) = self.clients.get_mut(&call.client) else {
@@ -376,7 +376,7 @@ impl Mds {
     ) -> Result<Transno, Failure> {
         state.transno = Transno(self.state.transno.0 + 1);
         self.destroys.note(&mutations, self.now);
-        self.strays.note(&mutations);
+        self.leaks.note(&mutations);
         mutations.push(Mutation::PutState(state));
         let mut batch = Batch::new();
         apply(mutations, &mut batch);
@@ -441,7 +441,7 @@ impl Mds {
     }
 
     /// A request that was answered before is answered the same, and not run. Locks and open files
-    /// in an answer of an earlier life are void: files are opened anew, locks are left out.
+    /// in an answer of an earlier boot are void: files are opened anew, locks are left out.
     pub(crate) fn answer_again(
         &mut self,
         call: Call,
@@ -594,7 +594,7 @@ fn by_id(request: &Request) -> Option<base::Fid> {
     }
 }
 
-/// Takes everything out of an answer that was only good in the life it was made in.
+/// Takes everything out of an answer that was only good in the boot it was made in.
 fn strip_locks(reply: &mut Reply) {
     let bare = |node: &mut Node| node.cover = Cover::None;
     match reply {

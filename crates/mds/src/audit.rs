@@ -30,7 +30,7 @@ impl Mds {
     /// Sequences whose clients were given up, as long as objects of files that went with them may come
     /// and are searched for.
     pub fn searched(&self) -> BTreeSet<u64> {
-        self.strays.sequences().clone()
+        self.leaks.sequences().clone()
     }
 
     /// What is under way or has yet to be: nothing, where no client asks for anything and time
@@ -60,7 +60,7 @@ impl Mds {
             ),
             (self.sharing.len(), "changes that are held back"),
             (self.destroys.len(), "OSTs that have objects to remove"),
-            (self.strays.len(), "searches for objects of lost files"),
+            (self.leaks.len(), "searches for objects of lost files"),
         ];
         let left = counts.into_iter().filter(|(count, _)| *count > 0);
         left.map(|(count, what)| format!("{count} {what}"))

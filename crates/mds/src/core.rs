@@ -7,10 +7,10 @@
 mod busy;
 mod callback;
 mod destroy;
-mod progress;
+mod leaks;
 mod recovery;
-mod strays;
 mod walks;
+mod watermarks;
 
 use crate::request::{Answer, PARKED_MAX, Parked, Session, reply, who};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -71,15 +71,15 @@ pub struct Mds {
     /// that says so.
     pub(crate) newcomers: VecDeque<(Transno, Call, Request)>,
     pub(crate) committed: Transno,
-    /// The last change of the lives before.
+    /// The last change of the boots before.
     pub(crate) begun: Transno,
-    /// When this life first told how far it has come.
+    /// When this boot first told how far it has come.
     pub(crate) born: Option<Timestamp>,
     pub(crate) grace_until: Option<Tick>,
     pub(crate) recovery: Recovery,
     pub(crate) destroys: crate::destroy::DestroyLog,
-    pub(crate) strays: crate::strays::Strays,
-    pub(crate) witnesses: crate::progress::Witnesses,
+    pub(crate) leaks: crate::leaks::LeakSearches,
+    pub(crate) watermarks: crate::watermarks::PeerWatermarks,
     pub(crate) room: Room,
     pub(crate) walks: crate::walks::Walks,
     pub(crate) halted: bool,
@@ -114,14 +114,16 @@ impl Mds {
     ) -> Result<Mds, StorageError> {
         let store = Store::new(kv);
         let state = crate::format::start(&store)?;
-        let life = rules.life.unwrap_or(BootEpoch(u64::from(state.boots)));
+        let boot_epoch = rules
+            .boot_epoch
+            .unwrap_or(BootEpoch(u64::from(state.boots)));
         let (committed, window) = (state.transno, rules.recovery_window);
-        let recovery = crate::recovery::begin(&store, life, committed, now, window)
+        let recovery = crate::recovery::begin(&store, boot_epoch, committed, now, window)
             .map_err(crate::format::cause)?;
-        let strays =
-            crate::strays::Strays::open(&store, &rules.osts).map_err(crate::format::cause)?;
-        let witnesses =
-            crate::progress::Witnesses::open(&store, &rules.osts).map_err(crate::format::cause)?;
+        let leaks =
+            crate::leaks::LeakSearches::open(&store, &rules.osts).map_err(crate::format::cause)?;
+        let watermarks = crate::watermarks::PeerWatermarks::open(&store, &rules.osts)
+            .map_err(crate::format::cause)?;
         // Where nobody was there before nobody has anything open.
         let grace = recovery.window.is_open().then(|| now.after(GRACE));
         let grace = grace.or((state.boots > 1).then_some(now));
@@ -132,10 +134,10 @@ impl Mds {
         Ok(Mds {
             hasher: hasher(state.hash_key),
             destroys: crate::destroy::DestroyLog::new(&rules.osts),
-            strays,
-            witnesses,
+            leaks,
+            watermarks,
             rules,
-            locks: Locks::new(limits, life),
+            locks: Locks::new(limits, boot_epoch),
             opens: Opens::new(state.boots),
             sharing: Sharing::default(),
             clients: IdMap::default(),
@@ -226,9 +228,9 @@ impl Mds {
     ) {
         self.set_time(now, wall);
         self.destroys.add_osts(&osts);
-        self.strays.add_osts(&osts);
-        self.witnesses.add_osts(&osts);
-        self.witnesses.hurry();
+        self.leaks.add_osts(&osts);
+        self.watermarks.add_osts(&osts);
+        self.watermarks.hurry();
         self.rules.osts = osts;
         self.end_waits_for_ost(out);
     }
@@ -292,8 +294,8 @@ impl Mds {
                 self.convert(call.client, *handle, *mode, *bits, out)
             }
             Request::Sync => return self.sync(call, out),
-            Request::Join { life } => {
-                self.join(call.client, *life);
+            Request::Join { boot_epoch } => {
+                self.join(call.client, *boot_epoch);
                 Ok(())
             }
             Request::Walk { .. } => return self.start_walk(call, &request, out),
@@ -318,7 +320,7 @@ impl Mds {
         let Some(session) = self.clients.get(&call.client) else {
             return Ok(None);
         };
-        // In this life of the target the slots say which frames were answered at all.
+        // In this boot of the target the slots say which frames were answered at all.
         if let Some((xid, highest)) = session.slots.get(&call.slot)
             && (*xid != call.xid || *highest < call.index)
         {
@@ -515,7 +517,7 @@ impl Mds {
         out.push(Output::Halt(Halted(cause)));
     }
 
-    /// A target that stops does nothing. What tells of an earlier life it has not refused: that is told
+    /// A target that stops does nothing. What tells of an earlier boot it has not refused: that is told
     /// to the next one.
     pub(crate) fn reply_halted(&self, call: Call, request: &Request, out: &mut Vec<Output>) {
         if !self.is_of_the_past(call, request) {

@@ -32,7 +32,7 @@ pub(crate) struct DestroyLog {
 }
 
 impl DestroyLog {
-    /// Nothing was asked yet; each of `osts` may have records from an earlier life.
+    /// Nothing was asked yet; each of `osts` may have records from an earlier boot.
     pub fn new(osts: &[TargetIndex]) -> DestroyLog {
         let waiting = osts.iter().copied().collect();
         DestroyLog {

@@ -4,7 +4,7 @@ use base::{ClientId, FsError, TargetIndex, Transno, Xid};
 use layout::ObjectId;
 use storage::StorageError;
 use wire::mdt::{Callback, Reply};
-use wire::ost::Progress;
+use wire::ost::Watermark;
 
 /// Where a request comes from and where its answer goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub enum Output {
         /// Each with the highest open epoch that may still write it.
         objects: Vec<(ObjectId, u64)>,
         /// To be told.
-        progress: Progress,
+        watermark: Watermark,
     },
     /// Ask an OST for the objects of a sequence; say `Mds::listed` when it has told.
     List {
@@ -71,14 +71,14 @@ pub enum Output {
         /// Those that lost their record; else those that have one.
         unrecorded: bool,
         /// To be told.
-        progress: Progress,
+        watermark: Watermark,
     },
-    /// Tell an OST how far we have come, and hear how far it has; then say `Mds::witnessed`.
-    Witness {
+    /// Tell an OST how far we have come, and hear how far it has; then say `Mds::watermark_heard`.
+    Watermark {
         /// Which OST.
         ost: TargetIndex,
         /// To be told.
-        progress: Progress,
+        watermark: Watermark,
         /// So far it had come.
         seen: Transno,
     },

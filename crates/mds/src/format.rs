@@ -69,7 +69,7 @@ pub(crate) fn directory_inode(now: Timestamp, (uid, gid): (u32, u32), mode: u16)
     }
 }
 
-/// Begins another life of the target: counts it, durably, before anything is answered.
+/// Begins another boot of the target: counts it, durably, before anything is answered.
 pub(crate) fn start(store: &Store) -> Result<State, StorageError> {
     let state: Option<State> = store.get(Table::State, keys::STATE).map_err(cause)?;
     let Some(mut state) = state else {

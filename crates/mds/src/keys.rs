@@ -35,10 +35,10 @@ pub enum Table {
     State,
     /// Who may have changed something that is not durable: key the client's id.
     Clients,
-    /// Where each life of the target began: key its boot epoch.
-    Lives,
+    /// Where each boot of the target began: key its boot epoch.
+    Boots,
     /// Sequence whose objects are searched for -> the [`crate::records::SequenceOwner`] it had.
-    Strays,
+    LeakSearches,
     /// OST -> [`crate::records::SeenOst`].
     Osts,
 }
@@ -58,8 +58,8 @@ impl Table {
         Table::Sequences,
         Table::State,
         Table::Clients,
-        Table::Lives,
-        Table::Strays,
+        Table::Boots,
+        Table::LeakSearches,
         Table::Osts,
     ];
 
@@ -78,8 +78,8 @@ impl Table {
             Table::Sequences => "sequences",
             Table::State => "state",
             Table::Clients => "clients",
-            Table::Lives => "lives",
-            Table::Strays => "strays",
+            Table::Boots => "boots",
+            Table::LeakSearches => "leak_searches",
             Table::Osts => "osts",
         }
     }
@@ -104,7 +104,7 @@ pub fn fid(fid: Fid) -> [u8; 8] {
     fid.0.to_be_bytes()
 }
 
-/// Of [`Table::Sequences`] and [`Table::Strays`].
+/// Of [`Table::Sequences`] and [`Table::LeakSearches`].
 pub fn sequence(sequence: u64) -> [u8; 8] {
     sequence.to_be_bytes()
 }
@@ -144,9 +144,9 @@ pub fn parse_reply_index(key: &[u8]) -> Option<u16> {
     key.last_chunk().map(|index| u16::from_be_bytes(*index))
 }
 
-/// Of [`Table::Lives`].
-pub fn life(life: BootEpoch) -> [u8; 8] {
-    life.0.to_be_bytes()
+/// Of [`Table::Boots`].
+pub fn boot_epoch(boot_epoch: BootEpoch) -> [u8; 8] {
+    boot_epoch.0.to_be_bytes()
 }
 
 /// Of [`Table::Osts`].
@@ -159,14 +159,14 @@ pub fn parse_ost(key: &[u8]) -> Option<TargetIndex> {
     Some(TargetIndex(u16::from_be_bytes(key.try_into().ok()?)))
 }
 
-/// What a key of [`Table::Sequences`] or [`Table::Strays`] says.
+/// What a key of [`Table::Sequences`] or [`Table::LeakSearches`] says.
 pub fn parse_sequence(key: &[u8]) -> Option<u64> {
     let sequence = u64::from_be_bytes(key.try_into().ok()?);
     (sequence <= Fid::SEQUENCE_MAX).then_some(sequence)
 }
 
-/// What a key of [`Table::Lives`] says.
-pub fn parse_life(key: &[u8]) -> Option<BootEpoch> {
+/// What a key of [`Table::Boots`] says.
+pub fn parse_boot_epoch(key: &[u8]) -> Option<BootEpoch> {
     Some(BootEpoch(u64::from_be_bytes(key.try_into().ok()?)))
 }
 

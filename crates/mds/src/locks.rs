@@ -46,10 +46,10 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Nothing is locked in this life of the target.
-    pub fn new(limits: Limits, life: BootEpoch) -> Locks {
+    /// Nothing is locked in this boot of the target.
+    pub fn new(limits: Limits, boot_epoch: BootEpoch) -> Locks {
         Locks {
-            table: LockTable::of_life(limits, life.0),
+            table: LockTable::of_boot(limits, boot_epoch.0),
             ..Locks::default()
         }
     }

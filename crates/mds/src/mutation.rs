@@ -5,7 +5,7 @@ use storage::{Batch, KeyRange};
 
 use crate::keys::{self, ClientUuid, Spot, Table};
 use crate::records::{
-    Bytes, Destroy, Dirent, Inode, KnownClient, LifeBegun, Orphan, Place, Record, SeenOst,
+    BootBegun, Bytes, Destroy, Dirent, Inode, KnownClient, Orphan, Place, Record, SeenOst,
     SequenceOwner, State, StoredReply,
 };
 use crate::store::table_id;
@@ -63,14 +63,14 @@ pub enum Mutation {
     PutClient(ClientUuid, KnownClient),
     /// A client is gone for good.
     RemoveClient(ClientUuid),
-    /// A life of the target begins.
-    PutLife(BootEpoch, LifeBegun),
-    /// A life so long ago that nobody remembers it.
-    RemoveLife(BootEpoch),
+    /// A boot of the target begins.
+    PutBoot(BootEpoch, BootBegun),
+    /// A boot so long ago that nobody remembers it.
+    RemoveBoot(BootEpoch),
     /// Objects of a sequence are to be searched for, of files that are lost.
-    PutStray(u64, SequenceOwner),
+    PutLeakSearch(u64, SequenceOwner),
     /// They have been.
-    RemoveStray(u64),
+    RemoveLeakSearch(u64),
     /// So far an OST has come.
     PutOst(TargetIndex, SeenOst),
     /// How far it has come is not known any more.
@@ -164,12 +164,16 @@ fn apply_one(mutation: Mutation, changes: &mut Changes<'_>) {
         M::PutState(state) => changes.put(Table::State, keys::STATE, &state),
         M::PutClient(client, known) => changes.put(Table::Clients, client, &known),
         M::RemoveClient(client) => changes.delete(Table::Clients, client),
-        M::PutLife(life, begun) => changes.put(Table::Lives, keys::life(life), &begun),
-        M::RemoveLife(life) => changes.delete(Table::Lives, keys::life(life)),
-        M::PutStray(sequence, owner) => {
-            changes.put(Table::Strays, keys::sequence(sequence), &owner);
+        M::PutBoot(boot_epoch, begun) => {
+            changes.put(Table::Boots, keys::boot_epoch(boot_epoch), &begun)
         }
-        M::RemoveStray(sequence) => changes.delete(Table::Strays, keys::sequence(sequence)),
+        M::RemoveBoot(boot_epoch) => changes.delete(Table::Boots, keys::boot_epoch(boot_epoch)),
+        M::PutLeakSearch(sequence, owner) => {
+            changes.put(Table::LeakSearches, keys::sequence(sequence), &owner);
+        }
+        M::RemoveLeakSearch(sequence) => {
+            changes.delete(Table::LeakSearches, keys::sequence(sequence))
+        }
         M::PutOst(ost, seen) => changes.put(Table::Osts, keys::ost(ost), &seen),
         M::RemoveOst(ost) => changes.delete(Table::Osts, keys::ost(ost)),
     }

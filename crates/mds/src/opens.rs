@@ -37,7 +37,7 @@ pub struct Opens {
 }
 
 impl Opens {
-    /// None yet, in this life of the target: handles and epochs of different lives differ.
+    /// None yet, in this boot of the target: handles and epochs of different boots differ.
     pub fn new(boot: u32) -> Opens {
         let first = u64::from(boot) << COUNT_BITS;
         Opens {
@@ -51,7 +51,7 @@ impl Opens {
         }
     }
 
-    /// Which life of the target this is.
+    /// Which boot of the target this is.
     pub fn boot(&self) -> u32 {
         self.boot
     }
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn lives_do_not_share_handles_or_epochs() {
+    fn boots_do_not_share_handles_or_epochs() {
         let (mut first, mut second) = (Opens::new(1), Opens::new(2));
         let open = Open {
             fid: Fid(9),

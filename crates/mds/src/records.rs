@@ -190,7 +190,7 @@ pub struct StoredReply {
     pub xid: Xid,
     /// The change it made.
     pub transno: Transno,
-    /// The life of the target it was given in: locks and handles in it ended with that.
+    /// The boot of the target it was given in: locks and handles in it ended with that.
     pub boot: u32,
     /// The encoded [`wire::mdt::Reply`].
     pub body: Vec<u8>,
@@ -214,10 +214,10 @@ pub struct KnownClient {
     pub given_up: Option<Timestamp>,
 }
 
-/// Where a life of the target began.
+/// Where a boot of the target began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LifeBegun {
-    /// The last change of the lives before.
+pub struct BootBegun {
+    /// The last change of the boots before.
     pub committed: Transno,
 }
 
@@ -271,8 +271,8 @@ impl Record for SequenceOwner {
 impl Record for KnownClient {
     const NAME: &'static str = "client";
 }
-impl Record for LifeBegun {
-    const NAME: &'static str = "life";
+impl Record for BootBegun {
+    const NAME: &'static str = "boot";
 }
 impl Record for SeenOst {
     const NAME: &'static str = "OST";

@@ -94,7 +94,7 @@ fn golden_bytes() {
     let given_up = Some(time(1));
     golden(&KnownClient { given_up }, "01010205");
     let committed = Transno(300);
-    golden(&LifeBegun { committed }, "01ac02");
+    golden(&BootBegun { committed }, "01ac02");
     golden(&SeenOst { committed }, "01ac02");
 }
 

@@ -1,4 +1,4 @@
-//! The first moments of a target's later life. Its clients say again what a crash has taken, and
+//! The first moments of a target's later boot. Its clients say again what a crash has taken, and
 //! nobody sees the namespace before they have. docs/recovery.md, section 4.
 //!
 //! Invariant: while the window is open nothing runs but replays and openings anew; so what is done
@@ -19,22 +19,22 @@ use wire::mdt::{Reply, Request};
 use crate::event::Call;
 use crate::keys::{self, ClientUuid, Table};
 use crate::mutation::{Mutation, apply};
-use crate::records::{KnownClient, LifeBegun};
+use crate::records::{BootBegun, KnownClient};
 use crate::store::{Failure, Store, missing};
 
-/// Lives of which it is known where they ended.
-pub(crate) const LIVES_MAX: usize = 256;
+/// Boots of which it is known where they ended.
+pub(crate) const BOOTS_MAX: usize = 256;
 /// Whom the MDT waits for since its restart.
 #[derive(Debug, Default)]
 pub struct Recovery {
     /// Those who are waited for, and what waits.
     pub window: Window<(Call, Request)>,
     pub(crate) replayed: u64,
-    pub(crate) life: BootEpoch,
-    /// Those who had something open when this life began, as far as is known, and have not told all of
+    pub(crate) boot_epoch: BootEpoch,
+    /// Those who had something open when this boot began, as far as is known, and have not told all of
     /// it.
     pub untold: BTreeSet<ClientUuid>,
-    /// Clients that were given up in this life, with the change that says so.
+    /// Clients that were given up in this boot, with the change that says so.
     pub given_up: BTreeMap<ClientUuid, Transno>,
 }
 
@@ -58,15 +58,15 @@ impl Recovery {
     }
 }
 
-/// Notes where this life begins, and says who is to be waited for.
+/// Notes where this boot begins, and says who is to be waited for.
 pub(crate) fn begin(
     store: &Store,
-    life: BootEpoch,
+    boot_epoch: BootEpoch,
     committed: Transno,
     now: Tick,
     window: Duration,
 ) -> Result<Recovery, Failure> {
-    note_life(store, life, committed)?;
+    note_boot(store, boot_epoch, committed)?;
     let mut awaited = BTreeSet::new();
     store.scan(
         Table::Clients,
@@ -83,27 +83,31 @@ pub(crate) fn begin(
         untold: awaited.iter().map(|client| client.0).collect(),
         window: Window::new(awaited, now.after(window)),
         replayed: 0,
-        life,
+        boot_epoch,
         given_up: BTreeMap::new(),
     };
     recovery.window.announce("mdt.*.recovery_status", window);
     Ok(recovery)
 }
 
-/// Notes durably where a life of the target begins: behind the change `committed`.
-pub(crate) fn note_life(store: &Store, life: BootEpoch, committed: Transno) -> Result<(), Failure> {
+/// Notes durably where a boot of the target begins: behind the change `committed`.
+pub(crate) fn note_boot(
+    store: &Store,
+    boot_epoch: BootEpoch,
+    committed: Transno,
+) -> Result<(), Failure> {
     let mut lives = Vec::new();
-    store.scan(Table::Lives, &KeyRange::all(), |key, _: LifeBegun| {
+    store.scan(Table::Boots, &KeyRange::all(), |key, _: BootBegun| {
         lives.push(key.to_vec());
         Ok(ControlFlow::Continue(()))
     })?;
-    let mut mutations = vec![Mutation::PutLife(life, LifeBegun { committed })];
+    let mut mutations = vec![Mutation::PutBoot(boot_epoch, BootBegun { committed })];
     let old = lives
         .iter()
-        .take((lives.len() + 1).saturating_sub(LIVES_MAX));
+        .take((lives.len() + 1).saturating_sub(BOOTS_MAX));
     mutations.extend(
-        old.filter_map(|key| keys::parse_life(key))
-            .map(Mutation::RemoveLife),
+        old.filter_map(|key| keys::parse_boot_epoch(key))
+            .map(Mutation::RemoveBoot),
     );
     let mut batch = Batch::new();
     apply(mutations, &mut batch);

@@ -23,7 +23,7 @@ pub(crate) struct Session {
     pub frames: IdMap<u16, VecDeque<(Call, Request)>>,
     /// It is written down, with this change, that it is to be waited for after a crash.
     pub known_since: Option<Transno>,
-    /// An earlier life gave it up, and told it.
+    /// An earlier boot gave it up, and told it.
     pub begins_anew: bool,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Parked {
     pub glimpse: bool,
     /// Those whose uses exclude it were asked to end them.
     pub asked: bool,
-    /// It was done in an earlier life of the target, and answered with this.
+    /// It was done in an earlier boot of the target, and answered with this.
     pub replay: Option<Box<Reply>>,
 }
 

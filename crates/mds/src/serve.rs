@@ -19,14 +19,14 @@ use rpc::{
 };
 use storage::{Kv, StorageError, Ticket};
 use wire::mdt::{CallbackReply, Reply, Request};
-use wire::ost::Progress;
+use wire::ost::Watermark;
 use wire::{UNCHANGED, opcode, ost};
 
 use crate::core::Mds;
 use crate::event::{Call, Output};
 use crate::ops::context::Rules;
-use crate::progress::Told;
 use crate::walks::CHUNK_BYTES;
+use crate::watermarks::Acknowledged;
 
 /// A served target. [`MdtServer::stop`] makes everything durable.
 pub struct MdtServer {
@@ -62,10 +62,10 @@ pub enum Event {
     /// An OST could not be asked.
     ListFailed(TargetIndex),
     /// An OST was told that we had come so far, and has itself come so far.
-    Witnessed(TargetIndex, Told),
+    WatermarkHeard(TargetIndex, Acknowledged),
     /// An OST could not be told.
-    WitnessFailed(TargetIndex),
-    /// An OST was told of this change, as durable, in an earlier life.
+    WatermarkFailed(TargetIndex),
+    /// An OST was told of this change, as durable, in an earlier boot.
     Behind(TargetIndex, Transno),
 }
 
@@ -76,7 +76,7 @@ pub enum Chore {
     /// Ask an OST.
     List(List),
     /// Tell an OST, and ask it.
-    Witness(Witness),
+    Watermark(PeerReport),
     /// Let a walk go on.
     GoOn,
 }
@@ -85,7 +85,7 @@ pub enum Chore {
 pub struct Destroy {
     ost: TargetIndex,
     objects: Vec<(ObjectId, u64)>,
-    progress: Progress,
+    watermark: Watermark,
 }
 
 /// Objects of a sequence that an OST is to tell of.
@@ -93,13 +93,13 @@ pub struct List {
     ost: TargetIndex,
     from: ObjectId,
     unrecorded: bool,
-    progress: Progress,
+    watermark: Watermark,
 }
 
-/// How far both have come, to be told to an OST.
-pub struct Witness {
+/// The watermarks of both sides, to be reported to an OST.
+pub struct PeerReport {
     ost: TargetIndex,
-    progress: Progress,
+    watermark: Watermark,
     seen: Transno,
 }
 
@@ -119,7 +119,7 @@ impl MdtServer {
         let chore = move |serving: &Arc<Serving<Mds>>, chore| match chore {
             Chore::Destroy(objects) => destroy(serving, &peers, objects),
             Chore::List(wanted) => list(serving, &peers, wanted),
-            Chore::Witness(told) => witness(serving, &peers, told),
+            Chore::Watermark(wanted) => report(serving, &peers, wanted),
             // The other end is there as long as the target is served.
             Chore::GoOn => drop(walks.send(())),
         };
@@ -167,11 +167,11 @@ impl MdtServer {
     /// The OSTs of the file system now, and where they are. `reach` connects to one that is new.
     pub fn osts_are_at(
         &self,
-        places: Vec<(TargetIndex, Vec<Address>)>,
+        target_addresses: Vec<(TargetIndex, Vec<Address>)>,
         reach: impl Fn(TargetIndex, Vec<Address>) -> Option<Peer>,
     ) {
         let mut osts = lock(&self.osts);
-        for (index, addresses) in &places {
+        for (index, addresses) in &target_addresses {
             let known = osts.get(index);
             let moved = known.is_some_and(|peer| peer.set_addresses(addresses.clone()));
             let found = match known {
@@ -187,7 +187,7 @@ impl MdtServer {
             }
         }
         // One that cannot be asked to remove objects gets none.
-        let reached = places.iter().map(|(index, _)| *index);
+        let reached = target_addresses.iter().map(|(index, _)| *index);
         let reached: Vec<TargetIndex> = reached.filter(|index| osts.contains_key(index)).collect();
         drop(osts);
         self.serving.with(|mds, Moment { now, wall }, out| {
@@ -261,11 +261,11 @@ fn destroy(serving: &Arc<Serving<Mds>>, osts: &Osts, destroy: Destroy) {
     let Destroy {
         ost,
         objects,
-        progress,
+        watermark,
     } = destroy;
     let request = ost::Request::Destroy {
         objects: objects.clone(),
-        progress,
+        watermark,
     };
     ask(serving, osts, (ost, request), move |reply| match reply {
         Some(ost::Reply::Done) => {
@@ -282,12 +282,12 @@ fn list(serving: &Arc<Serving<Mds>>, osts: &Osts, list: List) {
         ost,
         from,
         unrecorded,
-        progress,
+        watermark,
     } = list;
     let request = ost::Request::List {
         from,
         unrecorded,
-        progress,
+        watermark,
     };
     ask(serving, osts, (ost, request), move |reply| match reply {
         Some(ost::Reply::Objects { objects, next }) => Event::Listed {
@@ -301,20 +301,20 @@ fn list(serving: &Arc<Serving<Mds>>, osts: &Osts, list: List) {
     });
 }
 
-fn witness(serving: &Arc<Serving<Mds>>, osts: &Osts, witness: Witness) {
-    let Witness {
+fn report(serving: &Arc<Serving<Mds>>, osts: &Osts, report: PeerReport) {
+    let PeerReport {
         ost,
-        progress,
+        watermark,
         seen,
-    } = witness;
-    let request = ost::Request::Witness { progress, seen };
+    } = report;
+    let request = ost::Request::Watermark { watermark, seen };
     ask(serving, osts, (ost, request), move |reply| match reply {
-        Some(ost::Reply::Witnessed { committed }) => {
-            let ours = progress.committed;
-            Event::Witnessed(ost, Told { ours, committed })
+        Some(ost::Reply::Watermark { committed }) => {
+            let ours = watermark.committed;
+            Event::WatermarkHeard(ost, Acknowledged { ours, committed })
         }
         Some(ost::Reply::Ahead { committed }) => Event::Behind(ost, committed),
-        _ => Event::WitnessFailed(ost),
+        _ => Event::WatermarkFailed(ost),
     });
 }
 
@@ -477,8 +477,8 @@ impl Machine for Mds {
                 next,
             } => self.listed(now, wall, (ost, from), (&objects, next), out),
             Event::ListFailed(ost) => self.list_failed(now, ost),
-            Event::Witnessed(ost, told) => self.witnessed((now, wall), ost, told, out),
-            Event::WitnessFailed(ost) => self.witness_failed(now, ost),
+            Event::WatermarkHeard(ost, told) => self.watermark_heard((now, wall), ost, told, out),
+            Event::WatermarkFailed(ost) => self.watermark_failed(now, ost),
             Event::Behind(ost, committed) => self.is_behind(now, ost, committed, out),
         }
     }
@@ -524,30 +524,30 @@ impl Machine for Mds {
             Output::Destroy {
                 ost,
                 objects,
-                progress,
+                watermark,
             } => Effect::Chore(Chore::Destroy(Destroy {
                 ost,
                 objects,
-                progress,
+                watermark,
             })),
             Output::List {
                 ost,
                 from,
                 unrecorded,
-                progress,
+                watermark,
             } => Effect::Chore(Chore::List(List {
                 ost,
                 from,
                 unrecorded,
-                progress,
+                watermark,
             })),
-            Output::Witness {
+            Output::Watermark {
                 ost,
-                progress,
+                watermark,
                 seen,
-            } => Effect::Chore(Chore::Witness(Witness {
+            } => Effect::Chore(Chore::Watermark(PeerReport {
                 ost,
-                progress,
+                watermark,
                 seen,
             })),
             Output::GoOn => Effect::Chore(Chore::GoOn),
@@ -566,7 +566,7 @@ impl Machine for Mds {
 }
 
 impl Mds {
-    /// A frame of what was done in an earlier life.
+    /// A frame of what was done in an earlier boot.
     fn replays(
         &mut self,
         Moment { now, wall }: Moment,

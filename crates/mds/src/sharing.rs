@@ -13,7 +13,7 @@ use crate::mutation::Mutation;
 
 /// What can be seen to have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Sight {
+pub enum Visibility {
     /// A file's attributes, or that it is there.
     Inode(Fid),
     /// The names of a directory as a set, and what follows from it.
@@ -25,8 +25,8 @@ pub enum Sight {
 /// Changes that are not durable yet, by what shows them.
 #[derive(Debug, Default)]
 pub struct Sharing {
-    fresh: IdMap<Sight, Fresh>,
-    order: VecDeque<(Transno, Sight)>,
+    fresh: IdMap<Visibility, Fresh>,
+    order: VecDeque<(Transno, Visibility)>,
     /// Who made changes that are not durable yet, and the last of each.
     authors: Vec<(ClientId, Transno)>,
 }
@@ -58,8 +58,8 @@ impl Sharing {
     }
 
     /// `client` has changed these by `transno`.
-    pub fn note(&mut self, client: ClientId, transno: Transno, sights: Vec<Sight>) {
-        if sights.is_empty() {
+    pub fn note(&mut self, client: ClientId, transno: Transno, visible: Vec<Visibility>) {
+        if visible.is_empty() {
             return;
         }
         match self
@@ -70,8 +70,8 @@ impl Sharing {
             Some((_, last)) => *last = transno,
             None => self.authors.push((client, transno)),
         }
-        for sight in sights {
-            let fresh = self.fresh.entry(sight);
+        for seen in visible {
+            let fresh = self.fresh.entry(seen);
             let fresh = fresh.or_insert(Fresh {
                 client,
                 last: transno,
@@ -81,14 +81,14 @@ impl Sharing {
                 (fresh.client, fresh.others) = (client, fresh.last);
             }
             fresh.last = transno;
-            self.order.push_back((transno, sight));
+            self.order.push_back((transno, seen));
         }
     }
 
     /// What must be durable before `client` may see these; zero: nothing.
-    pub fn wait_for(&self, client: ClientId, sights: &[Sight]) -> Transno {
-        let waits = sights.iter().filter_map(|sight| {
-            let fresh = self.fresh.get(sight)?;
+    pub fn wait_for(&self, client: ClientId, visible: &[Visibility]) -> Transno {
+        let waits = visible.iter().filter_map(|seen| {
+            let fresh = self.fresh.get(seen)?;
             Some(if fresh.client == client {
                 fresh.others
             } else {
@@ -107,28 +107,28 @@ impl Sharing {
     /// Everything up to `committed` is durable.
     pub fn durable(&mut self, committed: Transno) {
         self.authors.retain(|(_, last)| *last > committed);
-        while let Some((transno, sight)) = self.order.front().copied() {
+        while let Some((transno, seen)) = self.order.front().copied() {
             if transno > committed {
                 return;
             }
             self.order.pop_front();
             if self
                 .fresh
-                .get(&sight)
+                .get(&seen)
                 .is_some_and(|fresh| fresh.last <= committed)
             {
-                self.fresh.remove(&sight);
+                self.fresh.remove(&seen);
             }
         }
     }
 }
 
 /// What `mutations` change for others to see.
-pub fn changed(mutations: &[Mutation]) -> Vec<Sight> {
-    let mut sights = Vec::new();
-    let mut see = |sight| {
-        if !sights.contains(&sight) {
-            sights.push(sight);
+pub fn changed(mutations: &[Mutation]) -> Vec<Visibility> {
+    let mut visible = Vec::new();
+    let mut see = |seen| {
+        if !visible.contains(&seen) {
+            visible.push(seen);
         }
     };
     let lists = |fid: Fid| {
@@ -140,40 +140,49 @@ pub fn changed(mutations: &[Mutation]) -> Vec<Sight> {
     for mutation in mutations {
         match mutation {
             Mutation::PutDirent(spot, dirent) => {
-                see(Sight::List(spot.dir));
-                see(Sight::Name(spot.dir, hash_of(spot.cookie)));
-                see(Sight::Inode(dirent.fid));
+                see(Visibility::List(spot.dir));
+                see(Visibility::Name(spot.dir, hash_of(spot.cookie)));
+                see(Visibility::Inode(dirent.fid));
             }
             Mutation::RemoveDirent(spot) => {
-                see(Sight::List(spot.dir));
-                see(Sight::Name(spot.dir, hash_of(spot.cookie)));
+                see(Visibility::List(spot.dir));
+                see(Visibility::Name(spot.dir, hash_of(spot.cookie)));
             }
             // A directory's record that follows a change of its names shows no more than that.
-            Mutation::PutInode(fid, _) if lists(*fid) => see(Sight::List(*fid)),
+            Mutation::PutInode(fid, _) if lists(*fid) => see(Visibility::List(*fid)),
             Mutation::PutInode(fid, _)
             | Mutation::RemoveInode(fid)
             | Mutation::PutPlace(fid, _)
             | Mutation::RemovePlace(fid)
             | Mutation::PutXattr(fid, ..)
             | Mutation::RemoveXattr(fid, _)
-            | Mutation::PutTarget(fid, _) => see(Sight::Inode(*fid)),
+            | Mutation::PutTarget(fid, _) => see(Visibility::Inode(*fid)),
             _ => {}
         }
     }
-    sights
+    visible
 }
 
 /// What an answer shows, or builds on.
-pub fn shown(hasher: NameHasher, request: &Request, result: &Result<Reply, FsError>) -> Vec<Sight> {
-    let mut sights = Vec::new();
-    let name = |dir: &Fid, name| [Sight::Name(*dir, hasher.hash(name)), Sight::Inode(*dir)];
+pub fn shown(
+    hasher: NameHasher,
+    request: &Request,
+    result: &Result<Reply, FsError>,
+) -> Vec<Visibility> {
+    let mut visible = Vec::new();
+    let name = |dir: &Fid, name| {
+        [
+            Visibility::Name(*dir, hasher.hash(name)),
+            Visibility::Inode(*dir),
+        ]
+    };
     match request {
         Request::Lookup { dir, name: n }
         | Request::Create { dir, name: n, .. }
-        | Request::Unlink { dir, name: n, .. } => sights.extend(name(dir, n)),
+        | Request::Unlink { dir, name: n, .. } => visible.extend(name(dir, n)),
         Request::Link { fid, dir, name: n } => {
-            sights.extend(name(dir, n));
-            sights.push(Sight::Inode(*fid));
+            visible.extend(name(dir, n));
+            visible.push(Visibility::Inode(*fid));
         }
         Request::Rename {
             source_dir,
@@ -182,10 +191,10 @@ pub fn shown(hasher: NameHasher, request: &Request, result: &Result<Reply, FsErr
             target,
             ..
         } => {
-            sights.extend(name(source_dir, source));
-            sights.extend(name(target_dir, target));
+            visible.extend(name(source_dir, source));
+            visible.extend(name(target_dir, target));
         }
-        Request::CreateNameless { dir, .. } => sights.push(Sight::Inode(*dir)),
+        Request::CreateNameless { dir, .. } => visible.push(Visibility::Inode(*dir)),
         Request::GetAttr { fid, .. }
         | Request::ReadLink { fid }
         | Request::SetAttr { fid, .. }
@@ -194,16 +203,16 @@ pub fn shown(hasher: NameHasher, request: &Request, result: &Result<Reply, FsErr
         | Request::GetXattrs { fid }
         | Request::SetXattr { fid, .. }
         | Request::RemoveXattr { fid, .. }
-        | Request::PathOf { fid } => sights.push(Sight::Inode(*fid)),
+        | Request::PathOf { fid } => visible.push(Visibility::Inode(*fid)),
         Request::ReadDir { dir, .. } | Request::LookupParent { dir } => {
-            sights.extend([Sight::Inode(*dir), Sight::List(*dir)]);
+            visible.extend([Visibility::Inode(*dir), Visibility::List(*dir)]);
         }
         _ => {}
     }
     if let Ok(reply) = result {
-        shown_by_reply(reply, &mut sights);
+        shown_by_reply(reply, &mut visible);
     }
-    sights
+    visible
 }
 
 /// A refusal for something that the request does not name. There are names in what is to go, it is
@@ -217,11 +226,11 @@ pub fn is_for_more_than_named(request: &Request, refused: FsError) -> bool {
     takes_name && why
 }
 
-fn shown_by_reply(reply: &Reply, sights: &mut Vec<Sight>) {
+fn shown_by_reply(reply: &Reply, visible: &mut Vec<Visibility>) {
     let mut see = |node: &Node| {
-        sights.push(Sight::Inode(node.fid));
+        visible.push(Visibility::Inode(node.fid));
         if node.attr.kind == FileKind::Directory {
-            sights.push(Sight::List(node.fid));
+            visible.push(Visibility::List(node.fid));
         }
     };
     match reply {
@@ -258,12 +267,12 @@ mod tests {
     #[test]
     fn only_others_changes_are_waited_for() {
         let mut sharing = Sharing::default();
-        let sight = Sight::Inode(Fid(9));
-        let wait = |sharing: &Sharing, client| sharing.wait_for(client, &[sight]).0;
-        sharing.note(A, Transno(1), vec![sight]);
+        let seen = Visibility::Inode(Fid(9));
+        let wait = |sharing: &Sharing, client| sharing.wait_for(client, &[seen]).0;
+        sharing.note(A, Transno(1), vec![seen]);
         assert_eq!((wait(&sharing, A), wait(&sharing, B)), (0, 1));
-        sharing.note(B, Transno(2), vec![sight]);
-        sharing.note(B, Transno(3), vec![sight]);
+        sharing.note(B, Transno(2), vec![seen]);
+        sharing.note(B, Transno(3), vec![seen]);
         assert_eq!(
             (wait(&sharing, A), wait(&sharing, B)),
             (3, 1),
@@ -278,9 +287,9 @@ mod tests {
     #[test]
     fn what_is_all_of_one_client_is_waited_for_by_the_others_only() {
         let mut sharing = Sharing::default();
-        sharing.note(A, Transno(1), vec![Sight::Inode(Fid(9))]);
+        sharing.note(A, Transno(1), vec![Visibility::Inode(Fid(9))]);
         assert!(sharing.is_all_of(A) && !sharing.is_all_of(B));
-        sharing.note(B, Transno(2), vec![Sight::Inode(Fid(8))]);
+        sharing.note(B, Transno(2), vec![Visibility::Inode(Fid(8))]);
         assert!(!sharing.is_all_of(A));
         sharing.durable(Transno(1));
         assert!(sharing.is_all_of(B) && !sharing.is_all_of(A));

@@ -50,7 +50,7 @@ impl Mds {
     fn ask_osts(&mut self, out: &mut Vec<Output>) {
         self.send_destroys(out);
         self.send_searches(out);
-        self.send_witnesses(out);
+        self.send_watermarks(out);
     }
 
     /// The store has failed: nothing more will be durable.
@@ -90,9 +90,9 @@ impl Mds {
         let locks = self.locks.table().next_deadline();
         let recovery = self.recovery.window.until();
         let (destroy, search) = (self.next_destroy(), self.next_search());
-        let (witness, busy) = (self.next_witness(), self.next_end_of_wait());
+        let (watermark, busy) = (self.next_watermark(), self.next_end_of_wait());
         let grace = self.grace_until;
-        [locks, grace, recovery, destroy, search, witness, busy]
+        [locks, grace, recovery, destroy, search, watermark, busy]
             .into_iter()
             .flatten()
             .min()

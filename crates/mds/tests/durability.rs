@@ -256,7 +256,7 @@ fn files_of(world: &mut World, client: base::ClientId) -> u64 {
     }
 }
 
-/// An answer without what is good in one life of the server only.
+/// An answer without what is good in one boot of the server only.
 fn bare(mut reply: Reply) -> Reply {
     let blank = |node: &mut wire::Node| node.cover = Cover::None;
     match &mut reply {
@@ -354,7 +354,7 @@ fn every_modification_is_done_once() {
     for (i, request) in requests.into_iter().enumerate() {
         resent(&mut world, a, 100 + i as u64, request);
     }
-    // A close in the life it was opened in.
+    // A close in the boot it was opened in.
     let handle = world.open(a, f, READ).expect("opened");
     let close = Request::Close {
         fid: f,
@@ -672,20 +672,20 @@ fn orphans_wait_no_longer_than_their_users_have_something_to_tell() {
     world.open(a, f, READ).expect("opened");
     world.unlink(a, Fid::ROOT, "f").expect("gone");
     world.flush();
-    let join = |world: &mut World, client, life| {
-        let joined = world.call(client, Request::Join { life });
+    let join = |world: &mut World, client, boot_epoch| {
+        let joined = world.call(client, Request::Join { boot_epoch });
         assert_eq!(joined, Ok(Reply::Done));
         world.advance(Duration::ZERO);
         world.check();
     };
     world.crash();
-    let (before, life) = (BootEpoch(1), BootEpoch(2));
+    let (before, boot_epoch) = (BootEpoch(1), BootEpoch(2));
     let clients = [1, 2].map(|n| world.clients[&n].id);
-    join(&mut world, clients[0], life);
+    join(&mut world, clients[0], boot_epoch);
     join(&mut world, clients[1], before);
     let client = clients[0];
     assert!(world.getattr(client, f).is_ok(), "one may have it open");
-    join(&mut world, clients[1], life);
+    join(&mut world, clients[1], boot_epoch);
     assert_eq!(world.getattr(client, f), Err(FsError::Stale));
 }
 
@@ -699,8 +699,8 @@ fn orphans_do_not_wait_for_who_is_gone() {
     world.unlink(a, Fid::ROOT, "f").expect("gone");
     world.flush();
     world.crash();
-    let (life, clients) = (BootEpoch(2), [1, 2].map(|n| world.clients[&n].id));
-    let joined = world.call(clients[0], Request::Join { life });
+    let (boot_epoch, clients) = (BootEpoch(2), [1, 2].map(|n| world.clients[&n].id));
+    let joined = world.call(clients[0], Request::Join { boot_epoch });
     assert_eq!(joined, Ok(Reply::Done));
     world.advance(Duration::from_secs(1));
     assert!(world.getattr(clients[0], f).is_ok());

@@ -119,7 +119,7 @@ fn what_a_crash_took_is_done_again_also_where_there_is_no_space_now() {
 }
 
 /// Where there really is no space the store stops. It has refused nothing: clients keep what it has not
-/// done again for its next life.
+/// done again for its next boot.
 #[test]
 fn a_target_that_stops_refuses_nothing_of_the_past() {
     let mut world = World::new();

@@ -282,7 +282,7 @@ fn who_says_goodbye_is_not_waited_for() {
 }
 
 #[test]
-fn each_life_says_what_survived_of_the_one_before() {
+fn each_boot_says_what_survived_of_the_one_before() {
     let mut world = World::new();
     let a = world.connect(1);
     world.mkdir(a, Fid::ROOT, "d");
@@ -296,7 +296,7 @@ fn each_life_says_what_survived_of_the_one_before() {
     let second = world.mds.last_committed();
     assert!(second > first);
     world.crash();
-    let survived = |life| world.mds.survived(BootEpoch(life)).expect("readable");
+    let survived = |boot_epoch| world.mds.survived(BootEpoch(boot_epoch)).expect("readable");
     assert_eq!(survived(1), first);
     assert_eq!(survived(2), second);
     assert_eq!(survived(3), world.mds.last_committed(), "the present one");
@@ -463,7 +463,7 @@ fn what_did_nothing_is_not_done_again() {
     assert_eq!(world.names(b, Fid::ROOT), ["x", "z"]);
 }
 
-/// The connection broke before that was answered: it is sent once more, in the same life.
+/// The connection broke before that was answered: it is sent once more, in the same boot.
 #[test]
 fn what_is_done_again_twice_is_done_once() {
     let mut world = World::new();

@@ -433,7 +433,7 @@ fn what_is_damaged_ends_a_repair_before_it_begins() {
 }
 
 #[test]
-fn a_repair_is_a_life_of_its_own() {
+fn a_repair_is_a_boot_of_its_own() {
     let mut planted = Planted::new();
     let committed = planted.world.mds.last_transno();
     planted.plant(vec![Mutation::RemovePlace(planted.file)]);

@@ -11,7 +11,7 @@ use layout::ObjectId;
 use oss::{Call, Oss, Output, Syncer};
 use storage::{FileDisk, Kv, KvOptions, ObjectFiles, Pace};
 use wire::mdt::WriteTicket;
-use wire::ost::{Progress, Request};
+use wire::ost::{Request, Watermark};
 
 const BYTES: u32 = 4096;
 /// As many as a metadata server tells of in one request.
@@ -32,7 +32,7 @@ impl Bench {
         let disk = FileDisk::open(&database).expect("the file");
         let kv = Kv::open(disk, &oss::records::TABLES, KvOptions::new("OST0"));
         let kv = Arc::new(kv.expect("a sound disk"));
-        let life = oss::Life {
+        let boot = oss::Boot {
             epoch: BootEpoch(1),
             now: Tick(0),
             wall: Timestamp::default(),
@@ -44,7 +44,7 @@ impl Bench {
                 store.clone(),
                 kv.clone(),
                 dlm::Limits::default(),
-                life,
+                boot,
                 Pace::usual(),
             )
             .expect("a sound disk"),
@@ -119,7 +119,7 @@ fn main() {
             },
             mtime: Timestamp::default(),
             under: LockHandle(0),
-            life: BootEpoch(0),
+            boot_epoch: BootEpoch(0),
         };
         bench.call(request, &data);
     }
@@ -131,7 +131,7 @@ fn main() {
         bench.call(
             Request::Destroy {
                 objects,
-                progress: Progress::default(),
+                watermark: Watermark::default(),
             },
             &[],
         );

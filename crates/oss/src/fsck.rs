@@ -14,8 +14,8 @@ use storage::{Batch, KeyRange, Kv, ObjectStore, StorageError, TableId, check_sea
 
 use crate::objects::{condemn, damaged, finish_removals, history, stored};
 use crate::records::{
-    CLIENTS, HISTORY_KEY, History, KnownClient, META, OBJECTS, ObjectRecord, SEALS, TABLES,
-    TOMBSTONES, Tombstone, WITNESS_KEY, Witnessed, client_of_key, object_of_key,
+    CLIENTS, HISTORY_KEY, History, KnownClient, META, MdtWatermark, OBJECTS, ObjectRecord, SEALS,
+    TABLES, TOMBSTONES, Tombstone, WATERMARK_KEY, client_of_key, object_of_key,
 };
 
 /// Objects removed in one batch of a repair.
@@ -308,18 +308,18 @@ pub struct Histories {
 
 /// Which is told apart from a target that is an older copy of what it was.
 pub fn histories(kv: &Kv) -> Result<Histories, StorageError> {
-    let witnessed = kv.get_with(META, WITNESS_KEY, Witnessed::decode)?;
-    let witnessed = witnessed.transpose().map_err(|damage| damaged(&damage))?;
+    let heard = kv.get_with(META, WATERMARK_KEY, MdtWatermark::decode)?;
+    let heard = heard.transpose().map_err(|damage| damaged(&damage))?;
     Ok(Histories {
         own: history(kv)?.committed,
-        mdt: witnessed.unwrap_or_default().committed,
+        mdt: heard.unwrap_or_default().committed,
     })
 }
 
 /// Whatever the MDT holds will do from now on. Durable when this returns.
 pub fn forget_mdt(kv: &Kv) -> Result<(), StorageError> {
     let mut batch = Batch::new();
-    batch.delete(META, WITNESS_KEY);
+    batch.delete(META, WATERMARK_KEY);
     kv.wait_durable(kv.commit(batch)?)
 }
 
@@ -370,7 +370,7 @@ fn read_row(table: TableId, key: &[u8], value: &[u8]) -> Result<Row, Damage> {
             Tombstone::decode(value)?,
         )),
         META if key == HISTORY_KEY => History::decode(value).map(|_| Row::Other),
-        META if key == WITNESS_KEY => Witnessed::decode(value).map(|_| Row::Other),
+        META if key == WATERMARK_KEY => MdtWatermark::decode(value).map(|_| Row::Other),
         CLIENTS => {
             client_of_key(key)?;
             KnownClient::decode(value).map(|_| Row::Other)

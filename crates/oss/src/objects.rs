@@ -36,8 +36,8 @@ const SLOW_BYTES_MIN: usize = 64 << 10;
 const DYING_MAX: usize = 65_536;
 /// Tombstones looked at in one step of their ageing.
 const AGEING_ROWS_MAX: usize = 1000;
-/// Numbers of modifications set aside for one life of the target: more than it can make.
-const TRANSNOS_PER_LIFE: u64 = 1 << 32;
+/// Numbers of modifications set aside for one boot of the target: more than it can make.
+const TRANSNOS_PER_BOOT: u64 = 1 << 32;
 
 /// The objects of one target.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ pub struct Objects {
 
 impl Objects {
     /// Opens the objects in `store` and `kv`, finishing removals that a crash interrupted. Also
-    /// returns the target's history as the last life left it, and as this one continues it, with
+    /// returns the target's history as the last boot left it, and as this one continues it, with
     /// numbers for its modifications set aside durably.
     pub fn open(
         store: Arc<dyn ObjectStore>,
@@ -85,7 +85,7 @@ impl Objects {
         let before = objects.history()?;
         let next = History {
             committed: before.committed,
-            reserved: Transno(before.reserved.0.saturating_add(TRANSNOS_PER_LIFE)),
+            reserved: Transno(before.reserved.0.saturating_add(TRANSNOS_PER_BOOT)),
         };
         let mut batch = Batch::new();
         batch.put(META, HISTORY_KEY, next.encode());

@@ -20,10 +20,10 @@ use crate::failure::{Failure, Outcome};
 use crate::locks::Locks;
 use crate::objects::Objects;
 use crate::outbox::{Answer, Outbox, Output};
+use crate::peer_watermark::PeerWatermark;
 use crate::records::History;
-use crate::recovery::{Life, Recovery};
+use crate::recovery::{Boot, Recovery};
 use crate::step::{Call, Caller, Job, Need, Step};
-use crate::witness::Witness;
 use crate::work::SyncWork;
 
 #[derive(Debug)]
@@ -43,11 +43,11 @@ pub struct Oss {
     /// Callbacks on their way whose answers the lock table waits for.
     glimpses: BTreeMap<(ClientId, u64), LockHandle>,
     callbacks: u64,
-    /// The highest number that modifications of this life may have.
+    /// The highest number that modifications of this boot may have.
     reserved: Transno,
     last_ageing: Tick,
     pub(crate) clients: Clients,
-    pub(crate) witness: Witness,
+    pub(crate) watermark: PeerWatermark,
     /// Those that speak for targets.
     pub(crate) servers: BTreeSet<ClientId>,
     /// Those with a session, from other processes.
@@ -67,17 +67,17 @@ impl Oss {
         store: Arc<dyn ObjectStore>,
         kv: Arc<Kv>,
         limits: Limits,
-        life: Life,
+        boot: Boot,
         pace: Arc<Pace>,
     ) -> Result<Oss, StorageError> {
-        let (clients, witness) = (Clients::new(kv.clone()), Witness::new(kv.clone()));
+        let (clients, watermark) = (Clients::new(kv.clone()), PeerWatermark::new(kv.clone()));
         let (objects, before, history) = Objects::open(store, kv)?;
-        let window = Window::new(clients.awaited(life.wall)?, life.now.after(life.window));
-        window.announce("ost.*.recovery_status", life.window);
+        let window = Window::new(clients.awaited(boot.wall)?, boot.now.after(boot.window));
+        window.announce("ost.*.recovery_status", boot.window);
         Ok(Oss {
             reserved: history.reserved,
             objects,
-            locks: Locks::new(limits, life.epoch),
+            locks: Locks::new(limits, boot.epoch),
             durability: Durability::new(before.committed, before.reserved, pace),
             parked: BTreeMap::new(),
             waits: 0,
@@ -85,10 +85,10 @@ impl Oss {
             callbacks: 0,
             last_ageing: Tick::default(),
             clients,
-            witness,
+            watermark,
             servers: BTreeSet::new(),
             clients_here: BTreeMap::new(),
-            recovery: Recovery::new(life.epoch, window),
+            recovery: Recovery::new(boot.epoch, window),
             reading: BTreeMap::new(),
             left_behind: BTreeMap::new(),
             stopped: false,

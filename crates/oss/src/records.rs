@@ -29,8 +29,8 @@ pub const TABLES: [(TableId, &str); 5] = [
 /// Where the target's [`History`] is.
 pub const HISTORY_KEY: &[u8] = b"history";
 
-/// Where it is remembered how far the MDT had come: [`Witnessed`].
-pub const WITNESS_KEY: &[u8] = b"mdt";
+/// Where it is remembered how far the MDT had come: [`MdtWatermark`].
+pub const WATERMARK_KEY: &[u8] = b"mdt";
 
 /// The version of every value here.
 const VERSION: u8 = 1;
@@ -62,15 +62,15 @@ pub struct Tombstone {
 pub struct History {
     /// Everything up to here is durable.
     pub committed: Transno,
-    /// No modification of this life got a number above this: the next life starts there.
+    /// No modification of this boot got a number above this: the next boot starts there.
     pub reserved: Transno,
 }
 
 /// How far an MDT had come when it last asked for something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Witnessed {
-    /// When that life of it began, by its clock.
-    pub life: Timestamp,
+pub struct MdtWatermark {
+    /// When that boot of it began, by its clock.
+    pub epoch_stamp: Timestamp,
     /// What it had durably then.
     pub committed: Transno,
 }
@@ -189,27 +189,30 @@ impl History {
     }
 }
 
-impl Witnessed {
+impl MdtWatermark {
     /// As stored.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
-        bytes.extend(self.life.secs.to_le_bytes());
-        bytes.extend(self.life.nanos.to_le_bytes());
+        bytes.extend(self.epoch_stamp.secs.to_le_bytes());
+        bytes.extend(self.epoch_stamp.nanos.to_le_bytes());
         bytes.extend(self.committed.0.to_le_bytes());
         bytes
     }
 
     /// The record in `bytes`.
-    pub fn decode(bytes: &[u8]) -> Result<Witnessed, Damage> {
-        let mut fields = Fields::versioned("word of an MDT's progress", bytes)?;
-        let life = Timestamp {
+    pub fn decode(bytes: &[u8]) -> Result<MdtWatermark, Damage> {
+        let mut fields = Fields::versioned("watermark of an MDT", bytes)?;
+        let epoch_stamp = Timestamp {
             secs: i64::from_le_bytes(fields.take()?),
             nanos: u32::from_le_bytes(fields.take()?),
         };
-        let checked = life.checked();
+        let checked = epoch_stamp.checked();
         checked.map_err(|error| fields.damage(&error.to_string()))?;
         let committed = Transno(u64::from_le_bytes(fields.take()?));
-        fields.end(Witnessed { life, committed })
+        fields.end(MdtWatermark {
+            epoch_stamp,
+            committed,
+        })
     }
 }
 
@@ -329,14 +332,14 @@ mod tests {
             [&[1, 1][..], &[0; 7], &[0, 1], &[0; 6]].concat()
         );
         assert_eq!(History::decode(&history.encode()), Ok(history));
-        let witnessed = Witnessed {
-            life: Timestamp { secs: 3, nanos: 4 },
+        let heard = MdtWatermark {
+            epoch_stamp: Timestamp { secs: 3, nanos: 4 },
             committed: Transno(5),
         };
-        let bytes = witnessed.encode();
+        let bytes = heard.encode();
         let expected = [&[1, 3][..], &[0; 7], &[4, 0, 0, 0, 5], &[0; 7]].concat();
         assert_eq!(bytes, expected);
-        assert_eq!(Witnessed::decode(&bytes), Ok(witnessed));
+        assert_eq!(MdtWatermark::decode(&bytes), Ok(heard));
         let known = KnownClient::default();
         assert_eq!(known.encode(), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(KnownClient::decode(&known.encode()), Ok(known));
@@ -368,7 +371,7 @@ mod tests {
             reserved: Transno(1),
         };
         assert!(History::decode(&swapped.encode()).is_err());
-        assert!(Witnessed::decode(&[1; 20]).is_err() && Witnessed::decode(&[2; 21]).is_err());
+        assert!(MdtWatermark::decode(&[1; 20]).is_err() && MdtWatermark::decode(&[2; 21]).is_err());
         assert!(KnownClient::decode(&[1, 2, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
         assert!(client_of_key(&[0; 15]).is_err() && client_of_key(&[0; 17]).is_err());
         assert!(object_of_key(&[0; 11]).is_err() && object_of_key(&[0; 13]).is_err());

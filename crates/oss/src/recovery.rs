@@ -1,4 +1,4 @@
-//! The first moments of a target's later life: clients write again what it lost, and what they had not sent
+//! The first moments of a target's later boot: clients write again what it lost, and what they had not sent
 //! when their locks went. Nobody reads or gets a lock before they have; a write without a lock is refused
 //! where another client has one (docs/recovery.md).
 
@@ -10,16 +10,16 @@ use wire::ost::Request;
 
 use crate::step::Caller;
 
-/// A life of the target that begins.
+/// A boot of the target that begins.
 #[derive(Debug, Clone, Copy)]
-pub struct Life {
+pub struct Boot {
     /// Its number.
     pub epoch: BootEpoch,
     /// When it begins.
     pub now: Tick,
     /// The same by the wall.
     pub wall: Timestamp,
-    /// How long clients of the life before are waited for.
+    /// How long clients of the boot before are waited for.
     pub window: Duration,
 }
 
@@ -34,16 +34,16 @@ pub(crate) struct Waiting {
 /// Whom the target waits for since it lives.
 #[derive(Debug)]
 pub(crate) struct Recovery {
-    pub life: BootEpoch,
+    pub boot_epoch: BootEpoch,
     pub window: Window<Waiting>,
     /// Bytes of requests that wait.
     pub bytes: usize,
 }
 
 impl Recovery {
-    pub fn new(life: BootEpoch, window: Window<Waiting>) -> Recovery {
+    pub fn new(boot_epoch: BootEpoch, window: Window<Waiting>) -> Recovery {
         Recovery {
-            life,
+            boot_epoch,
             window,
             bytes: 0,
         }

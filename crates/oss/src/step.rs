@@ -9,7 +9,7 @@ use crate::failure::Outcome;
 use crate::locks::Wish;
 use crate::objects::Change;
 use crate::outbox::Answer;
-use crate::reshaping::Reshape;
+use crate::resizing::Resize;
 use crate::work::{ListWork, ReadWork};
 
 /// A request, as it came.
@@ -37,7 +37,7 @@ pub(crate) struct Caller {
 pub(crate) enum Job {
     Enqueue,
     Append(Append),
-    Reshape(Reshape),
+    Resize(Resize),
     Seek(Seek),
     Glimpse { object: ObjectId },
     Announce { object: ObjectId, size: u64 },

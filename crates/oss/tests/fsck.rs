@@ -8,7 +8,7 @@ use oss::fsck::{Finding, Repaired, Report, Whose, check, repair};
 use oss::records::{CLIENTS, META, OBJECTS, ObjectRecord, TOMBSTONES, Tombstone, object_key};
 use rig::{A, Rig, TICKET, object};
 use storage::Batch;
-use wire::ost::{Progress, Request};
+use wire::ost::{Request, Watermark};
 
 fn look(rig: &Rig) -> Report {
     check(&*rig.disk.store, &rig.kv, &mut |_| Whose::Unasked).expect("readable")
@@ -52,7 +52,7 @@ fn a_sound_target_has_nothing_to_report() {
         A,
         Request::Destroy {
             objects: vec![(object(2), 7)],
-            progress: Progress::default(),
+            watermark: Watermark::default(),
         },
         &[],
     );

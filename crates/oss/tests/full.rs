@@ -85,7 +85,7 @@ fn what_needs_no_space_goes_on_and_frees_some() {
         ticket: TICKET,
         mtime: rig.wall,
         under: NO_LOCK,
-        life: BootEpoch(0),
+        boot_epoch: BootEpoch(0),
     };
     rig.ask(A, truncate, &[]).unwrap();
     assert_eq!(space(&mut rig).bytes_available, 15 * MIB);

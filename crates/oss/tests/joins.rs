@@ -19,7 +19,7 @@ const B: ClientId = ClientId(3);
 const C: ClientId = ClientId(4);
 const ALL: [ClientId; 3] = [A, B, C];
 
-/// What a life of the target may know of a client.
+/// What a boot of the target may know of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
     Nothing,
@@ -28,7 +28,7 @@ enum Known {
     GivenUp,
 }
 
-/// What happens in a life of the target.
+/// What happens in a boot of the target.
 #[derive(Debug, Clone, Copy)]
 enum Event {
     /// A client says that it has written all; answered when that is durable.
@@ -65,7 +65,7 @@ impl Possible {
     }
 }
 
-/// A life of the target, to the end of `events` or until the power fails.
+/// A boot of the target, to the end of `events` or until the power fails.
 fn live(target: &mut Target, events: &[Event], possible: &mut Possible) -> Result<(), Off> {
     ALL.iter().for_each(|client| target.connect(*client));
     for event in events {
@@ -138,18 +138,18 @@ fn empty() -> Disks {
     }
 }
 
-/// The lives of a target, the last of which is cut; what is possible then, and whether it ended.
+/// The boots of a target, the last of which is cut; what is possible then, and whether it ended.
 fn cut_last(lives: &[&[Event]], cut: u64, survivors: Survivors) -> (Disks, Possible, bool) {
     let (disks, mut possible) = (empty(), Possible::exactly([Known::Nothing; 3]));
     let (last, before) = lives.split_last().expect("one life");
-    for (life, events) in (1..).zip(before) {
-        let mut target = Target::begin(&disks, &Power::default(), life).expect("memory");
+    for (boot_epoch, events) in (1..).zip(before) {
+        let mut target = Target::begin(&disks, &Power::default(), boot_epoch).expect("memory");
         live(&mut target, events, &mut possible).expect("the power stays on");
         target.power_cut(Survivors::Nothing);
         possible = Possible::exactly(possible.0.map(|of| of[0]));
     }
-    let (power, life) = (Power::default(), lives.len() as u64);
-    let mut target = Target::begin(&disks, &power, life).expect("memory");
+    let (power, boot_epoch) = (Power::default(), lives.len() as u64);
+    let mut target = Target::begin(&disks, &power, boot_epoch).expect("memory");
     assert_eq!(known(&target).map(|known| vec![known]), possible.0);
     power.cut_after(power.changes() + cut);
     let ended = live(&mut target, last, &mut possible).is_ok();
@@ -157,7 +157,7 @@ fn cut_last(lives: &[&[Event]], cut: u64, survivors: Survivors) -> (Disks, Possi
     (disks, possible, ended)
 }
 
-/// Cuts the last of these lives at each of its writes.
+/// Cuts the last of these boots at each of its writes.
 fn cut_everywhere(lives: &[&[Event]]) {
     let mut cuts = 0;
     for cut in 0.. {
@@ -167,8 +167,8 @@ fn cut_everywhere(lives: &[&[Event]]) {
             let (disks, possible, ended) = cut_last(lives, cut, survivors);
             all_ended &= ended;
             cuts += 1;
-            let life = lives.len() as u64 + 1;
-            let target = Target::begin(&disks, &Power::default(), life);
+            let boot_epoch = lives.len() as u64 + 1;
+            let target = Target::begin(&disks, &Power::default(), boot_epoch);
             let mut target = target.unwrap_or_else(|error| panic!("{what}: {error}"));
             let found = known(&target);
             for (possible, found) in possible.0.iter().zip(found) {

@@ -5,7 +5,7 @@ mod rig;
 use base::{Fid, FsError, LockHandle, Timestamp, Transno};
 use layout::ObjectId;
 use rig::{A, B, Rig, TICKET, object};
-use wire::ost::{Progress, Reply, Request};
+use wire::ost::{Reply, Request, Watermark};
 
 const NO_LOCK: LockHandle = LockHandle(0);
 
@@ -13,7 +13,7 @@ fn request(from: ObjectId, unrecorded: bool) -> Request {
     Request::List {
         from,
         unrecorded,
-        progress: Progress::default(),
+        watermark: Watermark::default(),
     }
 }
 
@@ -57,9 +57,9 @@ fn write(rig: &mut Rig, id: ObjectId) {
     written.expect("free");
 }
 
-fn destroy(rig: &mut Rig, objects: &[ObjectId], progress: Progress) -> Result<Reply, FsError> {
+fn destroy(rig: &mut Rig, objects: &[ObjectId], watermark: Watermark) -> Result<Reply, FsError> {
     let objects = objects.iter().map(|object| (*object, 7)).collect();
-    let tag = rig.send(B, Request::Destroy { objects, progress }, &[]);
+    let tag = rig.send(B, Request::Destroy { objects, watermark }, &[]);
     rig.sync();
     let answer = rig.reply(tag).expect("answered");
     answer.map(|answer| answer.reply)
@@ -77,7 +77,7 @@ fn an_mdt_is_told_of_the_objects_of_a_sequence_page_by_page() {
     (250..=550).for_each(|number| write(&mut rig, of(5, number, 0)));
     write(&mut rig, of(5, 7, 3));
     let gone = [of(5, 3, 0), of(5, 549, 0)];
-    let destroyed = destroy(&mut rig, &gone, Progress::default());
+    let destroyed = destroy(&mut rig, &gone, Watermark::default());
     assert_eq!(destroyed, Ok(Reply::Done));
     let numbers = (1..=550).filter(|number| ![3, 549].contains(number));
     let mut expected: Vec<ObjectId> = numbers.map(|number| of(5, number, 0)).collect();
@@ -122,7 +122,7 @@ fn what_lost_its_record_in_a_crash_is_told_of_when_that_is_asked() {
     let (found, pages) = list_all(&mut rig, object(0), true);
     assert_eq!((found.len(), pages), (lost.len(), 2));
     assert!(found == lost, "each once, in their order");
-    let destroyed = destroy(&mut rig, &lost[1..], Progress::default());
+    let destroyed = destroy(&mut rig, &lost[1..], Watermark::default());
     assert_eq!(destroyed, Ok(Reply::Done));
     rig.remove();
     rig.sync();
@@ -133,8 +133,8 @@ fn what_lost_its_record_in_a_crash_is_told_of_when_that_is_asked() {
 #[test]
 fn an_mdt_that_lost_changes_it_told_of_removes_nothing() {
     let mut rig = Rig::new();
-    let life = |secs, begun, committed| Progress {
-        life: Timestamp { secs, nanos: 0 },
+    let boot_epoch = |secs, begun, committed| Watermark {
+        epoch_stamp: Timestamp { secs, nanos: 0 },
         begun: Transno(begun),
         committed: Transno(committed),
     };
@@ -142,38 +142,42 @@ fn an_mdt_that_lost_changes_it_told_of_removes_nothing() {
     write(&mut rig, object(2));
     sync(&mut rig);
     let done = Ok(Reply::Done);
-    assert_eq!(destroy(&mut rig, &[object(3)], life(1, 0, 10)), done);
-    assert_eq!(destroy(&mut rig, &[object(4)], life(1, 0, 20)), done);
-    // Words of one life may overtake each other.
-    assert_eq!(destroy(&mut rig, &[object(5)], life(1, 0, 15)), done);
-    assert_eq!(destroy(&mut rig, &[object(6)], life(2, 20, 25)), done);
+    assert_eq!(destroy(&mut rig, &[object(3)], boot_epoch(1, 0, 10)), done);
+    assert_eq!(destroy(&mut rig, &[object(4)], boot_epoch(1, 0, 20)), done);
+    // Words of one boot may overtake each other.
+    assert_eq!(destroy(&mut rig, &[object(5)], boot_epoch(1, 0, 15)), done);
+    assert_eq!(destroy(&mut rig, &[object(6)], boot_epoch(2, 20, 25)), done);
     let mut rig = rig.restart();
     let ahead = Reply::Ahead {
         committed: Transno(25),
     };
-    for old in [life(3, 24, 24), life(4, 0, 0), life(5, 12, 40)] {
+    for old in [
+        boot_epoch(3, 24, 24),
+        boot_epoch(4, 0, 0),
+        boot_epoch(5, 12, 40),
+    ] {
         let refused = destroy(&mut rig, &[object(1)], old);
         assert_eq!(refused, Ok(ahead.clone()));
         let request = Request::List {
             from: object(0),
             unrecorded: false,
-            progress: old,
+            watermark: old,
         };
         assert_eq!(rig.ask(B, request, &[]).expect("told").reply, ahead);
     }
     let left = Request::List {
         from: object(0),
         unrecorded: false,
-        progress: life(6, 25, 25),
+        watermark: boot_epoch(6, 25, 25),
     };
     let (objects, next) = (vec![object(1), object(2)], None);
     let told = rig.ask(B, left, &[]).expect("told").reply;
     assert_eq!(told, Reply::Objects { objects, next });
 }
 
-fn witness(progress: Progress, seen: u64) -> Request {
-    Request::Witness {
-        progress,
+fn watermark(watermark: Watermark, seen: u64) -> Request {
+    Request::Watermark {
+        watermark,
         seen: Transno(seen),
     }
 }
@@ -182,22 +186,29 @@ fn witness(progress: Progress, seen: u64) -> Request {
 #[test]
 fn an_mdt_that_lost_changes_it_only_told_of_is_known() {
     let mut rig = Rig::new();
-    let life = |secs, begun, committed| Progress {
-        life: Timestamp { secs, nanos: 0 },
+    let boot_epoch = |secs, begun, committed| Watermark {
+        epoch_stamp: Timestamp { secs, nanos: 0 },
         begun: Transno(begun),
         committed: Transno(committed),
     };
-    let told = rig.ask(B, witness(life(1, 0, 20), 0), &[]).expect("told");
-    assert!(matches!(told.reply, Reply::Witnessed { .. }), "{told:?}");
+    let told = rig
+        .ask(B, watermark(boot_epoch(1, 0, 20), 0), &[])
+        .expect("told");
+    assert!(matches!(told.reply, Reply::Watermark { .. }), "{told:?}");
     write(&mut rig, object(1));
     sync(&mut rig);
     let mut rig = rig.restart();
     let ahead = Reply::Ahead {
         committed: Transno(20),
     };
-    let told = rig.ask(B, witness(life(2, 19, 40), 0), &[]).expect("told");
+    let told = rig
+        .ask(B, watermark(boot_epoch(2, 19, 40), 0), &[])
+        .expect("told");
     assert_eq!(told.reply, ahead);
-    assert_eq!(destroy(&mut rig, &[object(1)], life(2, 19, 40)), Ok(ahead));
+    assert_eq!(
+        destroy(&mut rig, &[object(1)], boot_epoch(2, 19, 40)),
+        Ok(ahead)
+    );
 }
 
 /// Seen from the MDT, which knows how far the target had come.
@@ -207,15 +218,15 @@ fn a_target_that_was_further_than_it_is_stops() {
     write(&mut rig, object(1));
     sync(&mut rig);
     let told = rig
-        .ask(B, witness(Progress::default(), 0), &[])
+        .ask(B, watermark(Watermark::default(), 0), &[])
         .expect("told");
-    let Reply::Witnessed { committed } = told.reply else {
+    let Reply::Watermark { committed } = told.reply else {
         panic!("{told:?}")
     };
     assert!(committed > Transno(0));
-    let same = rig.ask(B, witness(Progress::default(), committed.0), &[]);
-    assert_eq!(same.expect("told").reply, Reply::Witnessed { committed });
-    let more = rig.ask(B, witness(Progress::default(), committed.0 + 1), &[]);
+    let same = rig.ask(B, watermark(Watermark::default(), committed.0), &[]);
+    assert_eq!(same.expect("told").reply, Reply::Watermark { committed });
+    let more = rig.ask(B, watermark(Watermark::default(), committed.0 + 1), &[]);
     assert_eq!(more.map(|answer| answer.reply), Err(FsError::Io));
     let why = rig.stopped.concat();
     assert!(

@@ -179,7 +179,7 @@ impl World {
                 ticket: TICKET,
                 mtime: self.clients[client].mtime,
                 under: lock.handle,
-                life: BootEpoch(0),
+                boot_epoch: BootEpoch(0),
             };
             self.rig
                 .ask(id(client), request, &data)
@@ -435,7 +435,7 @@ impl World {
             ticket: TICKET,
             mtime,
             under,
-            life: BootEpoch(0),
+            boot_epoch: BootEpoch(0),
         };
         let attr = attr_of(&self.done(client, request, &[]).expect("cut").reply);
         assert_eq!(attr.size, size);
@@ -463,7 +463,7 @@ impl World {
             ticket: TICKET,
             mtime,
             under: held.unwrap_or(LockHandle(0)),
-            life: BootEpoch(0),
+            boot_epoch: BootEpoch(0),
         };
         self.done(client, request, &[]).expect("allocated");
         let before = self.truth.len();

@@ -1,4 +1,4 @@
-//! The first moments of a target's later life: who had something here comes first.
+//! The first moments of a target's later boot: who had something here comes first.
 
 mod rig;
 
@@ -165,29 +165,29 @@ fn only_who_may_have_something_is_waited_for() {
 }
 
 #[test]
-fn what_is_said_to_an_earlier_life_does_not_count() {
+fn what_is_said_to_an_earlier_boot_does_not_count() {
     let mut rig = joined(&[A]).restart();
     rig.connect(A);
-    let life = BootEpoch(1);
-    assert!(rig.ask(A, Request::Join { life }, &[]).is_ok());
+    let boot_epoch = BootEpoch(1);
+    assert!(rig.ask(A, Request::Join { boot_epoch }, &[]).is_ok());
     assert!(is_open(&rig));
     rig.goodbye(A);
     assert!(!is_open(&rig), "it has nothing more to say");
 }
 
-/// It was sent anew, perhaps with other bytes since, when the new life was known.
+/// It was sent anew, perhaps with other bytes since, when the new boot was known.
 #[test]
-fn what_was_written_for_an_earlier_life_is_refused() {
+fn what_was_written_for_an_earlier_boot_is_refused() {
     let mut rig = joined(&[A]).restart();
     rig.connect(A);
-    let write = |life| Request::Write {
+    let write = |boot_epoch| Request::Write {
         object: object(1),
         offset: 0,
         bulk: (0, 3),
         ticket: rig::TICKET,
         mtime: Timestamp::default(),
         under: NO_LOCK,
-        life: BootEpoch(life),
+        boot_epoch: BootEpoch(boot_epoch),
     };
     assert!(rig.ask(A, write(2), b"new").is_ok());
     let late = rig.ask(A, write(1), b"old");

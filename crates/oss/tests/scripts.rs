@@ -7,7 +7,7 @@ use std::time::Duration;
 use base::{BootEpoch, ByteRange, FsError, LockHandle, Transno};
 use rig::{A, B, PR, PW, Rig, TICKET, attr_of, object, range, second};
 use wire::mdt::WriteTicket;
-use wire::ost::{AllocateMode, Callback, CallbackReply, ObjectAttr, Progress, Reply, Request};
+use wire::ost::{AllocateMode, Callback, CallbackReply, ObjectAttr, Reply, Request, Watermark};
 
 const NO_LOCK: LockHandle = LockHandle(0);
 
@@ -247,7 +247,7 @@ fn a_glimpse_asks_writers_and_leaves_their_locks() {
     let tag = rig.glimpse(B, false);
     let (_, id, _) = rig.callback();
     let seen = ObjectAttr { size: 2, ..seen };
-    rig.answer_callback(A, id, CallbackReply::Reshaping(seen));
+    rig.answer_callback(A, id, CallbackReply::Resizing(seen));
     let attr = attr_of(&rig.reply(tag).expect("answered").expect("glimpsed").reply);
     assert_eq!(attr.size, 2);
     rig.write(A, writer.handle, 5, b"!")
@@ -405,7 +405,7 @@ fn a_destroyed_object_stays_away_from_late_writes() {
     rig.write(A, NO_LOCK, 0, b"old").expect("alone");
     let destroy = Request::Destroy {
         objects: vec![(object(1), 7)],
-        progress: Progress::default(),
+        watermark: Watermark::default(),
     };
     let tag = rig.send(B, destroy.clone(), &[]);
     assert!(rig.reply(tag).is_none(), "not before it is durable");
@@ -419,7 +419,7 @@ fn a_destroyed_object_stays_away_from_late_writes() {
     // Once more, as an MDT that did not hear the answer would; the higher epoch counts.
     let again = Request::Destroy {
         objects: vec![(object(1), 3), (object(2), 3)],
-        progress: Progress::default(),
+        watermark: Watermark::default(),
     };
     let tag = rig.send(B, again, &[]);
     rig.sync();
@@ -450,7 +450,7 @@ fn a_destroyed_object_is_gone_before_its_bytes_are() {
     rig.hold_removals = true;
     let destroy = Request::Destroy {
         objects: vec![(object(1), 7)],
-        progress: Progress::default(),
+        watermark: Watermark::default(),
     };
     let tag = rig.send(B, destroy.clone(), &[]);
     let again = rig.send(B, destroy, &[]);
@@ -526,7 +526,7 @@ fn a_sync_of_few_objects_is_about_these_only() {
         B,
         Request::Destroy {
             objects: vec![(object(2), 7)],
-            progress: Progress::default(),
+            watermark: Watermark::default(),
         },
         &[],
     );
@@ -589,7 +589,7 @@ fn a_power_cut_takes_only_what_was_not_synced() {
     let committed = rig.oss.committed();
     let destroy = |number| Request::Destroy {
         objects: vec![(object(number), 7)],
-        progress: Progress::default(),
+        watermark: Watermark::default(),
     };
     let removed = rig.send(B, destroy(2), &[]);
     rig.sync();
@@ -625,7 +625,7 @@ fn a_full_target_says_so_and_goes_on() {
         A,
         Request::Destroy {
             objects: vec![(object(2), 7)],
-            progress: Progress::default(),
+            watermark: Watermark::default(),
         },
         &[],
     );
@@ -695,7 +695,7 @@ fn senseless_requests_are_refused() {
             ticket,
             mtime,
             under,
-            life: BootEpoch(0),
+            boot_epoch: BootEpoch(0),
         }
     };
     refuse(write(object(1), 0, (0, 5)), b"1234", FsError::Invalid);
@@ -752,7 +752,7 @@ fn senseless_requests_are_refused() {
     refuse(
         Request::Destroy {
             objects: vec![(object(1), 1), (none, 1)],
-            progress: Progress::default(),
+            watermark: Watermark::default(),
         },
         &[],
         FsError::Invalid,

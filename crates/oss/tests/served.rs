@@ -54,14 +54,14 @@ impl Cluster {
         Kv::create(disk.clone()).expect("memory");
         let kv = Arc::new(Kv::open(disk, &TABLES, KvOptions::new("OST0")).expect("memory"));
         let store = Arc::new(SealedObjects::new(store, kv.clone(), SEALS));
-        let life = oss::Life {
+        let boot = oss::Boot {
             epoch: BootEpoch(1),
             now: clock.tick(),
             wall: clock.now(),
             window: RECOVERY_WINDOW,
         };
         let limits = dlm::Limits::default();
-        let oss = Oss::open(store.clone(), kv.clone(), limits, life, Pace::usual()).expect("fresh");
+        let oss = Oss::open(store.clone(), kv.clone(), limits, boot, Pace::usual()).expect("fresh");
         let last_committed = LastCommitted::new(Transno(0));
         let syncer = Syncer::new(store, kv, Pace::usual());
         let ost = OstServer::start(oss, syncer, last_committed.clone(), clock.clone());
@@ -197,7 +197,7 @@ fn write(offset: u64, bulk: (u32, u32), under: LockHandle) -> Request {
         ticket,
         mtime,
         under,
-        life: BootEpoch(0),
+        boot_epoch: BootEpoch(0),
     }
 }
 

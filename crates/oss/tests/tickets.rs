@@ -19,7 +19,7 @@ fn an_object_comes_to_be_with_a_ticket_only() {
         open_epoch: 0,
         ..TICKET
     };
-    let (mtime, life) = (second(5), BootEpoch(0));
+    let (mtime, boot_epoch) = (second(5), BootEpoch(0));
     for under in [NO_LOCK, UNDER_MDT] {
         let written = rig.write_to(A, object(1), under, 0, b"x", ticket);
         assert_eq!(written, Err(FsError::Stale));
@@ -42,7 +42,7 @@ fn an_object_comes_to_be_with_a_ticket_only() {
             ticket,
             mtime,
             under: NO_LOCK,
-            life,
+            boot_epoch,
         },
         Request::Allocate {
             object: object(1),
@@ -51,7 +51,7 @@ fn an_object_comes_to_be_with_a_ticket_only() {
             ticket,
             mtime,
             under: NO_LOCK,
-            life,
+            boot_epoch,
         },
     ];
     for request in others {

@@ -71,7 +71,7 @@ pub struct PeerConfig {
     pub addresses: Vec<Address>,
     /// What the mount alone knows, by which it is known.
     pub secret: ClientSecret,
-    /// Which life of that mount.
+    /// Which incarnation of that mount.
     pub incarnation: u64,
     /// The key that both ends prove, where the kernel does not vouch for them.
     pub key: Option<Key>,
@@ -120,17 +120,17 @@ pub trait ClientHandler: Send + Sync {
     /// answers to calls come in the order in which the server sent them.
     fn callback(&self, message: Message, responder: CallbackResponder);
     /// The target has restarted: every lock and cache it granted is void. Called before anything
-    /// is sent to the new life; then calls under way are sent again with slot and xid unchanged.
+    /// is sent to the new boot; then calls under way are sent again with slot and xid unchanged.
     fn epoch_changed(&self, old: BootEpoch, new: BootEpoch);
     /// The target has dropped us: every lock is void. Called before calls under way fail with
     /// `Disrupted::Evicted`, and before a new session begins.
     fn evicted(&self);
-    /// The first session with the target begins, or the first after an eviction. `lives_anew`: the
+    /// The first session with the target begins, or the first after an eviction. `has_restarted`: the
     /// target has restarted since the session that was evicted, too.
-    fn begun(&self, epoch: BootEpoch, lives_anew: bool) {
-        _ = (epoch, lives_anew);
+    fn begun(&self, epoch: BootEpoch, has_restarted: bool) {
+        _ = (epoch, has_restarted);
     }
-    /// A connection stands, in this session and life of the target. Before anything is sent over it.
+    /// A connection stands, in this session and boot of the target. Before anything is sent over it.
     fn connected(&self, session: SessionId, epoch: BootEpoch) {
         _ = (session, epoch);
     }
@@ -298,9 +298,9 @@ impl Peer {
         self.future_with(batch, Lane::Control, urgency, Some(call_record))
     }
 
-    /// The target has begun a life since a process before this one had the session.
-    pub fn lives_anew(&self) -> bool {
-        lock(&self.inner.state).session.lives_anew()
+    /// The target has begun a boot since a process before this one had the session.
+    pub fn has_restarted(&self) -> bool {
+        lock(&self.inner.state).session.has_restarted()
     }
 
     /// See [`Session::withdrawn`].
@@ -402,7 +402,7 @@ impl Peer {
         lock(&self.inner.state).session.client()
     }
 
-    /// The target's life at the last connection; zero before the first.
+    /// The target's boot at the last connection; zero before the first.
     pub fn epoch(&self) -> BootEpoch {
         lock(&self.inner.state).session.epoch()
     }
@@ -412,7 +412,7 @@ impl Peer {
         Duration::from_micros(self.inner.round_trip.load(Ordering::Relaxed))
     }
 
-    /// The session with the target and its life. None: there is none.
+    /// The session with the target and its boot. None: there is none.
     pub fn session(&self) -> Option<(SessionId, BootEpoch)> {
         let state = lock(&self.inner.state);
         let id = state.session.id();
@@ -497,7 +497,7 @@ impl Peer {
     }
 
     /// Makes the target say that it lives, where it does: what it says counts as received.
-    pub fn ask_for_life(&self) {
+    pub fn ask_for_sign_of_life(&self) {
         let state = lock(&self.inner.state);
         let ping = state.session.bare(FrameKind::Ping);
         let control = state.lanes[0].clone();

@@ -1,7 +1,7 @@
 //! What a client keeps of what it has had done, until that is durable. A target that was killed has
 //! lost the newest of it, and is told of it again, in the order in which it was done. Pure.
 //!
-//! Invariant: kept in the order of their effects; what was done again in the present life of the
+//! Invariant: kept in the order of their effects; what was done again in the present boot of the
 //! target comes before what was not yet.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ struct Kept {
     xid: Xid,
     request: Arc<Payload>,
     answer: Arc<Payload>,
-    /// The life in which it was done last, and the number it has there.
+    /// The boot in which it was done last, and the number it has there.
     done: (BootEpoch, Transno),
     under_way: bool,
     /// Who remembers it for the process that may take this one's place.
@@ -31,7 +31,7 @@ struct Kept {
 pub struct Undurable {
     /// The slot it was in, and the number it had.
     pub place: (u16, Xid),
-    /// The life in which it was done first, and its number there.
+    /// The boot in which it was done first, and its number there.
     pub first: (BootEpoch, Transno),
     /// The same of the last time.
     pub done: (BootEpoch, Transno),
@@ -52,11 +52,11 @@ impl Kept {
 /// The requests of one session that a crash of its target would undo.
 #[derive(Debug, Default)]
 pub struct Replay {
-    /// By the life they were done in first, and their number there.
+    /// By the boot they were done in first, and their number there.
     kept: BTreeMap<(BootEpoch, Transno), Kept>,
     epoch: BootEpoch,
     bytes: usize,
-    /// Of those kept, how many the present life has not done.
+    /// Of those kept, how many the present boot has not done.
     missing: usize,
 }
 
@@ -94,7 +94,7 @@ impl Replay {
         self.kept.insert(done, kept);
     }
 
-    /// Goes on keeping what a process before this one kept, in the life that it knew last. What that
+    /// Goes on keeping what a process before this one kept, in the boot that it knew last. What that
     /// had not done again yet is done again by this one.
     pub fn adopt(&mut self, undurable: Undurable) {
         let (slot, xid) = undurable.place;
@@ -112,7 +112,7 @@ impl Replay {
         self.kept.insert(undurable.first, kept);
     }
 
-    /// What the target has made durable in its present life, up to `transno`, is kept no longer.
+    /// What the target has made durable in its present boot, up to `transno`, is kept no longer.
     pub fn committed(&mut self, transno: Transno) {
         while let Some(first) = self.kept.first_entry() {
             let (epoch, made) = first.get().done;
@@ -123,8 +123,8 @@ impl Replay {
         }
     }
 
-    /// The target lives anew. `survived` is durable of the life that this client knew.
-    pub fn new_life(&mut self, epoch: BootEpoch, survived: Transno) {
+    /// The target restarts. `survived` is durable of the boot that this client knew.
+    pub fn new_boot(&mut self, epoch: BootEpoch, survived: Transno) {
         self.committed(survived);
         self.epoch = epoch;
         self.missing = self.kept.len();
@@ -168,7 +168,7 @@ impl Replay {
         None
     }
 
-    /// It was done again, as change `transno` of the present life; zero: it changed nothing.
+    /// It was done again, as change `transno` of the present boot; zero: it changed nothing.
     /// False: that is not the answer to a replay.
     pub fn answered(&mut self, slot: u16, xid: Xid, transno: Transno) -> bool {
         let epoch = self.epoch;
@@ -227,7 +227,7 @@ mod tests {
 
     fn begun() -> Replay {
         let mut replay = Replay::default();
-        replay.new_life(BootEpoch(1), Transno(0));
+        replay.new_boot(BootEpoch(1), Transno(0));
         replay
     }
 
@@ -237,7 +237,7 @@ mod tests {
         (1..=5).for_each(|number| keep(&mut replay, 0, number, 10 + number));
         replay.committed(Transno(12));
         assert_eq!(replay.count(), 3);
-        replay.new_life(BootEpoch(2), Transno(13));
+        replay.new_boot(BootEpoch(2), Transno(13));
         assert_eq!(replay.count(), 2);
         replay.committed(Transno(100));
         assert_eq!(replay.count(), 2, "numbers of another life");
@@ -249,7 +249,7 @@ mod tests {
         for (slot, xid, transno) in [(0, 1, 11), (1, 3, 14), (0, 2, 12), (2, 4, 13)] {
             keep(&mut replay, slot, xid, transno);
         }
-        replay.new_life(BootEpoch(2), Transno(0));
+        replay.new_boot(BootEpoch(2), Transno(0));
         assert_eq!(sent(&mut replay), [1], "slot 0 is in use");
         assert!(!replay.answered(0, Xid(2), Transno(5)) && replay.is_under_way());
         assert!(replay.answered(0, Xid(1), Transno(5)));
@@ -265,16 +265,16 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_in_the_middle_begins_where_the_last_life_ended() {
+    fn a_crash_in_the_middle_begins_where_the_last_boot_ended() {
         let mut replay = begun();
         (1..=4).for_each(|number| keep(&mut replay, number, number.into(), 10 + u64::from(number)));
-        replay.new_life(BootEpoch(2), Transno(10));
+        replay.new_boot(BootEpoch(2), Transno(10));
         assert_eq!(sent(&mut replay), [1, 2, 3, 4]);
         assert!(replay.answered(1, Xid(1), Transno(20)));
         assert!(replay.answered(2, Xid(2), Transno(21)));
         replay.connection_lost();
         assert_eq!(sent(&mut replay), [3, 4], "again, over the next connection");
-        replay.new_life(BootEpoch(3), Transno(20));
+        replay.new_boot(BootEpoch(3), Transno(20));
         assert_eq!(sent(&mut replay), [2, 3, 4]);
         assert!(replay.bytes() > 0);
         assert_eq!(replay.lose(), 3);

@@ -58,13 +58,13 @@ pub struct Answered<'a> {
     pub request: &'a Payload,
     /// What was answered.
     pub answer: &'a Payload,
-    /// The life of the target and the change that it made there, where that is kept for a replay.
+    /// The boot of the target and the change that it made there, where that is kept for a replay.
     pub done: Option<(BootEpoch, Transno)>,
 }
 
 /// Remembers what is kept for a replay, until it is dropped. Called with locks held: must only store.
 pub trait ReplayRecord: Send + fmt::Debug {
-    /// It was done again, in a later life of the target.
+    /// It was done again, in a later boot of the target.
     fn done_again(&self, done: (BootEpoch, Transno));
 }
 
@@ -133,8 +133,8 @@ impl<T> LaneQueue<T> {
 #[derive(Debug)]
 pub struct Requester<T> {
     next_xid: u64,
-    /// Those before it were sent to an earlier life of the other end, or by an earlier process.
-    first_of_life: u64,
+    /// Those before it were sent to an earlier boot of the other end, or by an earlier process.
+    first_of_boot: u64,
     slots: Vec<Option<Flight<T>>>,
     free: BTreeSet<u16>,
     granted: u16,
@@ -150,7 +150,7 @@ impl<T> Requester<T> {
     pub fn new(first_xid: u64, slots_max: u16, unsent_max: usize) -> Requester<T> {
         Requester {
             next_xid: first_xid,
-            first_of_life: first_xid,
+            first_of_boot: first_xid,
             slots: Vec::new(),
             free: BTreeSet::new(),
             granted: slots_max,
@@ -206,16 +206,16 @@ impl<T> Requester<T> {
         Xid(self.next_xid)
     }
 
-    /// The other end lives anew.
-    pub fn new_life(&mut self) {
-        self.first_of_life = self.next_xid;
+    /// The other end restarts.
+    pub fn new_boot(&mut self) {
+        self.first_of_boot = self.next_xid;
     }
 
-    /// Every slot is taken by a request that an earlier life was asked: no other goes out before one of
+    /// Every slot is taken by a request that an earlier boot was asked: no other goes out before one of
     /// those is answered.
     pub fn is_full_of_the_past(&self) -> bool {
         let flights = self.slots.iter().flatten();
-        let old = flights.filter(|flight| flight.xid.0 < self.first_of_life);
+        let old = flights.filter(|flight| flight.xid.0 < self.first_of_boot);
         old.count() >= usize::from(self.granted)
     }
 

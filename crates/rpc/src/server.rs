@@ -52,7 +52,7 @@ pub trait Service: Send + Sync {
     /// A new client, or once more one of which nothing has come, now from another process. It may be
     /// refused.
     fn connected(&self, session: Arc<Connected>) -> Result<(), Unwelcome>;
-    /// A batch to run; `resent`: it may have had its effect in an earlier life of the server.
+    /// A batch to run; `resent`: it may have had its effect in an earlier boot of the server.
     /// The order of one lane's requests is the order of the client's calls.
     fn request(
         &self,
@@ -75,17 +75,17 @@ pub trait Service: Send + Sync {
     fn ready(&self, session: &Arc<Connected>) {
         _ = session;
     }
-    /// Of that life of the target, the newest change that is durable.
+    /// Of that boot of the target, the newest change that is durable.
     fn survived(&self, epoch: BootEpoch) -> Transno {
         _ = epoch;
         Transno(0)
     }
-    /// The target gave up on this mount, in this life or an earlier one.
+    /// The target gave up on this mount, in this boot or an earlier one.
     fn gave_up(&self, client: ClientUuid) -> Result<bool, Unwelcome> {
         _ = client;
         Ok(false)
     }
-    /// It did, and that is not durable yet. The client must not be told, for a life after a crash
+    /// It did, and that is not durable yet. The client must not be told, for a boot after a crash
     /// would know nothing of it, and wait for what the client has dropped.
     fn is_giving_up(&self, client: ClientUuid) -> bool {
         _ = client;
@@ -110,7 +110,7 @@ pub enum Unwelcome {
     /// It is told, and does not come again soon.
     Refused(Refusal),
     /// The target stops: it says nothing, for a welcome would be taken for the end of a session that
-    /// lives on in what is durable. The client comes again, and finds the target's next life.
+    /// lives on in what is durable. The client comes again, and finds the target's next boot.
     BrokenOff(String),
 }
 
@@ -168,7 +168,7 @@ pub struct ServedTarget {
     pub key: Option<Key>,
     /// What must be proven by who speaks for targets.
     pub server_key: Option<Key>,
-    /// This life of it. Not zero.
+    /// This boot of it. Not zero.
     pub boot_epoch: BootEpoch,
     /// Its newest durable change.
     pub last_committed: Arc<LastCommitted>,

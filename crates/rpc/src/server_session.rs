@@ -35,11 +35,11 @@ pub struct RequestId {
     pub slot: u16,
     /// Its number.
     pub xid: Xid,
-    /// It was sent before, perhaps to an earlier life of this server: it may have had its effect.
+    /// It was sent before, perhaps to an earlier boot of this server: it may have had its effect.
     pub resent: bool,
     /// The requests' opcodes, which the answers carry too.
     pub opcodes: Box<[u16]>,
-    /// Of a replay: what each request was answered in an earlier life of this server.
+    /// Of a replay: what each request was answered in an earlier boot of this server.
     pub answered: Option<Vec<ReplyMessage>>,
 }
 

@@ -60,7 +60,7 @@ pub struct Arrival<'b> {
     pub first_tag: u64,
     /// The requests, and their data.
     pub batch: &'b Batch,
-    /// Of a replay: what each request was answered in an earlier life of the target.
+    /// Of a replay: what each request was answered in an earlier boot of the target.
     pub answered: Option<&'b [ReplyMessage]>,
 }
 
@@ -140,12 +140,12 @@ pub trait Machine: Send + Sized + 'static {
     fn recovery(&self, now: Tick) -> Report;
     /// It waits for them no longer.
     fn give_up_waiting(&mut self, moment: Moment, out: &mut Vec<Self::Output>);
-    /// Of that life of the target, the newest change that is durable.
+    /// Of that boot of the target, the newest change that is durable.
     fn survived(&self, epoch: BootEpoch) -> Transno {
         _ = epoch;
         self.committed()
     }
-    /// The target gave up on this mount, in this life or an earlier one. Where that cannot be read the
+    /// The target gave up on this mount, in this boot or an earlier one. Where that cannot be read the
     /// target stops, for this reason.
     fn gave_up(&self, client: ClientUuid) -> Result<bool, String> {
         _ = client;
@@ -241,7 +241,7 @@ impl<M: Machine> State<M> {
     fn stop(&mut self, reason: String) {
         tracing::error!(reason, "the target stops");
         self.stopped = Some(reason);
-        // Clients wait for its next life; the process has other targets, and may go on for long.
+        // Clients wait for its next boot; the process has other targets, and may go on for long.
         self.sessions.values().for_each(|session| session.cut());
     }
 
@@ -683,7 +683,7 @@ impl<M: Machine> Service for Served<M> {
         self.0.with_state(|state, _, out| {
             state.sessions.remove(&client);
             if state.stopped.is_some() {
-                // It cannot come back to this life, and is waited for by the next.
+                // It cannot come back to this boot, and is waited for by the next.
                 return;
             }
             self.0.end_client(state, (client, how), out);

@@ -50,9 +50,9 @@ pub enum Begun<T> {
     Resumed,
     /// The server has restarted: requests under way keep slot and xid and are sent again.
     NewEpoch {
-        /// The life that ended.
+        /// The boot that ended.
         old: BootEpoch,
-        /// The life that began.
+        /// The boot that began.
         new: BootEpoch,
     },
     /// The server dropped the old session: what was done and is not durable is lost, and these
@@ -91,7 +91,7 @@ pub struct Session<T> {
     /// told.
     holds: u64,
     pending_updates: bool,
-    /// The target's life in which a process before this one had the session.
+    /// The target's boot in which a process before this one had the session.
     inherited: Option<BootEpoch>,
 }
 
@@ -100,7 +100,7 @@ pub struct Session<T> {
 enum Takeover {
     /// Nothing.
     Settled,
-    /// What the server keeps for it. One that lives anew keeps nothing, and waits for us.
+    /// What the server keeps for it. One that restarts keeps nothing, and waits for us.
     InOrder,
     /// What was shown to others under its locks: no server may hear that we are ready.
     Begun,
@@ -111,7 +111,7 @@ enum Takeover {
 pub struct Legacy {
     /// The session.
     pub session: SessionId,
-    /// The target's life in it.
+    /// The target's boot in it.
     pub epoch: BootEpoch,
     /// Greater than any number of a request sent in it.
     pub first_xid: u64,
@@ -154,7 +154,7 @@ impl<T> Session<T> {
         session.epoch = legacy.epoch;
         session.last_committed = legacy.committed;
         session.requests = Requester::new(legacy.first_xid, SLOTS_MAX, UNSENT_CALLS_MAX);
-        session.replay.new_life(legacy.epoch, Transno(0));
+        session.replay.new_boot(legacy.epoch, Transno(0));
         session.takeover = Takeover::Begun;
         session.inherited = Some(legacy.epoch);
         session
@@ -177,7 +177,7 @@ impl<T> Session<T> {
     }
 
     /// Nothing is shown any more under locks of the process before: a server that has lost those with
-    /// its life need not wait for [`Session::settled`].
+    /// its boot need not wait for [`Session::settled`].
     pub fn withdrawn(&mut self) {
         if self.takeover == Takeover::Begun {
             self.takeover = Takeover::InOrder;
@@ -203,9 +203,9 @@ impl<T> Session<T> {
         }
     }
 
-    /// A life of the target that begins is to be told something before it hears that this client is
+    /// A boot of the target that begins is to be told something before it hears that this client is
     /// ready. Urgent requests, which it answers at once. Others wait, which it would not answer
-    /// before. Where what was asked of earlier lives takes all slots, these are told when the
+    /// before. Where what was asked of earlier boots takes all slots, these are told when the
     /// others are answered. Returns what [`Session::told`] wants.
     pub fn hold_ready(&mut self) -> u64 {
         self.pending_updates = true;
@@ -230,14 +230,15 @@ impl<T> Session<T> {
         }
         match self.takeover {
             Takeover::Settled => true,
-            Takeover::InOrder => self.lives_anew(),
+            Takeover::InOrder => self.has_restarted(),
             Takeover::Begun => false,
         }
     }
 
-    /// The target's life is another than the one in which a process before this one had the session.
-    pub fn lives_anew(&self) -> bool {
-        self.inherited.is_some_and(|life| life != self.epoch)
+    /// The target's boot is another than the one in which a process before this one had the session.
+    pub fn has_restarted(&self) -> bool {
+        self.inherited
+            .is_some_and(|boot_epoch| boot_epoch != self.epoch)
     }
 
     /// The session to resume; none before the first welcome and after an eviction.
@@ -250,7 +251,7 @@ impl<T> Session<T> {
         self.client
     }
 
-    /// The target's life at the last welcome.
+    /// The target's boot at the last welcome.
     pub fn epoch(&self) -> BootEpoch {
         self.epoch
     }
@@ -293,17 +294,17 @@ impl<T> Session<T> {
         self.client = welcome.client;
         self.epoch = welcome.boot_epoch;
         self.callbacks = Replier::new(CALLBACK_SLOTS_MAX);
-        let lives_anew = old != BootEpoch(0) && old != welcome.boot_epoch;
+        let has_restarted = old != BootEpoch(0) && old != welcome.boot_epoch;
         // Without a session it was told already.
-        let evicted = had != SessionId::NONE && (welcome.evicted || !lives_anew);
+        let evicted = had != SessionId::NONE && (welcome.evicted || !has_restarted);
         if evicted {
             self.replay.lose();
         }
-        self.replay.new_life(welcome.boot_epoch, welcome.survived);
-        self.requests.new_life();
+        self.replay.new_boot(welcome.boot_epoch, welcome.survived);
+        self.requests.new_boot();
         if evicted {
             Begun::Evicted(self.requests.reset())
-        } else if lives_anew {
+        } else if has_restarted {
             let new = welcome.boot_epoch;
             Begun::NewEpoch { old, new }
         } else {

@@ -1,4 +1,4 @@
-//! The first moments of a target's later life, in which it hears only those who were there before.
+//! The first moments of a target's later boot, in which it hears only those who were there before.
 //! What they had and it lost comes first. docs/recovery.md, section 4. Pure.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use base::Tick;
 use wire::handshake::ClientUuid;
 
-/// How long clients of the life before are waited for. Who comes later has lost what the target had
+/// How long clients of the boot before are waited for. Who comes later has lost what the target had
 /// not made durable.
 pub const RECOVERY_WINDOW: Duration = Duration::from_secs(60);
 /// How long it is remembered that a client was given up, if it does not come to hear of it.
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_waited_for_in_the_first_life_and_only_so_many_wait() {
+    fn nobody_is_waited_for_in_the_first_boot_and_only_so_many_wait() {
         assert!(!Window::<u8>::default().is_open());
         let mut window = Window::new([client(1)].into(), Tick(1));
         (0..WAITING_MAX).for_each(|number| window.wait(number).unwrap());

@@ -90,7 +90,7 @@ fn a_client_that_was_not_told_of_its_session_is_not_given_up() {
     let parked = peer.call(Batch::of(PARK, Vec::new()));
     service.wait_for_line("parked");
     drop(server);
-    // Whatever the bit is, the first frame of the new life is its welcome.
+    // Whatever the bit is, the first frame of the new boot is its welcome.
     flips.countdown.store(1, Ordering::SeqCst);
     let (_server, service) = place.serve(2);
     service.wait_for_line("parked, resent");

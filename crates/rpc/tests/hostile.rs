@@ -428,23 +428,23 @@ fn a_target_that_stops_says_nothing_to_whom_it_hears_from() {
 }
 
 #[test]
-fn who_was_given_up_by_an_earlier_life_is_known_by_its_hello() {
+fn who_was_given_up_by_an_earlier_boot_is_known_by_its_hello() {
     let mut place = Place::new(Over::Tcp);
     let (_server, service) = place.serve(2);
     let session = SessionId(7);
-    let of_life = |number, epoch| Hello {
+    let of_boot = |number, epoch| Hello {
         client: ClientSecret([number; 16]),
         boot_epoch: base::BootEpoch(epoch),
         ..hello(Versions::OURS)
     };
     let with_session = Hello {
         session,
-        ..of_life(4, 1)
+        ..of_boot(4, 1)
     };
     let hellos = [
-        (of_life(1, 1), true),
-        (of_life(2, 0), false),
-        (of_life(3, 2), false),
+        (of_boot(1, 1), true),
+        (of_boot(2, 0), false),
+        (of_boot(3, 2), false),
         (with_session, false),
     ];
     for (hello, expected) in hellos {

@@ -421,7 +421,7 @@ fn a_process_goes_on_for_nobody_who_was_evicted() {
     assert!(rig.serving.clients().is_empty());
 }
 
-/// A life after a crash would know nothing of it, and the client would not come with what it dropped.
+/// A boot after a crash would know nothing of it, and the client would not come with what it dropped.
 #[test]
 fn nobody_is_told_that_it_was_given_up_before_that_is_durable() {
     let rig = Rig::new("serving-gives-up");
@@ -488,7 +488,7 @@ impl Service for StopsBefore {
     fn expired(&self, _: ClientId, _: Departure) {}
 }
 
-/// Its next life, in the same process, finds the target's files let go of.
+/// Its next boot, in the same process, finds the target's files let go of.
 #[test]
 fn a_request_that_meets_a_target_that_has_stopped_keeps_nothing_of_it() {
     let (passed_on, was_passed_on) = mpsc::channel();

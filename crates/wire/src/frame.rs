@@ -98,7 +98,7 @@ pub struct Header {
     pub kind: FrameKind,
     /// Sent before, perhaps received before.
     pub resent: bool,
-    /// Done in an earlier life of the target, which may have lost it: see [`Payload::replay`].
+    /// Done in an earlier boot of the target, which may have lost it: see [`Payload::replay`].
     pub replay: bool,
     /// The place in the slot table that the request occupies.
     pub slot: u16,

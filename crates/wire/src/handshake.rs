@@ -167,7 +167,7 @@ pub struct Hello {
     pub versions: Versions,
     /// Who it is, and the proof of that.
     pub client: ClientSecret,
-    /// Which life of that mount: a higher one replaces the sessions of the lower.
+    /// Which incarnation of that mount: a higher one replaces the sessions of the lower.
     pub incarnation: u64,
     /// Whom it wants.
     pub target: TargetName,
@@ -213,13 +213,13 @@ pub struct Welcome {
     pub resumed: bool,
     /// What the target calls this client.
     pub client: ClientId,
-    /// The target's life. Another than the client knew: drop all that the old one granted.
+    /// The target's boot. Another than the client knew: drop all that the old one granted.
     pub boot_epoch: BootEpoch,
     /// Slots granted.
     pub slots: u16,
     /// The target's newest durable change.
     pub last_committed: Transno,
-    /// Of the life that the hello names: its newest change that is durable. What it made after that
+    /// Of the boot that the hello names: its newest change that is durable. What it made after that
     /// is lost, unless the client tells of it again.
     pub survived: Transno,
     /// The target has given up on this mount since then: whatever is not durable of it is lost.

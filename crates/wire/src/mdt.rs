@@ -298,7 +298,7 @@ pub enum Request {
         /// Who.
         caller: Caller,
         /// The EX lock under which it was changed before; zero for a plain request. Refused with
-        /// `Stale` when the client holds it no more. [`LockHandle::ENDED`]: one of a life of the
+        /// `Stale` when the client holds it no more. [`LockHandle::ENDED`]: one of a boot of the
         /// target that is over; such a change is made also while nobody is served yet.
         under: LockHandle,
     },
@@ -363,10 +363,10 @@ pub enum Request {
     },
     /// Answers when all the target has done so far is durable -> [`Reply::Done`].
     Sync,
-    /// All that was open or changed here in earlier lives of the target is told -> [`Reply::Done`].
+    /// All that was open or changed here in earlier boots of the target is told -> [`Reply::Done`].
     Join {
-        /// The target's life that this is said to. An older one: nothing is done.
-        life: BootEpoch,
+        /// The target's boot that this is said to. An older one: nothing is done.
+        boot_epoch: BootEpoch,
     },
     /// Space and files -> [`Reply::Space`].
     StatFs,

@@ -9,7 +9,7 @@ use crate::mdt::{
     self, Access, Caller, NewFile, OpenHandle, OpenIntent, RenameMode, SetAttr, WalkOrder,
     WriteTicket, XattrMode,
 };
-use crate::ost::{self, AllocateMode, Progress, UNDER_MDT};
+use crate::ost::{self, AllocateMode, UNDER_MDT};
 
 const FID: Fid = Fid(1);
 const NO_LOCK: LockHandle = LockHandle(0);
@@ -55,7 +55,7 @@ fn write(under: LockHandle) -> ost::Request {
         ticket: TICKET,
         mtime: Timestamp::default(),
         under,
-        life: BootEpoch(0),
+        boot_epoch: BootEpoch(0),
     }
 }
 
@@ -164,7 +164,9 @@ fn of_files() -> Vec<mdt::Request> {
             bits: 0,
         },
         Sync,
-        Join { life: BootEpoch(1) },
+        Join {
+            boot_epoch: BootEpoch(1),
+        },
         StatFs,
         PathOf { fid: FID },
     ]
@@ -173,14 +175,14 @@ fn of_files() -> Vec<mdt::Request> {
 fn of_ost() -> Vec<ost::Request> {
     use ost::Request::*;
     let (object, ticket, mtime) = (OBJECT, TICKET, Timestamp::default());
-    let life = BootEpoch(1);
+    let boot_epoch = BootEpoch(1);
     let cut = |under| Truncate {
         object,
         size: 0,
         ticket,
         mtime,
         under,
-        life,
+        boot_epoch,
     };
     let allocate = |under| Allocate {
         object,
@@ -189,7 +191,7 @@ fn of_ost() -> Vec<ost::Request> {
         ticket,
         mtime,
         under,
-        life,
+        boot_epoch,
     };
     let watch = |again| Watch {
         object,
@@ -236,7 +238,7 @@ fn of_ost() -> Vec<ost::Request> {
         Sync,
         Destroy {
             objects: Vec::new(),
-            progress: Progress::default(),
+            watermark: ost::Watermark::default(),
         },
         Cancel {
             handles: vec![LOCK],
@@ -249,14 +251,14 @@ fn of_ost() -> Vec<ost::Request> {
         watch(true),
         Announce { object, size: 1 },
         StatFs,
-        Join { life },
+        Join { boot_epoch },
         List {
             from: OBJECT,
             unrecorded: false,
-            progress: Progress::default(),
+            watermark: ost::Watermark::default(),
         },
-        Witness {
-            progress: Progress::default(),
+        Watermark {
+            watermark: ost::Watermark::default(),
             seen: Transno(0),
         },
         Inherit { object },

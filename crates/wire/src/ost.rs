@@ -35,12 +35,12 @@ pub struct ExtentGrant {
     pub range: ByteRange,
 }
 
-/// How far an MDT has come: an OST remembers it, and so knows one that lost a part of its history.
+/// The watermark of an MDT. An OST remembers it, and recognizes an MDT that lost a part of its history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Progress {
-    /// When this life of the MDT began, by its clock: tells lives apart.
-    pub life: Timestamp,
-    /// The last change of the lives before.
+pub struct Watermark {
+    /// When this boot of the MDT began, by its clock: tells boots apart.
+    pub epoch_stamp: Timestamp,
+    /// The last change of the boots before.
     pub begun: Transno,
     /// Everything up to here is durable.
     pub committed: Transno,
@@ -102,11 +102,11 @@ pub enum Request {
         /// When the application wrote.
         mtime: Timestamp,
         /// The PW lock it was written under; [`UNDER_MDT`] under the MDT's EX lock. Zero where the
-        /// lock was lost with an older life of the OST.
+        /// lock was lost with an older boot of the OST.
         under: LockHandle,
-        /// The life of the OST that it is meant for: another refuses it, for it is written again
+        /// The boot of the OST that it is meant for: another refuses it, for it is written again
         /// there, perhaps with newer bytes. Zero: for any.
-        life: BootEpoch,
+        boot_epoch: BootEpoch,
     },
     /// Appends: the OST picks the offset under PW [EOF, infinity) of its own -> [`Reply::Appended`].
     Append {
@@ -132,7 +132,7 @@ pub enum Request {
         /// The PW lock held over what changes, or zero.
         under: LockHandle,
         /// As in [`Request::Write`].
-        life: BootEpoch,
+        boot_epoch: BootEpoch,
     },
     /// Reserves, frees or zeroes a range -> [`Reply::Written`]. Takes PW on the OST unless `under` is
     /// held.
@@ -150,7 +150,7 @@ pub enum Request {
         /// The PW lock held over what changes, or zero.
         under: LockHandle,
         /// As in [`Request::Write`].
-        life: BootEpoch,
+        boot_epoch: BootEpoch,
     },
     /// Size, blocks, mtime as of now, from the writer if there is one, without disturbing its
     /// cache -> [`Reply::Glimpsed`].
@@ -176,8 +176,8 @@ pub enum Request {
     Destroy {
         /// Which, each with the highest open epoch that may still write it.
         objects: Vec<(ObjectId, u64)>,
-        /// How far the MDT has come.
-        progress: Progress,
+        /// The watermark of the MDT.
+        watermark: Watermark,
     },
     /// Gives locks back -> [`Reply::Done`].
     Cancel {
@@ -199,7 +199,7 @@ pub enum Request {
         /// Its bytes will be written here, too.
         writes: bool,
         /// It was watched already, or nobody could make it longer: CR, also while clients of an earlier
-        /// life are waited for.
+        /// boot are waited for.
         again: bool,
     },
     /// The object is so long for all who watch it when this is answered -> [`Reply::Announced`]. The
@@ -213,11 +213,11 @@ pub enum Request {
     /// Space and objects -> [`Reply::Space`].
     StatFs,
     /// From now on bytes may be here that the target does not have: it waits for this client after
-    /// a restart. What was here of earlier lives of the target is written -> [`Reply::Done`], when
+    /// a restart. What was here of earlier boots of the target is written -> [`Reply::Done`], when
     /// it is durable that the target knows of the client.
     Join {
-        /// The target's life that this is said to. An older one: nothing is done.
-        life: BootEpoch,
+        /// The target's boot that this is said to. An older one: nothing is done.
+        boot_epoch: BootEpoch,
     },
     /// The objects that are here of files of one FID sequence (an MDT asks) -> [`Reply::Objects`], or
     /// [`Reply::Ahead`].
@@ -227,16 +227,16 @@ pub enum Request {
         /// Those that lost their record in a crash, for which all of the target is looked through; else
         /// those that have one.
         unrecorded: bool,
-        /// How far the MDT has come.
-        progress: Progress,
+        /// The watermark of the MDT.
+        watermark: Watermark,
     },
     /// How far each of the two has come, for when one of them is an older copy of what it was (an MDT
-    /// asks, now and then) -> [`Reply::Witnessed`], or [`Reply::Ahead`]. A target that was further than it
+    /// asks, now and then) -> [`Reply::Watermark`], or [`Reply::Ahead`]. A target that was further than it
     /// is stops.
-    Witness {
-        /// The MDT.
-        progress: Progress,
-        /// This OST: what it told an MDT to be durable.
+    Watermark {
+        /// The watermark of the MDT.
+        watermark: Watermark,
+        /// The watermark that this OST acknowledged last.
         seen: Transno,
     },
     /// Keeps a lock of the client's process before when this one is settled -> [`Reply::Locked`]. Where it
@@ -303,8 +303,8 @@ pub enum Reply {
         /// From where on there may be more; `None`: these are all.
         next: Option<ObjectId>,
     },
-    /// To [`Request::Witness`].
-    Witnessed {
+    /// To [`Request::Watermark`].
+    Watermark {
         /// Everything up to here is durable.
         committed: Transno,
     },
@@ -362,7 +362,7 @@ pub enum CallbackReply {
     Glimpse(Option<ObjectAttr>),
     /// The object, whose size or space is being changed under a lock on all of it. This is what it
     /// is, whether the target has done that or not.
-    Reshaping(ObjectAttr),
+    Resizing(ObjectAttr),
 }
 
 impl Request {
@@ -382,7 +382,7 @@ impl Request {
     /// anybody's, or tells what the OST believes of the past.
     pub fn is_for_servers(&self) -> bool {
         match self {
-            Request::Destroy { .. } | Request::List { .. } | Request::Witness { .. } => true,
+            Request::Destroy { .. } | Request::List { .. } | Request::Watermark { .. } => true,
             Request::Enqueue { .. }
             | Request::Read { .. }
             | Request::Write { .. }
@@ -438,6 +438,6 @@ operations! { Request:
     StatFs = "ost_statfs",
     Join = "ost_join",
     List = "ost_list",
-    Witness = "ost_witness",
+    Watermark = "ost_watermark",
     Inherit = "ldlm_inherit",
 }

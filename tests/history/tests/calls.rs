@@ -13,7 +13,7 @@ use history::object::Kind;
 use history::programs::Habits;
 use history::report::Fault;
 use history::run::{Callers, LONG, Running, hog, judge};
-use mounted::{Cluster, Layout, SmallDisk, Trouble, Troubles, count, in_own_network, seed};
+use mounted::{Cluster, FaultInjection, FaultKind, Layout, SmallDisk, count, in_own_network, seed};
 
 const CALLER: &str = env!("CARGO_BIN_EXE_glint-caller");
 const MOUNTS: usize = 3;
@@ -24,7 +24,7 @@ const PAUSE: (u64, u64) = (400, 2500);
 
 /// A run.
 struct Plan {
-    faults: Vec<Trouble>,
+    faults: Vec<FaultKind>,
     hogs: u64,
     seconds: u64,
     kinds: Vec<Kind>,
@@ -32,7 +32,7 @@ struct Plan {
 
 impl Plan {
     /// With these faults, beside as many busy loops as the environment says.
-    fn of(faults: &[Trouble], hogs: u64, seconds: u64) -> Plan {
+    fn of(faults: &[FaultKind], hogs: u64, seconds: u64) -> Plan {
         Plan {
             faults: faults.to_vec(),
             hogs: count("GLINT_HISTORY_HOGS", hogs),
@@ -48,16 +48,16 @@ impl Plan {
     }
 
     fn is_full(&self) -> bool {
-        self.faults.contains(&Trouble::FillDisk)
+        self.faults.contains(&FaultKind::FillDisk)
     }
 
     /// What processes do so that SEMANTICS promises all of it. A full disk takes what was not
     /// synced, and the death of a server leaves the order of stores that were not synced open.
     fn habits(&self) -> Habits {
         let kills = [
-            Trouble::KillServers,
-            Trouble::KillMountAndServers,
-            Trouble::KillServersBehindCut,
+            FaultKind::KillServers,
+            FaultKind::KillMountAndServers,
+            FaultKind::KillServersBehindCut,
         ];
         Habits {
             syncs: if self.is_full() { 1 } else { 12 },
@@ -78,25 +78,26 @@ impl Plan {
                 cluster.mount_with(&["--supervisor"]);
             }
             let rng = SeededRng::new(seed);
-            let troubles = Troubles::new(cluster, rng).with_disk(disk.path(), &Default::default());
-            self.work(troubles, seed);
+            let injection =
+                FaultInjection::new(cluster, rng).with_disk(disk.path(), &Default::default());
+            self.work(injection, seed);
         });
     }
 
     /// All processes work while things fail; then what there is in the end is looked at on each mount.
-    fn work(&self, mut troubles: Troubles, seed: u64) {
+    fn work(&self, mut injection: FaultInjection, seed: u64) {
         let kinds = Kind::chosen().unwrap_or_else(|| self.kinds.clone());
-        let (cluster, time) = (troubles.cluster(), (seed, self.seconds));
+        let (cluster, time) = (injection.cluster(), (seed, self.seconds));
         let mut callers = Callers::new(CALLER, cluster, time, self.habits(), kinds);
         let limit = Duration::from_secs(self.seconds) + LONG;
         let hogs: Vec<Running> = (0..self.hogs).map(|_| hog()).collect();
         callers.begin(cluster);
         let watch = cluster.watch(limit, "all calls");
-        let faults = self.meet(&mut troubles, seed, callers.deadline);
+        let faults = self.meet(&mut injection, seed, callers.deadline);
         callers.wait(|_, _| false);
         drop((watch, hogs));
-        callers.look(troubles.cluster(), limit);
-        let cluster = troubles.end();
+        callers.look(injection.cluster(), limit);
+        let cluster = injection.end();
         let policy = Policy {
             full: self.is_full(),
             ..Policy::default()
@@ -105,7 +106,7 @@ impl Plan {
         drop(cluster);
     }
 
-    fn meet(&self, troubles: &mut Troubles, seed: u64, deadline: u64) -> Vec<Fault> {
+    fn meet(&self, injection: &mut FaultInjection, seed: u64, deadline: u64) -> Vec<Fault> {
         let mut rng = SeededRng::new(!seed);
         let mut faults = Vec::new();
         while now() < deadline {
@@ -117,7 +118,7 @@ impl Plan {
             }
             let kind = self.faults[rng.below(self.faults.len() as u64) as usize];
             let begin = now();
-            let what = troubles.meet(kind);
+            let what = injection.inject(kind);
             let end = now();
             faults.push(Fault { begin, end, what });
         }
@@ -142,8 +143,8 @@ fn calls_without_faults_are_those_of_one_file_system() {
 
 #[test]
 fn calls_beside_faults_on_a_busy_machine_are_those_of_one_file_system() {
-    let all = Trouble::ALL.into_iter();
-    let faults: Vec<Trouble> = all.filter(|one| *one != Trouble::FillDisk).collect();
+    let all = FaultKind::ALL.into_iter();
+    let faults: Vec<FaultKind> = all.filter(|one| *one != FaultKind::FillDisk).collect();
     // SEMANTICS: op.lseek
     let kinds = all_but(&[Kind::End]);
     Plan::of(&faults, BUSY, 40).of_kinds(&kinds).run();
@@ -166,11 +167,11 @@ macro_rules! soaks {
 
 soaks! {
     soak_calls_on_a_busy_machine: [],
-    soak_calls_beside_kills_of_servers: [Trouble::KillServers],
-    soak_calls_beside_kills_of_processes_of_mounts: [Trouble::KillMount],
-    soak_calls_beside_kills_of_both: [Trouble::KillMountAndServers],
-    soak_calls_beside_processes_that_stand_still: [Trouble::FreezeServers, Trouble::FreezeMount],
-    soak_calls_beside_cuts: [Trouble::Cut, Trouble::KillServersBehindCut],
-    soak_calls_beside_full_disks: [Trouble::FillDisk],
-    soak_calls_beside_all_faults: Trouble::ALL,
+    soak_calls_beside_kills_of_servers: [FaultKind::KillServers],
+    soak_calls_beside_kills_of_processes_of_mounts: [FaultKind::KillMount],
+    soak_calls_beside_kills_of_both: [FaultKind::KillMountAndServers],
+    soak_calls_beside_processes_that_stand_still: [FaultKind::FreezeServers, FaultKind::FreezeMount],
+    soak_calls_beside_cuts: [FaultKind::Cut, FaultKind::KillServersBehindCut],
+    soak_calls_beside_full_disks: [FaultKind::FillDisk],
+    soak_calls_beside_all_faults: FaultKind::ALL,
 }

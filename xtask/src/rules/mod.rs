@@ -3,6 +3,7 @@
 mod circles;
 mod code_map;
 mod documents;
+mod examples;
 mod floors;
 mod invariants;
 mod knowledge;
@@ -35,6 +36,7 @@ pub fn tidy(repository: &Repository, workspace: &Workspace) -> Vec<Finding> {
     findings.extend(test_names::check(repository));
     findings.extend(links::check(repository));
     findings.extend(documents::check(repository));
+    findings.extend(examples::check(repository));
     findings
 }
 

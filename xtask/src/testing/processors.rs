@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// How long a measurement lasts.
-const SPAN: Duration = Duration::from_secs(1);
+const SPAN: Duration = Duration::from_millis(800);
 
 /// Time that all processors spent, in ticks since the machine began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,19 +37,25 @@ impl Spent {
 #[derive(Debug, Default)]
 pub struct Processors {
     began: Option<(Duration, Spent)>,
-    idle: f64,
+    idle: Option<f64>,
 }
 
 impl Processors {
-    /// The share of time that was idle in the last whole span before `now`, 0 to 1; zero at first.
-    pub fn idle(&mut self, now: Duration) -> Result<f64, String> {
+    /// What was measured before counts no more.
+    pub fn begin_anew(&mut self) {
+        *self = Processors::default();
+    }
+
+    /// The share of time that was idle in the last whole span before `now`, 0 to 1; nothing until one is
+    /// over.
+    pub fn idle(&mut self, now: Duration) -> Result<Option<f64>, String> {
         match self.began {
             Some((began, _)) if now < began + SPAN => {}
             began => {
                 let spent = Spent::read()?;
                 if let Some((_, before)) = began {
                     let all = spent.all.saturating_sub(before.all).max(1);
-                    self.idle = spent.idle.saturating_sub(before.idle) as f64 / all as f64;
+                    self.idle = Some(spent.idle.saturating_sub(before.idle) as f64 / all as f64);
                 }
                 self.began = Some((now, spent));
             }
@@ -71,5 +77,14 @@ mod tests {
         };
         assert_eq!(Spent::parse(text), Some(spent));
         assert_eq!(Spent::parse("intr 5\n"), None);
+    }
+
+    #[test]
+    fn nothing_is_measured_until_a_span_is_over() {
+        let mut processors = Processors::default();
+        assert_eq!(processors.idle(Duration::ZERO), Ok(None));
+        assert!(processors.idle(SPAN).unwrap().is_some());
+        processors.begin_anew();
+        assert_eq!(processors.idle(SPAN * 2), Ok(None));
     }
 }

@@ -1,6 +1,6 @@
 //! Test programs: cargo builds them and says where they are.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -92,8 +92,7 @@ pub fn cargo() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-/// Builds the test programs of one crate, or of all. Those on mounts come first: they wait most, and others
-/// fill their pauses.
+/// Builds the test programs of one crate, or of all.
 pub fn build(root: &Path, package: Option<&str>) -> Result<Built, String> {
     let packages = match package {
         Some(name) => vec!["--package", name],
@@ -111,10 +110,7 @@ pub fn build(root: &Path, package: Option<&str>) -> Result<Built, String> {
         return Err("the tests do not build; see cargo's messages above".to_owned());
     }
     let said = String::from_utf8_lossy(&output.stdout);
-    let mut built = read_messages(&said)?;
-    let programs = built.programs.make_contiguous();
-    programs.sort_by_key(|program| (!program.name.starts_with("mounted"), program.name.clone()));
-    Ok(built)
+    read_messages(&said)
 }
 
 fn read_messages(said: &str) -> Result<Built, String> {
@@ -130,17 +126,32 @@ fn read_messages(said: &str) -> Result<Built, String> {
     Ok(built)
 }
 
-/// Names of programs that run while nothing else does: lines `name: reason` of `.ci/alone`.
-pub fn names_alone(root: &Path) -> Result<BTreeSet<String>, String> {
-    let path = root.join(".ci/alone");
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+/// The programs in the order in which they start: first those that `long` names, as it names them.
+/// Those on mounts are next: they wait most, and others fill their pauses.
+pub fn in_order(programs: VecDeque<Program>, long: &[String]) -> VecDeque<Program> {
+    let mut programs = Vec::from(programs);
+    programs.sort_by_cached_key(|program| {
+        let place = long.iter().position(|name| *name == program.name);
+        let is_mounted = program.name.starts_with("mounted");
+        (
+            place.unwrap_or(long.len()),
+            !is_mounted,
+            program.name.clone(),
+        )
+    });
+    programs.into()
+}
+
+/// Names of programs, in order: lines `name: reason` of the file `path`.
+pub fn names_in(root: &Path, path: &str) -> Result<Vec<String>, String> {
+    let text = std::fs::read_to_string(root.join(path))
+        .map_err(|error| format!("cannot read {path}: {error}"))?;
     let lines = text
         .lines()
         .filter(|line| !line.is_empty() && !line.starts_with('#'));
     let name = |line: &str| {
         let name = line.split_once(": ").map(|(name, _)| name.to_owned());
-        name.ok_or_else(|| format!("{}: {line:?} is not `name: reason`", path.display()))
+        name.ok_or_else(|| format!("{path}: {line:?} is not `name: reason`"))
     };
     lines.map(name).collect()
 }
@@ -169,5 +180,17 @@ mod tests {
         let names = built.programs.iter().map(|program| program.name.as_str());
         assert_eq!(names.collect::<Vec<_>>(), ["rpc", "mounted::pairs", "cli"]);
         assert_eq!(built.glint.as_deref(), Some(Path::new("/t/glint")));
+    }
+    #[test]
+    fn long_programs_start_first_and_those_on_mounts_before_others() {
+        let program = |name: &str| Program {
+            name: name.to_owned(),
+            path: PathBuf::new(),
+            folder: PathBuf::new(),
+        };
+        let programs = ["a", "mounted::b", "mounted::a", "z", "y"].map(program);
+        let ordered = in_order(programs.into(), &["z".to_owned(), "mounted::b".to_owned()]);
+        let names: Vec<_> = ordered.iter().map(|program| &program.name[..]).collect();
+        assert_eq!(names, ["z", "mounted::b", "mounted::a", "a", "y"]);
     }
 }

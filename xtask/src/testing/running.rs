@@ -58,6 +58,11 @@ impl Running {
         })
     }
 
+    /// The program's.
+    pub fn name(&self) -> &str {
+        &self.program.name
+    }
+
     /// What came of it, or itself while it still runs.
     pub fn poll(mut self) -> Result<Result<Outcome, Running>, String> {
         let status = self.child.try_wait();

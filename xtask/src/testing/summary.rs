@@ -3,6 +3,11 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+/// Programs in the table of the longest.
+const SHOWN: usize = 20;
+/// A program that takes longer is to have a reason in `.ci/long`.
+const LONG: Duration = Duration::from_secs(20);
+
 /// What came of one program.
 #[derive(Debug, Clone)]
 pub struct Outcome {
@@ -19,17 +24,6 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Of the examples in the documentation, which have written for themselves.
-    pub fn of_examples(is_success: bool, wall: Duration) -> Outcome {
-        Outcome {
-            name: "examples in the documentation".to_owned(),
-            is_success,
-            wall,
-            processor: None,
-            output: String::new(),
-        }
-    }
-
     /// Tests that passed, were ignored, and failed, as their program counts them.
     fn counts(&self) -> [usize; 3] {
         let is_result = |line: &&str| {
@@ -98,14 +92,19 @@ impl Summary {
         self.outcomes.push(outcome);
     }
 
-    /// The programs, those that took longest first.
-    pub fn table(&self) -> String {
+    /// The programs that took longest; of those over `LONG` that `reasoned` does not name it says so.
+    pub fn table(&self, reasoned: &[String]) -> String {
         let mut sorted: Vec<&Outcome> = self.outcomes.iter().collect();
         sorted.sort_by_key(|outcome| std::cmp::Reverse(outcome.wall));
-        let mut table = String::from("Programs, longest first:\n");
-        for outcome in sorted {
+        let mut table = format!("The {SHOWN} longest programs:\n");
+        for outcome in sorted.into_iter().take(SHOWN) {
+            let is_explained = outcome.wall <= LONG || reasoned.contains(&outcome.name);
+            let note = match is_explained {
+                true => "",
+                false => " (over 20 s; make it shorter, or give the reason in .ci/long)",
+            };
             // Writing to a string cannot fail.
-            let _ = writeln!(table, "{}", outcome.line());
+            let _ = writeln!(table, "{}{note}", outcome.line());
         }
         table
     }
@@ -180,5 +179,25 @@ mod tests {
         summary.add(outcome("b", false, ""));
         let said = summary.verdict(Duration::ZERO).unwrap_err();
         assert!(said.ends_with("failed: b"), "{said}");
+    }
+
+    #[test]
+    fn a_long_program_without_a_reason_is_marked() {
+        let mut summary = Summary::default();
+        for name in ["reasoned", "not"] {
+            let mut long = outcome(name, true, "");
+            long.wall = LONG * 2;
+            summary.add(long);
+        }
+        summary.add(outcome("short", true, ""));
+        let table = summary.table(&["reasoned".to_owned()]);
+        let marked: Vec<_> = table
+            .lines()
+            .filter(|line| line.contains(".ci/long"))
+            .collect();
+        assert!(
+            matches!(&marked[..], [one] if one.contains("failed: not (over")),
+            "{table}"
+        );
     }
 }

@@ -39,7 +39,7 @@ enum Thread {
     /// It was killed, and waits until the kernel has forgotten.
     Waits,
     /// Who knows.
-    Lives,
+    Boots,
 }
 
 impl Remains {
@@ -48,7 +48,7 @@ impl Remains {
     /// the kernel, but when the thread is found in the kernel later it does not leave that again.
     pub fn of(process: Pid) -> Option<Remains> {
         // The first thread tells no kernel anything. Mostly it lives, and no other is looked at.
-        if matches!(thread_of(process, process)?, Thread::Lives | Thread::Waits) {
+        if matches!(thread_of(process, process)?, Thread::Boots | Thread::Waits) {
             return None;
         }
         let (mut waiting, mut failed) = (Vec::new(), false);
@@ -58,7 +58,7 @@ impl Remains {
                 None | Some(Thread::Over) => {}
                 Some(Thread::Failed) => failed = true,
                 Some(Thread::Waits) => waiting.push(thread),
-                Some(Thread::Lives) => return None,
+                Some(Thread::Boots) => return None,
             }
         }
         waiting.sort();
@@ -144,7 +144,7 @@ impl Thread {
             Some('I') if failed => Thread::Failed,
             Some('D') if failed && !was_killed => Thread::Failed,
             Some('D') if was_killed && word("Name").starts_with(SENDER) => Thread::Waits,
-            _ => Thread::Lives,
+            _ => Thread::Boots,
         }
     }
 }

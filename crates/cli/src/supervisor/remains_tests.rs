@@ -27,9 +27,9 @@ fn who_waits_is_told_from_who_may_still_do_something() {
         ("exe", "S (sleeping)", "0000000000000000"),
     ];
     for (name, state, pending) in lives {
-        assert_eq!(of(name, state, pending), Thread::Lives, "{name} {state}");
+        assert_eq!(of(name, state, pending), Thread::Boots, "{name} {state}");
     }
-    assert_eq!(Thread::in_status(""), Thread::Lives);
+    assert_eq!(Thread::in_status(""), Thread::Boots);
 }
 
 #[test]
@@ -42,8 +42,8 @@ fn who_failed_and_whom_that_killed_do_nothing_more() {
     assert_eq!(of("exe", "D (disk sleep)", none), Thread::Failed);
     assert_eq!(of("ost-sync", "I (idle)", none), Thread::Failed);
     assert_eq!(of("fuse-notify-0", "D (disk sleep)", killed), Thread::Waits);
-    assert_eq!(of("ost-sync", "D (disk sleep)", killed), Thread::Lives);
-    assert_eq!(of("exe", "R (running)", none), Thread::Lives);
+    assert_eq!(of("ost-sync", "D (disk sleep)", killed), Thread::Boots);
+    assert_eq!(of("exe", "R (running)", none), Thread::Boots);
 }
 
 #[test]

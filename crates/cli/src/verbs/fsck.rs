@@ -187,9 +187,9 @@ impl Checker {
         let state: Option<State> = store.get(Table::State, STATE).map_err(words)?;
         let state = state.ok_or("its state record is missing")?;
         let hasher = NameHasher::new(state.hash_key);
-        let life = target.superblock().boot_epoch;
+        let boot_epoch = target.superblock().boot_epoch;
         let done = match self.repair {
-            true => mds::fsck::repair(&store, hasher, life, self.now),
+            true => mds::fsck::repair(&store, hasher, boot_epoch, self.now),
             false => mds::fsck::check(&store, hasher).map(|left| Repaired {
                 mended: Vec::new(),
                 left,

@@ -24,9 +24,9 @@ fn object() -> ObjectId {
     }
 }
 
-fn progress() -> ost::Progress {
-    ost::Progress {
-        life: TIME,
+fn watermark() -> ost::Watermark {
+    ost::Watermark {
+        epoch_stamp: TIME,
         begun: Transno(1),
         committed: Transno(2),
     }
@@ -63,8 +63,8 @@ fn of_mgs() -> Vec<(&'static str, Node)> {
 
 fn of_ost() -> Vec<(&'static str, Node)> {
     use ost::Request::*;
-    let (object, ticket, mtime, life) = (object(), TICKET, TIME, BootEpoch(0));
-    let (none, range, progress) = (LockHandle(0), ByteRange::new(0, 4096), progress());
+    let (object, ticket, mtime, boot_epoch) = (object(), TICKET, TIME, BootEpoch(0));
+    let (none, range, watermark) = (LockHandle(0), ByteRange::new(0, 4096), watermark());
     let all = [
         (
             "enqueue",
@@ -93,7 +93,7 @@ fn of_ost() -> Vec<(&'static str, Node)> {
                 ticket,
                 mtime,
                 under: ost::UNDER_MDT,
-                life,
+                boot_epoch,
             },
         ),
         (
@@ -113,7 +113,7 @@ fn of_ost() -> Vec<(&'static str, Node)> {
                 ticket,
                 mtime,
                 under: none,
-                life,
+                boot_epoch,
             },
         ),
         (
@@ -125,7 +125,7 @@ fn of_ost() -> Vec<(&'static str, Node)> {
                 ticket,
                 mtime,
                 under: none,
-                life,
+                boot_epoch,
             },
         ),
         (
@@ -148,7 +148,7 @@ fn of_ost() -> Vec<(&'static str, Node)> {
             "destroy",
             Destroy {
                 objects: vec![(object, 1)],
-                progress,
+                watermark,
             },
         ),
         (
@@ -158,19 +158,24 @@ fn of_ost() -> Vec<(&'static str, Node)> {
             },
         ),
         ("statfs", StatFs),
-        ("join", Join { life: BootEpoch(1) }),
+        (
+            "join",
+            Join {
+                boot_epoch: BootEpoch(1),
+            },
+        ),
         (
             "list",
             List {
                 from: object,
                 unrecorded: false,
-                progress,
+                watermark,
             },
         ),
         (
-            "witness",
-            Witness {
-                progress,
+            "watermark",
+            Watermark {
+                watermark,
                 seen: Transno(1 << 60),
             },
         ),
@@ -346,7 +351,12 @@ fn of_mdt() -> Vec<(&'static str, Node)> {
             },
         ),
         ("sync", Sync),
-        ("join", Join { life: BootEpoch(1) }),
+        (
+            "join",
+            Join {
+                boot_epoch: BootEpoch(1),
+            },
+        ),
         ("statfs", StatFs),
         ("pathof", PathOf { fid }),
         (

@@ -52,7 +52,7 @@ impl Client {
         loop {
             let wait = {
                 let mut state = self.lock();
-                let Some(inode) = state.known_mut(fid).filter(|i| i.has_stale_names()) else {
+                let Some(inode) = state.cache.known_mut(fid).filter(|i| i.has_stale_names()) else {
                     return result;
                 };
                 result = inode.answer_astray(reached);
@@ -80,8 +80,8 @@ impl Client {
             let by_none = |inode: &Inode| {
                 inode.is_directory() || (reached == Reached::Stat && inode.is_open())
             };
-            match state.known(fid).is_some_and(by_none) {
-                true => state.invalidations.of(fid),
+            match state.cache.known(fid).is_some_and(by_none) {
+                true => state.cache.names_invalidated(fid),
                 false => return false,
             }
         };
@@ -105,12 +105,12 @@ impl Client {
     pub(crate) async fn ask_attributes(&self, fid: Fid) -> Result<(), FsError> {
         let (dir, mark, own) = {
             let mut state = self.lock();
-            let inode = state.inode(fid);
+            let inode = state.cache.inode(fid);
             let dir = match inode.is_directory() {
                 true => Fid::NONE,
                 false => inode.dir(),
             };
-            (dir, state.mark(dir), state.mark(fid))
+            (dir, state.cache.mark(dir), state.cache.mark(fid))
         };
         let reply = match self.0.mdt(Request::GetAttr { fid, dir }).await {
             Err(FsError::Stale) if self.is_removed_directory(fid) => return Ok(()),
@@ -121,8 +121,8 @@ impl Client {
         };
         let mut state = self.lock();
         state.take_node(&node, mark);
-        if !state.is_current(own) {
-            state.inode(fid).covered = Covered::No;
+        if !state.cache.is_current(own) {
+            state.cache.inode(fid).covered = Covered::No;
         }
         Ok(())
     }
@@ -131,7 +131,7 @@ impl Client {
     /// who stands in it or has it open it remains that, as on a local disk.
     pub(crate) fn is_removed_directory(&self, fid: Fid) -> bool {
         let mut state = self.lock();
-        let Some(inode) = state.known_mut(fid) else {
+        let Some(inode) = state.cache.known_mut(fid) else {
             return false;
         };
         match &mut inode.attr {
@@ -184,9 +184,9 @@ impl Client {
         }
         let here = {
             let state = self.lock();
-            let attr = state.known(fid).and_then(|inode| inode.attr.as_ref());
+            let attr = state.cache.known(fid).and_then(|inode| inode.attr.as_ref());
             let asks = |attr: &Attr| attr.size_state == SizeState::Ask;
-            let here = state.last_written(fid);
+            let here = state.cache.last_written(fid);
             if !attr.is_some_and(asks) || state.locks.reaches_eof(fid) {
                 return Ok(here);
             }
@@ -205,8 +205,8 @@ impl Client {
     ) -> Result<(), FsError> {
         let (dir, mark) = {
             let mut state = self.lock();
-            let dir = state.inode(fid).dir();
-            (dir, state.mark(dir))
+            let dir = state.cache.inode(fid).dir();
+            (dir, state.cache.mark(dir))
         };
         let reply = self.0.mdt(ask(dir)).await?;
         let Reply::Node(node) = reply else {
@@ -220,12 +220,13 @@ impl Client {
     fn take_changed(&self, node: &wire::Node, mark: crate::cache::stamps::Mark) {
         let mut state = self.lock();
         let exclusive = state
+            .cache
             .file_known(node.fid)
             .is_some_and(|file| file.exclusive.is_some());
-        let valid = !exclusive && state.attr_valid(node.fid) && state.is_current(mark);
+        let valid = !exclusive && state.attr_valid(node.fid) && state.cache.is_current(mark);
         match (valid, &node.cover) {
             (true, wire::Cover::None | wire::Cover::Parent) => {
-                state.inode(node.fid).take(node.attr.clone());
+                state.cache.inode(node.fid).take(node.attr.clone());
             }
             _ => state.take_node(node, mark),
         }
@@ -237,7 +238,7 @@ impl Client {
         fid: Fid,
         pending: impl Fn(&mut FileState) -> Option<Oneshot<()>>,
     ) {
-        let wait = || self.lock().file_known(fid).and_then(&pending);
+        let wait = || self.lock().cache.file_known(fid).and_then(&pending);
         while let Some(wait) = wait() {
             wait.await;
         }
@@ -249,7 +250,7 @@ impl Client {
         loop {
             let wait = {
                 let mut state = self.lock();
-                let file = state.file_known(fid);
+                let file = state.cache.file_known(fid);
                 match file.and_then(FileState::exclusive_revoked) {
                     Some(wait) => wait,
                     None => return self.set_locally(&mut state, fid, change),
@@ -261,8 +262,8 @@ impl Client {
 
     fn set_locally(&self, state: &mut State, fid: Fid, change: &SetAttr) -> bool {
         let now = self.0.clock.now();
-        let written = state.last_written(fid).unwrap_or_default();
-        let inode = state.inode(fid);
+        let written = state.cache.last_written(fid).unwrap_or_default();
+        let inode = state.cache.inode(fid);
         let (Some(file), Some(attr)) = (inode.file.as_mut(), inode.attr.as_mut()) else {
             return false;
         };
@@ -272,7 +273,7 @@ impl Client {
         let before = attr.mtime_set.later(attr.ctime).later(written);
         apply_locally(attr, change, now.later(before));
         merge_change(&mut file.changed, change, attr);
-        state.remember_change(fid);
+        state.journal_change(fid);
         true
     }
 
@@ -280,18 +281,21 @@ impl Client {
     pub async fn size_on_mdt(&self, fid: Fid) -> Result<Attr, FsError> {
         self.ask_attributes(fid).await?;
         let state = self.lock();
-        let attr = state.known(fid).and_then(|inode| inode.attr.clone());
+        let attr = state.cache.known(fid).and_then(|inode| inode.attr.clone());
         attr.ok_or(FsError::Stale)
     }
 
     /// A symlink's target.
     pub async fn readlink(&self, fid: Fid) -> Result<Vec<u8>, FsError> {
-        if let Some(target) = self.lock().inode(fid).target() {
+        if let Some(target) = self.lock().cache.inode(fid).target() {
             return Ok(target.to_vec());
         }
         match self.0.mdt(Request::ReadLink { fid }).await? {
             Reply::Target(target) => {
-                self.lock().inode(fid).set_target(target.clone().into());
+                self.lock()
+                    .cache
+                    .inode(fid)
+                    .set_target(target.clone().into());
                 Ok(target)
             }
             other => Err(unexpected(&other)),

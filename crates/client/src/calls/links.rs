@@ -37,7 +37,7 @@ const ROOT: u32 = 0;
 impl Client {
     /// One more name for `fid`.
     pub async fn link(&self, fid: Fid, dir: Fid, name: Name) -> Result<Entry, FsError> {
-        let mark = self.lock().mark(dir);
+        let mark = self.lock().cache.mark(dir);
         let request = Request::Link {
             fid,
             dir,
@@ -46,7 +46,7 @@ impl Client {
         let reply = match self.0.mdt(request).await {
             // Its last name went after the kernel had looked it up, which is no news on a local disk
             // either. Where the kernel was wrong about the name it is to look again, by `Stale`.
-            Err(FsError::Stale) if !self.lock().has_stale_names(fid) => {
+            Err(FsError::Stale) if !self.lock().cache.has_stale_names(fid) => {
                 return Err(FsError::NotFound);
             }
             reply => reply?,
@@ -68,9 +68,9 @@ impl Client {
                 cookie,
                 entry: Listed { name, fid, kind },
             };
-            state.name_changed(dir, name_change, current);
+            state.cache.name_changed(dir, name_change, current);
             let name_valid = current && state.locks.holds(dir, Bits::NAMES);
-            name_valid.then(|| state.stamp())
+            name_valid.then(|| state.cache.stamp())
         };
         self.entry(fid, named_at).await
     }
@@ -81,7 +81,7 @@ impl Client {
         let Place { dir, name, caller } = place;
         self.report_new_owner(dir, &name, caller).await;
         let _removing = self.begin_removing(dir, &name).await;
-        let mark = self.lock().mark(dir);
+        let mark = self.lock().cache.mark(dir);
         let request = Request::Unlink {
             dir,
             name: name.clone(),
@@ -94,8 +94,10 @@ impl Client {
         };
         let mut state = self.lock();
         let current = state.take_dir(&dir_now, mark);
-        state.name_changed(dir, NameChange::Removed(name), current);
-        state.space = None;
+        state
+            .cache
+            .name_changed(dir, NameChange::Removed(name), current);
+        state.servers.forget_space();
         lost_name(&mut state, &node, mark);
         Ok(node.fid)
     }
@@ -131,14 +133,14 @@ impl Client {
             caller,
             whiteout,
         };
-        let target_mark = self.lock().mark(target_dir);
+        let target_mark = self.lock().cache.mark(target_dir);
         let (source_mark, reply) = match leaves_whiteout {
             true => {
                 let asked = |fid| ask(Some(fid));
                 self.ask_with_fid(source_dir, asked).await?
             }
             false => {
-                let mark = self.lock().mark(source_dir);
+                let mark = self.lock().cache.mark(source_dir);
                 (mark, self.0.mdt(ask(None)).await?)
             }
         };
@@ -172,7 +174,9 @@ impl Client {
         // Of two names of one file both stay.
         let both_stay = replaced.is_none() && may_have_names(&node);
         let gone = NameChange::Removed(source.clone());
-        state.name_changed(source_dir, gone, source_current && !both_stay);
+        state
+            .cache
+            .name_changed(source_dir, gone, source_current && !both_stay);
         let (from, to) = ((source_mark, source), (target_mark, target));
         self.name_moved(&mut state, &node, from, to, cookie, target_current);
         let mut has_moved = Moved {
@@ -194,11 +198,11 @@ impl Client {
         }
         if let Some(left) = whiteout {
             state.take_node(&left, source_mark);
-            state.space = None;
+            state.servers.forget_space();
             let (name, fid, kind) = (source.clone(), left.fid, left.attr.kind);
             let entry = Listed { name, fid, kind };
             let cookie = replaced_cookie;
-            state.name_changed(
+            state.cache.name_changed(
                 source_dir,
                 NameChange::Made { cookie, entry },
                 source_current,
@@ -217,11 +221,11 @@ impl Client {
             let mut state = self.lock();
             let mut fids = match cached_name(&state, dir, name) {
                 Some(fid) => vec![fid],
-                None => state.fids(),
+                None => state.cache.fids().collect(),
             };
             fids.retain(|fid| {
                 let is_new = |file: &mut FileState| file.changed.uid.is_some();
-                state.file_known(*fid).is_some_and(is_new)
+                state.cache.file_known(*fid).is_some_and(is_new)
             });
             fids
         };
@@ -266,12 +270,12 @@ impl Client {
             let mut state = self.lock();
             match cached_name(&state, dir, name) {
                 Some(fid) => {
-                    state.inode(fid).begin_losing_name();
+                    state.cache.inode(fid).begin_losing_name();
                     let open = state.has_unregistered_readers(fid);
                     (Some(fid), open.then_some(fid).into_iter().collect())
                 }
                 None => {
-                    state.blind_removals += 1;
+                    state.cache.begin_blind_removal();
                     let mut fids = state.handles.open_files();
                     fids.retain(|fid| state.has_unregistered_readers(*fid));
                     (None, fids)
@@ -306,9 +310,11 @@ impl Client {
             fid: node.fid,
             kind: node.attr.kind,
         };
-        state.name_changed(dir, NameChange::Made { cookie, entry }, current);
+        state
+            .cache
+            .name_changed(dir, NameChange::Made { cookie, entry }, current);
         let mut invalidation = Invalidation::default();
-        for mistaken in state.invalidations.mistaken(left.dir, old, node.fid) {
+        for mistaken in state.cache.mistaken(left.dir, old, node.fid) {
             self.forget_name(state, dir, name.clone(), mistaken, &mut invalidation);
         }
         if !current {
@@ -336,10 +342,10 @@ impl Drop for Removing {
     fn drop(&mut self) {
         let mut state = self.client.lock();
         let Some(fid) = self.fid else {
-            state.blind_removals -= 1;
+            state.cache.end_blind_removal();
             return;
         };
-        state.inode(fid).end_losing_name();
+        state.cache.inode(fid).end_losing_name();
         state.drop_if_idle(fid);
     }
 }
@@ -347,7 +353,7 @@ impl Drop for Removing {
 /// A file came to the directory of `mark`: the old directory's lease covers it no more.
 fn moved(state: &mut State, node: &Node, mark: Mark) {
     state.take_node(node, mark);
-    state.inode(node.fid).seen_in(mark.dir);
+    state.cache.inode(node.fid).seen_in(mark.dir);
 }
 
 /// A file has one name less, by what was asked at `asked`.
@@ -358,7 +364,7 @@ fn lost_name(state: &mut State, node: &Node, asked: Mark) {
     };
     state.take_node(node, nowhere);
     if node.attr.nlink == 0 {
-        let inode = state.inode(node.fid);
+        let inode = state.cache.inode(node.fid);
         if matches!(inode.covered, Covered::Parent { .. }) {
             inode.covered = Covered::No;
         }
@@ -404,13 +410,13 @@ mod tests {
     /// it were void, or after.
     fn is_alone(voided: bool, take: fn(&mut State, &Node, Mark)) -> bool {
         let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
-        let asked = state.mark(DIR);
+        let asked = state.cache.mark(DIR);
         if voided {
             state.void_answers();
         }
-        state.inode(FILE).lookups = 1;
+        state.cache.inode(FILE).lookups = 1;
         take(&mut state, &alone(), asked);
-        state.file(FILE).exclusive.is_some()
+        state.cache.file(FILE).exclusive.is_some()
     }
 
     #[test]

@@ -52,12 +52,12 @@ impl Client {
     pub fn opendir(&self, fid: Fid) -> (HandleId, bool) {
         let mut state = self.lock();
         let held = state.locks.holds(fid, Bits::LIST);
-        let directory = state.inode(fid).directory();
+        let directory = state.cache.inode(fid).directory();
         let keep = held && directory.kernel_pages == Some(directory.list_epoch);
         if !keep {
             directory.kernel_pages = None;
         }
-        state.file(fid).readers += 1;
+        state.cache.file(fid).readers += 1;
         let statahead = Statahead::new();
         let open = DirHandle {
             fid,
@@ -65,7 +65,7 @@ impl Client {
             at: 0,
             fetches_tree: false,
         };
-        (state.handles.add_dir(open), keep)
+        (state.add_dir(open), keep)
     }
 
     /// Closes it; whatever was being fetched ahead for it ends here.
@@ -75,11 +75,11 @@ impl Client {
             return;
         };
         dir.statahead.close();
-        state.sequences.close(handle);
+        state.policies.sequences.close(handle);
         if dir.statahead.has_fetched() {
             bump(&self.0.stats.statahead_total);
         }
-        let ended = state.file(dir.fid).reader_gone();
+        let ended = state.cache.file(dir.fid).reader_gone();
         state.drop_if_idle(dir.fid);
         drop(state);
         self.end_uses(dir.fid, ended);
@@ -173,7 +173,7 @@ impl Client {
             let fetch = dir
                 .statahead
                 .page_wanted(cookie, window, entries_max as u32);
-            (fid, fetch, state.mark(fid))
+            (fid, fetch, state.cache.mark(fid))
         };
         let reply = self.0.mdt(page_request(fid, &fetch)).await;
         self.page_came(handle, &fetch);
@@ -203,28 +203,28 @@ impl Client {
         let attr_covered = usable && state.locks.holds(mark.dir, DIR_ATTR);
         state.take_leased_dir(dir, attr_covered);
         // What covers the children is counted there.
-        state.inode(mark.dir).directory();
+        state.cache.inode(mark.dir).directory();
         for entry in entries {
             if let Some(node) = &entry.node {
                 state.take_node(node, mark);
             } else if usable {
-                state.inode(entry.fid).seen_in(mark.dir);
+                state.cache.inode(entry.fid).seen_in(mark.dir);
             }
         }
-        let newer = state.changes.since(mark.dir, mark.changes);
+        let newer = state.cache.changes_since(mark);
         let newer = newer.map(|newer| newer.cloned().collect::<Vec<_>>());
         let Some(newer) = newer.filter(|_| usable) else {
             return false;
         };
         let listed = entries.iter().map(|entry| (entry.cookie, listed(entry)));
-        let directory = state.inode(mark.dir).directory();
+        let directory = state.cache.inode(mark.dir).directory();
         directory.extend(from, listed, *end);
         newer
             .into_iter()
             .for_each(|change| directory.changed(change));
         directory.note_sizes(entries);
         let is_known = directory.knows_after(from);
-        state.has_grown(mark.dir);
+        state.cache.has_grown(mark.dir);
         is_known
     }
 
@@ -261,12 +261,12 @@ impl Client {
         fid: Fid,
         page: &DirPage,
     ) -> Option<(HandleId, Fid, Fetch, Mark)> {
-        if state.trees.lists(fid) {
+        if state.policies.trees.lists(fid) {
             return None;
         }
         let window = self.0.params.statahead_max() as u32;
         let last = page.entries.last()?.cookie;
-        let directory = state.inode(fid).directory();
+        let directory = state.cache.inode(fid).directory();
         let covered = directory.known_until(last);
         let complete = covered == END;
         let left = directory.after(last).0.take(window as usize + 1).count();
@@ -278,7 +278,7 @@ impl Client {
         let fetch = dir
             .statahead
             .page_taken(covered, complete, left as u32, window)?;
-        Some((handle, fid, fetch, state.mark(fid)))
+        Some((handle, fid, fetch, state.cache.mark(fid)))
     }
 
     /// Fetches a page ahead of the reader.
@@ -333,8 +333,8 @@ fn from_cache(
     if !state.locks.holds(fid, Bits::LIST.union(Bits::NAMES)) {
         return None;
     }
-    let stamp = state.stamp();
-    let directory = state.known(fid)?.directory.as_ref()?;
+    let stamp = state.cache.stamp();
+    let directory = state.cache.known(fid)?.directory.as_ref()?;
     let is_torn = || {
         let count = || directory.after(cookie).0.take(entries_max).count();
         directory.is_torn_after(cookie) && count() < entries_max
@@ -357,7 +357,7 @@ fn from_cache(
         return None;
     }
     // Whether the kernel may keep what it makes of this is decided when the directory is opened.
-    let directory = state.inode(fid).directory();
+    let directory = state.cache.inode(fid).directory();
     let epoch = directory.list_epoch;
     directory.kernel_pages = match (cookie, directory.kernel_pages) {
         (0, _) => Some(epoch),
@@ -398,7 +398,7 @@ mod tests {
     /// A directory of the names `a` to `e`, of which all is known.
     fn listed_whole() -> State {
         let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
-        assert!(state.locks.granted(&Grant {
+        assert!(state.locks.take_grant(&Grant {
             handle: LockHandle(1),
             fid: DIR,
             mode: Mode::PR.index() as u8,
@@ -413,7 +413,7 @@ mod tests {
             };
             (10 * number, listed)
         });
-        state.inode(DIR).directory().extend(0, entries, true);
+        state.cache.inode(DIR).directory().extend(0, entries, true);
         state
     }
 
@@ -426,7 +426,7 @@ mod tests {
         let mut state = listed_whole();
         assert_eq!(count(&mut state, (0, 100), true), Some(5));
         let name = Name::try_from("d").expect("valid");
-        state.inode(DIR).directory().forget_name(&name);
+        state.cache.inode(DIR).directory().forget_name(&name);
         assert_eq!(count(&mut state, (0, 100), true), None);
         assert_eq!(count(&mut state, (0, 3), true), Some(3), "a whole page");
         assert_eq!(count(&mut state, (0, 100), false), Some(3), "asked before");
@@ -437,7 +437,7 @@ mod tests {
     fn a_list_that_is_not_read_to_its_end_is_shown_as_far_as_it_is_known() {
         let mut state = listed_whole();
         let cookies = [40, 50];
-        let directory = state.inode(DIR).directory();
+        let directory = state.cache.inode(DIR).directory();
         directory.forget_list();
         let first: Vec<(u64, Listed)> = directory
             .placed_after(0)

@@ -49,7 +49,7 @@ impl Client {
     async fn find(&self, dir: Fid, name: &Name) -> Result<(Fid, Option<u64>), FsError> {
         let (cached, stamp) = {
             let state = self.lock();
-            (cached(&state, dir, name), state.stamp())
+            (cached(&state, dir, name), state.cache.stamp())
         };
         match cached {
             Cached::Leads(fid) => {
@@ -77,11 +77,11 @@ impl Client {
         };
         let state = self.lock();
         let leads_there = cached_name(&state, dir, name) == Some(fid);
-        Ok((fid, leads_there.then(|| state.stamp())))
+        Ok((fid, leads_there.then(|| state.cache.stamp())))
     }
 
     async fn ask_name(&self, dir: Fid, name: &Name) -> Result<Fid, FsError> {
-        let mark = self.lock().mark(dir);
+        let mark = self.lock().cache.mark(dir);
         let reply = self
             .0
             .mdt(Request::Lookup {
@@ -107,20 +107,28 @@ impl Client {
         };
         let mut state = self.lock();
         let covered = state.take_lease(&lease, Bits::NAMES, mark)
-            && !state.changes.may_name(mark.dir, mark.changes, name);
+            && !state.cache.may_have_changed(mark, name);
         let Some(node) = node else {
             if covered {
-                state.inode(mark.dir).directory().learn_absent(name.clone());
+                state
+                    .cache
+                    .inode(mark.dir)
+                    .directory()
+                    .learn_absent(name.clone());
             }
             return Err(FsError::NotFound);
         };
         if covered {
             // What covers the children is counted there.
-            state.inode(mark.dir).directory();
+            state.cache.inode(mark.dir).directory();
         }
         state.take_node(&node, mark);
         if covered {
-            state.inode(mark.dir).directory().learn(name, node.fid);
+            state
+                .cache
+                .inode(mark.dir)
+                .directory()
+                .learn(name, node.fid);
         }
         Ok(node.fid)
     }
@@ -129,6 +137,7 @@ impl Client {
     pub async fn lookup_self(&self, fid: Fid) -> Result<Entry, FsError> {
         if self
             .lock()
+            .cache
             .known(fid)
             .is_none_or(|inode| inode.attr.is_none())
         {
@@ -139,7 +148,7 @@ impl Client {
 
     /// The directory in which `dir` was seen last, for `..` in listings.
     pub fn parent_hint(&self, dir: Fid) -> Fid {
-        let parent = self.lock().known(dir).map_or(Fid::NONE, Inode::dir);
+        let parent = self.lock().cache.known(dir).map_or(Fid::NONE, Inode::dir);
         if parent == Fid::NONE { dir } else { parent }
     }
 
@@ -147,8 +156,8 @@ impl Client {
     pub async fn lookup_parent(&self, dir: Fid) -> Result<Entry, FsError> {
         let (known, mark) = {
             let state = self.lock();
-            let known = state.known(dir).map_or(Fid::NONE, Inode::dir);
-            (known, state.mark(Fid::NONE))
+            let known = state.cache.known(dir).map_or(Fid::NONE, Inode::dir);
+            (known, state.cache.mark(Fid::NONE))
         };
         if dir == Fid::ROOT {
             return self.entry(Fid::ROOT, None).await;
@@ -206,6 +215,7 @@ impl Client {
         loop {
             let unknown = self
                 .lock()
+                .cache
                 .known(fid)
                 .is_none_or(|inode| inode.attr.is_none());
             if unknown {
@@ -228,14 +238,14 @@ impl Client {
 
     /// The attributes, where nobody needs to be asked for the size.
     fn stat_here(&self, state: &mut State, fid: Fid) -> Option<Stat> {
-        let (valid, stamp) = (state.stat_stays(fid), state.stamp());
+        let (valid, stamp) = (state.stat_stays(fid), state.cache.stamp());
         let (attr, valid) = match state.seen(fid) {
             Some(attr) => {
                 self.size_used(state, fid);
                 (attr, valid)
             }
             None => {
-                let lazily = state.known_lazily(fid).filter(|_| self.is_lazy());
+                let lazily = state.cache.known_lazily(fid).filter(|_| self.is_lazy());
                 (lazily?, false)
             }
         };
@@ -253,6 +263,7 @@ pub(crate) fn cached_name(state: &State, dir: Fid, name: &Name) -> Option<Fid> {
         return None;
     }
     state
+        .cache
         .known(dir)?
         .directory
         .as_ref()?
@@ -265,7 +276,11 @@ pub(crate) fn cached(state: &State, dir: Fid, name: &Name) -> Cached {
     if !state.locks.holds(dir, Bits::NAMES) {
         return Cached::Unknown;
     }
-    let Some(directory) = state.known(dir).and_then(|inode| inode.directory.as_ref()) else {
+    let Some(directory) = state
+        .cache
+        .known(dir)
+        .and_then(|inode| inode.directory.as_ref())
+    else {
         return Cached::Unknown;
     };
     match directory.get(name) {
@@ -280,6 +295,9 @@ pub(crate) fn cached(state: &State, dir: Fid, name: &Name) -> Cached {
 
 /// A name told to be absent is covered by NAMES; one that is missing from the list, by LIST.
 fn absence_covered(state: &State, dir: Fid, name: &Name) -> bool {
-    let directory = state.known(dir).and_then(|inode| inode.directory.as_ref());
+    let directory = state
+        .cache
+        .known(dir)
+        .and_then(|inode| inode.directory.as_ref());
     directory.is_some_and(|d| d.was_told_absent(name)) || state.locks.holds(dir, Bits::LIST)
 }

@@ -83,8 +83,8 @@ impl Client {
                 ..mark
             };
             state.take_node(&node, nowhere);
-            state.space = None;
-            state.file(fid).made(access, handle);
+            state.servers.forget_space();
+            state.cache.file(fid).made(access, handle);
             state.refer(fid);
         }
         self.made_open(fid, None, (access, append)).await
@@ -99,7 +99,7 @@ impl Client {
     ) -> Result<(Entry, HandleId), FsError> {
         let handle = {
             let mut state = self.lock();
-            let file = state.file(fid);
+            let file = state.cache.file(fid);
             match access.write {
                 true => file.writers += 1,
                 false => file.readers += 1,
@@ -109,7 +109,7 @@ impl Client {
             }
             let reported = file.failures.at_open();
             let readahead = ReadAhead::new();
-            state.handles.add_file(FileHandle {
+            state.add_file(FileHandle {
                 fid,
                 access,
                 append,
@@ -159,15 +159,16 @@ impl Client {
         let mut state = self.lock();
         let current = state.take_dir(&dir_now, mark);
         state.take_node(&node, mark);
-        state.space = None;
+        state.servers.forget_space();
         if let Some(access) = open {
-            state.file(fid).made(access, handle);
+            state.cache.file(fid).made(access, handle);
         }
         match kind {
-            FileKind::Symlink => state.inode(fid).set_target(target.into()),
+            FileKind::Symlink => state.cache.inode(fid).set_target(target.into()),
             // Nothing is in a directory that was just made, and nobody else has seen it.
             FileKind::Directory if state.locks.holds(fid, crate::cache::bits::LEASE) => {
                 state
+                    .cache
                     .inode(fid)
                     .directory()
                     .extend(0, std::iter::empty(), true);
@@ -178,10 +179,10 @@ impl Client {
             cookie,
             entry: Listed { name, fid, kind },
         };
-        state.name_changed(dir, name_change, current);
+        state.cache.name_changed(dir, name_change, current);
         state.refer(fid);
         let name_valid = current && state.locks.holds(dir, dlm::Bits::NAMES);
-        Ok((fid, name_valid.then(|| state.stamp())))
+        Ok((fid, name_valid.then(|| state.cache.stamp())))
     }
 
     async fn ask_for_node(
@@ -220,12 +221,12 @@ impl Client {
     ) -> Result<(Mark, Reply), FsError> {
         loop {
             let fid = self.0.mint().await?;
-            let mark = self.lock().mark(dir);
+            let mark = self.lock().cache.mark(dir);
             match self.0.mdt(ask(fid)).await {
                 Err(FsError::Stale) if self.is_removed_directory(dir) => {
                     return Err(FsError::NotFound);
                 }
-                Err(FsError::Invalid) if !self.lock().is_of_this_life(mark) => {}
+                Err(FsError::Invalid) if !self.lock().servers.is_of_this_life(mark) => {}
                 reply => return Ok((mark, reply?)),
             }
         }
@@ -242,9 +243,9 @@ impl Client {
     ) -> Result<OpenHandle, FsError> {
         {
             let mut state = self.lock();
-            if state.is_of_this_life(mark) {
+            if state.servers.is_of_this_life(mark) {
                 if access.write {
-                    state.file(fid).write_open = Some(WriteOpen { handle, ticket });
+                    state.cache.file(fid).write_open = Some(WriteOpen { handle, ticket });
                 }
                 return Ok(handle);
             }

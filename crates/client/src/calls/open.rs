@@ -88,7 +88,7 @@ impl Client {
             // Until the handle is there nobody else has the state: who gives a lock up looks for those.
             _ => (self.open_for_reading(fid).await?, None),
         };
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         match access {
             Access { write: true, .. } => file.writers += 1,
             Access { exec: true, .. } => file.readers += 1,
@@ -110,7 +110,7 @@ impl Client {
             reported,
         };
         Ok(Opened {
-            handle: state.handles.add_file(handle),
+            handle: state.add_file(handle),
             keep_cache,
         })
     }
@@ -133,7 +133,7 @@ impl Client {
         loop {
             let (wait, written) = {
                 let mut state = self.lock();
-                let Some(file) = state.file_known(fid) else {
+                let Some(file) = state.cache.file_known(fid) else {
                     return Ok(());
                 };
                 if file.write_open.is_none() || file.writers > 0 {
@@ -149,10 +149,10 @@ impl Client {
             self.sync_target(self.target_of(fid)?).await?;
             {
                 let mut state = self.lock();
-                let file = state.file(fid);
+                let file = state.cache.file(fid);
                 file.settle(written);
                 if file.writers == 0 && file.write_open.is_some() {
-                    state.writeback.closes(fid);
+                    state.policies.writeback.closes(fid);
                 }
             }
             self.close_all().await;
@@ -167,8 +167,8 @@ impl Client {
         {
             let mut state = self.lock();
             let covered = state.attr_valid(fid);
-            let stays = covered && !state.may_be_removed(fid);
-            let file = state.file(fid);
+            let stays = covered && !state.cache.may_be_removed(fid);
+            let file = state.cache.file(fid);
             // At once, for who removes the name meanwhile.
             file.readers += 1;
             file.shared |= covered;
@@ -181,7 +181,7 @@ impl Client {
         }
         let registered = self.register(fid, READING, OpenIntent::First).await;
         let mut state = self.lock();
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         match registered {
             Ok(handle) => {
                 file.shared = true;
@@ -200,8 +200,8 @@ impl Client {
         loop {
             let wait = {
                 let mut state = self.lock();
-                state.writeback.closes_no_more(fid);
-                let file = state.file(fid);
+                state.policies.writeback.closes_no_more(fid);
+                let file = state.cache.file(fid);
                 match (file.is_closing(), file.write_open.is_some()) {
                     (true, _) => file.waiters.wait(),
                     (false, true) => {
@@ -226,7 +226,7 @@ impl Client {
     }
 
     pub(crate) async fn drop_kernel_pages(&self, fid: Fid) {
-        let had = std::mem::take(&mut self.lock().file(fid).kernel_pages);
+        let had = std::mem::take(&mut self.lock().cache.file(fid).kernel_pages);
         if had {
             self.0
                 .forget(Forget::Pages {
@@ -245,11 +245,13 @@ impl Client {
         access: Access,
         intent: OpenIntent,
     ) -> Result<OpenHandle, FsError> {
-        let mark = self.lock().mark(fid);
+        let mark = self.lock().cache.mark(fid);
         loop {
             // After an eviction others may have had it.
             let intent = match intent {
-                OpenIntent::ReopenExclusive if !self.lock().may_report(mark) => OpenIntent::Reopen,
+                OpenIntent::ReopenExclusive if !self.lock().servers.may_report(mark) => {
+                    OpenIntent::Reopen
+                }
                 intent => intent,
             };
             match self.register_once(fid, access, intent).await? {
@@ -268,8 +270,8 @@ impl Client {
         let again = intent.is_reopen();
         let (dir, mark) = {
             let mut state = self.lock();
-            let dir = state.inode(fid).dir();
-            (dir, state.mark(dir))
+            let dir = state.cache.inode(fid).dir();
+            (dir, state.cache.mark(dir))
         };
         let request = Request::Open {
             fid,
@@ -282,7 +284,7 @@ impl Client {
             false => self.0.mdt(request).await,
         };
         // What an eviction cut off says nothing of the file.
-        if again && reply.is_err() && !self.lock().is_of_this_life(mark) {
+        if again && reply.is_err() && !self.lock().servers.is_of_this_life(mark) {
             return Ok(Registered::Void(None));
         }
         let reply = reply?;
@@ -295,22 +297,25 @@ impl Client {
             return Err(unexpected(&reply));
         };
         let mut state = self.lock();
-        if !state.is_of_this_life(mark) {
+        if !state.servers.is_of_this_life(mark) {
             if let Cover::Own(grant) = &node.cover {
-                state.refuse(Holder::Mdt, grant.handle);
+                state.locks.refuse(Holder::Mdt, grant.handle);
             }
             return Ok(Registered::Void(Some(handle)));
         }
         // Of a file that the process before had open nothing is known yet.
-        let is_unknown = state.known(fid).is_none_or(|inode| inode.attr.is_none());
+        let is_unknown = state
+            .cache
+            .known(fid)
+            .is_none_or(|inode| inode.attr.is_none());
         match (intent, &node.cover) {
             (OpenIntent::First, _) => state.take_node(&node, mark),
             (OpenIntent::Reopen, _) if is_unknown => state.take_node(&node, mark),
             (OpenIntent::ReopenExclusive, Cover::Own(grant)) => state.regain(grant, &node, mark),
-            (_, Cover::Own(grant)) => drop(state.take_grant(grant)),
+            (_, Cover::Own(grant)) => drop(state.locks.take_grant(grant)),
             _ => {}
         }
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         if access.write {
             let before = file.write_open.replace(WriteOpen { handle, ticket });
             file.size_asked = false;
@@ -331,7 +336,7 @@ impl Client {
             Err(FsError::Stale) => Standing::Gone,
             _ => Standing::Known,
         };
-        if let Some(file) = self.lock().file_known(fid) {
+        if let Some(file) = self.lock().cache.file_known(fid) {
             file.stands(standing);
         }
         match registered {
@@ -344,7 +349,7 @@ impl Client {
     pub(crate) fn readers_known(&self, fid: Fid, handle: OpenHandle) {
         let ended = {
             let mut state = self.lock();
-            match state.file_known(fid).filter(|file| file.is_kept()) {
+            match state.cache.file_known(fid).filter(|file| file.is_kept()) {
                 Some(file) => {
                     file.read_opens.push(handle);
                     Vec::new()
@@ -360,7 +365,7 @@ impl Client {
         let mut state = self.lock();
         let open = state.handles.file(handle).ok_or(FsError::BadHandle)?;
         let (fid, told) = (open.fid, open.reported);
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         let result = file.failures.close(told);
         if result.is_err() {
             close_failures(file.remembered_failures.as_ref());
@@ -377,7 +382,7 @@ impl Client {
             return;
         };
         let fid = gone.fid;
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         let mut ended = match gone.access.write {
             true => {
                 file.writers -= 1;
@@ -388,15 +393,15 @@ impl Client {
         if gone.access.read || gone.access.exec {
             state.looker_goes(fid);
         }
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         ended.extend(gone.exec);
         if file.writers == 0 && file.write_open.is_some() {
-            state.writeback.closes(fid);
+            state.policies.writeback.closes(fid);
         }
         state.drop_if_idle(fid);
-        let is_awaited = !state.ending_uses.is_empty() && !state.excludes_others(fid);
+        let is_awaited = state.handles.are_ends_awaited() && !state.excludes_others(fid);
         let asked = match is_awaited {
-            true => state.ending_uses.of(fid),
+            true => state.handles.end_use(fid),
             false => Vec::new(),
         };
         drop(state);
@@ -420,7 +425,7 @@ impl Client {
         let requests = ended.into_iter().map(close).collect();
         let client = self.clone();
         spawn(async move {
-            let (shared, asked) = (&client.0, client.lock().mark(fid));
+            let (shared, asked) = (&client.0, client.lock().cache.mark(fid));
             let closed = shared
                 .cluster
                 .mdt_batch(&shared.stats, requests, Urgency::Urgent)
@@ -454,13 +459,13 @@ impl Client {
             return Ok(());
         };
         let mut told = open.reported;
-        let result = state.file(fid).failures.sync(&mut told);
+        let result = state.cache.file(fid).failures.sync(&mut told);
         if let Some(open) = state.handles.file(handle) {
             open.reported = told;
         }
-        if result.is_err() && state.records.is_some() {
+        if result.is_err() && state.journal.records().is_some() {
             let record = state.handles.record(handle);
-            let failures = state.file(fid).remembered_failures.as_ref();
+            let failures = state.cache.file(fid).remembered_failures.as_ref();
             report_failures(record, failures, told);
         }
         result
@@ -480,7 +485,7 @@ impl Client {
     async fn make_attributes_durable(&self, fid: Fid) -> Result<(), FsError> {
         self.wait_until(fid, FileState::being_told).await;
         let is_changed = |file: &mut FileState| file.has_changes_to_report().is_some();
-        if self.lock().file_known(fid).is_some_and(is_changed) {
+        if self.lock().cache.file_known(fid).is_some_and(is_changed) {
             // Over one lane: when the MDT hears the wish that all be durable it has heard the change.
             let (told, synced): (Part<'_>, Part<'_>) = (
                 Box::pin(self.report_changes(fid)),
@@ -514,7 +519,7 @@ impl Client {
     }
 
     async fn report_all_changes(&self) -> Result<(), FsError> {
-        let fids = self.lock().writeback.take_changed();
+        let fids = self.lock().policies.writeback.take_changed();
         let told = each_of(fids, AT_ONCE, |fid| self.report_changes(fid)).await;
         told.into_iter().collect()
     }

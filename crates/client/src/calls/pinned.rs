@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use base::{Fid, FsError, Name, Tick};
+use base::{Fid, FsError, Name};
 use wire::FileKind;
 use wire::mdt::OpenIntent;
 
@@ -38,13 +38,13 @@ impl Client {
             if entry.attr.kind == FileKind::Directory {
                 return Ok(entry);
             }
-            self.lock().file(entry.fid).pins += 1;
+            self.lock().cache.file(entry.fid).pins += 1;
             match self.register(entry.fid, READING, OpenIntent::Reopen).await {
                 Ok(handle) => {
                     self.readers_known(entry.fid, handle);
                     let mut state = self.lock();
-                    let now = state.locks.now;
-                    state.pinned.push((now, entry.fid));
+                    let now = state.locks.now();
+                    state.handles.keep_pinned(now, entry.fid);
                     return Ok(entry);
                 }
                 Err(failure) => {
@@ -62,7 +62,7 @@ impl Client {
 
     /// Keeps what the caller has found by [`Client::lookup_pinned`] while he asks about it.
     pub fn pin(&self, fid: Fid) -> PinnedFile {
-        self.lock().file(fid).pins += 1;
+        self.lock().cache.file(fid).pins += 1;
         let client = self.clone();
         PinnedFile { client, fid }
     }
@@ -70,7 +70,7 @@ impl Client {
     fn unpin(&self, fid: Fid) {
         let ended = {
             let mut state = self.lock();
-            let ended = state.file(fid).unpin();
+            let ended = state.cache.file(fid).unpin();
             state.drop_if_idle(fid);
             ended
         };
@@ -81,11 +81,10 @@ impl Client {
     pub(crate) fn release_pinned(&self) {
         let old = {
             let mut state = self.lock();
-            let now = state.locks.now;
-            let is_old = |pinned: &mut (Tick, Fid)| now.since(pinned.0) >= PIN_AGE;
-            state.pinned.extract_if(.., is_old).collect::<Vec<_>>()
+            let now = state.locks.now();
+            state.handles.take_pinned(now, PIN_AGE)
         };
-        for (_, fid) in old {
+        for fid in old {
             self.unpin(fid);
         }
     }

@@ -84,7 +84,7 @@ impl Client {
             self.ask_attributes(fid).await?;
         }
         let state = self.lock();
-        let attr = state.known(fid).and_then(|inode| inode.attr.as_ref());
+        let attr = state.cache.known(fid).and_then(|inode| inode.attr.as_ref());
         let attr = attr.ok_or(FsError::Stale)?;
         let may_have = attr.has_xattrs || attr.mode & (SETUID | SETGID) != 0;
         Ok(may_have.then(|| attr.clone()))
@@ -108,8 +108,8 @@ impl Client {
     async fn privileges_dropped(&self, fid: Fid) {
         let what = {
             let mut state = self.lock();
-            state.withdraw();
-            let dir = state.inode(fid).dir();
+            state.cache.withdraw();
+            let dir = state.cache.inode(fid).dir();
             Forget::Attributes { fid, dir }
         };
         self.0.forget(what).await;

@@ -44,7 +44,7 @@ impl Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         let mut state = self.client.lock();
-        if let Some(file) = state.file_known(self.fid) {
+        if let Some(file) = state.cache.file_known(self.fid) {
             file.users -= 1;
             if file.users == 0 {
                 file.waiters.wake_all();
@@ -146,13 +146,13 @@ impl Client {
             Covering::Lock(under) => under,
             Covering::Wait(wait) => return Ok((Plan::Wait(wait), None)),
             Covering::No if range.start == 0 && self.comes_with_others(&mut state, fid) => {
-                return Ok((Plan::Wait(state.file(fid).waiters.wait()), None));
+                return Ok((Plan::Wait(state.cache.file(fid).waiters.wait()), None));
             }
             Covering::No => return Ok((Plan::Ask, None)),
         };
         let size = self.size_under(&mut state, fid, under);
         let end = range.end.min(size.unwrap_or(u64::MAX));
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         if range.start >= end {
             file.users += 1;
             file.answers_read(range, to);
@@ -201,7 +201,7 @@ impl Client {
     /// The size, where the lock tells it.
     fn size_under(&self, state: &mut State, fid: Fid, under: LockHandle) -> Option<u64> {
         let knows = under == LockHandle(0) || state.locks.reaches_eof(fid);
-        knows.then(|| state.file(fid).known.size)
+        knows.then(|| state.cache.file(fid).known.size)
     }
 
     /// Brings missing bytes into the cache. What the OST does not have reads as zeros.
@@ -214,7 +214,7 @@ impl Client {
     ) -> Result<(), FsError> {
         let result = self.fetch_holes(fid, under, &holes, asked).await;
         let mut state = self.lock();
-        if let Some(file) = state.file_known(fid) {
+        if let Some(file) = state.cache.file_known(fid) {
             file.fetching.retain(|busy| !holes.contains(busy));
             file.waiters.wake_all();
         }
@@ -230,7 +230,7 @@ impl Client {
     ) -> Result<(), FsError> {
         let target = self.target_of(fid)?;
         for hole in holes {
-            let unsent = self.lock().file(fid).unsent;
+            let unsent = self.lock().cache.file(fid).unsent;
             let bytes = match unsent {
                 true => Bytes::new(),
                 false => self.read_object(fid, target, *hole, under).await?,
@@ -274,9 +274,9 @@ impl Client {
         }
         let known = {
             let mut state = self.lock();
-            let exclusive = state.file(fid).exclusive.is_some();
+            let exclusive = state.cache.file(fid).exclusive.is_some();
             let knows = exclusive || state.locks.reaches_eof(fid);
-            knows.then(|| state.file(fid).known.size)
+            knows.then(|| state.cache.file(fid).known.size)
         };
         let size = match known {
             Some(size) => size,
@@ -295,11 +295,12 @@ impl Client {
             let mut state = self.lock();
             let mode = read_mode(&mut state, fid);
             let size = state
+                .cache
                 .known(fid)
                 .and_then(|i| i.attr.as_ref())
                 .map_or(0, |a| a.size);
-            let asks = state.asks_extent(fid);
-            (mode, (state.file(fid).pages.generation(), asks), size)
+            let asks = state.cache.asks_extent(fid);
+            (mode, (state.cache.file(fid).pages.generation(), asks), size)
         };
         // A small file is read whole at the first touch.
         let len = match small <= crate::policy::readahead::WHOLE_FILE_BYTES_MAX && range.start == 0
@@ -355,7 +356,7 @@ impl Client {
         range: ByteRange,
         under: LockHandle,
     ) {
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         let holes = file.pages.holes(range).into_iter().flat_map(requests);
         let free = |hole: &ByteRange| !file.fetching.iter().any(|busy| busy.overlaps(*hole));
         let free: Vec<ByteRange> = holes.filter(free).collect();
@@ -382,7 +383,7 @@ fn wait_for_kernel(
     range: ByteRange,
     to: ReadTo,
 ) -> Option<Oneshot<()>> {
-    let file = state.file(fid);
+    let file = state.cache.file(fid);
     let waits = to == ReadTo::Caller && file.in_kernel.is_older_in(range);
     waits.then(|| file.waiters.wait())
 }

@@ -53,7 +53,7 @@ impl Client {
     }
 
     async fn settle_bytes(&self, fid: Fid) -> Result<(), FsError> {
-        let failed = |client: &Client| client.lock().file(fid).failures.last();
+        let failed = |client: &Client| client.lock().cache.file(fid).failures.last();
         let before = failed(self);
         let is_needed = |state: &mut State| state.may_be_undurable(fid);
         self.write_out_durably(fid, ByteRange::ALL, is_needed)
@@ -83,7 +83,7 @@ impl Client {
         };
         let ended = {
             let mut state = self.lock();
-            let ended = state.file(fid).reader_gone();
+            let ended = state.cache.file(fid).reader_gone();
             state.drop_if_idle(fid);
             ended
         };
@@ -96,7 +96,7 @@ impl Client {
     pub(crate) fn send_rewritten(&self, fid: Fid) {
         let rewritten = {
             let mut state = self.lock();
-            let file = state.file_known(fid);
+            let file = state.cache.file_known(fid);
             file.is_some_and(|file| std::mem::take(&mut file.emptied) && file.is_unsent())
         };
         if !rewritten {
@@ -110,19 +110,19 @@ impl Client {
 impl State {
     /// All that was written here is durable.
     fn has_nothing_pending(&self) -> bool {
-        self.writeback.is_all_durable()
+        self.policies.writeback.is_all_durable()
     }
 
     /// Bytes of the file, or changes of its size, were made here and may not be durable.
     fn is_pending(&mut self, fid: Fid) -> bool {
-        let is_uncommitted = self.writeback.may_lose(fid);
+        let is_uncommitted = self.policies.writeback.may_lose(fid);
         let pending = |file: &mut FileState| file.pages.may_be_lost() || !file.resizes.is_empty();
-        is_uncommitted || self.file_known(fid).is_some_and(pending)
+        is_uncommitted || self.cache.file_known(fid).is_some_and(pending)
     }
 
     /// Nothing says that no other mount has bytes of it that its OST has not.
     fn is_written_elsewhere(&self, fid: Fid) -> bool {
-        let Some(inode) = self.known(fid) else {
+        let Some(inode) = self.cache.known(fid) else {
             return false;
         };
         let file = inode.file.as_ref();
@@ -135,7 +135,7 @@ impl State {
 
     /// The MDT says that its size is exact: nobody has bytes of it that its OST has not durably.
     fn is_exact(&self, fid: Fid) -> bool {
-        let attr = self.known(fid).and_then(|inode| inode.attr.as_ref());
+        let attr = self.cache.known(fid).and_then(|inode| inode.attr.as_ref());
         attr.is_some_and(|attr| attr.size_state == SizeState::Strict)
     }
 }

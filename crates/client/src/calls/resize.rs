@@ -64,7 +64,7 @@ impl Client {
 
     async fn resize(&self, fid: Fid, shape: Shape) -> Result<(), FsError> {
         self.begin_writing(fid).await?;
-        let was_done = self.lock().was_resized();
+        let was_done = self.lock().journal.was_resized();
         let result = match was_done {
             true => self.report_resized(fid, shape).await,
             false => self.resize_open(fid, shape).await,
@@ -78,7 +78,7 @@ impl Client {
     }
 
     async fn resize_open(&self, fid: Fid, shape: Shape) -> Result<(), FsError> {
-        if self.lock().file(fid).resizes.is_full() {
+        if self.lock().cache.file(fid).resizes.is_full() {
             self.write_out_durably(fid, ByteRange::ALL, |_| true)
                 .await?;
         }
@@ -124,7 +124,7 @@ impl Client {
 
     /// The kernel forgets what it read of a range before it was changed, or meanwhile.
     async fn forget_changed(&self, fid: Fid, (shape, range): (Shape, ByteRange)) {
-        if let Some(file) = self.lock().file_known(fid) {
+        if let Some(file) = self.lock().cache.file_known(fid) {
             file.in_kernel.end_change(shape.removes());
         }
         self.forget_range(fid, range).await;
@@ -140,8 +140,8 @@ impl Client {
             // There may be no room for it: then they must be somewhere. Durable, where the last of
             // them go and so could not be sent again: with them would go the size.
             self.write_out_durably(fid, ByteRange::ALL, |state| {
-                let size = state.file(fid).known.size;
-                state.writeback.may_lose(fid) && shape.removes().end >= size
+                let size = state.cache.file(fid).known.size;
+                state.policies.writeback.may_lose(fid) && shape.removes().end >= size
             })
             .await?;
         }
@@ -165,13 +165,13 @@ impl Client {
             Ok((attr, transno)) => {
                 {
                     let mut state = self.lock();
-                    let file = state.file(fid);
+                    let file = state.cache.file(fid);
                     file.sent(transno);
                     file.resizes.done(begun.id, transno);
                     state.answered(fid);
                 }
                 self.resized(fid, &begun);
-                self.lock().file(fid).known.blocks = attr.blocks;
+                self.lock().cache.file(fid).known.blocks = attr.blocks;
                 if !begun.is_remembered {
                     bump(&self.0.stats.unremembered);
                     self.sync_target(target).await?;
@@ -193,8 +193,8 @@ impl Client {
     /// there; or nothing can be.
     fn begin_resize(&self, fid: Fid, shape: Shape) -> Result<Begun, Resized> {
         let mut state = self.lock();
-        let mtime = state.content_time(fid, self.0.clock.now());
-        let file = state.file(fid);
+        let mtime = state.cache.content_time(fid, self.0.clock.now());
+        let file = state.cache.file(fid);
         let is_sent = shape != Shape::Size(0) || !file.unsent;
         let ticket = file.write_open.map(|open| open.ticket);
         if is_sent && ticket.is_none() {
@@ -202,7 +202,9 @@ impl Client {
         }
         let ticket = ticket.unwrap_or_default();
         // Before bytes go for it.
-        let remembered = state.remember_resize(fid, (shape, is_sent), ticket, mtime);
+        let remembered = state
+            .journal
+            .put_resize(fid, (shape, is_sent), ticket, mtime);
         let is_remembered = remembered.is_some();
         state.with_pages(fid, |file| {
             let before = file.known;
@@ -244,7 +246,7 @@ impl Client {
 
     fn not_resized(&self, fid: Fid, begun: &Begun) {
         let mut state = self.lock();
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         file.resizes.refused(begun.id);
         file.known.size = begun.before.size;
         file.known.blocks = begun.before.blocks;
@@ -255,7 +257,7 @@ impl Client {
         loop {
             let wait = {
                 let mut state = self.lock();
-                let file = state.file(fid);
+                let file = state.cache.file(fid);
                 match file.resizes.outcome(begun.id) {
                     Some(outcome) => {
                         drop(state);
@@ -273,7 +275,7 @@ impl Client {
     /// Nothing of the call relies on the file's lock any more.
     pub(crate) fn end_use(&self, fid: Fid) {
         let mut state = self.lock();
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         file.users -= 1;
         file.waiters.wake_all();
     }
@@ -286,7 +288,7 @@ impl Client {
                 let mut state = self.lock();
                 match covering(&mut state, fid, ByteRange::ALL, Mode::PW, By::WriteBack)? {
                     Covering::Lock(under) => {
-                        state.file(fid).users += 1;
+                        state.cache.file(fid).users += 1;
                         return Ok(under);
                     }
                     Covering::Wait(wait) => Some(wait),
@@ -305,17 +307,17 @@ impl Client {
     /// The right to change the file's bytes, for a call that has no handle.
     pub(crate) async fn begin_writing(&self, fid: Fid) -> Result<(), FsError> {
         self.open_for_writing(fid).await?;
-        self.lock().file(fid).writers += 1;
+        self.lock().cache.file(fid).writers += 1;
         Ok(())
     }
 
     /// The inverse of [`Client::begin_writing`].
     pub(crate) fn end_writing(&self, fid: Fid) {
         let mut state = self.lock();
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         file.writers -= 1;
         if file.writers == 0 && file.write_open.is_some() {
-            state.writeback.closes(fid);
+            state.policies.writeback.closes(fid);
         }
     }
 
@@ -324,7 +326,7 @@ impl Client {
         loop {
             let (change, asked) = {
                 let mut state = self.lock();
-                if state.file(fid).exclusive.is_some() {
+                if state.cache.file(fid).exclusive.is_some() {
                     return Ok(());
                 }
                 let size = state.size_to_report(fid, false);
@@ -332,7 +334,7 @@ impl Client {
                     size,
                     ..Default::default()
                 };
-                (change, state.mark(fid))
+                (change, state.cache.mark(fid))
             };
             let under = LockHandle(0);
             let told = self
@@ -340,7 +342,7 @@ impl Client {
                 .await;
             match told {
                 // The MDT had given this mount up, and knew of no writer.
-                Err(FsError::Invalid) if !self.lock().is_of_this_life(asked) => {
+                Err(FsError::Invalid) if !self.lock().servers.is_of_this_life(asked) => {
                     self.open_for_writing(fid).await?;
                 }
                 told => return told,

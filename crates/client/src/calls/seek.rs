@@ -25,7 +25,7 @@ impl Client {
         if blocks.is_some_and(|blocks| blocks.saturating_mul(BLOCK_BYTES) >= size) {
             return Ok(if hole { size } else { offset });
         }
-        let never_sent = self.lock().file(fid).unsent;
+        let never_sent = self.lock().cache.file(fid).unsent;
         if never_sent {
             return match hole {
                 true => Ok(offset),
@@ -49,7 +49,7 @@ impl Client {
     /// seek. It does when it forgets the pages.
     async fn learn_stores(&self, fid: Fid) {
         let is_held = |file: &mut FileState| file.in_kernel.holds(ByteRange::ALL);
-        let may_be_stored = self.lock().file_known(fid).is_some_and(is_held);
+        let may_be_stored = self.lock().cache.file_known(fid).is_some_and(is_held);
         if may_be_stored {
             self.forget_range(fid, ByteRange::ALL).await;
         }

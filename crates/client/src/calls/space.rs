@@ -19,19 +19,18 @@ impl Client {
     /// removed files comes free, they are asked anew.
     pub async fn statfs(&self) -> Result<Space, FsError> {
         let now = self.0.clock.tick();
-        let known = self
-            .lock()
-            .space
-            .filter(|(asked, _)| now.since(*asked) < AGE_MAX);
-        if let Some((_, space)) = known {
+        if let Some(space) = self.lock().servers.space(now, AGE_MAX) {
             return Ok(space);
         }
-        let asked = self.lock().stamp();
+        let asked = self.lock().cache.stamp();
         let space = self.ask_space().await?;
         let mut state = self.lock();
         // Not where others have changed something meanwhile.
-        let is_newest = state.stamp() == asked;
-        state.space = Some((now, space)).filter(|_| is_newest && !space.settling);
+        let is_newest = state.cache.stamp() == asked;
+        match is_newest && !space.settling {
+            true => state.servers.learn_space(now, space),
+            false => state.servers.forget_space(),
+        }
         Ok(space)
     }
 
@@ -40,8 +39,8 @@ impl Client {
         let target = self.target_of(fid)?;
         match self.0.ost(target, ost::Request::StatFs).await?.reply {
             ost::Reply::Space(space) => {
-                let limits = &mut self.lock().size_limits;
-                limits.insert(target, space.object_bytes_max);
+                let servers = &mut self.lock().servers;
+                servers.learn_size_limit(target, space.object_bytes_max);
                 Ok(())
             }
             other => Err(unexpected(&other)),

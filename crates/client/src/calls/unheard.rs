@@ -61,7 +61,7 @@ impl Client {
         {
             let mut state = self.lock();
             for (dir, name, fid) in changed.names {
-                state.withdraw_from(dir).kernel_pages = None;
+                state.cache.withdraw_from(dir).kernel_pages = None;
                 let range = ByteRange::ALL;
                 invalidation.forget(Forget::Pages { fid: dir, range });
                 if let Some(fid) = fid {
@@ -69,8 +69,11 @@ impl Client {
                 }
             }
             for fid in &changed.files {
-                state.withdraw();
-                let dir = state.known(*fid).map_or(Fid::NONE, |inode| inode.dir());
+                state.cache.withdraw();
+                let dir = state
+                    .cache
+                    .known(*fid)
+                    .map_or(Fid::NONE, |inode| inode.dir());
                 invalidation.forget(Forget::Attributes { fid: *fid, dir });
             }
         }

@@ -92,7 +92,7 @@ impl Client {
         let append = wish.append
             || handle.is_some_and(|id| self.lock().handles.file(id).is_some_and(|f| f.append));
         // Pages are written back for nobody, and again is right for those.
-        let is_done = !wish.write_back && self.lock().written_before.take();
+        let is_done = !wish.write_back && self.lock().journal.was_written();
         let (at, range) = match is_done {
             // Where an append went the process before knew.
             true => {
@@ -153,7 +153,7 @@ impl Client {
             self.write_out_durably(fid, ByteRange::ALL, |_| true)
                 .await?;
             if !wish.write_back {
-                self.lock().remember_written();
+                self.lock().journal.note_written();
             }
         }
         let counter = &self.0.stats.write_bytes;
@@ -170,12 +170,12 @@ impl Client {
         may_forget: bool,
     ) -> Result<Attempt, FsError> {
         let mut state = self.lock();
-        if write_back && state.file(fid).lapsing > 0 {
+        if write_back && state.cache.file(fid).lapsing > 0 {
             // A failure would be told to the next call on the file, be it a read.
             state.with_pages(fid, FileState::lose_store);
             return Ok(Attempt::Put(Put::gone(offset)));
         }
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         if !write_back && file.resizes.is_cut() {
             return Ok(Attempt::Wait(file.waiters.wait()));
         }
@@ -183,7 +183,7 @@ impl Client {
             return Ok(Attempt::Unbounded);
         };
         // Stored under locks of the process before, which stay until this is written, too.
-        let is_inherited = write_back && state.unsettled;
+        let is_inherited = write_back && !state.locks.is_settled();
         if !is_inherited {
             match covering(&mut state, fid, range, Mode::PW, written_by(write_back))? {
                 Covering::Lock(_) => {}
@@ -204,16 +204,16 @@ impl Client {
             }));
         }
         let held = written_at(at, data);
-        if let Some(range) = held.filter(|held| state.file(fid).in_kernel.holds(*held))
+        if let Some(range) = held.filter(|held| state.cache.file(fid).in_kernel.holds(*held))
             && may_forget
         {
             return Ok(Attempt::Held(range));
         }
         let end = at + data.len() as u64;
-        let is_announced = end > state.file(fid).known.size && !state.grows_alone(fid);
+        let is_announced = end > state.cache.file(fid).known.size && !state.grows_alone(fid);
         let remembered = self.put(&mut state, fid, at, data);
         if remembered {
-            state.remember_written();
+            state.journal.note_written();
         }
         Ok(Attempt::Put(Put {
             at,
@@ -232,7 +232,7 @@ impl Client {
         data: &[u8],
     ) -> Option<Outdated> {
         let range = written_at(at, data)?;
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         let pages = file.in_kernel.changed(range);
         let end = asked != at;
         if !(pages || end) {
@@ -262,13 +262,13 @@ impl Client {
 
     /// The kernel forgets the pages of `range`.
     pub(crate) async fn forget_range(&self, fid: Fid, range: ByteRange) {
-        let since = match self.lock().file_known(fid) {
+        let since = match self.lock().cache.file_known(fid) {
             Some(file) => file.in_kernel.begin_forgetting(),
             None => Moment::default(),
         };
         self.0.forget(Forget::Pages { fid, range }).await;
         let mut state = self.lock();
-        if let Some(file) = state.file_known(fid) {
+        if let Some(file) = state.cache.file_known(fid) {
             file.in_kernel.forgotten(range, since);
             file.waiters.wake_all();
         }
@@ -277,8 +277,8 @@ impl Client {
     /// Puts pages that the kernel writes back: what it stored into them. They may be older than what
     /// was written past the kernel since it read them, and reach beyond the end of file.
     fn put_back(&self, state: &mut State, fid: Fid, at: u64, data: &[u8]) -> bool {
-        let knows_end = state.file(fid).exclusive.is_some() || state.locks.reaches_eof(fid);
-        let file = state.file(fid);
+        let knows_end = state.cache.file(fid).exclusive.is_some() || state.locks.reaches_eof(fid);
+        let file = state.cache.file(fid);
         let end = if knows_end { file.known.size } else { u64::MAX };
         let pages =
             written_at(at, data).and_then(|pages| pages.intersection(ByteRange::new(0, end)));
@@ -296,7 +296,7 @@ impl Client {
     /// False: these bytes are not remembered for the next process.
     fn put(&self, state: &mut State, fid: Fid, at: u64, data: &[u8]) -> bool {
         let tick = self.0.clock.tick();
-        let now = state.content_time(fid, self.0.clock.now());
+        let now = state.cache.content_time(fid, self.0.clock.now());
         let told_time = state.with_pages(fid, |file| {
             file.pages.write(at, data, tick);
             let told_time = file.changed.mtime.is_some();
@@ -304,9 +304,9 @@ impl Client {
             told_time
         });
         if told_time {
-            state.remember_change(fid);
+            state.journal_change(fid);
         }
-        state.remember_bytes(fid, now, at, data)
+        state.journal_bytes(fid, now, at, data)
     }
 }
 
@@ -316,8 +316,8 @@ fn leaves_hole(state: &mut State, fid: Fid, handle: HandleId, at: u64) -> bool {
     let Some(reported) = state.handles.file(handle).map(|open| open.reported) else {
         return false;
     };
-    let knows_end = state.file(fid).exclusive.is_some() || state.locks.reaches_eof(fid);
-    let file = state.file(fid);
+    let knows_end = state.cache.file(fid).exclusive.is_some() || state.locks.reaches_eof(fid);
+    let file = state.cache.file(fid);
     knows_end && at > file.known.size && file.failures.lacks_space(reported)
 }
 
@@ -347,7 +347,7 @@ fn place(
     append: bool,
 ) -> Result<Option<(u64, ByteRange)>, FsError> {
     let at = match append {
-        true => state.file(fid).known.size,
+        true => state.cache.file(fid).known.size,
         false => offset,
     };
     let range = ByteRange::at(at, len as u64).ok_or(FsError::FileTooBig)?;

@@ -31,7 +31,7 @@ impl Client {
         }
         let (mark, epoch) = {
             let state = self.lock();
-            (state.mark(fid), state.stamp())
+            (state.cache.mark(fid), state.cache.stamp())
         };
         let reply = self.0.mdt(Request::GetXattrs { fid }).await?;
         let Reply::Xattrs { values, cover } = reply else {
@@ -39,10 +39,13 @@ impl Client {
         };
         let mut state = self.lock();
         let covered = cover.is_some_and(|grant| state.take_asked(&grant, mark));
-        let current = state.is_current(mark) && state.stamp() == epoch;
+        let current = state.cache.is_current(mark) && state.cache.stamp() == epoch;
         let kept = covered && current && state.locks.holds(fid, Bits::XATTR);
         // The lock may be new, and what is there older.
-        state.inode(fid).set_xattrs(kept.then(|| values.clone()));
+        state
+            .cache
+            .inode(fid)
+            .set_xattrs(kept.then(|| values.clone()));
         Ok(values)
     }
 
@@ -55,7 +58,7 @@ impl Client {
         if !state.locks.holds(fid, Bits::XATTR) {
             return None;
         }
-        state.known(fid)?.xattrs().cloned()
+        state.cache.known(fid)?.xattrs().cloned()
     }
 
     /// Sets one.
@@ -86,7 +89,7 @@ impl Client {
 
     async fn change_xattr(&self, fid: Fid, request: Request) -> Result<(), FsError> {
         self.change_at_mdt(fid, |_| request).await?;
-        self.lock().inode(fid).set_xattrs(None);
+        self.lock().cache.inode(fid).set_xattrs(None);
         Ok(())
     }
 }
@@ -107,11 +110,11 @@ mod tests {
     fn what_was_known_under_the_lock_of_who_made_the_file_goes_with_it() {
         let file = Fid(7);
         let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
-        state.file(file).exclusive = Some(LockHandle(1));
+        state.cache.file(file).exclusive = Some(LockHandle(1));
         let values = vec![(b"user.a".to_vec(), b"old".to_vec())];
-        state.inode(file).set_xattrs(Some(values));
+        state.cache.inode(file).set_xattrs(Some(values));
         assert_eq!(state.lose_exclusive(file), Some(LockHandle(1)));
-        let known = state.known(file).and_then(|inode| inode.xattrs());
+        let known = state.cache.known(file).and_then(|inode| inode.xattrs());
         assert_eq!(known, None);
     }
 }

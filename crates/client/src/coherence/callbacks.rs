@@ -31,7 +31,7 @@ impl Client {
         };
         tracing::trace!(?callback, "the MDT calls");
         // Others change what is known here: what is known of space is older.
-        self.lock().space = None;
+        self.lock().servers.forget_space();
         match callback {
             Callback::Blocking { handle, bits, .. } => {
                 bump(&self.0.stats.blocking_callbacks);
@@ -144,16 +144,16 @@ impl Client {
         let readers = {
             let mut state = self.lock();
             let is_read = state.handles.dir_open_on(dir).is_some();
-            let directory = state.withdraw_from(dir);
+            let directory = state.cache.withdraw_from(dir);
             if bits.contains(Bits::LIST) {
                 directory.forget_list();
                 directory.restless |= is_read;
-                state.inode(dir).covered = Covered::No;
+                state.cache.inode(dir).covered = Covered::No;
                 let range = base::ByteRange::ALL;
                 forget.forget(Forget::Pages { fid: dir, range });
             }
             let lost = match (&name, bits.contains(Bits::NAMES)) {
-                (Some(name), true) => state.inode(dir).directory().forget_name(name),
+                (Some(name), true) => state.cache.inode(dir).directory().forget_name(name),
                 _ => None,
             };
             if child != Fid::NONE && bits.contains(Bits::CHILD) {
@@ -180,7 +180,7 @@ impl Client {
 
 /// The child's attributes are covered by the parent's lease no more.
 fn uncover(state: &mut State, child: Fid) {
-    if let Some(inode) = state.known_mut(child)
+    if let Some(inode) = state.cache.known_mut(child)
         && matches!(inode.covered, Covered::Parent { .. })
     {
         inode.covered = Covered::No;
@@ -189,7 +189,7 @@ fn uncover(state: &mut State, child: Fid) {
 
 /// The attributes under this client's EX lock.
 fn glimpsed(state: &State, fid: Fid) -> Option<Glimpsed> {
-    let inode = state.known(fid)?;
+    let inode = state.cache.known(fid)?;
     inode.file.as_ref()?.exclusive?;
     let mut attr = state.seen(fid)?;
     // The holder's size is exact, and the OST, which would be asked otherwise, has not heard of it.
@@ -199,11 +199,11 @@ fn glimpsed(state: &State, fid: Fid) -> Option<Glimpsed> {
 
 /// The object with what is not yet written.
 fn seen(state: &mut State, fid: Fid) -> ost::CallbackReply {
-    let Some(file) = state.file_known(fid) else {
+    let Some(file) = state.cache.file_known(fid) else {
         return ost::CallbackReply::Glimpse(None);
     };
     if file.resizes.is_under_way() {
-        return ost::CallbackReply::Reshaping(file.shown());
+        return ost::CallbackReply::Resizing(file.shown());
     }
     let (end, attr) = (file.pages.dirty_end(), file.shown());
     ost::CallbackReply::Glimpse(end.map(|end| ost::ObjectAttr {

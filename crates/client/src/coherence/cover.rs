@@ -44,7 +44,7 @@ pub(crate) fn covering(
     by: By,
 ) -> Result<Covering, FsError> {
     let (from_kernel, writes) = (by != By::Call, by == By::WriteBack);
-    let file = state.file(fid);
+    let file = state.cache.file(fid);
     match file.standing {
         Standing::Known => {}
         Standing::InDoubt => return Ok(Covering::Wait(file.waiters.wait())),
@@ -74,7 +74,7 @@ pub(crate) fn covering(
     let beside = beside.filter(|handle| Some(*handle) != leaving);
     if beside.is_some() && leaving.is_some() && by != By::Read {
         // Another lock came while one leaves: what is written under it now would go with that one.
-        return Ok(Covering::Wait(state.file(fid).waiters.wait()));
+        return Ok(Covering::Wait(state.cache.file(fid).waiters.wait()));
     }
     if from_kernel && let Some(handle) = beside {
         return Ok(Covering::Lock(handle));
@@ -88,7 +88,7 @@ pub(crate) fn covering(
 /// The mode that reads need: while the file can be written through a mapping here, pages the
 /// kernel takes are covered by PW (hazard 7).
 pub(crate) fn read_mode(state: &mut State, fid: Fid) -> Mode {
-    match state.file(fid).writers {
+    match state.cache.file(fid).writers {
         0 => Mode::PR,
         _ => Mode::PW,
     }
@@ -98,7 +98,7 @@ impl Client {
     /// The OST that holds the file's bytes.
     pub(crate) fn target_of(&self, fid: Fid) -> Result<TargetIndex, FsError> {
         let state = self.lock();
-        let attr = state.known(fid).and_then(|inode| inode.attr.as_ref());
+        let attr = state.cache.known(fid).and_then(|inode| inode.attr.as_ref());
         let stripes = attr
             .map(|attr| &attr.layout.stripes)
             .ok_or(FsError::Stale)?;
@@ -112,7 +112,7 @@ impl Client {
             let mut state = self.lock();
             // Something may have come since the caller looked, and would wake nobody again.
             match covering(&mut state, fid, ByteRange::ALL, mode, by)? {
-                Covering::No => state.file(fid).asking.wait(mode),
+                Covering::No => state.cache.file(fid).asking.wait(mode),
                 _ => return Ok(()),
             }
         };
@@ -120,7 +120,7 @@ impl Client {
             let client = self.clone();
             spawn(async move {
                 let result = client.ask(fid, mode).await;
-                client.lock().file(fid).asking.answered(mode, result);
+                client.lock().cache.file(fid).asking.answered(mode, result);
             });
         }
         // Forgotten with the file: there is something to look at.
@@ -131,7 +131,7 @@ impl Client {
     /// locked pages in ranges of its own choosing, and a range that reaches beyond a lock which is
     /// being given back could neither be served under that lock nor wait for another.
     async fn ask(&self, fid: Fid, mode: Mode) -> Result<(), FsError> {
-        let (target, asked) = (self.target_of(fid)?, self.lock().asks_extent(fid));
+        let (target, asked) = (self.target_of(fid)?, self.lock().cache.asks_extent(fid));
         let range = ByteRange::ALL;
         let request = ost::Request::Enqueue {
             object: object_of(fid),
@@ -161,11 +161,11 @@ impl Client {
             {
                 let mut state = self.lock();
                 if !state.is_extent_current(target, asked) {
-                    state.refuse(Holder::Ost(target), grant.handle);
-                    state.file(fid).asking.look_again();
+                    state.locks.refuse(Holder::Ost(target), grant.handle);
+                    state.cache.file(fid).asking.look_again();
                     return None;
                 }
-                let written = state.file(fid).written;
+                let written = state.cache.file(fid).written;
                 if written == asked.written {
                     take_extent(&mut state, fid, target, grant, attr);
                     return Some(state);
@@ -176,7 +176,7 @@ impl Client {
                 Ok(now) => attr = now,
                 Err(error) => {
                     tracing::debug!("{fid}: its size is not known for certain: {error}");
-                    asked.written = self.lock().file(fid).written;
+                    asked.written = self.lock().cache.file(fid).written;
                 }
             }
         }
@@ -194,11 +194,11 @@ pub(crate) fn take_extent(
     // Also under a lock that is wanted back: what was changed under it may not be answered yet.
     let knew = state.locks.reaches_eof(fid);
     state.locks.extent_granted(target, grant);
-    state.file(fid).asking.look_again();
+    state.cache.file(fid).asking.look_again();
     if knew {
         return;
     }
-    let file = state.file(fid);
+    let file = state.cache.file(fid);
     file.known = file.with_unsent(attr);
 }
 
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn nothing_is_written_under_a_second_lock_while_the_first_leaves_with_the_bytes() {
         let mut state = with_one_revoked();
-        state.file(FILE).revoking = Revoking::Forgetting;
+        state.cache.file(FILE).revoking = Revoking::Forgetting;
         assert_eq!(cover(&mut state, By::Call), "none");
         granted(&mut state, 2);
         for by in [By::Call, By::Read, By::WriteBack] {
@@ -263,12 +263,12 @@ mod tests {
                 "{by:?}: it goes out with the rest"
             );
         }
-        let file = state.file(FILE);
+        let file = state.cache.file(FILE);
         (file.revoking, file.leaving) = (Revoking::WritingOut, Some(LockHandle(1)));
         assert_eq!(cover(&mut state, By::Call), "later");
         assert_eq!(cover(&mut state, By::WriteBack), "later");
         assert_eq!(cover(&mut state, By::Read), "the second");
-        let file = state.file(FILE);
+        let file = state.cache.file(FILE);
         (file.revoking, file.leaving) = (Revoking::No, None);
         let dropped = dlm::CacheInput::Dropped {
             handle: LockHandle(1),
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn a_lock_that_leaves_alone_has_another_asked_for() {
         let mut state = with_one_revoked();
-        let file = state.file(FILE);
+        let file = state.cache.file(FILE);
         (file.revoking, file.leaving) = (Revoking::WritingOut, Some(LockHandle(1)));
         for by in [By::Call, By::Read, By::WriteBack] {
             assert_eq!(cover(&mut state, by), "none", "{by:?}");

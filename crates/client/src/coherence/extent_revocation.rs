@@ -28,7 +28,7 @@ impl Client {
 
     /// What was changed here of the file is durable when this returns.
     async fn settle(&self, fid: Fid, range: ByteRange) -> Result<(), FsError> {
-        let is_changed = |state: &mut State| state.writeback.may_lose(fid);
+        let is_changed = |state: &mut State| state.policies.writeback.may_lose(fid);
         self.write_out_durably(fid, range, is_changed).await
     }
 
@@ -37,8 +37,8 @@ impl Client {
         loop {
             let wait = {
                 let mut state = self.lock();
-                state.withdraw();
-                let file = state.file(fid);
+                state.cache.withdraw();
+                let file = state.cache.file(fid);
                 match file.revoking {
                     Revoking::No if may(file) => {
                         file.revoking = Revoking::Forgetting;
@@ -59,7 +59,7 @@ impl Client {
         loop {
             let had = {
                 let mut state = self.lock();
-                let file = state.file(fid);
+                let file = state.cache.file(fid);
                 file.refilled = false;
                 file.is_known_to_kernel()
             };
@@ -70,7 +70,7 @@ impl Client {
             loop {
                 let wait = {
                     let mut state = self.lock();
-                    let file = state.file(fid);
+                    let file = state.cache.file(fid);
                     match (file.users, file.refilled) {
                         (0, true) => break,
                         (0, false) => {
@@ -98,7 +98,7 @@ impl Client {
         (holder, handle): (Holder, LockHandle),
     ) {
         let mut state = self.lock();
-        state.withdraw();
+        state.cache.withdraw();
         state.drop_extent(fid, (holder, handle));
         state.with_pages(fid, |file| {
             if let Err(error) = written {
@@ -118,12 +118,12 @@ impl Client {
     pub(crate) async fn revoke_exclusive(&self, handle: LockHandle, fid: Fid) {
         // A Close under the lock is on its way and takes it along: without the lock it would be refused.
         self.begin_revoking(fid, |file| !file.is_closing()).await;
-        if self.lock().file(fid).exclusive != Some(handle) {
+        if self.lock().cache.file(fid).exclusive != Some(handle) {
             let nothing = ByteRange::new(0, 0);
             self.finish_revoking(fid, nothing, Ok(()), (Holder::Mdt, handle));
             return self.send_releases();
         }
-        let dir = self.lock().inode(fid).dir();
+        let dir = self.lock().cache.inode(fid).dir();
         self.0.forget(Forget::Attributes { fid, dir }).await;
         self.forget_pages(fid, ByteRange::ALL, handle).await;
         let written = self.settle(fid, ByteRange::ALL).await;
@@ -134,7 +134,7 @@ impl Client {
         {
             let mut state = self.lock();
             // Where the MDT has restarted meanwhile there may be another.
-            if state.file(fid).exclusive == Some(handle) {
+            if state.cache.file(fid).exclusive == Some(handle) {
                 state.lose_exclusive(fid);
             }
         }

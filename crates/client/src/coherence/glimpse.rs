@@ -12,13 +12,13 @@ impl Client {
     pub(crate) async fn glimpse(&self, fid: Fid) -> Result<Stat, FsError> {
         let object = self.glimpse_object(fid, false).await?;
         let state = self.lock();
-        let attr = state.known(fid).and_then(|inode| inode.attr.clone());
+        let attr = state.cache.known(fid).and_then(|inode| inode.attr.clone());
         let mut attr = attr.ok_or(FsError::Stale)?;
         merge_object(&mut attr, object);
         Ok(Stat {
             attr,
             valid: false,
-            stamp: state.stamp(),
+            stamp: state.cache.stamp(),
         })
     }
 
@@ -41,7 +41,7 @@ impl Client {
                 return Err(unexpected(&answer.reply));
             };
             let state = self.lock();
-            let file = state.known(fid).and_then(|inode| inode.file.as_ref());
+            let file = state.cache.known(fid).and_then(|inode| inode.file.as_ref());
             match file {
                 None => return Ok(attr),
                 Some(file) if file.written == asked => {
@@ -56,7 +56,7 @@ impl Client {
     /// The last write of ours that was answered.
     fn last_written(&self, fid: Fid) -> Transno {
         let state = self.lock();
-        let file = state.known(fid).and_then(|inode| inode.file.as_ref());
+        let file = state.cache.known(fid).and_then(|inode| inode.file.as_ref());
         file.map_or(Transno(0), |file| file.written)
     }
 }

@@ -57,7 +57,7 @@ impl Client {
         let range = ByteRange::ALL;
         self.0.forget(Forget::Pages { fid, range }).await;
         let mut state = self.lock();
-        state.file(fid).lapsing -= 1;
+        state.cache.file(fid).lapsing -= 1;
         state.drop_if_idle(fid);
     }
 
@@ -73,7 +73,7 @@ impl Client {
         fid: Fid,
         invalidation: &mut Invalidation,
     ) {
-        if let Some(inode) = state.known_mut(fid)
+        if let Some(inode) = state.cache.known_mut(fid)
             && inode.lookups > 0
         {
             inode.name_misleads();
@@ -92,6 +92,7 @@ impl Client {
         invalidation: &mut Invalidation,
     ) {
         let directory = state
+            .cache
             .known_mut(fid)
             .is_some_and(|inode| inode.is_directory());
         match directory {
@@ -108,7 +109,7 @@ impl Client {
         fid: Fid,
         invalidation: &mut Invalidation,
     ) {
-        let known = state.known_mut(fid).filter(|inode| inode.lookups > 0);
+        let known = state.cache.known_mut(fid).filter(|inode| inode.lookups > 0);
         let Some(inode) = known else {
             return;
         };
@@ -129,10 +130,7 @@ impl Client {
         name: Name,
         fid: Fid,
     ) -> Oneshot<()> {
-        let inode = state.inode(fid);
-        inode.name_goes();
-        let expire = inode.is_directory();
-        state.invalidations.begin(dir, name.clone(), fid);
+        let expire = state.cache.begin_invalidation(dir, &name, fid);
         let (tell, told) = oneshot();
         let client = self.clone();
         spawn(async move {
@@ -146,17 +144,14 @@ impl Client {
             };
             client.0.kernel.forget_name(what, late, done);
             if is_late.await.is_some()
-                && let Some(inode) = client.lock().known_mut(fid)
+                && let Some(inode) = client.lock().cache.known_mut(fid)
             {
                 inode.name_late();
             }
             tell.send(());
             forgotten.await;
             let mut state = client.lock();
-            state.invalidations.end(dir, name, fid);
-            if let Some(inode) = state.known_mut(fid) {
-                inode.name_forgotten();
-            }
+            state.cache.end_invalidation(dir, name, fid);
             state.drop_if_idle(fid);
         });
         told

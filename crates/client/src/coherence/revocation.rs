@@ -37,7 +37,7 @@ impl Client {
                 Cover::Bits(bits) => {
                     let exclusive = {
                         let mut state = client.lock();
-                        state.file_known(fid).and_then(|file| file.exclusive) == Some(handle)
+                        state.cache.file_known(fid).and_then(|file| file.exclusive) == Some(handle)
                     };
                     match exclusive {
                         true => client.revoke_exclusive(handle, fid).await,
@@ -61,7 +61,7 @@ impl Client {
     async fn revoke_bits(&self, handle: LockHandle, fid: Fid, bits: Bits) {
         let (forget, readers, open) = {
             let mut state = self.lock();
-            state.withdraw();
+            state.cache.withdraw();
             let forget = self.lose_bits(&mut state, fid, bits);
             let readers = state.uncovered_readers(fid, bits);
             (forget, readers, state.uncovered_files(fid, bits))
@@ -81,20 +81,20 @@ impl Client {
 
     fn lose_bits(&self, state: &mut State, fid: Fid, bits: Bits) -> Invalidation {
         let mut forget = Invalidation::default();
-        let dir = state.inode(fid).dir();
+        let dir = state.cache.inode(fid).dir();
         if bits.overlaps(DIR_ATTR.union(FILE_ATTR)) {
-            state.inode(fid).covered = Covered::No;
+            state.cache.inode(fid).covered = Covered::No;
             forget.forget(Forget::Attributes { fid, dir });
         }
         if bits.contains(Bits::XATTR) {
-            state.inode(fid).set_xattrs(None);
+            state.cache.inode(fid).set_xattrs(None);
         }
         if !bits.overlaps(Bits::LEASE) {
             return forget;
         }
-        state.withdraw_from(fid);
+        state.cache.withdraw_from(fid);
         if bits.contains(Bits::LIST) {
-            state.inode(fid).directory().forget_list();
+            state.cache.inode(fid).directory().forget_list();
             forget.forget(Forget::Pages {
                 fid,
                 range: base::ByteRange::ALL,
@@ -102,7 +102,7 @@ impl Client {
         }
         let names: Vec<(Name, Fid)> = match bits.overlaps(Bits::NAMES.union(Bits::CHILD)) {
             true => {
-                let directory = state.inode(fid).directory();
+                let directory = state.cache.inode(fid).directory();
                 directory
                     .names()
                     .map(|(name, named)| (name.clone(), named.fid))
@@ -114,10 +114,10 @@ impl Client {
             self.lose_child(state, fid, name, child, bits, &mut forget);
         }
         if bits.contains(Bits::CHILD) {
-            state.inode(fid).directory().child_epoch += 1;
+            state.cache.inode(fid).directory().child_epoch += 1;
         }
         if bits.contains(Bits::NAMES) {
-            state.inode(fid).directory().forget_all();
+            state.cache.inode(fid).directory().forget_all();
         }
         forget
     }
@@ -132,7 +132,7 @@ impl Client {
         bits: Bits,
         forget: &mut Invalidation,
     ) {
-        let Some(inode) = state.known_mut(child) else {
+        let Some(inode) = state.cache.known_mut(child) else {
             return;
         };
         if inode.lookups == 0 {

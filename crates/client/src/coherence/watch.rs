@@ -31,7 +31,7 @@ pub(crate) enum Watching {
 impl State {
     /// A handle by which the file can be read is gone.
     pub fn looker_goes(&mut self, fid: Fid) {
-        let file = self.file(fid);
+        let file = self.cache.file(fid);
         file.lookers -= 1;
         if file.lookers == 0
             && let Watch::Held(holder, handle) = std::mem::take(&mut file.watch)
@@ -43,11 +43,12 @@ impl State {
     /// The kernel may go by the size of the file, and others may move it without a word to this client.
     pub fn is_unwatched(&mut self, fid: Fid) -> bool {
         let is_strict = self
+            .cache
             .known(fid)
             .and_then(|inode| inode.attr.as_ref())
             .is_some_and(|attr| attr.size_state == SizeState::Strict);
         let is_covered = (is_strict && self.attr_valid(fid)) || self.locks.holds_to_eof(fid);
-        self.file_known(fid).is_some_and(|file| {
+        self.cache.file_known(fid).is_some_and(|file| {
             let is_watched = matches!(file.watch, Watch::Held(..));
             file.lookers > 0 && file.exclusive.is_none() && !is_watched && !is_covered
         })
@@ -55,7 +56,7 @@ impl State {
 
     /// The file's end is this client's alone to move, and nobody watches it.
     pub fn grows_alone(&mut self, fid: Fid) -> bool {
-        self.file(fid).exclusive.is_some() || self.locks.holds_alone(fid)
+        self.cache.file(fid).exclusive.is_some() || self.locks.holds_alone(fid)
     }
 
     /// A lock that lets others write goes, but for as much as it takes to watch the file.
@@ -63,7 +64,7 @@ impl State {
         let watches =
             |file: &mut FileState| file.lookers > 0 && !matches!(file.watch, Watch::Held(..));
         let is_to_watch =
-            matches!(holder, Holder::Ost(_)) && self.file_known(fid).is_some_and(watches);
+            matches!(holder, Holder::Ost(_)) && self.cache.file_known(fid).is_some_and(watches);
         let mode = Mode::CR;
         let input = match is_to_watch {
             true => CacheInput::Kept { handle, mode },
@@ -71,7 +72,7 @@ impl State {
         };
         self.locks.step(holder, input);
         if is_to_watch && self.locks.mode_of(holder, handle) == Some(mode) {
-            self.file(fid).watch = Watch::Held(holder, handle);
+            self.cache.file(fid).watch = Watch::Held(holder, handle);
         }
     }
 }
@@ -85,7 +86,7 @@ impl Client {
                 if !state.is_unwatched(fid) {
                     return Ok(());
                 }
-                let file = state.file(fid);
+                let file = state.cache.file(fid);
                 match file.watch {
                     Watch::Asked => Some(file.waiters.wait()),
                     _ => {
@@ -104,7 +105,7 @@ impl Client {
     async fn ask_to_watch(&self, fid: Fid, how: Watching) -> Result<(), FsError> {
         let result = self.ask_for_watch(fid, how).await;
         let mut state = self.lock();
-        if let Some(file) = state.file_known(fid) {
+        if let Some(file) = state.cache.file_known(fid) {
             if file.watch == Watch::Asked {
                 file.watch = Watch::No;
             }
@@ -118,7 +119,10 @@ impl Client {
         let target = self.target_of(fid)?;
         let (asked, writes) = {
             let mut state = self.lock();
-            (state.asks_extent(fid), state.file(fid).writers > 0)
+            (
+                state.cache.asks_extent(fid),
+                state.cache.file(fid).writers > 0,
+            )
         };
         let request = Request::Watch {
             object: object_of(fid),
@@ -134,7 +138,7 @@ impl Client {
         };
         if Mode::from_index(grant.mode) != Some(Mode::CR) {
             let kept = self.keep_extent(fid, (target, &grant), attr, asked).await;
-            if let Some(size) = kept.map(|mut state| state.file(fid).known.size) {
+            if let Some(size) = kept.map(|mut state| state.cache.file(fid).known.size) {
                 self.raise(fid, size).await;
             }
             return Ok(());
@@ -151,7 +155,7 @@ impl Client {
         let (done, told) = oneshot();
         self.0.kernel.extend(fid, size, done);
         told.await;
-        if let Some(file) = self.lock().file_known(fid) {
+        if let Some(file) = self.lock().cache.file_known(fid) {
             file.raised = file.raised.max(size);
         }
     }
@@ -160,7 +164,10 @@ impl Client {
     pub(crate) async fn raise_known(&self, fid: Fid) {
         let size = {
             let mut state = self.lock();
-            let is_looked_at = state.file_known(fid).is_some_and(|file| file.lookers > 0);
+            let is_looked_at = state
+                .cache
+                .file_known(fid)
+                .is_some_and(|file| file.lookers > 0);
             is_looked_at
                 .then(|| state.seen(fid))
                 .flatten()
@@ -174,7 +181,7 @@ impl Client {
     /// A size is about to be told in an answer. Of a larger one the kernel cuts its pages off there when
     /// it comes to it, and they may have more bytes by then: so it hears of that by a notice first.
     pub(crate) async fn raise_before(&self, fid: Fid, size: u64) {
-        let is_larger = self.lock().file_known(fid).is_some_and(|file| {
+        let is_larger = self.lock().cache.file_known(fid).is_some_and(|file| {
             let is_larger = size > file.raised && (file.lookers > 0 || file.kernel_pages);
             file.raised = file.raised.min(size);
             is_larger
@@ -188,7 +195,11 @@ impl Client {
     pub(crate) async fn grown(&self, fid: Fid, (holder, handle): (Holder, LockHandle), size: u64) {
         {
             let mut state = self.lock();
-            if state.file_known(fid).is_none_or(|file| file.lookers == 0) {
+            if state
+                .cache
+                .file_known(fid)
+                .is_none_or(|file| file.lookers == 0)
+            {
                 // Nobody looks any more.
                 state.locks.give_up_or_refuse(holder, handle);
                 return;
@@ -201,7 +212,7 @@ impl Client {
     /// returns.
     pub(crate) async fn announce(&self, fid: Fid, end: u64) -> Result<(), FsError> {
         let target = self.target_of(fid)?;
-        let asked = self.lock().asks_extent(fid);
+        let asked = self.lock().cache.asks_extent(fid);
         let request = Request::Announce {
             object: object_of(fid),
             size: end,
@@ -231,7 +242,7 @@ impl Client {
 
     /// The OST of the file can be asked just now.
     fn is_at_hand(&self, fid: Fid) -> bool {
-        let target = self.lock().ost(fid);
+        let target = self.lock().cache.ost(fid);
         target.is_some_and(|target| self.0.cluster.is_connected(target))
     }
 
@@ -244,7 +255,7 @@ impl Client {
             tell.send(());
         });
         while self.is_at_hand(fid) {
-            let mut moment = self.lock().moments.wait();
+            let mut moment = self.lock().servers.wait_a_moment();
             let is_watched = poll_fn(|task| match Pin::new(&mut watched).poll(task) {
                 Poll::Ready(_) => Poll::Ready(true),
                 Poll::Pending => Pin::new(&mut moment).poll(task).map(|_| false),
@@ -276,7 +287,7 @@ impl Client {
         let watched: Vec<Fid> = {
             let state = self.lock();
             let is_watched = |file: &FileState| matches!(file.watch, Watch::Held(..));
-            let files = state.files().filter(|(_, file)| is_watched(file));
+            let files = state.cache.files().filter(|(_, file)| is_watched(file));
             files.map(|(fid, _)| fid).collect()
         };
         let client = self.clone();
@@ -291,7 +302,7 @@ impl Client {
     /// The same for a file of which nobody waited until it was watched: it may have grown by then.
     pub(crate) async fn raise_if_watched(&self, fid: Fid) {
         let is_watched = |file: &mut FileState| matches!(file.watch, Watch::Held(..));
-        if !self.lock().file_known(fid).is_some_and(is_watched) {
+        if !self.lock().cache.file_known(fid).is_some_and(is_watched) {
             return;
         }
         if let Err(error) = self.raise_to_now(fid).await {
@@ -309,8 +320,9 @@ impl Client {
     fn unwatched_on(&self, target: TargetIndex) -> Vec<Fid> {
         let mut state = self.lock();
         let fids = state.handles.open_files();
-        let is_there =
-            |state: &mut State, fid: Fid| state.ost(fid) == Some(target) && state.is_unwatched(fid);
+        let is_there = |state: &mut State, fid: Fid| {
+            state.cache.ost(fid) == Some(target) && state.is_unwatched(fid)
+        };
         let unwatched = fids.into_iter().filter(|fid| is_there(&mut state, *fid));
         unwatched.collect()
     }
@@ -326,19 +338,20 @@ impl State {
         asked: AskedExtent,
     ) -> bool {
         let holder = Holder::Ost(target);
-        if !self.is_of_this_life_of(target, asked) {
-            self.refuse(holder, grant.handle);
+        if !self.servers.is_of_this_life_of(target, asked) {
+            self.locks.refuse(holder, grant.handle);
             return false;
         }
         self.locks.extent_used(target, grant);
         let is_wanted = self
+            .cache
             .file_known(fid)
             .is_some_and(|file| file.lookers > 0 && !matches!(file.watch, Watch::Held(..)));
         if self.locks.mode_of(holder, grant.handle).is_none() {
             return false;
         }
         match is_wanted {
-            true => self.file(fid).watch = Watch::Held(holder, grant.handle),
+            true => self.cache.file(fid).watch = Watch::Held(holder, grant.handle),
             false => self.locks.unused((holder, grant.handle)),
         }
         is_wanted

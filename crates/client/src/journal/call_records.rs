@@ -22,7 +22,7 @@ const XID_BITS: u32 = 48;
 const TOLD: u64 = 1 << 63;
 /// Bits of such a mark that count changes of one life. Above them, up to [`TOLD`]: the life.
 const TRANSNO_BITS: u32 = 48;
-/// Lives are told apart by so many.
+/// Boots are told apart by so many.
 const LIVES: u64 = 1 << (63 - TRANSNO_BITS);
 
 /// A request that was found: in its record the origin stands before the bytes that were sent.

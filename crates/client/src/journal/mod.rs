@@ -13,4 +13,5 @@ pub(crate) mod resizes;
 pub(crate) mod serving;
 pub(crate) mod sessions;
 pub(crate) mod shape;
+pub(crate) mod store;
 pub(crate) mod written;

@@ -57,7 +57,7 @@ impl Shape {
                 ticket,
                 mtime,
                 under,
-                life,
+                boot_epoch: life,
             },
             Shape::Range(range, mode) => Request::Allocate {
                 object,
@@ -66,7 +66,7 @@ impl Shape {
                 ticket,
                 mtime,
                 under,
-                life,
+                boot_epoch: life,
             },
         }
     }

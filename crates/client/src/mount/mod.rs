@@ -1,7 +1,7 @@
 //! Joining a file system: the MGS tells who is where, then each target is reached.
 
+mod addresses;
 pub(crate) mod config;
-mod places;
 mod targets;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::cache::holder::Holder;
 use crate::executor::{block_on, spawn};
 use crate::journal::call_records::Redone;
 use crate::journal::sessions::{Sessions, TargetBody};
-use crate::mount::places::{Following, fetch_config};
+use crate::mount::addresses::{Following, fetch_config};
 use crate::recovery::takeover::TakeoverState;
 use crate::recovery::void::Void;
 use crate::session::client::{Client, Shared};
@@ -235,14 +235,16 @@ fn build(
     let records = takeover.map(|left| left.records().clone());
     let mut taken_over = None;
     if let Some(left) = takeover {
-        state.remember_in(left.records().clone());
+        state.journal.begin(left.records().clone());
         let found = left.restore(&mut state).with_requests(requests);
         taken_over = (left.incarnation() > 1).then_some(found);
-        state.unsettled = taken_over.is_some();
-        state.pending_updates.inherited = taken_over.is_some();
+        if taken_over.is_some() {
+            state.locks.begin_takeover();
+            state.policies.pending_updates.inherits();
+        }
     }
-    if state.inode(Fid::ROOT).lookups == 0 {
-        state.inode(Fid::ROOT).lookups = 1;
+    if state.cache.inode(Fid::ROOT).lookups == 0 {
+        state.cache.inode(Fid::ROOT).lookups = 1;
         state.note_lookups(Fid::ROOT);
     }
     let shared = Arc::new_cyclic(|me: &Weak<Shared>| Shared {
@@ -287,16 +289,16 @@ impl Client {
     /// Time has passed: ages locks, sends what is old, closes what is durable.
     pub fn tick(&self) {
         let now = self.0.clock.tick();
-        let late = self.lock().ending_uses.late(now);
+        let late = self.lock().handles.late_ends(now);
         drop(late);
         {
             let mut state = self.lock();
             state.locks.tick(now);
-            state.moments.wake_all();
+            state.servers.tick();
             let bytes = self.0.params.cache_bytes_max();
             state.handles.share_readahead(bytes / 2);
-            if !state.unsettled {
-                state.written_before.grow_old(now);
+            if state.locks.is_settled() {
+                state.journal.grow_old(now);
             }
         }
         self.shrink_cache();
@@ -312,8 +314,8 @@ impl Client {
         self.sync().await?;
         {
             let mut state = self.lock();
-            for fid in state.writeback.closing() {
-                state.file(fid).committed = true;
+            for fid in state.policies.writeback.closing() {
+                state.cache.file(fid).committed = true;
                 state.note(fid);
             }
         }

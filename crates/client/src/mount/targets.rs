@@ -74,10 +74,10 @@ impl ClientHandler for Handler {
         }
     }
 
-    fn begun(&self, epoch: BootEpoch, lives_anew: bool) {
+    fn begun(&self, epoch: BootEpoch, has_restarted: bool) {
         if let Some(client) = self.client() {
             // What it had not made durable is lost beside what went with the locks.
-            if lives_anew && matches!(self.holder, Holder::Ost(_)) {
+            if has_restarted && matches!(self.holder, Holder::Ost(_)) {
                 client.void_all(self.holder, Void::Restarted(epoch));
             }
             client.join(self.holder, epoch);

@@ -4,18 +4,24 @@
 /// The pending updates of all files.
 #[derive(Debug, Default)]
 pub(crate) struct PendingUpdates {
-    pub count: usize,
+    count: usize,
     /// How often the MDT's locks were lost: it restarted, or it evicted this mount.
-    pub generation: u64,
+    generation: u64,
     /// Updates of earlier generations. The MDT waits for these; those of this generation wait for the MDT.
     old: usize,
     /// The updates that the previous process left are among them.
-    pub inherited: bool,
+    inherited: bool,
     /// The hold on this client's ready message, until the last old update is acknowledged.
     awaited: Option<u64>,
 }
 
 impl PendingUpdates {
+    /// An update begins. Returns its generation.
+    pub fn begin(&mut self) -> u64 {
+        self.count += 1;
+        self.generation
+    }
+
     /// The MDT's locks are lost. If it restarted, `hold` keeps the ready message back until all updates
     /// that are pending now are acknowledged.
     pub fn await_all(&mut self, hold: Option<u64>) {
@@ -28,6 +34,11 @@ impl PendingUpdates {
     /// no other client sees the file as it was before them.
     pub fn await_inherited(&mut self, hold: u64) {
         self.awaited = self.awaited.max(Some(hold));
+    }
+
+    /// The previous process has left updates.
+    pub fn inherits(&mut self) {
+        self.inherited = true;
     }
 
     /// The MDT has acknowledged the updates of the previous process.

@@ -13,6 +13,9 @@ use crate::cache::file::FileState;
 /// An OST; none is known yet of a file whose attributes are on their way.
 type Ost = Option<TargetIndex>;
 
+/// Frames with file data on their way at once; beyond, the rest waits for their answers.
+pub(crate) const FRAMES_MAX: u32 = 4;
+
 /// All files with anything of that.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBack {
@@ -25,6 +28,8 @@ pub(crate) struct WriteBack {
     closing: Closing,
     /// Attributes changed under the MDT's EX lock, perhaps told since.
     changed: BTreeSet<Fid>,
+    /// Frames of old bytes on their way.
+    frames: u32,
 }
 
 /// Files whose last writer closed them: the MDT is told when all is durable.
@@ -93,6 +98,26 @@ impl WriteBack {
     pub fn closing(&self) -> Vec<Fid> {
         let all = self.closing.settled.union(&self.closing.unsettled);
         all.copied().collect()
+    }
+
+    /// One more frame may be on its way.
+    pub fn may_send(&self) -> bool {
+        self.frames < FRAMES_MAX
+    }
+
+    /// A frame sets out.
+    pub fn begin_frame(&mut self) {
+        self.frames += 1;
+    }
+
+    /// A frame is answered.
+    pub fn end_frame(&mut self) {
+        self.frames -= 1;
+    }
+
+    /// No frame is on its way.
+    pub fn sends_nothing(&self) -> bool {
+        self.frames == 0
     }
 
     /// The OSTs for which there are bytes to send; and none, where it is not known.

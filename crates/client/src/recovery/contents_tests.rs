@@ -67,7 +67,7 @@ impl Step {
                     file.pages.write(at, &data, base::Tick(0));
                     file.wrote(ByteRange::new(at, at + len as u64), now);
                 });
-                life.state.remember_bytes(FILE, now, at, &data);
+                life.state.journal_bytes(FILE, now, at, &data);
             }
             Resize(shape) => resize(life, shape),
             Durable => all_is_durable(&mut life.state),
@@ -77,7 +77,10 @@ impl Step {
 
 pub(super) fn resize(life: &mut Life, shape: Shape) {
     let (ticket, now) = (WriteTicket::default(), Timestamp::default());
-    let remembered = life.state.remember_resize(FILE, (shape, true), ticket, now);
+    let remembered = life
+        .state
+        .journal
+        .put_resize(FILE, (shape, true), ticket, now);
     life.state.with_pages(FILE, |file| {
         file.pages.discard(shape.removes());
         file.resizes.begin(shape, ticket, remembered.flatten());
@@ -119,7 +122,7 @@ fn resize_object(object: &mut Vec<u8>, shape: Shape) {
 pub(super) type Again = (Vec<Shape>, Vec<(usize, Vec<u8>)>);
 
 pub(super) fn to_be_redone(state: &mut State) -> Again {
-    let file = state.file(FILE);
+    let file = state.cache.file(FILE);
     let shapes = file.resizes.shapes();
     let outs = file.pages.take_dirty(ByteRange::ALL, 1 << 20, 100);
     let writes = outs.into_iter();
@@ -204,7 +207,7 @@ fn a_size_that_was_set_is_not_set_again_for_the_same_request() {
     assert_eq!(to_be_redone(&mut next.state), (vec![], vec![]), "durable");
     let asked = |next: &mut Next, number| {
         let again = Origin::new(number);
-        Origin::run(&again, || next.state.was_resized())
+        Origin::run(&again, || next.state.journal.was_resized())
     };
     assert!(!asked(&mut next, 78), "that is another");
     assert!(asked(&mut next, 77));

@@ -8,18 +8,18 @@ use crate::journal::shape::Shape;
 /// Something of every kind is left.
 fn leave(life: &mut Life) {
     life.sessions.remember(session(1));
-    life.state.inode(FILE).lookups = 2;
+    life.state.cache.inode(FILE).lookups = 2;
     life.state.note_lookups(FILE);
     let _ = life.open();
     let fail = |file: &mut crate::cache::file::FileState| file.failures.add(FsError::NoSpace);
     life.state.with_pages(FILE, fail);
-    let file = life.state.file(FILE);
+    let file = life.state.cache.file(FILE);
     file.exclusive = Some(LockHandle(5));
     file.changed.mode = Some(5);
-    life.state.remember_change(FILE);
+    life.state.journal_change(FILE);
     let now = base::Timestamp::default();
     resize(life, Shape::Size(2));
-    assert!(life.state.remember_bytes(FILE, now, 2, b"new"));
+    assert!(life.state.journal_bytes(FILE, now, 2, b"new"));
     // One change that was answered, one that was not.
     std::mem::forget(ask(life, 1, 1));
     let request = create(0);
@@ -79,7 +79,7 @@ fn put_in_order(life: &mut Life, takeover: &TakeoverState) {
 #[test]
 fn what_was_left_is_found_again_until_it_is_settled() {
     at_every_store_of_the_next(leave, put_in_order, |next, step| {
-        let known = next.state.known(FILE).map(|inode| inode.lookups);
+        let known = next.state.cache.known(FILE).map(|inode| inode.lookups);
         assert_eq!(known, Some(2));
         assert_eq!(next.state.handles.counts().0, 1);
         let error = sync(&mut next.state, HandleId(1));

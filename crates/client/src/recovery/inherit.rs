@@ -29,7 +29,7 @@ pub(crate) struct Inherited {
 impl Client {
     /// The locks of these files stay when this process is settled, where they are open.
     pub(crate) async fn inherit_locks(&self, mut fids: BTreeSet<Fid>) -> Vec<Inherited> {
-        fids.retain(|fid| self.lock().known(*fid).is_some_and(Inode::is_open));
+        fids.retain(|fid| self.lock().cache.known(*fid).is_some_and(Inode::is_open));
         let inherited = each_of(Vec::from_iter(fids), AT_ONCE, |fid| async move {
             let lock = self.inherit_lock(fid).await;
             lock.inspect_err(|error| tracing::debug!("{fid}: no lock is inherited: {error}"))
@@ -38,7 +38,7 @@ impl Client {
     }
 
     async fn inherit_lock(&self, fid: Fid) -> Result<Inherited, FsError> {
-        let (target, asked) = (self.target_of(fid)?, self.lock().asks_extent(fid));
+        let (target, asked) = (self.target_of(fid)?, self.lock().cache.asks_extent(fid));
         let object = object_of(fid);
         let answer = self
             .0
@@ -60,7 +60,7 @@ impl Client {
 impl State {
     /// Those that did not go with a life of their OST since.
     pub(crate) fn still_inherited(&self, mut inherited: Vec<Inherited>) -> Vec<Inherited> {
-        inherited.retain(|one| self.is_of_this_life_of(one.target, one.asked));
+        inherited.retain(|one| self.servers.is_of_this_life_of(one.target, one.asked));
         inherited
     }
 

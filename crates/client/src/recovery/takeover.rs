@@ -166,22 +166,22 @@ impl TakeoverState {
 
     /// Restores the state of the previous process into `state`.
     pub(crate) fn restore(&self, state: &mut State) -> TakenOver {
-        let mut taken_over = TakenOver::new(state.mark(Fid::NONE));
+        let mut taken_over = TakenOver::new(state.cache.mark(Fid::NONE));
         for (body, found) in newest(self.take(TARGET).into_iter()).into_values() {
             self.sessions.inherit(body, found.record);
         }
         for found in self.take(NODE) {
             if let Some(fid) = decode::<Fid>(&found.bytes) {
                 taken_over.nodes += 1;
-                state.inode(fid).lookups = found.mark;
-                state.nodes.insert(fid, found.record);
+                state.cache.inode(fid).lookups = found.mark;
+                state.journal.adopt_node(fid, found.record);
             }
         }
         let further = self.take(FURTHER_NODE).into_iter();
         let further = further.filter_map(|found| FurtherNode::inherit(&found.bytes, found.record));
-        state.inherited_nodes = further.collect();
+        state.journal.adopt_further_nodes(further);
         for failed in self.take(FAILED).into_iter().filter_map(errors::found) {
-            let file = state.file(failed.fid);
+            let file = state.cache.file(failed.fid);
             // The process before may have been about to forget one that it knew less of.
             if file
                 .failures
@@ -193,7 +193,7 @@ impl TakeoverState {
             }
         }
         for found in self.take(WRITTEN) {
-            state.written_before.adopt(&found.bytes, found.record);
+            state.journal.adopt_written(&found.bytes, found.record);
         }
         state.handles.number_as(self.incarnation);
         for found in self.take(HANDLE) {
@@ -206,7 +206,9 @@ impl TakeoverState {
         }
         taken_over.changes = self.changes();
         let later = taken_over.changes.iter().map(|(body, _)| body.order + 1);
-        state.write_order = later.fold(self.records.get(WROTE), u64::max);
+        state
+            .journal
+            .go_on_after(later.fold(self.records.get(WROTE), u64::max));
         taken_over.bytes = self.restore_contents(state, &mut taken_over.files);
         taken_over
     }
@@ -239,7 +241,7 @@ impl TakeoverState {
         let mut all: Vec<(u64, Was)> = written.chain(resized).collect();
         all.sort_by_key(|(order, _)| *order);
         let last = all.last().map_or(0, |(order, _)| order + 1);
-        state.write_order = state.write_order.max(last);
+        state.journal.go_on_after(last);
         let mut bytes = 0;
         for (_, was) in all {
             match was {
@@ -258,7 +260,7 @@ impl TakeoverState {
     }
 
     fn restore_bytes(&self, state: &mut State, part: &FoundBytes, found: Found) {
-        state.written_before.add(&self.records, part.origin);
+        state.journal.add_written(part.origin);
         state.with_pages(part.fid, |file| {
             file.pages.write(part.offset, &part.bytes, base::Tick(0));
             file.known.mtime = file.known.mtime.later(part.mtime);
@@ -283,7 +285,7 @@ fn restore_resize(state: &mut State, found: FoundResize) {
         mtime,
         ..
     } = found.resize;
-    state.resized_for.extend(found.unanswered);
+    state.journal.adopt_resized(found.unanswered);
     state.with_pages(fid, |file| {
         file.known.mtime = file.known.mtime.later(mtime);
         if let Some(undurable) = found.undurable {
@@ -312,7 +314,7 @@ fn newest<F: Borrow<Found>>(found: impl Iterator<Item = F>) -> BTreeMap<String, 
 
 fn restore_handle(state: &mut State, body: HandleBody, reported: Reported, record: Record) {
     let (fid, id) = (body.fid, HandleId(body.id));
-    let file = state.file(fid);
+    let file = state.cache.file(fid);
     match body.access.write {
         true => file.writers += 1,
         false => file.readers += 1,
@@ -377,7 +379,7 @@ impl Client {
         let began = self.0.clock.tick();
         let held_fast = self.forget_all();
         let hold = self.0.cluster.mdt.hold_ready();
-        self.lock().pending_updates.await_inherited(hold);
+        self.lock().policies.pending_updates.await_inherited(hold);
         self.0.cluster.peers().for_each(rpc::Peer::withdrawn);
         let TakenOver {
             bytes,
@@ -396,7 +398,7 @@ impl Client {
         });
         let all = {
             let mut state = self.lock();
-            state.pending_updates.inherited_acknowledged();
+            state.policies.pending_updates.inherited_acknowledged();
             state.all_acknowledged()
         };
         if let Some(all) = all {
@@ -469,7 +471,7 @@ impl Client {
         {
             let mut state = self.lock();
             for fid in state.take_lapsed() {
-                lapsed.lapse(state.file(fid), fid);
+                lapsed.lapse(state.cache.file(fid), fid);
             }
         }
         let client = self.clone();
@@ -479,8 +481,8 @@ impl Client {
     /// Files that are open come last: only of those reads can be on their way.
     fn known_to_the_kernel(&self) -> Vec<Fid> {
         let state = self.lock();
-        let mut nodes: Vec<Fid> = state.nodes.keys().copied().collect();
-        let is_open = |fid: &Fid| state.known(*fid).is_some_and(Inode::is_open);
+        let mut nodes: Vec<Fid> = state.journal.nodes().collect();
+        let is_open = |fid: &Fid| state.cache.known(*fid).is_some_and(Inode::is_open);
         nodes.sort_by_cached_key(is_open);
         nodes
     }
@@ -541,12 +543,12 @@ impl Client {
         loop {
             let lives = {
                 let mut state = self.lock();
-                if !state.may_report(mark) {
+                if !state.servers.may_report(mark) {
                     // It went with an eviction: others may have changed the same since.
-                    state.file(fid).failures.add(FsError::Io);
+                    state.cache.file(fid).failures.add(FsError::Io);
                     return Ok(());
                 }
-                state.mdt_life
+                state.servers.mdt_life()
             };
             // A lock of an earlier life says nothing against it.
             let under = match life == lives {
@@ -556,7 +558,7 @@ impl Client {
             let changed = changed_here(fid, Fid::NONE, change.clone(), under);
             let told = self.0.report_to_mdt(changed).await;
             let state = self.lock();
-            let lives_on = state.mdt_life == lives && state.may_report(mark);
+            let lives_on = state.servers.mdt_life() == lives && state.servers.may_report(mark);
             if lives_on || told.is_ok() {
                 return told;
             }
@@ -567,8 +569,8 @@ impl Client {
     async fn reopen_inherited(&self, fid: Fid) {
         let (read, write, exec, mark) = {
             let mut state = self.lock();
-            let (exec, mark) = (state.handles.executing(fid), state.mark(fid));
-            let file = state.file(fid);
+            let (exec, mark) = (state.handles.executing(fid), state.cache.mark(fid));
+            let file = state.cache.file(fid);
             let dirty = file.pages.dirty_bytes() > 0 || file.resizes.is_lost();
             (file.readers > 0, file.writers > 0 || dirty, exec, mark)
         };

@@ -49,7 +49,7 @@ impl Life {
         let records = takeover.records().clone();
         let targets = vec![TargetIndex(0)];
         let mut state = State::new(Locks::new(targets), Arc::new(AtomicU64::new(0)));
-        state.remember_in(records.clone());
+        state.journal.begin(records.clone());
         let life = Life {
             state,
             records,
@@ -68,8 +68,8 @@ impl Life {
     }
 
     fn open(&mut self) -> HandleId {
-        let reported = self.state.file(FILE).failures.at_open();
-        self.state.handles.add_file(FileHandle {
+        let reported = self.state.cache.file(FILE).failures.at_open();
+        self.state.add_file(FileHandle {
             fid: FILE,
             access: Access::default(),
             append: false,
@@ -153,7 +153,7 @@ fn next_of(memory: &OwnedFd) -> Next {
 #[test]
 fn files_that_the_kernel_knows() {
     let known = |life: &mut Life, lookups| {
-        life.state.inode(FILE).lookups = lookups;
+        life.state.cache.inode(FILE).lookups = lookups;
         life.state.note_lookups(FILE);
     };
     at_every_store(
@@ -164,7 +164,11 @@ fn files_that_the_kernel_knows() {
             }
         },
         |next, told| {
-            let found = next.state.known(FILE).map_or(0, |inode| inode.lookups);
+            let found = next
+                .state
+                .cache
+                .known(FILE)
+                .map_or(0, |inode| inode.lookups);
             let right: &[u64] = match told {
                 0 => &[0, 1],
                 1 => &[1, 2],
@@ -198,7 +202,7 @@ fn open_files() {
                 _ => 1..=1,
             };
             assert!(right.contains(&open), "{open} after step {told}");
-            assert_eq!(next.state.file(FILE).readers, open as u32);
+            assert_eq!(next.state.cache.file(FILE).readers, open as u32);
         },
     );
 }
@@ -208,13 +212,13 @@ fn attributes_changed_under_a_lock() {
     at_every_store(
         |life| {
             for step in 1..=4 {
-                let file = life.state.file(FILE);
+                let file = life.state.cache.file(FILE);
                 file.exclusive = Some(LockHandle(5));
                 file.changed.mode = Some(step as u16);
-                life.state.remember_change(FILE);
+                life.state.journal_change(FILE);
                 life.tell(step);
             }
-            life.state.file(FILE).remembered_change = None;
+            life.state.cache.file(FILE).remembered_change = None;
             life.tell(5);
         },
         |next, told| {
@@ -450,7 +454,7 @@ fn what_a_close_has_said() {
             life.state.with_pages(FILE, fail);
             life.tell(1);
             let told = life.state.handles.file(one).unwrap().reported;
-            let file = life.state.file(FILE);
+            let file = life.state.cache.file(FILE);
             file.failures.close(told).unwrap_err();
             close_failures(file.remembered_failures.as_ref());
             life.tell(2);
@@ -461,7 +465,7 @@ fn what_a_close_has_said() {
                 .handles
                 .file(HandleId(1))
                 .map(|open| open.reported);
-            let failures = &mut next.state.file(FILE).failures;
+            let failures = &mut next.state.cache.file(FILE).failures;
             let mut later = failures.at_open();
             match step {
                 0 => {}
@@ -479,11 +483,11 @@ fn what_a_close_has_said() {
 /// What an fsync says.
 fn sync(state: &mut State, handle: HandleId) -> Result<(), FsError> {
     let mut told = state.handles.file(handle).unwrap().reported;
-    let result = state.file(FILE).failures.sync(&mut told);
+    let result = state.cache.file(FILE).failures.sync(&mut told);
     state.handles.file(handle).unwrap().reported = told;
     if result.is_err() {
         let record = state.handles.record(handle);
-        let failures = state.file(FILE).remembered_failures.as_ref();
+        let failures = state.cache.file(FILE).remembered_failures.as_ref();
         report_failures(record, failures, told);
     }
     result

@@ -49,20 +49,20 @@ impl Client {
         };
         {
             let mut state = self.lock();
-            state.withdraw();
+            state.cache.withdraw();
             state.locks.step(holder, CacheInput::NewEpoch);
-            if why == Void::Evicted && state.unsettled {
-                state.inherited_evictions.push(holder);
+            if why == Void::Evicted {
+                state.locks.evicted(holder);
             }
             void_answers(&mut state, holder, why);
-            for fid in state.fids() {
+            for fid in Vec::from_iter(state.cache.fids()) {
                 match holder {
                     Holder::Mdt => {
                         names.extend(void_inode(&mut state, fid, &mut forget));
                         reopen.extend(self.void_opens(&mut state, fid, why, &mut forget));
                     }
                     // One whose OST is not known may be there.
-                    Holder::Ost(target) if state.ost(fid).is_none_or(|ost| ost == target) => {
+                    Holder::Ost(target) if state.cache.ost(fid).is_none_or(|ost| ost == target) => {
                         void_bytes(&mut state, fid, why, now, &mut forget);
                     }
                     Holder::Ost(_) => {}
@@ -72,7 +72,7 @@ impl Client {
                 self.forget_doubtful_name(&mut state, dir, name, fid, &mut forget);
             }
             if holder == Holder::Mdt {
-                state.pending_updates.await_all(hold);
+                state.policies.pending_updates.await_all(hold);
                 all = state.all_acknowledged();
             }
         }
@@ -102,10 +102,10 @@ impl Client {
     pub(crate) fn connected(&self, holder: Holder, life: BootEpoch) {
         let mut state = self.lock();
         match holder {
-            Holder::Mdt => state.mdt_life = state.mdt_life.max(life),
+            Holder::Mdt => state.servers.mdt_connected(life),
             Holder::Ost(target) => {
-                let was_away = state.is_life_of(target, life);
-                state.begin_life(target, life);
+                let was_away = state.servers.life_of(target) == life;
+                state.servers.begin_life(target, life);
                 drop(state);
                 if was_away {
                     self.watch_again(target);
@@ -131,7 +131,7 @@ impl Client {
         };
         // Asked first, and not waited for: the OST may answer when all have joined.
         self.watch_again(target);
-        if self.lock().unsettled {
+        if !self.lock().locks.is_settled() {
             // What is written of the process before waits for this.
             let client = self.clone();
             spawn(async move { client.redo_resizes(target).await });
@@ -144,7 +144,7 @@ impl Client {
             if let Err(error) = client.settle_old_bytes(target).await {
                 return tracing::debug!("{target:?} was not joined: {error}");
             }
-            let (shared, requests) = (&client.0, [ost::Request::Join { life }]);
+            let (shared, requests) = (&client.0, [ost::Request::Join { boot_epoch: life }]);
             let (stats, nothing) = (&shared.stats, Bulk::default());
             let told = shared
                 .cluster
@@ -172,10 +172,12 @@ impl Client {
     /// need not be sent once more over what they write; and it is dropped here, so that nobody reads
     /// it under a lock that comes later.
     pub(crate) async fn settle_old_bytes(&self, target: TargetIndex) -> Result<(), FsError> {
-        let is_there = |state: &State, fid: Fid| state.ost(fid).is_none_or(|ost| ost == target);
+        let is_there =
+            |state: &State, fid: Fid| state.cache.ost(fid).is_none_or(|ost| ost == target);
         let unsettled = {
             let state = self.lock();
             state
+                .policies
                 .writeback
                 .uncommitted()
                 .any(|fid| is_there(&state, fid))
@@ -185,16 +187,20 @@ impl Client {
             self.0.ost_urgent(target, ost::Request::Sync).await?;
         }
         let mut state = self.lock();
-        for fid in state.fids() {
+        for fid in Vec::from_iter(state.cache.fids()) {
             let uncovered = |file: &FileState| file.exclusive.is_none();
             if !is_there(&state, fid) {
                 continue;
             }
-            if let Some(file) = state.file_known(fid) {
+            if let Some(file) = state.cache.file_known(fid) {
                 file.resizes.settled();
                 state.note(fid);
             }
-            if state.file_known(fid).is_some_and(|file| uncovered(file)) {
+            if state
+                .cache
+                .file_known(fid)
+                .is_some_and(|file| uncovered(file))
+            {
                 state.with_pages(fid, |file| file.pages.let_go(ByteRange::ALL));
             }
         }
@@ -215,7 +221,7 @@ impl Client {
             _until_acknowledged,
         } = opened;
         // Closed meanwhile by all, with nothing to send: only what was changed is to be told.
-        let is_known = self.lock().file_known(fid).is_some();
+        let is_known = self.lock().cache.file_known(fid).is_some();
         let mut result = Ok(());
         if write && is_known {
             let access = Access {
@@ -225,13 +231,13 @@ impl Client {
             };
             result = self.register(fid, access, intent).await.map(|_| ());
             let mut state = self.lock();
-            let file = state.file(fid);
+            let file = state.cache.file(fid);
             if intent == OpenIntent::ReopenExclusive && file.exclusive.is_none() {
                 let (client, range) = (self.clone(), ByteRange::ALL);
                 spawn(async move { client.0.forget(Forget::Pages { fid, range }).await });
             }
             if file.writers == 0 {
-                state.writeback.closes(fid);
+                state.policies.writeback.closes(fid);
             }
         }
         if read && is_known {
@@ -250,7 +256,7 @@ impl Client {
             // The Close was done, and with it went a file that had no name: nobody misses it.
             tracing::debug!("{fid} went with its last use");
             let mut state = self.lock();
-            state.writeback.closes_no_more(fid);
+            state.policies.writeback.closes_no_more(fid);
             return state.drop_if_idle(fid);
         }
         if let Err(error) = result {
@@ -265,7 +271,7 @@ impl Client {
     /// Nobody has the file open here, and nothing of it is to be written.
     fn is_unused(&self, fid: Fid) -> bool {
         let mut state = self.lock();
-        let file = state.file_known(fid);
+        let file = state.cache.file_known(fid);
         file.is_none_or(|file| {
             file.writers == 0
                 && !file.is_kept()
@@ -284,8 +290,8 @@ impl Client {
     ) -> Result<(), FsError> {
         {
             let mut state = self.lock();
-            if !state.may_report(mark) {
-                state.file(fid).failures.add(FsError::Io);
+            if !state.servers.may_report(mark) {
+                state.cache.file(fid).failures.add(FsError::Io);
                 return Ok(());
             }
         }
@@ -303,16 +309,16 @@ fn void_answers(state: &mut State, holder: Holder, why: Void) {
         Holder::Ost(target) => state.void_extents(target),
     }
     match (holder, why) {
-        (Holder::Mdt, Void::Restarted(life)) => state.mdt_life = life,
+        (Holder::Mdt, Void::Restarted(life)) => state.servers.mdt_restarted(life),
         (Holder::Mdt, Void::Evicted) => state.void_changes(),
-        (Holder::Ost(target), Void::Restarted(life)) => state.begin_life(target, life),
+        (Holder::Ost(target), Void::Restarted(life)) => state.servers.begin_life(target, life),
         (Holder::Ost(_), Void::Evicted) => {}
     }
 }
 
 /// Attributes and names of the old life; what the kernel has of them.
 fn void_inode(state: &mut State, fid: Fid, forget: &mut Invalidation) -> Vec<(Fid, Name, Fid)> {
-    let inode = state.inode(fid);
+    let inode = state.cache.inode(fid);
     inode.covered = Covered::No;
     inode.set_xattrs(None);
     // Versions of the new life may be lower than those of the old.
@@ -328,7 +334,7 @@ fn void_inode(state: &mut State, fid: Fid, forget: &mut Invalidation) -> Vec<(Fi
     if inode.directory.is_none() {
         return Vec::new();
     }
-    let directory = state.withdraw_from(fid);
+    let directory = state.cache.withdraw_from(fid);
     let names = directory
         .names()
         .map(|(name, named)| (fid, name.clone(), named.fid))
@@ -372,7 +378,7 @@ impl Client {
         why: Void,
         forget: &mut Invalidation,
     ) -> Option<Opened> {
-        let file = state.file_known(fid)?;
+        let file = state.cache.file_known(fid)?;
         if file.exclusive.is_some() && why == Void::Evicted {
             forget.lapse(file, fid);
         }
@@ -389,7 +395,7 @@ impl Client {
             && state.with_pages(fid, |file| {
                 file.lose_pending_updates() | file.lose_unwritten()
             });
-        let file = state.file_known(fid)?;
+        let file = state.cache.file_known(fid)?;
         file.waiters.wake_all();
         let read = file.is_kept();
         let (change, remembered) = (
@@ -415,7 +421,7 @@ impl Client {
             intent,
             closing,
             change,
-            mark: state.mark(fid),
+            mark: state.cache.mark(fid),
             is_loss_reported,
             _until_acknowledged: (remembered, Some(pending_updates)),
         })
@@ -424,7 +430,7 @@ impl Client {
 
 /// Bytes under locks of the old life.
 fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &mut Invalidation) {
-    let Some(file) = state.file_known(fid) else {
+    let Some(file) = state.cache.file_known(fid) else {
         return;
     };
     let is_evicted = why == Void::Evicted;

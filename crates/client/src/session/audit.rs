@@ -31,7 +31,7 @@ impl Client {
     /// Uses of files that it believes the MDT to have on record.
     pub fn uses(&self) -> Vec<Fid> {
         let state = self.lock();
-        let files = state.files().flat_map(|(fid, file)| {
+        let files = state.cache.files().flat_map(|(fid, file)| {
             let writes = usize::from(file.write_open.is_some());
             std::iter::repeat_n(fid, writes + file.read_opens.len())
         });
@@ -67,9 +67,9 @@ impl Client {
             let is_used = file.write_open.is_some() || !file.read_opens.is_empty();
             is_used && file.writers == 0 && !file.is_kept()
         };
-        let left = state.files().filter(|(_, file)| is_left(file));
+        let left = state.cache.files().filter(|(_, file)| is_left(file));
         note(left.count(), "uses of files by nobody".to_owned());
-        let pinned = state.pinned.len();
+        let pinned = state.handles.pinned_count();
         note(
             pinned,
             "files kept for a call that was led astray".to_owned(),
@@ -79,14 +79,17 @@ impl Client {
             "locks not given back".to_owned(),
         );
         note(
-            state.locks.revocations.len(),
+            state.locks.revocation_count(),
             "locks to be flushed".to_owned(),
         );
         note(
-            state.writeback.uncommitted_count(),
+            state.policies.writeback.uncommitted_count(),
             "files that may not be durable".to_owned(),
         );
-        let dirty = state.files().map(|(_, file)| file.pages.dirty_bytes());
+        let dirty = state
+            .cache
+            .files()
+            .map(|(_, file)| file.pages.dirty_bytes());
         note(dirty.sum::<u64>() as usize, "bytes not written".to_owned());
         found
     }

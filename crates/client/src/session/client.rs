@@ -99,7 +99,7 @@ impl DerefMut for StateGuard<'_> {
 
 impl Drop for StateGuard<'_> {
     fn drop(&mut self) {
-        let revocations = std::mem::take(&mut self.locks.revocations);
+        let revocations = self.locks.take_revocations();
         self.guard = None;
         if let (false, Some(shared)) = (revocations.is_empty(), self.shared.me.upgrade()) {
             let client = Client(shared);
@@ -153,7 +153,7 @@ impl Shared {
 
     /// Tells the MDT of a change that others wait to hear of, past all requests that wait.
     pub async fn report_to_mdt(&self, change: mdt::Request) -> Result<(), FsError> {
-        let asked = self.lock().mark(Fid::NONE);
+        let asked = self.lock().cache.mark(Fid::NONE);
         let told = self.mdt_urgent(change).await?;
         self.keep_grant(&told, asked);
         Ok(())
@@ -322,7 +322,7 @@ impl Client {
     /// The kernel holds `count` references less.
     pub fn forget(&self, fid: Fid, count: u64) {
         let mut state = self.lock();
-        if let Some(inode) = state.known_mut(fid) {
+        if let Some(inode) = state.cache.known_mut(fid) {
             inode.lookups = inode.lookups.saturating_sub(count);
             let gone = inode.lookups == 0;
             state.note_lookups(fid);
@@ -336,7 +336,7 @@ impl Client {
     pub fn remember(&self, fids: impl IntoIterator<Item = Fid>) {
         let mut state = self.lock();
         for fid in fids {
-            state.inode(fid).lookups += 1;
+            state.cache.inode(fid).lookups += 1;
             state.note_lookups(fid);
         }
     }
@@ -348,7 +348,7 @@ impl Client {
 
     /// Those that the process before this one had made, the first time.
     pub fn inherited_nodes(&self) -> Vec<FurtherNode> {
-        std::mem::take(&mut self.lock().inherited_nodes)
+        self.lock().journal.take_further_nodes()
     }
 
     /// Each target, and how things stand with it.
@@ -379,7 +379,7 @@ impl Client {
     pub fn sizes(&self) -> [usize; 4] {
         let state = self.lock();
         let (files, dirs) = state.handles.counts();
-        [state.len(), files, dirs, state.locks.len()]
+        [state.cache.len(), files, dirs, state.locks.len()]
     }
 }
 

@@ -2,20 +2,23 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use base::{ByteRange, Fid};
-use handover::{Record, Records};
+use base::{ByteRange, Fid, Tick};
+use handover::Record;
 use wire::mdt::{Access, OpenHandle};
 
+use crate::cache::ending::EndingUses;
 use crate::cache::handle::HandleId;
+use crate::executor::{Oneshot, Sender};
 use crate::journal::failures::Reported;
-use crate::journal::handles::remember_handle;
+use crate::journal::store::Journal;
 use crate::policy::readahead::{ReadAhead, WINDOW_BYTES_MAX};
 use crate::policy::statahead::flat::Statahead;
 use crate::policy::statahead::report::WalkReport;
 
 /// Handles of one process: those of the next have greater numbers.
-const HANDLES_OF_A_LIFE: u32 = 32;
+const HANDLES_PER_BOOT: u32 = 32;
 
 /// An open file.
 #[derive(Debug)]
@@ -42,7 +45,6 @@ pub(crate) struct DirHandle {
 }
 
 /// All of them.
-#[derive(Debug)]
 pub(crate) struct Handles {
     last: u64,
     files: HashMap<HandleId, FileHandle>,
@@ -53,11 +55,13 @@ pub(crate) struct Handles {
     readahead_max: u64,
     /// Something was read ahead since that was shared out.
     read_ahead: bool,
-    /// Where they are remembered for the next process.
-    pub records: Option<Records>,
     remembered: HashMap<HandleId, Arc<Record>>,
     /// What the process before had opened, by the kernel's request.
     inherited: HashMap<u64, HandleId>,
+    /// Files kept for what a call will ask next of what it has just looked up, and since when.
+    pinned: Vec<(Tick, Fid)>,
+    /// Uses of files that others wait for to end.
+    ending_uses: EndingUses,
 }
 
 impl Default for Handles {
@@ -69,9 +73,10 @@ impl Default for Handles {
             dir_by_fid: HashMap::new(),
             readahead_max: WINDOW_BYTES_MAX,
             read_ahead: false,
-            records: None,
             remembered: HashMap::new(),
             inherited: HashMap::new(),
+            pinned: Vec::new(),
+            ending_uses: EndingUses::default(),
         }
     }
 }
@@ -82,32 +87,24 @@ impl Handles {
         HandleId(self.last)
     }
 
-    pub fn add_file(&mut self, handle: FileHandle) -> HandleId {
+    pub fn add_file(&mut self, handle: FileHandle, journal: &Journal) -> HandleId {
         let id = self.next();
         let how = (handle.access, handle.append);
-        self.remember(id, (handle.fid, false), how, handle.reported);
+        let record = journal.put_handle(id.0, (handle.fid, false), how, handle.reported);
+        self.keep_record(id, record);
         self.files.insert(id, handle);
         id
     }
 
-    fn remember(
-        &mut self,
-        id: HandleId,
-        what: (Fid, bool),
-        how: (Access, bool),
-        reported: Reported,
-    ) {
-        if let Some(records) = &self.records {
-            let record = remember_handle(records, id.0, what, how, reported);
-            let record = record.map(|record| (id, Arc::new(record)));
-            self.remembered.extend(record);
-        }
+    fn keep_record(&mut self, id: HandleId, record: Option<Record>) {
+        let record = record.map(|record| (id, Arc::new(record)));
+        self.remembered.extend(record);
     }
 
     /// New handles have numbers greater than any of a process before: the kernel may yet close one of
     /// those once more.
     pub fn number_as(&mut self, incarnation: u64) {
-        self.last = (incarnation - 1) << HANDLES_OF_A_LIFE;
+        self.last = (incarnation - 1) << HANDLES_PER_BOOT;
     }
 
     /// A file that the process before had open.
@@ -148,10 +145,11 @@ impl Handles {
         open.map(|(id, _)| *id).collect()
     }
 
-    pub fn add_dir(&mut self, handle: DirHandle) -> HandleId {
+    pub fn add_dir(&mut self, handle: DirHandle, journal: &Journal) -> HandleId {
         let id = self.next();
         let how = (Access::default(), false);
-        self.remember(id, (handle.fid, true), how, Reported::default());
+        let record = journal.put_handle(id.0, (handle.fid, true), how, Reported::default());
+        self.keep_record(id, record);
         self.dir_by_fid.insert(handle.fid, id);
         self.dirs.insert(id, handle);
         id
@@ -254,6 +252,45 @@ impl Handles {
         fids
     }
 
+    /// The file is kept from `now` on, for what a call will ask next.
+    pub fn keep_pinned(&mut self, now: Tick, fid: Fid) {
+        self.pinned.push((now, fid));
+    }
+
+    /// The files that were kept for `age` by now: they are not any more.
+    pub fn take_pinned(&mut self, now: Tick, age: Duration) -> Vec<Fid> {
+        let is_old = |pinned: &mut (Tick, Fid)| now.since(pinned.0) >= age;
+        let old = self.pinned.extract_if(.., is_old);
+        old.map(|(_, fid)| fid).collect()
+    }
+
+    /// How many are kept.
+    pub fn pinned_count(&self) -> usize {
+        self.pinned.len()
+    }
+
+    /// Resolves when the use of `fid` is over, or it seems that it goes on.
+    pub fn wait_for_end_of_use(&mut self, fid: Fid, now: Tick) -> Oneshot<()> {
+        self.ending_uses.wait(fid, now)
+    }
+
+    /// Somebody waits for the end of a use.
+    pub fn are_ends_awaited(&self) -> bool {
+        !self.ending_uses.is_empty()
+    }
+
+    /// The use of `fid` is over: those that wait for that hear of it when this is dropped.
+    #[must_use]
+    pub fn end_use(&mut self, fid: Fid) -> Vec<Sender<()>> {
+        self.ending_uses.of(fid)
+    }
+
+    /// Uses seem to go on: those that have waited too long hear of it when this is dropped.
+    #[must_use]
+    pub fn late_ends(&mut self, now: Tick) -> Vec<Sender<()>> {
+        self.ending_uses.late(now)
+    }
+
     /// Files open, directories open.
     pub fn counts(&self) -> (usize, usize) {
         (self.files.len(), self.dirs.len())
@@ -268,14 +305,15 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn open(handles: &mut Handles) -> HandleId {
-        handles.add_file(FileHandle {
+        let open = FileHandle {
             fid: Fid(1),
             access: Access::default(),
             append: false,
             readahead: ReadAhead::new(),
             exec: None,
             reported: Failures::default().at_open(),
-        })
+        };
+        handles.add_file(open, &Journal::default())
     }
 
     /// Bytes asked for beyond what was read, by all of them.

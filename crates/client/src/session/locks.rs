@@ -27,14 +27,26 @@ pub(crate) struct Revocation {
     pub is_bare: bool,
 }
 
+/// What the process before left is not in order yet: no lock is this one's.
+#[derive(Default)]
+struct Takeover {
+    /// Locks that came meanwhile.
+    unkept: Vec<(Holder, LockHandle)>,
+    /// Targets that gave up the process before this one, as long as the kernel may write back what was
+    /// stored under their locks.
+    evictions: Vec<Holder>,
+}
+
 /// All locks of this mount.
 pub(crate) struct Locks {
     mdt: LockCache,
     osts: Vec<(TargetIndex, LockCache)>,
     /// To be started when the state is let go.
-    pub revocations: Vec<Revocation>,
+    revocations: Vec<Revocation>,
     /// Moved by the timer; locks are aged by it.
-    pub now: Tick,
+    now: Tick,
+    /// None: what the process before left is in order, if there was one.
+    takeover: Option<Takeover>,
 }
 
 fn inode(fid: Fid) -> ResourceId {
@@ -63,7 +75,23 @@ impl Locks {
             osts: osts.into_iter().map(of_ost).collect(),
             revocations: Vec::new(),
             now: Tick(0),
+            takeover: None,
         }
+    }
+
+    /// The time by which locks are aged.
+    pub fn now(&self) -> Tick {
+        self.now
+    }
+
+    /// The locks whose giving back is to be started.
+    pub fn take_revocations(&mut self) -> Vec<Revocation> {
+        std::mem::take(&mut self.revocations)
+    }
+
+    /// How many those are.
+    pub fn revocation_count(&self) -> usize {
+        self.revocations.len()
     }
 
     /// There is this OST too.
@@ -117,8 +145,60 @@ impl Locks {
         }
     }
 
-    /// A lock came with a reply of the MDT. False: it is wanted back already.
-    pub fn granted(&mut self, grant: &Grant) -> bool {
+    /// What the process before left is to be put in order.
+    pub fn begin_takeover(&mut self) {
+        self.takeover = Some(Takeover::default());
+    }
+
+    /// What the process before left, if there was one, is in order: locks that are granted are this
+    /// process's.
+    pub fn is_settled(&self) -> bool {
+        self.takeover.is_none()
+    }
+
+    /// The servers were told that what the process before left is in order, and have dropped its locks.
+    pub fn settle(&mut self) {
+        let unkept = self.takeover.take().map(|takeover| takeover.unkept);
+        for (holder, handle) in unkept.into_iter().flatten() {
+            self.refuse(holder, handle);
+        }
+    }
+
+    /// A target has given this client up: if that was the process before, what the kernel still has of
+    /// its locks is to be forgotten.
+    pub fn evicted(&mut self, holder: Holder) {
+        if let Some(takeover) = &mut self.takeover {
+            takeover.evictions.push(holder);
+        }
+    }
+
+    /// The targets that gave up the process before this one.
+    pub fn take_inherited_evictions(&mut self) -> Vec<Holder> {
+        let takeover = self.takeover.as_mut();
+        takeover.map_or_else(Vec::new, |takeover| std::mem::take(&mut takeover.evictions))
+    }
+
+    /// A lock came with a reply of the MDT. False: it is being called back already, use the reply once.
+    pub fn take_grant(&mut self, grant: &Grant) -> bool {
+        if !self.is_settled() {
+            self.refuse(Holder::Mdt, grant.handle);
+            return false;
+        }
+        self.granted(grant)
+    }
+
+    /// A lock came that nobody may count on. Where this process is not settled it may be one that the
+    /// process before had, under which its changes are yet to be told: it is given back later. The
+    /// server takes back all that it gave before it hears that this process is settled, but none that
+    /// it gave since.
+    pub fn refuse(&mut self, holder: Holder, handle: LockHandle) {
+        match &mut self.takeover {
+            Some(takeover) => takeover.unkept.push((holder, handle)),
+            None => self.step(holder, CacheInput::Refused { handle }),
+        }
+    }
+
+    fn granted(&mut self, grant: &Grant) -> bool {
         let Some(mode) = Mode::from_index(grant.mode) else {
             return false;
         };
@@ -143,11 +223,6 @@ impl Locks {
         self.mdt.held_bits(resource, mode).contains(cover.bits())
     }
 
-    /// A lock came with an answer that is not believed: it is given back.
-    pub fn refused(&mut self, holder: Holder, handle: LockHandle) {
-        self.step(holder, CacheInput::Refused { handle });
-    }
-
     /// The mode in which a lock is held; `None`: it is not.
     pub fn mode_of(&mut self, holder: Holder, handle: LockHandle) -> Option<Mode> {
         self.cache(holder)?.mode_of(handle)
@@ -157,7 +232,7 @@ impl Locks {
     pub fn give_up_or_refuse(&mut self, holder: Holder, handle: LockHandle) {
         match self.mode_of(holder, handle) {
             Some(_) => self.step(holder, CacheInput::GiveUp { handle }),
-            None => self.refused(holder, handle),
+            None => self.step(holder, CacheInput::Refused { handle }),
         }
     }
 

@@ -8,6 +8,7 @@ pub mod kernel;
 pub(crate) mod locks;
 pub mod params;
 pub(crate) mod sequence;
+pub(crate) mod servers;
 pub(crate) mod stalls;
 pub(crate) mod state;
 pub mod stats;

@@ -119,14 +119,18 @@ impl Client {
         let (_, window) = self.sequence_window();
         let mut state = self.lock();
         let open = state.handles.dir(handle).ok_or(FsError::BadHandle)?;
-        let (dir, now) = (open.fid, state.locks.now);
+        let (dir, now) = (open.fid, state.locks.now());
         if state.handles.fetches_tree(handle) {
             return Ok(Heard::UnderWay);
         }
         if window == 0 {
             return Ok(Heard::Taken);
         }
-        match state.sequences.advise(handle, dir, what, window, now) {
+        match state
+            .policies
+            .sequences
+            .advise(handle, dir, what, window, now)
+        {
             Ok(guess) => {
                 bump(&self.0.stats.statahead_advise_total);
                 self.start_guess(&mut state, dir, guess);
@@ -143,7 +147,7 @@ impl Client {
         let mut state = self.lock();
         let dir = state.handles.dir(handle).ok_or(FsError::BadHandle)?.fid;
         let fetches = state.handles.fetches_tree(handle);
-        if fetches || state.sequences.is_under_way_for(handle) {
+        if fetches || state.policies.sequences.is_under_way_for(handle) {
             return Ok(Heard::UnderWay);
         }
         if is_off {
@@ -189,7 +193,7 @@ impl Client {
         let names = range.names();
         let mut absent = 0;
         for names in names.chunks(batch_max) {
-            let mark = self.lock().mark(dir);
+            let mark = self.lock().cache.mark(dir);
             absent += names
                 .iter()
                 .filter(|name| self.is_absent(dir, name))

@@ -55,17 +55,20 @@ impl Client {
     /// A name is known not to exist: a hint of a program that names it goes on.
     pub(crate) fn statahead_absent(&self, dir: Fid, name: &Name) {
         let mut state = self.lock();
-        if state.sequences.is_advised(dir, name) {
+        if state.policies.sequences.is_advised(dir, name) {
             self.sequence_hit(&mut state, dir, name);
         }
     }
 
     fn sequence_hit(&self, state: &mut State, dir: Fid, name: &Name) {
-        if state.sequences.is_empty() {
+        if state.policies.sequences.is_empty() {
             return;
         }
-        let (window, now) = (self.sequence_window(), state.locks.now);
-        let foresight = state.sequences.asked_for(dir, name, true, window, now);
+        let (window, now) = (self.sequence_window(), state.locks.now());
+        let foresight = state
+            .policies
+            .sequences
+            .asked_for(dir, name, true, window, now);
         if foresight.hit {
             bump(&self.0.stats.hit_total);
         }
@@ -77,7 +80,7 @@ impl Client {
 
     pub(crate) fn start_guess(&self, state: &mut State, dir: Fid, guess: Option<Guess>) {
         if let Some(guess) = guess {
-            let (client, mark) = (self.clone(), state.mark(dir));
+            let (client, mark) = (self.clone(), state.cache.mark(dir));
             spawn(async move { drop(client.run_guess(guess, mark).await) });
         }
     }
@@ -115,13 +118,16 @@ impl Client {
         let window = self.sequence_window();
         let ahead = {
             let mut state = self.lock();
-            let now = state.locks.now;
-            match state.sequences.wait_for(dir, name) {
+            let now = state.locks.now();
+            match state.policies.sequences.wait_for(dir, name) {
                 Some(wait) => Ahead::Wait(wait),
                 None => {
-                    let foresight = state.sequences.asked_for(dir, name, false, window, now);
+                    let foresight = state
+                        .policies
+                        .sequences
+                        .asked_for(dir, name, false, window, now);
                     bump(&self.0.stats.miss_total);
-                    Ahead::Ask(foresight.guess?, state.mark(dir))
+                    Ahead::Ask(foresight.guess?, state.cache.mark(dir))
                 }
             }
         };
@@ -166,7 +172,7 @@ impl Client {
         let kept = found.iter().flatten().filter(|fid| state.attr_valid(**fid));
         let at_hand = guess.names.len() - unknown.len();
         let useful = at_hand + kept.count();
-        if state.sequences.came(&guess, useful) {
+        if state.policies.sequences.came(&guess, useful) {
             bump(&self.0.stats.statahead_wrong);
         }
         drop(state);
@@ -184,7 +190,7 @@ impl Client {
 
     fn found_in_cache(&self, dir: Fid, name: &Name) -> Option<Fid> {
         let state = self.lock();
-        let named = state.known(dir)?.directory.as_ref()?.get(name)?;
+        let named = state.cache.known(dir)?.directory.as_ref()?.get(name)?;
         state.attr_valid(named.fid).then_some(named.fid)
     }
 
@@ -219,7 +225,7 @@ impl Client {
         if window == 0 || batch_max < 2 {
             return None;
         }
-        let directory = state.known(dir)?.directory.as_ref()?;
+        let directory = state.cache.known(dir)?.directory.as_ref()?;
         let ahead = directory.after(cookie.saturating_sub(1)).0;
         let names: Vec<Name> = ahead
             .filter(|(_, entry)| entry.name == *name || is_worth_asking(&state, entry.fid))
@@ -229,7 +235,7 @@ impl Client {
         if names.len() < 2 || names.first() != Some(name) {
             return None;
         }
-        let mark = state.mark(dir);
+        let mark = state.cache.mark(dir);
         state.handles.dir(handle)?.statahead.started(&names);
         Some(Plan {
             handle,
@@ -288,19 +294,19 @@ fn is_worth_asking(state: &State, fid: Fid) -> bool {
 
 /// Others write to the file: it has to be asked for when it is wanted, each time.
 fn is_refused(state: &State, fid: Fid) -> bool {
-    let inode = state.known(fid);
+    let inode = state.cache.known(fid);
     inode.is_some_and(|inode| matches!(inode.covered, Covered::Refused | Covered::Mode))
 }
 
 /// The walk that a question about `name` belongs to.
 fn walk_of(state: &State, dir: Fid, name: &Name) -> Option<HandleId> {
-    match state.sequences.is_advised(dir, name) {
+    match state.policies.sequences.is_advised(dir, name) {
         true => None,
         false => state.handles.dir_open_on(dir),
     }
 }
 
 fn cookie_of(state: &State, dir: Fid, name: &Name) -> Option<u64> {
-    let named = state.known(dir)?.directory.as_ref()?.get(name)?;
+    let named = state.cache.known(dir)?.directory.as_ref()?.get(name)?;
     (named.cookie != 0).then_some(named.cookie)
 }

@@ -100,12 +100,14 @@ impl Client {
     /// size of before. Resolves when it has got further.
     pub(crate) fn close_under_way(&self) -> Option<Oneshot<()>> {
         let mut state = self.lock();
-        state.fids().into_iter().find_map(|fid| {
-            let file = state.file_known(fid)?;
-            let is_unused = file.writers == 0 && file.write_open.is_some();
-            let is_revoked = is_unused && (file.users > 0 || file.revoking != Revoking::No);
-            (file.is_closing() || is_revoked).then(|| file.waiters.wait())
-        })
+        Vec::from_iter(state.cache.fids())
+            .into_iter()
+            .find_map(|fid| {
+                let file = state.cache.file_known(fid)?;
+                let is_unused = file.writers == 0 && file.write_open.is_some();
+                let is_revoked = is_unused && (file.users > 0 || file.revoking != Revoking::No);
+                (file.is_closing() || is_revoked).then(|| file.waiters.wait())
+            })
     }
 
     /// Files to close whose size only the OST knows, since others have read them. One who tells it
@@ -118,7 +120,7 @@ impl Client {
         fids.retain(|fid| is_due(&state, *fid) && !knows_what_to_report(&state, *fid));
         fids.truncate(batch_max);
         for fid in &fids {
-            state.file(*fid).size_asked = true;
+            state.cache.file(*fid).size_asked = true;
         }
         self.wish_for_sizes(&mut state, &fids)
     }
@@ -142,7 +144,7 @@ impl Client {
         to_look_at(&mut state)
             .into_iter()
             .filter_map(|fid| {
-                let file = state.file_known(fid)?;
+                let file = state.cache.file_known(fid)?;
                 let ready = is_ready(file) && has_pages(file);
                 let under = file.exclusive.filter(|_| ready)?;
                 file.revoking = Revoking::Forgetting;
@@ -156,11 +158,11 @@ impl Client {
         self.forget_pages(fid, ByteRange::ALL, under).await;
         let closing = {
             let mut state = self.lock();
-            let file = state.file(fid);
+            let file = state.cache.file(fid);
             (file.revoking, file.leaving) = (Revoking::No, None);
             let ready = is_ready(file);
             let closing = ready.then(|| self.prepare(&mut state, fid)).flatten();
-            state.file(fid).waiters.wake_all();
+            state.cache.file(fid).waiters.wake_all();
             closing
         };
         if let Some(closing) = closing {
@@ -208,7 +210,7 @@ impl Client {
         let fid = closing.fid;
         let mut state = self.lock();
         let refused = reply.is_err();
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         if file.closing != Some(closing.handle) {
             // The MDT has restarted, and this use was told of anew: it is closed once more.
             drop(state);
@@ -233,7 +235,7 @@ impl Client {
                     FsError::BadHandle => tracing::debug!("{fid} was open in an earlier life"),
                     _ => tracing::warn!("{fid}: the MDT did not take the close: {error}"),
                 }
-                state.inode(fid).covered = Covered::No;
+                state.cache.inode(fid).covered = Covered::No;
                 // It did not take the lock either.
                 if let Some(handle) = exclusive {
                     self.cancel(handle);
@@ -244,7 +246,7 @@ impl Client {
         if exclusive.is_some() {
             state.with_pages(fid, |file| file.pages.discard(ByteRange::ALL));
         }
-        state.file(fid).waiters.wake_all();
+        state.cache.file(fid).waiters.wake_all();
         state.drop_if_idle(fid);
         drop(state);
         if refused {
@@ -302,12 +304,12 @@ impl Client {
     pub(crate) async fn report_changes(&self, fid: Fid) -> Result<(), FsError> {
         let (changes, _pin) = {
             let mut state = self.lock();
-            let file = state.file_known(fid);
+            let file = state.cache.file_known(fid);
             let Some(under) = file.and_then(|file| file.has_changes_to_report()) else {
                 return Ok(());
             };
             let changes = self.take_changes(&mut state, fid, under);
-            state.file(fid).users += 1;
+            state.cache.file(fid).users += 1;
             (changes, Pin::new(self, fid))
         };
         self.tell(changes).await
@@ -315,10 +317,10 @@ impl Client {
 
     /// Takes what was changed under the EX lock `under`, to be told.
     pub(crate) fn take_changes(&self, state: &mut State, fid: Fid, under: LockHandle) -> Changed {
-        let mark = state.mark(fid);
-        let dir = state.inode(fid).dir();
+        let mark = state.cache.mark(fid);
+        let dir = state.cache.inode(fid).dir();
         let size = state.size_to_report(fid, false);
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         let remembered = file.remembered_change.take();
         let change = std::mem::take(&mut file.changed);
         Changed {
@@ -352,10 +354,10 @@ impl Client {
             }
             Err(error) if changes.is_any() => {
                 let mut state = self.lock();
-                if state.may_report(mark) {
+                if state.servers.may_report(mark) {
                     return Err(error);
                 }
-                state.file(fid).failures.add(FsError::Io);
+                state.cache.file(fid).failures.add(FsError::Io);
                 Ok(())
             }
             told => told,
@@ -364,7 +366,7 @@ impl Client {
 
     fn holds_exclusive(&self, fid: Fid, under: LockHandle) -> bool {
         let mut state = self.lock();
-        let file = state.file_known(fid);
+        let file = state.cache.file_known(fid);
         file.is_some_and(|file| file.exclusive == Some(under))
     }
 }
@@ -391,29 +393,39 @@ impl Changed {
 /// Files to close of which all is durable. The others are looked at when it is.
 fn to_look_at(state: &mut State) -> Vec<Fid> {
     let (ready, waiting): (Vec<Fid>, Vec<Fid>) = state
+        .policies
         .writeback
         .closable()
         .partition(|fid| is_settled(state, *fid));
     for fid in waiting {
-        state.writeback.closes_later(fid);
+        state.policies.writeback.closes_later(fid);
     }
     ready
 }
 
 fn is_settled(state: &State, fid: Fid) -> bool {
-    let file = state.known(fid).and_then(|inode| inode.file.as_deref());
+    let file = state
+        .cache
+        .known(fid)
+        .and_then(|inode| inode.file.as_deref());
     file.is_some_and(FileState::is_settled)
 }
 
 /// It can be closed.
 fn is_due(state: &State, fid: Fid) -> bool {
-    let file = state.known(fid).and_then(|inode| inode.file.as_deref());
+    let file = state
+        .cache
+        .known(fid)
+        .and_then(|inode| inode.file.as_deref());
     file.is_some_and(|file| is_ready(file) && !has_pages(file))
 }
 
 /// Its size is known here, or was asked for in vain.
 fn knows_what_to_report(state: &State, fid: Fid) -> bool {
-    let file = state.known(fid).and_then(|inode| inode.file.as_deref());
+    let file = state
+        .cache
+        .known(fid)
+        .and_then(|inode| inode.file.as_deref());
     file.is_some_and(|file| file.size_asked) || state.size_to_report(fid, true).is_some()
 }
 
@@ -435,11 +447,11 @@ fn has_pages(file: &FileState) -> bool {
 
 impl Client {
     fn prepare(&self, state: &mut State, fid: Fid) -> Option<Closing> {
-        state.writeback.closes_no_more(fid);
-        let dir = state.inode(fid).dir();
+        state.policies.writeback.closes_no_more(fid);
+        let dir = state.cache.inode(fid).dir();
         let leased = state.locks.holds(dir, Bits::CHILD);
-        let mark = state.mark(dir);
-        let file = state.file_known(fid)?;
+        let mark = state.cache.mark(dir);
+        let file = state.cache.file_known(fid)?;
         let open = file.write_open?;
         let under = file.exclusive.unwrap_or(LockHandle(0));
         let mut forget = Vec::new();
@@ -459,7 +471,7 @@ impl Client {
             state.locks.give_with_close(under);
         }
         if !leased && under != LockHandle(0) {
-            state.withdraw();
+            state.cache.withdraw();
         }
         let acknowledged = under != LockHandle(0);
         let pending_updates = acknowledged.then(|| PendingUpdate::new(self, state, fid));
@@ -493,16 +505,16 @@ mod tests {
         for number in 0..10_000 {
             let fid = Fid(number);
             state.with_pages(fid, |file| file.pages.write(0, b"x", Tick(0)));
-            state.writeback.closes(fid);
+            state.policies.writeback.closes(fid);
         }
         assert_eq!(to_look_at(&mut state), []);
-        let before = state.looked_at.get();
+        let before = state.cache.looked_at();
         assert_eq!(to_look_at(&mut state), []);
-        assert_eq!(state.looked_at.get(), before);
+        assert_eq!(state.cache.looked_at(), before);
         let discard = |file: &mut FileState| file.pages.discard(ByteRange::ALL);
         state.with_pages(Fid(7), discard);
         assert_eq!(to_look_at(&mut state), [Fid(7)]);
-        assert!(state.looked_at.get() < before + 10);
-        assert_eq!(state.writeback.closing().len(), 10_000);
+        assert!(state.cache.looked_at() < before + 10);
+        assert_eq!(state.policies.writeback.closing().len(), 10_000);
     }
 }

@@ -36,7 +36,7 @@ impl State {
 
     /// The lock here under which all behind `end` can be changed.
     fn held_behind(&mut self, fid: Fid, end: u64) -> Option<LockHandle> {
-        match self.file(fid).exclusive {
+        match self.cache.file(fid).exclusive {
             Some(_) => Some(UNDER_MDT),
             None => {
                 let behind = ByteRange::from(end);
@@ -51,7 +51,7 @@ impl Client {
     /// of the kernel: the next process is not to take one for done by that.
     pub(super) fn start_cut(&self, fid: Fid) {
         let is_due = |file: &mut crate::cache::file::FileState| file.resizes.cut_due().is_some();
-        if self.lock().file_known(fid).is_some_and(is_due) {
+        if self.lock().cache.file_known(fid).is_some_and(is_due) {
             let client = self.clone();
             spawn(async move { client.cut_off(fid).await });
         }
@@ -71,7 +71,7 @@ impl Client {
             tracing::warn!(%fid, %error, "what was cut off may be back after a crash");
         }
         let mut state = self.lock();
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         match done {
             // Its next life is asked for it again, as for all that the OST may have lost.
             _ if file.restarts != begun.restarts => {}
@@ -92,7 +92,7 @@ impl Client {
 
     fn begin_cut(&self, fid: Fid) -> Option<Begun> {
         let mut state = self.lock();
-        let file = state.file_known(fid)?;
+        let file = state.cache.file_known(fid)?;
         let end = file.resizes.cut_due()?;
         if file.writing > 0 {
             return None;
@@ -101,19 +101,19 @@ impl Client {
         let is_sent = !file.unsent;
         let Some((under, target)) = state
             .held_behind(fid, end)
-            .zip(state.ost(fid))
+            .zip(state.cache.ost(fid))
             .filter(|_| is_sent)
         else {
-            let file = state.file(fid);
+            let file = state.cache.file(fid);
             file.resizes.end_cut();
             file.waiters.wake_all();
             return None;
         };
         let (shape, now) = (Shape::Size(end), self.0.clock.now());
-        let mtime = state.content_time(fid, now);
-        let remembered = state.remember_resize(fid, (shape, true), ticket, mtime);
+        let mtime = state.cache.content_time(fid, now);
+        let remembered = state.journal.put_resize(fid, (shape, true), ticket, mtime);
         let life: BootEpoch = state.life_of(fid);
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         file.content_changed(mtime);
         file.resizes.begin_cut();
         let is_remembered = remembered.is_some();

@@ -15,12 +15,11 @@ use crate::cache::file::{FileState, WriteOpen};
 use crate::cache::holder::Holder;
 use crate::cache::pages::{Loss, PageCache, WriteOut};
 use crate::executor::{each_of, join_all, spawn};
+use crate::policy::writeback::FRAMES_MAX;
 use crate::session::client::Client;
 use crate::session::cluster::{decode_ost, object_of};
 use crate::session::state::State;
 
-/// Frames with file data on their way at once; beyond, the rest waits for their answers.
-const FRAMES_MAX: u32 = 4;
 /// Writes in one frame.
 const WRITES_MAX: usize = 512;
 /// Files looked at for one frame. Of some the bytes are younger than they seemed, or cannot be sent yet.
@@ -77,7 +76,7 @@ impl WriteFrame {
             .or_else(|| state.locks.extent_even_revoked(fid, Mode::PW, range))
             .unwrap_or(LockHandle(0));
         let life = state.life_of(fid);
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         file.writing += 1;
         let under = if file.exclusive.is_some() {
             UNDER_MDT
@@ -91,7 +90,7 @@ impl WriteFrame {
             ticket,
             mtime: file.known.mtime,
             under,
-            life,
+            boot_epoch: life,
         });
         self.bulk.append(std::mem::take(&mut out.bytes));
         let restarts = file.restarts;
@@ -116,13 +115,13 @@ impl Client {
         loop {
             let (frame, is_last, wait) = {
                 let mut state = self.lock();
-                let file = state.file_known(fid)?;
+                let file = state.cache.file_known(fid)?;
                 if file.pages.is_flushed(range) && !file.resizes.is_lost() {
                     return None;
                 }
                 let wait = file.waiters.wait();
                 let frame = take_frame(&mut state, &[fid], range);
-                let file = state.file(fid);
+                let file = state.cache.file(fid);
                 let sent = frame.as_ref().map_or(0, |frame| frame.sent.len());
                 // Frames overtake each other: none may be on its way that this one is to follow.
                 let is_last = file.pages.is_sent(range) && file.writing as usize == sent;
@@ -147,13 +146,13 @@ impl Client {
             let (frame, first, wait) = {
                 let mut state = self.lock();
                 files.retain(|fid| {
-                    let file = state.file_known(*fid);
+                    let file = state.cache.file_known(*fid);
                     file.is_some_and(|file| !file.pages.is_flushed(range) || file.resizes.is_lost())
                 });
                 let Some(first) = files.first().copied() else {
                     return;
                 };
-                let wait = state.file(first).waiters.wait();
+                let wait = state.cache.file(first).waiters.wait();
                 (take_frame(&mut state, &files, range), first, wait)
             };
             match frame {
@@ -173,7 +172,7 @@ impl Client {
     pub(crate) async fn write_out_files(&self, files: &[Fid]) {
         let mut by_target: BTreeMap<Option<TargetIndex>, Vec<Fid>> = BTreeMap::new();
         for fid in files {
-            let target = self.lock().ost(*fid);
+            let target = self.lock().cache.ost(*fid);
             by_target.entry(target).or_default().push(*fid);
         }
         let some = |files: Vec<Fid>| self.write_out_some(files, ByteRange::ALL);
@@ -217,7 +216,10 @@ impl Client {
 
     /// How often the OST of a file that is in use here has restarted.
     pub(crate) fn restarts(&self, fid: Fid) -> u32 {
-        self.lock().file_known(fid).map_or(0, |file| file.restarts)
+        self.lock()
+            .cache
+            .file_known(fid)
+            .map_or(0, |file| file.restarts)
     }
 
     /// Sends what is of `target` and was dirty at `then`, and waits until the OST has it.
@@ -229,7 +231,7 @@ impl Client {
                 let Some(first) = fids.first() else {
                     return;
                 };
-                let wait = state.file(*first).waiters.wait();
+                let wait = state.cache.file(*first).waiters.wait();
                 (take_frame(&mut state, &fids, ByteRange::ALL), wait)
             };
             match frame {
@@ -244,7 +246,7 @@ impl Client {
     /// Sends everything dirty and waits for it.
     pub(crate) async fn write_out_all(&self) {
         // What has bytes to send, and what has lost a change of its size.
-        let files = self.lock().writeback.undurable();
+        let files = self.lock().policies.writeback.undurable();
         self.write_out_files(&Vec::from_iter::<BTreeSet<Fid>>(files))
             .await;
     }
@@ -264,7 +266,7 @@ impl Client {
         loop {
             let frame = {
                 let mut state = self.lock();
-                if state.frames_writing >= FRAMES_MAX {
+                if !state.policies.writeback.may_send() {
                     return;
                 }
                 let Some(fids) = due(&mut state, now, age) else {
@@ -273,14 +275,14 @@ impl Client {
                 let Some(frame) = take_frame(&mut state, &fids, ByteRange::ALL) else {
                     return;
                 };
-                state.frames_writing += 1;
+                state.policies.writeback.begin_frame();
                 frame
             };
             let client = self.clone();
             spawn(async move {
                 client.send_frame(frame).await;
-                client.lock().frames_writing -= 1;
-                let much = client.lock().dirty_bytes > client.0.params.dirty_max() / 8;
+                client.lock().policies.writeback.end_frame();
+                let much = client.lock().cache.dirty_bytes() > client.0.params.dirty_max() / 8;
                 if much {
                     client.start_flushing();
                 }
@@ -320,7 +322,7 @@ impl Client {
         if end == FrameEnd::Durable {
             state.committed(target, transno);
         }
-        state.room.wake_all();
+        state.cache.make_room();
         end
     }
 
@@ -385,7 +387,7 @@ fn written(
         return Sending::Again;
     }
     if attr.is_ok() {
-        state.space = None;
+        state.servers.forget_space();
         state.answered(fid);
     }
     let end = match loss {
@@ -395,7 +397,7 @@ fn written(
     let cut = end.filter(|end| state.is_cut_at(fid, *end));
     if loss != Loss::Nothing {
         // What is here of the file is not what the OST has, its size neither.
-        let exclusive = state.file_known(fid).and_then(|file| file.exclusive);
+        let exclusive = state.cache.file_known(fid).and_then(|file| file.exclusive);
         state.locks.give_up_bytes(fid, exclusive);
     }
     match cut {
@@ -435,10 +437,10 @@ fn note_written(file: &mut FileState, out: WriteOut, attr: ObjectAttr, transno: 
 fn take_frame(state: &mut State, fids: &[Fid], range: ByteRange) -> Option<WriteFrame> {
     let mut begun: Option<WriteFrame> = None;
     for fid in fids {
-        let Some(target) = state.ost(*fid) else {
+        let Some(target) = state.cache.ost(*fid) else {
             continue;
         };
-        let file = state.file(*fid);
+        let file = state.cache.file(*fid);
         let Some(WriteOpen { ticket, .. }) = file.write_open.filter(|_| !file.resizes.is_lost())
         else {
             continue;
@@ -463,7 +465,7 @@ fn take_frame(state: &mut State, fids: &[Fid], range: ByteRange) -> Option<Write
 /// Files of `target` with bytes that were not written at `then`, a frame's worth.
 fn unwritten_since(state: &mut State, target: TargetIndex, then: Tick) -> Vec<Fid> {
     find_osts(state, then);
-    let unwritten = state.writeback.unwritten_since(Some(target), then);
+    let unwritten = state.policies.writeback.unwritten_since(Some(target), then);
     let perhaps: Vec<Fid> = unwritten.take(LOOKED_AT_MAX).collect();
     let old = perhaps.into_iter().filter(|fid| {
         let oldest = look_at_ages(state, *fid, PageCache::oldest_unwritten);
@@ -476,17 +478,17 @@ fn unwritten_since(state: &mut State, target: TargetIndex, then: Tick) -> Vec<Fi
 fn due(state: &mut State, now: Tick, age: Duration) -> Option<Vec<Fid>> {
     let then = Tick(now.0.checked_sub(age.as_nanos() as u64)?);
     find_osts(state, then);
-    let osts = state.writeback.osts().into_iter().flatten();
+    let osts = state.policies.writeback.osts().into_iter().flatten();
     let all = osts.map(|ost| due_at(state, ost, then));
     all.max_by_key(Vec::len).filter(|due| !due.is_empty())
 }
 
 fn due_at(state: &mut State, ost: TargetIndex, then: Tick) -> Vec<Fid> {
-    let dirty = state.writeback.dirty_since(Some(ost), then);
+    let dirty = state.policies.writeback.dirty_since(Some(ost), then);
     let perhaps: Vec<Fid> = dirty.take(LOOKED_AT_MAX).collect();
     let due = perhaps.into_iter().filter(|fid| {
         let oldest = look_at_ages(state, *fid, PageCache::oldest_dirty);
-        let file = state.file_known(*fid);
+        let file = state.cache.file_known(*fid);
         oldest.is_some_and(|oldest| oldest <= then)
             && file.is_some_and(|file| file.write_open.is_some())
     });
@@ -495,7 +497,7 @@ fn due_at(state: &mut State, ost: TargetIndex, then: Tick) -> Vec<Fid> {
 
 /// Files whose OST was not known when their bytes came have their place by it, if it is known now.
 fn find_osts(state: &mut State, then: Tick) {
-    let without = state.writeback.unwritten_since(None, then);
+    let without = state.policies.writeback.unwritten_since(None, then);
     let without: Vec<Fid> = without.take(LOOKED_AT_MAX).collect();
     without.into_iter().for_each(|fid| state.note(fid));
 }
@@ -506,7 +508,7 @@ fn look_at_ages(
     fid: Fid,
     oldest: impl Fn(&PageCache) -> Option<Tick>,
 ) -> Option<Tick> {
-    let file = state.file_known(fid)?;
+    let file = state.cache.file_known(fid)?;
     file.pages.look_at_ages();
     let oldest = oldest(&file.pages);
     state.note(fid);

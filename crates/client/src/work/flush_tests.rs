@@ -22,14 +22,14 @@ struct Written {
 impl Written {
     fn new(bytes: &[u8]) -> Written {
         let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
-        let reported = state.file(FILE).failures.at_open();
+        let reported = state.cache.file(FILE).failures.at_open();
         state.with_pages(FILE, |file| file.pages.write(0, bytes, NOW));
         Written { state, reported }
     }
 
     /// Sends `range`.
     fn send(&mut self, range: ByteRange) -> Sent {
-        let file = self.state.file(FILE);
+        let file = self.state.cache.file(FILE);
         let mut outs = file.pages.take_dirty(range, range.len(), 1);
         assert_eq!(outs.len(), 1);
         file.writing += 1;
@@ -57,7 +57,11 @@ impl Written {
 
     /// What `fsync` says.
     fn sync(&mut self) -> Result<(), FsError> {
-        self.state.file(FILE).failures.sync(&mut self.reported)
+        self.state
+            .cache
+            .file(FILE)
+            .failures
+            .sync(&mut self.reported)
     }
 }
 
@@ -72,7 +76,7 @@ fn a_late_answer_after_an_eviction_is_no_failure_of_its_own() {
     assert_eq!(file.sync(), Ok(()));
     file.answered(two, FsError::Io);
     assert_eq!(file.sync(), Ok(()));
-    assert!(file.state.file(FILE).is_idle());
+    assert!(file.state.cache.file(FILE).is_idle());
 }
 
 #[test]
@@ -82,7 +86,7 @@ fn who_opens_after_an_eviction_was_told_is_not_told_of_a_late_answer() {
     assert!(file.evicted());
     assert_eq!(file.sync(), Err(FsError::Io));
     file.answered(sent, FsError::Stale);
-    file.reported = file.state.file(FILE).failures.at_open();
+    file.reported = file.state.cache.file(FILE).failures.at_open();
     assert_eq!(file.sync(), Ok(()));
 }
 
@@ -133,24 +137,26 @@ fn a_write_of_which_a_part_was_cut_off_fails() {
 fn what_another_ost_made_durable_says_nothing_of_this_files_bytes() {
     const HERE: TargetIndex = TargetIndex(1);
     let mut file = Written::new(b"four");
-    file.state.inode(FILE).take(attr_at(HERE));
+    file.state.cache.inode(FILE).take(attr_at(HERE));
     let sent = file.send(ByteRange::new(0, 4));
     let answer = Reply::Written {
         attr: ObjectAttr::default(),
     };
     written(&mut file.state, sent, Ok(answer), Transno(5));
     file.state.committed(TargetIndex(0), Transno(9));
-    assert!(!file.state.file(FILE).committed && file.state.writeback.may_lose(FILE));
+    assert!(!file.state.cache.file(FILE).committed && file.state.policies.writeback.may_lose(FILE));
     file.state.committed(HERE, Transno(4));
-    assert!(!file.state.file(FILE).committed && file.state.writeback.may_lose(FILE));
+    assert!(!file.state.cache.file(FILE).committed && file.state.policies.writeback.may_lose(FILE));
     file.state.committed(HERE, Transno(5));
-    assert!(file.state.file(FILE).committed && file.state.writeback.is_all_durable());
+    assert!(
+        file.state.cache.file(FILE).committed && file.state.policies.writeback.is_all_durable()
+    );
 }
 
 #[test]
 fn what_is_durable_before_its_answer_is_looked_at_is_durable() {
     let mut file = Written::new(b"four");
-    file.state.inode(FILE).take(attr_at(TargetIndex(1)));
+    file.state.cache.inode(FILE).take(attr_at(TargetIndex(1)));
     let sent = file.send(ByteRange::new(0, 4));
     file.state.committed(TargetIndex(1), Transno(5));
     file.state.committed(TargetIndex(1), Transno(4));
@@ -160,13 +166,15 @@ fn what_is_durable_before_its_answer_is_looked_at_is_durable() {
     };
     let (reply, transno) = answer(5);
     written(&mut file.state, sent, reply, transno);
-    assert!(file.state.file(FILE).committed && file.state.writeback.is_all_durable());
+    assert!(
+        file.state.cache.file(FILE).committed && file.state.policies.writeback.is_all_durable()
+    );
     let more = |file: &mut FileState| file.pages.write(0, b"more", NOW);
     file.state.with_pages(FILE, more);
     let sent = file.send(ByteRange::new(0, 4));
     let (reply, transno) = answer(6);
     written(&mut file.state, sent, reply, transno);
-    assert!(!file.state.file(FILE).committed && file.state.writeback.may_lose(FILE));
+    assert!(!file.state.cache.file(FILE).committed && file.state.policies.writeback.may_lose(FILE));
 }
 
 /// A file that is written to for hours is kept as far as it must be, not whole.
@@ -174,7 +182,7 @@ fn what_is_durable_before_its_answer_is_looked_at_is_durable() {
 fn of_a_file_written_without_an_end_only_what_is_not_durable_is_kept() {
     const HERE: TargetIndex = TargetIndex(1);
     let mut file = Written::new(b"four");
-    file.state.inode(FILE).take(attr_at(HERE));
+    file.state.cache.inode(FILE).take(attr_at(HERE));
     let answer = || {
         let attr = ObjectAttr::default();
         Ok(Reply::Written { attr })
@@ -183,10 +191,10 @@ fn of_a_file_written_without_an_end_only_what_is_not_durable_is_kept() {
         let sent = file.send(ByteRange::new(start, start + 1));
         written(&mut file.state, sent, answer(), Transno(transno));
     }
-    let undurable = |file: &mut Written| file.state.file(FILE).pages.undurable_bytes();
+    let undurable = |file: &mut Written| file.state.cache.file(FILE).pages.undurable_bytes();
     file.state.committed(HERE, Transno(6));
     assert_eq!(undurable(&mut file), 1);
-    assert!(!file.state.file(FILE).committed && file.state.writeback.may_lose(FILE));
+    assert!(!file.state.cache.file(FILE).committed && file.state.policies.writeback.may_lose(FILE));
     let sent = file.send(ByteRange::new(3, 4));
     written(&mut file.state, sent, answer(), Transno(8));
     assert_eq!(undurable(&mut file), 2);
@@ -194,14 +202,16 @@ fn of_a_file_written_without_an_end_only_what_is_not_durable_is_kept() {
     assert_eq!(undurable(&mut file), 1);
     file.state.committed(HERE, Transno(8));
     assert_eq!(undurable(&mut file), 0);
-    assert!(file.state.file(FILE).committed && file.state.writeback.is_all_durable());
+    assert!(
+        file.state.cache.file(FILE).committed && file.state.policies.writeback.is_all_durable()
+    );
 }
 
 #[test]
 fn what_is_not_durable_when_an_eviction_comes_may_be_lost() {
     for (durable, lost) in [(4, true), (5, false)] {
         let mut file = Written::new(b"four");
-        file.state.inode(FILE).take(attr_at(TargetIndex(1)));
+        file.state.cache.inode(FILE).take(attr_at(TargetIndex(1)));
         let sent = file.send(ByteRange::new(0, 4));
         let attr = ObjectAttr::default();
         written(
@@ -219,7 +229,7 @@ fn what_is_not_durable_when_an_eviction_comes_may_be_lost() {
 #[test]
 fn of_a_file_that_lost_bytes_the_mdt_is_told_no_size() {
     let mut file = Written::new(b"four");
-    file.state.file(FILE).exclusive = Some(LockHandle(1));
+    file.state.cache.file(FILE).exclusive = Some(LockHandle(1));
     assert!(file.state.size_to_report(FILE, true).is_some());
     let sent = file.send(ByteRange::new(0, 4));
     file.answered(sent, FsError::NoSpace);
@@ -261,8 +271,8 @@ fn many_dirty() -> State {
     let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
     for number in 0..MANY {
         let (fid, since) = (Fid(number), Tick(0).after(Duration::from_secs(number)));
-        state.inode(fid).take(attr_at(HOME));
-        state.file(fid).write_open = Some(WriteOpen {
+        state.cache.inode(fid).take(attr_at(HOME));
+        state.cache.file(fid).write_open = Some(WriteOpen {
             handle: wire::mdt::OpenHandle(1),
             ticket: WriteTicket::default(),
         });
@@ -273,9 +283,9 @@ fn many_dirty() -> State {
 
 /// How many files `act` looks at.
 fn looks<R>(state: &mut State, act: impl FnOnce(&mut State) -> R) -> (R, usize) {
-    let before = state.looked_at.get();
+    let before = state.cache.looked_at();
     let result = act(state);
-    (result, state.looked_at.get() - before)
+    (result, state.cache.looked_at() - before)
 }
 
 #[test]
@@ -330,7 +340,10 @@ fn when_something_is_durable_only_the_files_are_looked_at_of_which_it_is() {
     assert_eq!(none, 0);
     let (_, few) = looks(&mut state, |state| state.committed(HOME, Transno(102)));
     assert!(few <= 3 * 8, "{few}");
-    assert_eq!(state.writeback.uncommitted_count(), MANY as usize - 3);
+    assert_eq!(
+        state.policies.writeback.uncommitted_count(),
+        MANY as usize - 3
+    );
     state.committed(HOME, Transno(MANY + 100));
-    assert!(state.writeback.is_all_durable());
+    assert!(state.policies.writeback.is_all_durable());
 }

@@ -18,12 +18,17 @@ impl Client {
     pub(super) async fn list_instead(&self, dir: Fid, name: &Name) -> Option<Result<Fid, FsError>> {
         let step = {
             let mut state = self.lock();
-            if self.0.params.statahead_max() == 0 || state.sequences.goes_on_with(dir, name) {
+            if self.0.params.statahead_max() == 0
+                || state.policies.sequences.goes_on_with(dir, name)
+            {
                 return None;
             }
-            let above = state.known(dir).map_or(Fid::NONE, Inode::dir);
-            let (known, now) = (extent(&state, dir), state.locks.now);
-            state.name_order.missed((above, dir), name, known, now)
+            let above = state.cache.known(dir).map_or(Fid::NONE, Inode::dir);
+            let (known, now) = (extent(&state, dir), state.locks.now());
+            state
+                .policies
+                .name_order
+                .missed((above, dir), name, known, now)
         };
         match step {
             Step::Alone => return None,
@@ -49,13 +54,13 @@ impl Client {
             Err(FsError::NotFound) => false,
             Err(_) => return,
         };
-        self.lock().name_order.answered(dir, name, exists);
+        self.lock().policies.name_order.answered(dir, name, exists);
     }
 
     /// A name of a directory that nobody reads is at hand. What to fetch meanwhile.
     pub(super) fn name_order_hit(&self, state: &mut State, dir: Fid) -> Option<Stretch> {
-        let now = state.locks.now;
-        state.name_order.hit(dir, now);
+        let now = state.locks.now();
+        state.policies.name_order.hit(dir, now);
         self.step_through(state, dir)
     }
 
@@ -67,7 +72,7 @@ impl Client {
                 true => self.enter_in_name_order(&mut state, dir),
                 false => tree::Step::Alone,
             };
-            (step, state.mark(dir))
+            (step, state.cache.mark(dir))
         };
         match step {
             tree::Step::Ask(asked) => self.fetch_asked(asked).await,
@@ -85,7 +90,7 @@ impl Client {
         }
         let mut state = self.lock();
         let known = extent(&state, dir);
-        state.name_order.came(dir, known);
+        state.policies.name_order.came(dir, known);
     }
 
     /// The list of `dir`, one of several that are gone through by name, is needed.
@@ -95,14 +100,17 @@ impl Client {
         };
         let is_first = Some(WalkOrder::Name);
         let place = Place { is_first, ..place };
-        let now = state.locks.now;
-        state.trees.missed(place, self.reach(), now)
+        let now = state.locks.now();
+        state.policies.trees.missed(place, self.reach(), now)
     }
 }
 
 /// What is known and covered of a directory's list.
 fn extent(state: &State, dir: Fid) -> Extent {
-    let directory = state.known(dir).and_then(|inode| inode.directory.as_ref());
+    let directory = state
+        .cache
+        .known(dir)
+        .and_then(|inode| inode.directory.as_ref());
     let held = state.locks.holds(dir, Bits::LIST.union(Bits::NAMES));
     match directory.filter(|_| held) {
         Some(directory) => Extent {

@@ -20,12 +20,12 @@ pub(crate) struct PendingUpdate {
 impl PendingUpdate {
     /// Begins an update of `fid`.
     pub fn new(client: &Client, state: &mut State, fid: Fid) -> PendingUpdate {
-        state.pending_updates.count += 1;
-        state.file(fid).pending_updates += 1;
+        let generation = state.policies.pending_updates.begin();
+        state.cache.file(fid).pending_updates += 1;
         PendingUpdate {
             client: client.clone(),
             fid,
-            generation: state.pending_updates.generation,
+            generation,
         }
     }
 }
@@ -33,8 +33,8 @@ impl PendingUpdate {
 impl Drop for PendingUpdate {
     fn drop(&mut self) {
         let mut state = self.client.lock();
-        state.pending_updates.acknowledged(self.generation);
-        if let Some(file) = state.file_known(self.fid) {
+        state.policies.pending_updates.acknowledged(self.generation);
+        if let Some(file) = state.cache.file_known(self.fid) {
             file.pending_updates -= 1;
             file.waiters.wake_all();
         }
@@ -50,7 +50,10 @@ impl Drop for PendingUpdate {
 impl State {
     /// Some, once, when the MDT has acknowledged every update that it waits for.
     pub fn all_acknowledged(&mut self) -> Option<AllAcknowledged> {
-        let (hold, life) = (self.pending_updates.all_acknowledged()?, self.mdt_life);
+        let (hold, life) = (
+            self.policies.pending_updates.all_acknowledged()?,
+            self.servers.mdt_life(),
+        );
         Some(AllAcknowledged { hold, life })
     }
 }
@@ -69,7 +72,11 @@ impl AllAcknowledged {
         client.0.cluster.mdt.release_ready(hold);
         let client = client.clone();
         spawn(async move {
-            if let Err(error) = client.0.mdt_urgent(Request::Join { life }).await {
+            if let Err(error) = client
+                .0
+                .mdt_urgent(Request::Join { boot_epoch: life })
+                .await
+            {
                 // It restarted once more, or evicted this client, and everything is reported anew.
                 tracing::debug!("the MDT was not joined: {error}");
             }

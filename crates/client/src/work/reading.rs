@@ -53,7 +53,7 @@ impl Client {
     /// The bytes of `fid` are read from their start, and nothing covers them. True: they are on
     /// their way, with those of the files after it.
     pub(crate) fn comes_with_others(&self, state: &mut State, fid: Fid) -> bool {
-        match state.file(fid).ahead {
+        match state.cache.file(fid).ahead {
             Ahead::Coming => return true,
             Ahead::Refused => return false,
             Ahead::No | Ahead::Came(_) => {}
@@ -65,7 +65,7 @@ impl Client {
         let Some(path) = spot_of(state, fid).and_then(|spot| path_to(state, spot)) else {
             return false;
         };
-        if state.file(fid).writers > 0 {
+        if state.cache.file(fid).writers > 0 {
             return false;
         }
         let comes = |state: &mut State, stream: Option<StreamId>| {
@@ -73,9 +73,9 @@ impl Client {
                 return false;
             };
             self.ask_ahead(state, stream, Some((fid, size)));
-            state.file(fid).ahead == Ahead::Coming
+            state.cache.file(fid).ahead == Ahead::Coming
         };
-        let waiting = state.files.waits_within(&path);
+        let waiting = state.policies.files.waits_within(&path);
         comes(state, waiting) || {
             let stream = turn(state, &path);
             comes(state, stream)
@@ -84,15 +84,15 @@ impl Client {
 
     /// The bytes of `fid` are read, and are at hand.
     pub(crate) fn read_on_with_others(&self, state: &mut State, fid: Fid) {
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         let Ahead::Came(stream) = file.ahead else {
             return;
         };
         file.ahead = Ahead::No;
         let size = file.known.size;
         bump(&self.0.stats.statahead_files_hit);
-        let now = state.locks.now;
-        state.files.read(stream, size, now);
+        let now = state.locks.now();
+        state.policies.files.read(stream, size, now);
         self.ask_ahead(state, stream, None);
     }
 
@@ -105,7 +105,7 @@ impl Client {
 
     /// Asks for what there is room for, with what is `needed`, where there is any.
     fn ask_ahead(&self, state: &mut State, stream: StreamId, needed: Option<(Fid, u64)>) {
-        let Some(room) = state.files.room(stream, self.bytes_ahead_max()) else {
+        let Some(room) = state.policies.files.room(stream, self.bytes_ahead_max()) else {
             return;
         };
         let Room {
@@ -116,7 +116,10 @@ impl Client {
         let mut files: Vec<(Fid, u64)> = needed.into_iter().collect();
         files.extend(next_files(state, &mut at, order, bytes));
         let bytes = files.iter().map(|(_, size)| size).sum();
-        state.files.asked(stream, files.len() as u32, bytes, at);
+        state
+            .policies
+            .files
+            .asked(stream, files.len() as u32, bytes, at);
         let counter = &self.0.stats.statahead_files_total;
         counter.fetch_add(files.len() as u64, Ordering::Relaxed);
         for (target, batch) in self.batches(state, files) {
@@ -132,7 +135,7 @@ impl Client {
         let batches = {
             let mut state = self.lock();
             let untouched = |state: &State, fid: Fid| {
-                let file = state.known(fid).and_then(|inode| inode.file.as_ref());
+                let file = state.cache.known(fid).and_then(|inode| inode.file.as_ref());
                 file.is_none_or(|file| file.writers == 0 && file.pages.cached_bytes() == 0)
             };
             let wanted = fids.iter().filter(|fid| untouched(&state, **fid));
@@ -159,11 +162,11 @@ impl Client {
     fn batches(&self, state: &mut State, files: Vec<(Fid, u64)>) -> Vec<Wished> {
         let mut batches: Vec<Wished> = Vec::new();
         for (fid, size) in files {
-            let Some(target) = state.known(fid).and_then(Inode::ost) else {
+            let Some(target) = state.cache.known(fid).and_then(Inode::ost) else {
                 continue;
             };
-            let asks = state.asks_extent(fid);
-            let file = state.file(fid);
+            let asks = state.cache.asks_extent(fid);
+            let file = state.cache.file(fid);
             (file.users, file.ahead) = (file.users + 1, Ahead::Coming);
             let wanted = Wanted {
                 fid,
@@ -232,12 +235,12 @@ impl Client {
                 (true, Some(stream)) => Ahead::Came(stream),
                 (true, None) => Ahead::No,
                 (false, Some(stream)) => {
-                    state.files.refused(stream, wanted.size);
+                    state.policies.files.refused(stream, wanted.size);
                     Ahead::Refused
                 }
                 (false, None) => Ahead::Refused,
             };
-            let file = state.file(wanted.fid);
+            let file = state.cache.file(wanted.fid);
             file.ahead = ahead;
             file.waiters.wake_all();
         }
@@ -267,17 +270,17 @@ fn small_size(state: &State, fid: Fid) -> Option<u64> {
 
 /// Where a file is in its directory's list.
 fn spot_of(state: &State, fid: Fid) -> Option<Spot> {
-    let dir = state.known(fid)?.dir();
+    let dir = state.cache.known(fid)?.dir();
     if !is_listed(state, dir) {
         return None;
     }
-    let directory = state.known(dir)?.directory.as_ref()?;
+    let directory = state.cache.known(dir)?.directory.as_ref()?;
     let find = |after: u64, count: usize| {
         let mut entries = directory.after(after).0.take(count);
         let (cookie, _) = entries.find(|(_, entry)| entry.fid == fid)?;
         Some(Spot { dir, cookie })
     };
-    let recent = state.files.recent(dir);
+    let recent = state.policies.files.recent(dir);
     let near = recent.and_then(|recent| find(recent.cookie, NEAR));
     let throughout = || {
         is_looked_through(state, dir)
@@ -289,26 +292,29 @@ fn spot_of(state: &State, fid: Fid) -> Option<Spot> {
 
 /// The directory is looked through for a file, and for the order it is in.
 fn is_looked_through(state: &State, dir: Fid) -> bool {
-    let known = state.known(dir).and_then(|inode| inode.directory.as_ref());
+    let known = state
+        .cache
+        .known(dir)
+        .and_then(|inode| inode.directory.as_ref());
     let entries = known.map_or(u64::MAX, |directory| directory.listed());
-    entries <= SEARCH_MAX || (entries <= SORT_MAX && state.files.may_be_in_order(dir))
+    entries <= SEARCH_MAX || (entries <= SORT_MAX && state.policies.files.may_be_in_order(dir))
 }
 
 /// The file at `path` is read, and was not at hand: the stream that begins there, if it is in order.
 fn turn(state: &mut State, path: &[Spot]) -> Option<StreamId> {
     let here = *path.last()?;
-    let gaps = match state.files.recent(here.dir) {
+    let gaps = match state.policies.files.recent(here.dir) {
         Some(recent) => gaps_after(state, recent, here)?,
         None => Gaps::default(),
     };
     let in_order = gaps != Gaps::default();
-    state.files.note(here, in_order);
-    let now = state.locks.now;
-    in_order.then(|| state.files.turn(path, &gaps, now))?
+    state.policies.files.note(here, in_order);
+    let now = state.locks.now();
+    in_order.then(|| state.policies.files.turn(path, &gaps, now))?
 }
 
 fn gaps_after(state: &State, recent: Spot, here: Spot) -> Option<Gaps> {
-    let directory = state.known(here.dir)?.directory.as_ref()?;
+    let directory = state.cache.known(here.dir)?.directory.as_ref()?;
     let thoroughly = is_looked_through(state, here.dir);
     let between = (recent.cookie, here.cookie);
     let gaps = Gaps::between(directory, between, thoroughly, |fid| {
@@ -319,7 +325,10 @@ fn gaps_after(state: &State, recent: Spot, here: Spot) -> Option<Gaps> {
 
 /// Nobody has opened or fetched it.
 fn is_untouched(state: &State, fid: Fid) -> bool {
-    state.known(fid).is_some_and(|inode| inode.file.is_none())
+    state
+        .cache
+        .known(fid)
+        .is_some_and(|inode| inode.file.is_none())
 }
 
 /// The same with the directories above, outermost first.
@@ -341,6 +350,7 @@ fn next_files(state: &State, at: &mut Vec<Cursor>, order: Order, room: u64) -> V
             break;
         };
         let known = state
+            .cache
             .known(cursor.dir)
             .filter(|_| is_listed(state, cursor.dir));
         let Some(directory) = known.and_then(|inode| inode.directory.as_ref()) else {

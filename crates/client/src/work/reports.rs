@@ -7,12 +7,6 @@ impl Client {
     /// Walks under way, and those of the last half minute.
     pub fn walks(&self) -> Vec<WalkReport> {
         let state = self.lock();
-        let trees = state.trees.reports();
-        let lists = state.handles.walks();
-        let sequences = state.sequences.reports();
-        let names = lists.chain(sequences).chain(state.name_order.reports());
-        let files = state.files.reports();
-        let sizes = state.sizes.reports();
-        trees.chain(names).chain(files).chain(sizes).collect()
+        state.policies.walks(state.handles.walks())
     }
 }

@@ -1,13 +1,10 @@
 //! Repeats resizes that a restarted OST may have lost, in their order, before another client may change the
 //! file (docs/recovery.md, section 5).
 
-use base::{Fid, LockHandle, TargetIndex, Timestamp};
+use base::{Fid, LockHandle, TargetIndex};
 use rpc::Urgency;
-use wire::mdt::WriteTicket;
 
-use crate::executor::{self, each_of};
-use crate::journal::resizes::{self, RememberedResize, Resize};
-use crate::journal::shape::Shape;
+use crate::executor::each_of;
 use crate::session::client::Client;
 use crate::session::cluster::object_of;
 use crate::session::state::State;
@@ -21,11 +18,11 @@ impl Client {
         let lost = {
             let mut state = self.lock();
             let is_lost = |state: &mut State, fid| {
-                let file = state.file_known(fid);
+                let file = state.cache.file_known(fid);
                 file.is_some_and(|file| file.resizes.is_lost())
             };
-            let mut fids = state.fids();
-            fids.retain(|fid| is_lost(&mut state, *fid) && state.ost(*fid) == Some(target));
+            let mut fids = Vec::from_iter(state.cache.fids());
+            fids.retain(|fid| is_lost(&mut state, *fid) && state.cache.ost(*fid) == Some(target));
             fids
         };
         each_of(lost, REDONE_AT_ONCE, |fid| {
@@ -40,7 +37,7 @@ impl Client {
         loop {
             let wait = {
                 let mut state = self.lock();
-                let file = state.file(fid);
+                let file = state.cache.file(fid);
                 if !file.resizes.is_lost() {
                     return;
                 }
@@ -56,7 +53,7 @@ impl Client {
         }
         while self.redo_next(target, fid).await {}
         let mut state = self.lock();
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         file.resizes.end_redoing();
         file.waiters.wake_all();
         state.answered(fid);
@@ -67,7 +64,7 @@ impl Client {
         let (next, begun, request) = {
             let mut state = self.lock();
             let life = state.life_of(fid);
-            let file = state.file(fid);
+            let file = state.cache.file(fid);
             let Some(next) = file.resizes.next_lost() else {
                 return false;
             };
@@ -77,7 +74,7 @@ impl Client {
         };
         let done = self.0.change_object(target, request, Urgency::Urgent).await;
         let mut state = self.lock();
-        let file = state.file(fid);
+        let file = state.cache.file(fid);
         if file.restarts != begun {
             return true;
         }
@@ -93,45 +90,5 @@ impl Client {
             }
         }
         true
-    }
-}
-
-impl State {
-    /// Remembers what is about to be done to a file, before anything of it is. `is_sent`: its OST has
-    /// to be told. None: there is no room to, it must be durable before anybody hears of it.
-    pub fn remember_resize(
-        &mut self,
-        fid: Fid,
-        (shape, is_sent): (Shape, bool),
-        ticket: WriteTicket,
-        mtime: Timestamp,
-    ) -> Option<Option<RememberedResize>> {
-        let Some(records) = self.records.clone() else {
-            return Some(None);
-        };
-        let order = self.write_order;
-        self.write_order += 1;
-        let resize = Resize {
-            fid,
-            shape,
-            ticket,
-            mtime,
-            order,
-        };
-        resizes::remember(&records, &resize, is_sent)
-    }
-
-    /// The process before had done it for the same request of the kernel, or this one has done it
-    /// again. It is not done once more.
-    pub fn was_resized(&mut self) -> bool {
-        let Some(origin) = executor::origin() else {
-            return false;
-        };
-        let noted = self.resized_for.remove(&origin.number());
-        let was = noted.is_some();
-        if let Some(noted) = noted {
-            origin.keep(Box::new(noted));
-        }
-        was
     }
 }

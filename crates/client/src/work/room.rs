@@ -10,15 +10,12 @@ impl Client {
     pub(crate) async fn wait_for_room(&self, write_back: bool) {
         let params = &self.0.params;
         loop {
-            let wait = {
-                let mut state = self.lock();
-                if state.dirty_bytes <= params.dirty_max() {
-                    break;
-                }
-                state.room.wait()
+            let wait = self.lock().cache.wait_for_room(params.dirty_max());
+            let Some(wait) = wait else {
+                break;
             };
             self.start_flushing();
-            if write_back && self.lock().frames_writing == 0 {
+            if write_back && self.lock().policies.writeback.sends_nothing() {
                 break;
             }
             wait.await;
@@ -26,8 +23,8 @@ impl Client {
         let (much, full) = {
             let state = self.lock();
             (
-                state.dirty_bytes > params.dirty_max() / 8,
-                state.cached_bytes > params.cache_bytes_max(),
+                state.cache.dirty_bytes() > params.dirty_max() / 8,
+                state.cache.cached_bytes() > params.cache_bytes_max(),
             )
         };
         if much {
@@ -48,6 +45,6 @@ impl Client {
         let max = self.0.params.cache_bytes_max();
         let mut state = self.lock();
         state.shrink_bytes(max - max / 8);
-        state.cached_bytes <= max
+        state.cache.cached_bytes() <= max
     }
 }

@@ -31,7 +31,7 @@ impl Client {
     /// the caller asks for it, and the next ones of the list are tried for meanwhile.
     pub(crate) fn size_missed(&self, state: &mut State, fid: Fid) -> Option<Oneshot<()>> {
         let (window_min, window_max) = self.sizes_window()?;
-        if let Some(file) = state.file_known(fid) {
+        if let Some(file) = state.cache.file_known(fid) {
             if file.ahead == Ahead::Coming {
                 return Some(file.waiters.wait());
             }
@@ -39,36 +39,43 @@ impl Client {
                 return None;
             }
         }
-        let dir = state.known(fid)?.dir();
+        let dir = state.cache.known(fid)?.dir();
         let cookie = cookie_of(state, dir, fid, SEARCH_MAX)?;
-        let now = state.locks.now;
+        let now = state.locks.now();
         let window = (window_min, window_max);
-        let ask = state.sizes.missed((dir, cookie), window, now);
+        let ask = state.policies.sizes.missed((dir, cookie), window, now);
         self.ask_sizes(state, ask);
         None
     }
 
     /// The size of `fid` is wanted, and is at hand.
     pub(crate) fn size_used(&self, state: &mut State, fid: Fid) {
-        if state.sizes.is_empty() {
+        if state.policies.sizes.is_empty() {
             return;
         }
-        let Some(file) = state.file_known(fid).filter(|f| f.sized == Sized::Ahead) else {
+        let Some(file) = state
+            .cache
+            .file_known(fid)
+            .filter(|f| f.sized == Sized::Ahead)
+        else {
             return;
         };
         file.sized = Sized::Used;
         bump(&self.0.stats.statahead_agl_hit);
-        let dir = state.known(fid).map_or(Fid::NONE, |inode| inode.dir());
+        let dir = state
+            .cache
+            .known(fid)
+            .map_or(Fid::NONE, |inode| inode.dir());
         let cookie = cookie_of(state, dir, fid, 0).unwrap_or(0);
         let window_max = self.sizes_window().map_or(0, |(_, max)| max);
-        let now = state.locks.now;
-        let ask = state.sizes.hit((dir, cookie), window_max, now);
+        let now = state.locks.now();
+        let ask = state.policies.sizes.hit((dir, cookie), window_max, now);
         self.ask_sizes(state, ask);
     }
 
     /// The kernel is given `page` of `dir`: it need not ask for the sizes that are in it.
     pub(crate) fn sizes_listed(&self, state: &mut State, dir: Fid, page: &DirPage) {
-        if state.sizes.is_idle(dir) {
+        if state.policies.sizes.is_idle(dir) {
             return;
         }
         let told = page.entries.iter().filter(|entry| entry.entry.is_some());
@@ -92,11 +99,11 @@ impl Client {
         let fids: Vec<Fid> = files.iter().map(|(_, fid)| *fid).collect();
         let requests = self.wish_for_sizes(state, &fids);
         for fid in &fids {
-            state.file(*fid).sized = Sized::Ahead;
+            state.cache.file(*fid).sized = Sized::Ahead;
         }
         let targets: Vec<TargetIndex> = requests.iter().map(|(target, _)| *target).collect();
         let cookies: Vec<u64> = files.iter().map(|(cookie, _)| *cookie).collect();
-        state.sizes.asked(ask.dir, &cookies, to, &targets);
+        state.policies.sizes.asked(ask.dir, &cookies, to, &targets);
         let counter = &self.0.stats.statahead_agl_total;
         counter.fetch_add(fids.len() as u64, Ordering::Relaxed);
         let places: HashMap<Fid, u64> = files.iter().map(|(at, fid)| (*fid, *at)).collect();
@@ -114,7 +121,7 @@ impl Client {
         let mut state = self.lock();
         let mut refused = Vec::new();
         for (cookie, fid) in &files {
-            let file = state.file_known(*fid);
+            let file = state.cache.file_known(*fid);
             let Some(file) = file.filter(|file| file.ahead == Ahead::Refused) else {
                 continue;
             };
@@ -126,7 +133,10 @@ impl Client {
         counter.fetch_add(refused.len() as u64, Ordering::Relaxed);
         let window_max = self.sizes_window().map_or(0, |(_, max)| max);
         let of = (dir, target);
-        let ask = state.sizes.came(of, files.len(), &refused, window_max);
+        let ask = state
+            .policies
+            .sizes
+            .came(of, files.len(), &refused, window_max);
         self.ask_sizes(&mut state, ask);
     }
 }
@@ -141,6 +151,7 @@ struct Chosen {
 fn choose(state: &State, ask: &Ask) -> Chosen {
     let (mut files, mut to) = (Vec::new(), ask.after);
     let directory = state
+        .cache
         .known(ask.dir)
         .and_then(|inode| inode.directory.as_ref());
     let listed = directory
@@ -154,7 +165,7 @@ fn choose(state: &State, ask: &Ask) -> Chosen {
         if let Some(target) = target_without_size(state, ask.dir, fid) {
             let index = of_target.iter().position(|(other, _)| *other == target);
             let index = index.unwrap_or_else(|| {
-                of_target.push((target, state.sizes.room(target)));
+                of_target.push((target, state.policies.sizes.room(target)));
                 of_target.len() - 1
             });
             let room = &mut of_target[index].1;
@@ -176,7 +187,7 @@ fn choose(state: &State, ask: &Ask) -> Chosen {
 
 /// The OST that knows the size of `fid`, if nobody here does.
 fn target_without_size(state: &State, dir: Fid, fid: Fid) -> Option<TargetIndex> {
-    let inode = state.known(fid).filter(|inode| inode.dir() == dir)?;
+    let inode = state.cache.known(fid).filter(|inode| inode.dir() == dir)?;
     let untouched = inode.file.as_ref().is_none_or(|file| {
         let asked = matches!(file.ahead, Ahead::Coming | Ahead::Refused);
         file.is_idle() && file.pages.cached_bytes() == 0 && !asked
@@ -190,13 +201,13 @@ fn target_without_size(state: &State, dir: Fid, fid: Fid) -> Option<TargetIndex>
 /// Where the list has a file whose size the MDT did not know: soon after the one wanted last, or
 /// among the first `search`.
 fn cookie_of(state: &State, dir: Fid, fid: Fid, search: usize) -> Option<u64> {
-    let directory = state.known(dir)?.directory.as_ref()?;
+    let directory = state.cache.known(dir)?.directory.as_ref()?;
     let find = |after: u64, count: usize| {
         let mut files = directory.sizeless_after(after).take(count);
         files.find(|(_, other)| *other == fid)
     };
     // That one may be asked for again.
-    let last = state.sizes.last(dir).saturating_sub(1);
+    let last = state.policies.sizes.last(dir).saturating_sub(1);
     let found = find(last, NEAR).or_else(|| find(0, search));
     found.map(|(cookie, _)| cookie)
 }

@@ -30,8 +30,8 @@ impl Client {
         let reach = self.reach();
         match place(state, dir, cookie) {
             Some(place) if reach.entries_max > 0 => {
-                let now = state.locks.now;
-                state.trees.missed(place, reach, now)
+                let now = state.locks.now();
+                state.policies.trees.missed(place, reach, now)
             }
             _ => Step::Alone,
         }
@@ -39,7 +39,7 @@ impl Client {
 
     /// The list of `dir` is read from its start. What to fetch meanwhile.
     pub(crate) fn step_through(&self, state: &mut State, dir: Fid) -> Option<Stretch> {
-        let inode = state.known_mut(dir)?;
+        let inode = state.cache.known_mut(dir)?;
         let (parent, links) = (inode.dir(), inode.attr.as_ref().map(|attr| attr.nlink));
         let directory = inode.directory.as_mut()?;
         let (walk, entries) = (directory.ahead.take()?, directory.listed());
@@ -50,8 +50,8 @@ impl Client {
             has_subdirectories: links.is_some_and(|links| links > 2),
             entries,
         };
-        let now = state.locks.now;
-        state.trees.read(walk, visit, self.reach(), now)
+        let now = state.locks.now();
+        state.policies.trees.read(walk, visit, self.reach(), now)
     }
 
     /// A reader of `dir` has taken `page`. What to fetch meanwhile.
@@ -61,16 +61,16 @@ impl Client {
         dir: Fid,
         page: &DirPage,
     ) -> Option<Stretch> {
-        if !state.trees.lists(dir) {
+        if !state.policies.trees.lists(dir) {
             return None;
         }
-        let directory = state.known(dir)?.directory.as_ref()?;
+        let directory = state.cache.known(dir)?.directory.as_ref()?;
         let behind = directory.after(page.entries.last()?.cookie).0;
         // More than that is enough for any walk.
         let most = WALK_BYTES_MAX as u64 / ENTRY_BYTES + 1;
         let left = behind.take(most as usize).count() as u64;
-        let now = state.locks.now;
-        state.trees.within(dir, left, self.reach(), now)
+        let now = state.locks.now();
+        state.policies.trees.within(dir, left, self.reach(), now)
     }
 
     pub(super) fn reach(&self) -> Reach {
@@ -120,10 +120,10 @@ impl Client {
             Ok(part) => {
                 let counter = &self.0.stats.statahead_tree_total;
                 counter.fetch_add(u64::from(part.directories), Ordering::Relaxed);
-                state.trees.came(&stretch, part);
+                state.policies.trees.came(&stretch, part);
             }
             // A call that needs what is in it asks for that.
-            Err(_) => state.trees.failed(&stretch),
+            Err(_) => state.policies.trees.failed(&stretch),
         }
     }
 
@@ -147,7 +147,7 @@ impl Client {
         aside: bool,
         walk: Option<WalkId>,
     ) -> Result<TreePart, FsError> {
-        let mark = self.lock().mark(Fid::NONE);
+        let mark = self.lock().cache.mark(Fid::NONE);
         let stats = &self.0.stats;
         let walked = self.0.cluster.mdt_walk(stats, request, aside).await?;
         let (pages, targets, next, order) = match walked {
@@ -175,7 +175,7 @@ impl Client {
             }
         }
         for (fid, target) in targets {
-            if let Some(link) = self.lock().known_mut(fid) {
+            if let Some(link) = self.lock().cache.known_mut(fid) {
                 link.set_target(target.into());
             }
         }
@@ -197,7 +197,7 @@ impl Client {
             return None;
         }
         let mut state = self.lock();
-        let directory = state.inode(dir).directory();
+        let directory = state.cache.inode(dir).directory();
         if from == 0 {
             directory.ahead = walk;
         }
@@ -218,7 +218,10 @@ impl Client {
 
 /// The whole list of the directory is known and covered.
 pub(crate) fn is_listed(state: &State, dir: Fid) -> bool {
-    let directory = state.known(dir).and_then(|inode| inode.directory.as_ref());
+    let directory = state
+        .cache
+        .known(dir)
+        .and_then(|inode| inode.directory.as_ref());
     directory.is_some_and(|directory| directory.is_complete())
         && state.locks.holds(dir, Bits::LIST.union(Bits::NAMES))
 }
@@ -232,7 +235,7 @@ pub(crate) fn place(state: &State, dir: Fid, cookie: u64) -> Option<Place> {
     }];
     let (mut below, mut is_first) = (dir, None);
     while levels.len() < CLIMB_MAX {
-        let parent = state.known(below)?.dir();
+        let parent = state.cache.known(below)?.dir();
         let found = match is_listed(state, parent) {
             true => find(state, parent, below),
             false => None,
@@ -256,7 +259,7 @@ pub(crate) fn place(state: &State, dir: Fid, cookie: u64) -> Option<Place> {
 
 /// The cookie of a directory in its parent's list, and in which order it is the first there.
 fn find(state: &State, parent: Fid, dir: Fid) -> Option<(u64, Option<WalkOrder>)> {
-    let directory = state.known(parent)?.directory.as_ref()?;
+    let directory = state.cache.known(parent)?.directory.as_ref()?;
     match directory.listed() <= SEARCH_MAX {
         true => directory.find_subdirectory(dir),
         false => None,

@@ -5,9 +5,7 @@ use std::fmt;
 
 use base::FsError;
 
-use crate::cache::write_errors::WriteErrors;
 use crate::session::client::Client;
-use crate::session::state::State;
 
 /// Write errors reported with their paths. Of further ones the report gives the number.
 const REPORTED_MAX: usize = 3;
@@ -75,17 +73,6 @@ impl fmt::Display for Unwritten {
 
 impl std::error::Error for Unwritten {}
 
-impl State {
-    /// All there are, which are told hereby.
-    fn take_write_errors(&mut self) -> WriteErrors {
-        let mut write_errors = std::mem::take(&mut self.write_errors);
-        for (fid, error) in self.report_failures() {
-            write_errors.add(fid, error);
-        }
-        write_errors
-    }
-}
-
 impl Client {
     /// Everything done on this mount is durable when this returns; or it is told what is not, and of
     /// which files something is lost of which nobody was told yet.
@@ -99,7 +86,7 @@ impl Client {
         &self,
         synced: Result<(), FsError>,
     ) -> Result<(), Unwritten> {
-        let write_errors = self.lock().take_write_errors();
+        let write_errors = self.lock().cache.take_write_errors();
         let mut unwritten = Unwritten {
             cause: synced.err(),
             named: Vec::new(),

@@ -71,11 +71,11 @@ impl LockTable {
         }
     }
 
-    /// The same, whose handles mean nothing to the lives before and after this one. What a client
-    /// says of a lock that an earlier life granted harms none of this one.
-    pub fn of_life(limits: Limits, life: u64) -> LockTable {
+    /// The same, whose handles mean nothing to the boots before and after this one. What a client
+    /// says of a lock that an earlier boot granted harms none of this one.
+    pub fn of_boot(limits: Limits, boot_epoch: u64) -> LockTable {
         LockTable {
-            locks: Slab::of_life(life),
+            locks: Slab::of_boot(boot_epoch),
             ..LockTable::new(limits)
         }
     }

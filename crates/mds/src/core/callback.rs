@@ -9,13 +9,13 @@ use super::Mds;
 use crate::callback::{About, Question, SHRINK_BY};
 use crate::event::Output;
 use crate::keys::Table;
+use crate::leaks::{self, MayLack};
 use crate::mutation::Mutation;
 use crate::namespace::end_orphan;
 use crate::ops::context::Note;
 use crate::records::{KnownClient, SequenceOwner};
 use crate::request::reply;
 use crate::store::Failure;
-use crate::strays::{self, MayLack};
 
 impl Mds {
     /// Does what the lock table says. `notes` explain the withdrawals among it.
@@ -250,7 +250,7 @@ impl Mds {
             txn.change(Mutation::RemoveClientReplies(uuid));
             txn.change(known);
             for sequence in owned {
-                strays::end_sequence(txn, sequence, uuid, lacks)?;
+                leaks::end_sequence(txn, sequence, uuid, lacks)?;
             }
             Ok(())
         });

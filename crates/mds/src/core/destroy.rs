@@ -28,11 +28,11 @@ impl Mds {
                     }
                     if !objects.is_empty() {
                         self.destroys.asked.insert(ost);
-                        let progress = self.progress();
+                        let watermark = self.watermark();
                         out.push(Output::Destroy {
                             ost,
                             objects,
-                            progress,
+                            watermark,
                         });
                     }
                 }

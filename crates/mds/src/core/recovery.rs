@@ -12,12 +12,12 @@ use wire::mdt::{Reply, Request, SetAttr};
 use super::Mds;
 use crate::event::{Call, Output};
 use crate::keys::{self, ClientUuid, Table};
+use crate::leaks::MayLack;
 use crate::mutation::Mutation;
-use crate::records::{KnownClient, LifeBegun};
+use crate::records::{BootBegun, KnownClient};
 use crate::recovery::Recovery;
 use crate::request::{PARKED_MAX, Parked, reply};
 use crate::store::Failure;
-use crate::strays::MayLack;
 
 impl Mds {
     /// Who is waited for since the restart.
@@ -25,13 +25,13 @@ impl Mds {
         &self.recovery
     }
 
-    /// Of that life of the target, the newest change that is durable.
-    pub fn survived(&self, life: BootEpoch) -> Result<Transno, StorageError> {
+    /// Of that boot of the target, the newest change that is durable.
+    pub fn survived(&self, boot_epoch: BootEpoch) -> Result<Transno, StorageError> {
         let (mut found, after) = (
             None,
-            KeyRange::from(keys::life(BootEpoch(life.0 + 1)).to_vec()),
+            KeyRange::from(keys::boot_epoch(BootEpoch(boot_epoch.0 + 1)).to_vec()),
         );
-        let next = self.store.scan(Table::Lives, &after, |_, next: LifeBegun| {
+        let next = self.store.scan(Table::Boots, &after, |_, next: BootBegun| {
             found = Some(next.committed);
             Ok(ControlFlow::Break(()))
         });
@@ -155,8 +155,8 @@ impl Mds {
         None
     }
 
-    /// It tells of an earlier life: what a client had open, or changed under a lock that it had, or what
-    /// it gives back of that. Where it names a lock or a use of that life it is refused, and told
+    /// It tells of an earlier boot: what a client had open, or changed under a lock that it had, or what
+    /// it gives back of that. Where it names a lock or a use of that boot it is refused, and told
     /// otherwise, all before the client is ready. Whatever a client sends before must not keep the slots.
     pub(crate) fn is_of_the_past(&self, call: Call, request: &Request) -> bool {
         match request {
@@ -176,7 +176,7 @@ impl Mds {
         }
     }
 
-    /// A client does again what it was answered with `answer` in an earlier life.
+    /// A client does again what it was answered with `answer` in an earlier boot.
     pub fn replay(
         &mut self,
         now: Tick,
@@ -190,7 +190,7 @@ impl Mds {
         if !self.halted {
             self.do_again(call, (request, answer), &mut answers);
         }
-        // A target that stops has refused nothing: the client is to keep it for the next life.
+        // A target that stops has refused nothing: the client is to keep it for the next boot.
         let is_answer =
             |output: &Output| matches!(output, Output::Reply { tag, .. } if *tag == call.tag);
         answers.retain(|output| !(self.halted && is_answer(output)));
@@ -226,7 +226,7 @@ impl Mds {
         self.attempt(parked, out);
     }
 
-    /// An earlier life gave this client up, and told it: it has nothing to do again.
+    /// An earlier boot gave this client up, and told it: it has nothing to do again.
     pub(crate) fn begins_anew(&mut self, client: ClientId) {
         if let Some(session) = self.clients.get_mut(&client) {
             session.begins_anew = true;
@@ -319,16 +319,16 @@ impl Mds {
         }
     }
 
-    /// A client has told all that it had of earlier lives.
-    pub(crate) fn join(&mut self, client: ClientId, life: BootEpoch) {
+    /// A client has told all that it had of earlier boots.
+    pub(crate) fn join(&mut self, client: ClientId, boot_epoch: BootEpoch) {
         let session = self.clients.get(&client);
-        if let Some(session) = session.filter(|_| life == self.recovery.life) {
+        if let Some(session) = session.filter(|_| boot_epoch == self.recovery.boot_epoch) {
             let uuid = session.uuid;
             self.has_nothing_to_tell(&uuid);
         }
     }
 
-    /// What it had of earlier lives is told, or lost.
+    /// What it had of earlier boots is told, or lost.
     pub(crate) fn has_nothing_to_tell(&mut self, uuid: &ClientUuid) {
         self.recovery.untold.remove(uuid);
         self.end_grace_if_all_is_told();

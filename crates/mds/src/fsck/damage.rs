@@ -5,7 +5,7 @@ use storage::TableId;
 
 use crate::keys::{self, Table};
 use crate::records::{
-    Bytes, Destroy, Dirent, Inode, KnownClient, LifeBegun, Orphan, Place, Record, SeenOst,
+    BootBegun, Bytes, Destroy, Dirent, Inode, KnownClient, Orphan, Place, Record, SeenOst,
     SequenceOwner, State, StoredReply,
 };
 use crate::store::table_id;
@@ -36,13 +36,13 @@ pub fn check_row(table: TableId, key: &[u8], value: &[u8]) -> Result<(), Damage>
             is(keys::parse_destroy(key).map(drop)).and(check::<Destroy>(key, value))
         }
         Some(Table::Replies) => check::<StoredReply>(key, value),
-        Some(Table::Sequences | Table::Strays) => {
+        Some(Table::Sequences | Table::LeakSearches) => {
             is(keys::parse_sequence(key).map(drop)).and(check::<SequenceOwner>(key, value))
         }
         Some(Table::Osts) => is(keys::parse_ost(key).map(drop)).and(check::<SeenOst>(key, value)),
         Some(Table::State) => check::<State>(key, value),
         Some(Table::Clients) => check::<KnownClient>(key, value),
-        Some(Table::Lives) => check::<LifeBegun>(key, value),
+        Some(Table::Boots) => check::<BootBegun>(key, value),
         None => is(None),
     }
 }

@@ -1,4 +1,4 @@
-//! Applies the mends of a check, and checks again. A repair is a life of the target: it notes where the life
+//! Applies the mends of a check, and checks again. A repair is a boot of the target: it notes where the boot
 //! before it ended, so that returning clients do not take its changes for theirs. It works in durable
 //! batches, so it may end at any time.
 
@@ -16,7 +16,7 @@ use crate::keys::{self, Spot, Table};
 use crate::mutation::{Mutation, apply};
 use crate::namespace::{attach, names_changed};
 use crate::records::{Bytes, Dirent, Inode, NO_CLIENT, Place, SequenceOwner};
-use crate::recovery::note_life;
+use crate::recovery::note_boot;
 use crate::store::{Failure, Store, missing};
 use crate::txn::{File, Result, Txn};
 
@@ -38,13 +38,13 @@ pub struct Repaired {
     pub left: Vec<Issue>,
 }
 
-/// Mends the target in `store`, which nobody serves, as its life `life`; `hasher` is the one it runs
+/// Mends the target in `store`, which nobody serves, as its boot `boot_epoch`; `hasher` is the one it runs
 /// with. Everything is durable when this returns. A damaged record ends it: what cannot be read
 /// might explain what seems to be lost.
 pub fn repair(
     store: &Store,
     hasher: NameHasher,
-    life: BootEpoch,
+    boot_epoch: BootEpoch,
     now: Timestamp,
 ) -> Result<Repaired> {
     let (mut done, mut begun, mut before) = (Repaired::default(), false, Vec::new());
@@ -62,7 +62,7 @@ pub fn repair(
         }
         before.clone_from(&survey.issues);
         if !begun {
-            note_life(store, life, state.transno)?;
+            note_boot(store, boot_epoch, state.transno)?;
             begun = true;
         }
         let is_due = |issue: &&Issue| issue.mend.is_some_and(|mend| mend.stage() == stage);
@@ -166,7 +166,7 @@ fn doubt_objects(txn: &mut Txn<'_>, sequence: u64) -> Result<()> {
     let owner = SequenceOwner { client: NO_CLIENT };
     if granted.contains(&sequence) {
         txn.change(match txn.store().contains(Table::Sequences, &key)? {
-            true => Mutation::PutStray(sequence, owner),
+            true => Mutation::PutLeakSearch(sequence, owner),
             false => Mutation::PutSequence(sequence, owner),
         });
     }

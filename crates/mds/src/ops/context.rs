@@ -51,9 +51,9 @@ pub struct Rules {
     /// How long a client may take at an OST to give a lock back. Beyond: it is evicted there; here
     /// after [`Rules::patience`].
     pub callback_deadline: Duration,
-    /// This life of the target, as its clients know it. `None`: as often as it was opened.
-    pub life: Option<BootEpoch>,
-    /// How long clients of the life before are waited for. Beyond: given up.
+    /// This boot of the target, as its clients know it. `None`: as often as it was opened.
+    pub boot_epoch: Option<BootEpoch>,
+    /// How long clients of the boot before are waited for. Beyond: given up.
     pub recovery_window: Duration,
     /// Changes are said to be durable as soon as they are made, so that nobody keeps or waits for
     /// anything: to measure what keeping the promise costs, and for nothing else.
@@ -74,7 +74,7 @@ impl Default for Rules {
             osts: vec![TargetIndex(0)],
             files_max: 1 << 32,
             callback_deadline: base::limits::CALLBACK_DEADLINE,
-            life: None,
+            boot_epoch: None,
             recovery_window: rpc::window::RECOVERY_WINDOW,
             undurable: false,
         }
@@ -109,7 +109,7 @@ pub struct Ctx<'a, 's> {
     pub grace: bool,
     /// The reply must wait until the change is durable.
     pub durable_first: bool,
-    /// It was done in an earlier life of the target, and answered with this: the same is to come of
+    /// It was done in an earlier boot of the target, and answered with this: the same is to come of
     /// it, and uses of files are told of by themselves.
     pub replay: Option<&'a Reply>,
 }

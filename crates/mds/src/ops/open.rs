@@ -105,7 +105,7 @@ fn open(
     Ok((handle, ticket, file))
 }
 
-/// Registers anew a use that an earlier life of the target allowed, for a resent request.
+/// Registers anew a use that an earlier boot of the target allowed, for a resent request.
 pub fn reopen(
     ctx: &mut Ctx<'_, '_>,
     fid: Fid,

@@ -1,6 +1,6 @@
 //! `op.setattr`: mode, owner, times, and what a writer knows of the size. A change of the owner
 //! takes set-user-id and set-group-id away. With `under` it tells what was done earlier under an
-//! exclusive lock, which the core has checked is still held, or which ended with a life of the target.
+//! exclusive lock, which the core has checked is still held, or which ended with a boot of the target.
 
 use std::borrow::Cow;
 
@@ -90,7 +90,7 @@ impl SetAttrOp<'_> {
         size.is_some() && *self.change == bytes
     }
 
-    /// It was done under a lock that this life of the target has given, and not taken back.
+    /// It was done under a lock that this boot of the target has given, and not taken back.
     fn holds_lock(&self) -> bool {
         self.under != LockHandle::default() && self.under != LockHandle::ENDED
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use base::{ClientId, Fid, FsError, TargetIndex, Tick, Timestamp, Transno, Xid};
 use layout::ObjectId;
-use mds::progress::Told;
 use mds::store::tables;
+use mds::watermarks::Acknowledged;
 use mds::{Call, Mds, Output, Rules};
 use rpc::Departure;
 use storage::{Disk, Kv, KvOptions, Result, Ticket};
@@ -27,7 +27,7 @@ const PATIENCE: u32 = 200;
 #[derive(Debug)]
 pub struct Off;
 
-/// One life of the server.
+/// One boot of the server.
 pub struct Machine {
     pub kv: Arc<Kv>,
     pub mds: Mds,
@@ -43,7 +43,7 @@ pub struct Machine {
     questions: VecDeque<(ClientId, u64, Callback)>,
     removals: VecDeque<(TargetIndex, Vec<ObjectId>)>,
     searches: VecDeque<(TargetIndex, ObjectId)>,
-    witnesses: VecDeque<(TargetIndex, Transno)>,
+    watermarks: VecDeque<(TargetIndex, Transno)>,
 }
 
 impl Machine {
@@ -65,7 +65,7 @@ impl Machine {
             questions: VecDeque::new(),
             removals: VecDeque::new(),
             searches: VecDeque::new(),
-            witnesses: VecDeque::new(),
+            watermarks: VecDeque::new(),
         })
     }
 
@@ -79,7 +79,7 @@ impl Machine {
         call.tag
     }
 
-    /// Does again what an earlier life answered so.
+    /// Does again what an earlier boot answered so.
     pub fn replay(
         &mut self,
         client: u64,
@@ -158,12 +158,12 @@ impl Machine {
                 .listed(self.tick, self.wall, asked, nothing, &mut out);
             self.take(out);
         }
-        while let Some((ost, ours)) = self.witnesses.pop_front() {
+        while let Some((ost, ours)) = self.watermarks.pop_front() {
             let mut out = Vec::new();
             // They have nothing: no change follows that is nobody's request.
             let (now, committed) = ((self.tick, self.wall), Transno(0));
             self.mds
-                .witnessed(now, ost, Told { ours, committed }, &mut out);
+                .watermark_heard(now, ost, Acknowledged { ours, committed }, &mut out);
             self.take(out);
         }
         Ok(())
@@ -215,8 +215,8 @@ impl Machine {
                     self.removals.push_back((ost, objects));
                 }
                 Output::List { ost, from, .. } => self.searches.push_back((ost, from)),
-                Output::Witness { ost, progress, .. } => {
-                    self.witnesses.push_back((ost, progress.committed));
+                Output::Watermark { ost, watermark, .. } => {
+                    self.watermarks.push_back((ost, watermark.committed));
                 }
                 Output::Halt(_) => self.off = true,
                 Output::Evict { .. } | Output::GoOn => {}

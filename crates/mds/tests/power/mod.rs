@@ -107,7 +107,7 @@ fn prepared(before: &[Step], watch: script::Watch<'_>) -> (Vec<u8>, Users) {
     (image, users)
 }
 
-/// A later life, past all that follows a restart.
+/// A later boot, past all that follows a restart.
 fn resumed(disk: &FaultyDisk, users: &mut Users) -> Machine {
     let mut machine = start(disk.clone()).expect("memory");
     users.return_to(&mut machine, &[]).expect("memory");

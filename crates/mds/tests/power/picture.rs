@@ -1,5 +1,5 @@
 //! What a target's store holds, in three ways. Every byte of it, the tree of names that the oracle
-//! knows too, and what is left of all that when lives and numbers do not count.
+//! knows too, and what is left of all that when boots and numbers do not count.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -14,7 +14,7 @@ use storage::KeyRange;
 use wire::mdt::Request;
 use wire::{FileKind, SizeState};
 
-/// Every record, byte by byte; but not which life it is, and where lives began.
+/// Every record, byte by byte; but not which boot it is, and where boots began.
 pub type Rows = BTreeMap<(&'static str, Vec<u8>), Vec<u8>>;
 
 pub fn rows(store: &Store) -> Rows {
@@ -24,7 +24,7 @@ pub fn rows(store: &Store) -> Rows {
             rows.insert((table.name(), key.to_vec()), value.to_vec());
             ControlFlow::Continue(())
         };
-        if table != Table::Lives {
+        if table != Table::Boots {
             let scanned = store.kv().scan(table_id(table), &KeyRange::all(), &mut add);
             scanned.expect("readable");
         }
@@ -75,7 +75,7 @@ pub fn traces(store: &Store, client: u64) -> Vec<&'static str> {
 pub fn is_searched_for(store: &Store, client: u64) -> bool {
     let uuid = [client as u8; 16];
     let is_its = |((table, _), value): (&(&str, Vec<u8>), &Vec<u8>)| {
-        *table == Table::Strays.name() && value.ends_with(&uuid)
+        *table == Table::LeakSearches.name() && value.ends_with(&uuid)
     };
     rows(store).iter().any(is_its)
 }

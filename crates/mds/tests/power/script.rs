@@ -36,8 +36,8 @@ struct Done {
     place: Place,
     request: Request,
     reply: Reply,
-    /// The server's life that made it, and its number in that life.
-    life: BootEpoch,
+    /// The server's boot that made it, and its number in that boot.
+    boot_epoch: BootEpoch,
     transno: Transno,
 }
 
@@ -53,7 +53,7 @@ pub struct Users {
     began: i64,
     /// How often steps were begun.
     begun: u64,
-    /// Whether the step under way was begun by an earlier life.
+    /// Whether the step under way was begun by an earlier boot.
     resent: bool,
     /// Everything up to here was promised to be durable.
     pub told: Transno,
@@ -116,7 +116,7 @@ impl Users {
                 .expect("readable");
         }
         self.keep_lost(machine);
-        let life = life_of(machine);
+        let boot_epoch = life_of(machine);
         for at in 0..self.done.len() {
             let done = self.done[at].clone();
             if absent.contains(&done.client) {
@@ -125,7 +125,7 @@ impl Users {
             let what = (done.request.clone(), done.reply);
             let (result, transno) = machine.replay(done.client, done.place, what)?;
             assert!(result.is_ok(), "{:?}: {result:?}", done.request);
-            (self.done[at].life, self.done[at].transno) = (life, transno);
+            (self.done[at].boot_epoch, self.done[at].transno) = (boot_epoch, transno);
             self.learn(machine);
             if at < ALONE || at.is_multiple_of(TOGETHER) {
                 machine.flush()?;
@@ -164,12 +164,12 @@ impl Users {
 
     /// Forgets the frames of which all is durable.
     fn keep_lost(&mut self, machine: &Machine) {
-        let survived = |life| machine.mds.survived(life).expect("readable");
+        let survived = |boot_epoch| machine.mds.survived(boot_epoch).expect("readable");
         let frame = |done: &Done| (done.client, done.place.0, done.place.1);
         let lost: BTreeSet<_> = self
             .done
             .iter()
-            .filter(|done| done.transno > survived(done.life))
+            .filter(|done| done.transno > survived(done.boot_epoch))
             .map(frame)
             .collect();
         self.done.retain(|done| lost.contains(&frame(done)));
@@ -287,13 +287,13 @@ impl Users {
                 place,
                 request: request.clone(),
                 reply,
-                life: life_of(machine),
+                boot_epoch: life_of(machine),
                 transno,
             });
         }
     }
 
-    /// Handles of an earlier life are void: a close that it did not answer is another request now.
+    /// Handles of an earlier boot are void: a close that it did not answer is another request now.
     fn close(
         &mut self,
         machine: &mut Machine,

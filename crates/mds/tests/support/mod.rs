@@ -502,7 +502,7 @@ impl World {
                 _ => {}
             }
         }
-        // An answer to a replay says what the life before granted, which is void.
+        // An answer to a replay says what the boot before granted, which is void.
         self.mirrors.values_mut().for_each(mirror::Mirror::clear);
         let clients: Vec<ClientId> = self.clients.values().map(|client| client.id).collect();
         clients.into_iter().for_each(|client| self.ready(client));
@@ -538,7 +538,7 @@ fn open_kv(disk: &FaultyDisk, space: &Arc<space::Space>) -> Arc<Kv> {
     Arc::new(Kv::open(disk.clone(), &tables(), options).expect("a sound disk"))
 }
 
-/// A store to hold for the moment between two lives: one disk has one store at a time.
+/// A store to hold for the moment between two boots: one disk has one store at a time.
 fn open_scratch() -> Arc<Kv> {
     let kv = Kv::scratch(&tables()).expect("memory");
     mds::format(&kv, 42, Timestamp::default()).expect("an empty store");

@@ -51,7 +51,7 @@ fn merged(here: ObjectAttr, said: CallbackReply) -> ObjectAttr {
             mtime: here.mtime.later(there.mtime),
         },
         // Nobody else writes.
-        CallbackReply::Reshaping(there) => ObjectAttr {
+        CallbackReply::Resizing(there) => ObjectAttr {
             mtime: here.mtime.later(there.mtime),
             ..there
         },

@@ -6,7 +6,7 @@ mod glimpse;
 mod inherit;
 pub(crate) mod list;
 mod read;
-mod reshape;
+mod resize;
 mod seek;
 mod watch;
 mod write;
@@ -14,14 +14,14 @@ mod write;
 use base::limits::BULK_BYTES_MAX;
 use base::{ClientId, FsError, Tick, Timestamp, Transno};
 use dlm::Input;
-use wire::ost::{Progress, Reply, Request};
+use wire::ost::{Reply, Request, Watermark};
 
 use crate::failure::Outcome;
 use crate::locks::Wish;
 use crate::objects::Change;
 use crate::oss::Oss;
 use crate::outbox::Outbox;
-use crate::reshaping::Reshape;
+use crate::resizing::Resize;
 use crate::step::{Append, Call, Seek, Step};
 use glimpse::glimpse;
 use list::list;
@@ -75,8 +75,8 @@ impl Oss {
                 hole,
             }),
             Request::Sync => Ok(Step::Sync),
-            Request::Join { life } => self.join(now, wall, (client, life), out),
-            Request::Destroy { objects, progress } => match self.witness.hear(progress)? {
+            Request::Join { boot_epoch } => self.join(now, wall, (client, boot_epoch), out),
+            Request::Destroy { objects, watermark } => match self.watermark.hear(watermark)? {
                 Some(ahead) => Step::answer(ahead),
                 None => self.destroy(now, wall, &objects),
             },
@@ -88,28 +88,28 @@ impl Oss {
             Request::List {
                 from,
                 unrecorded,
-                progress,
-            } => match self.witness.hear(progress)? {
+                watermark,
+            } => match self.watermark.hear(watermark)? {
                 Some(ahead) => Step::answer(ahead),
                 None => list(&self.objects, from, unrecorded),
             },
-            Request::Witness { progress, seen } => self.compare(progress, seen),
+            Request::Watermark { watermark, seen } => self.compare(watermark, seen),
             request @ (Request::Read { .. } | Request::Write { .. } | Request::Append { .. }) => {
                 self.start_io(now, client, request, bulk)
             }
             request @ (Request::Truncate { .. } | Request::Allocate { .. }) => {
-                self.reshape(now, client, Reshape::of(&request)?)
+                self.resize(now, client, Resize::of(&request)?)
             }
         }
     }
 
     /// How far an MDT and this target have come, and had come by what each knows of the other.
-    fn compare(&self, progress: Progress, seen: Transno) -> Outcome<Step> {
+    fn compare(&self, watermark: Watermark, seen: Transno) -> Outcome<Step> {
         let committed = self.committed();
-        self.witness.recall(committed, seen)?;
-        match self.witness.hear(progress)? {
+        self.watermark.recall(committed, seen)?;
+        match self.watermark.hear(watermark)? {
             Some(ahead) => Step::answer(ahead),
-            None => Step::answer(Reply::Witnessed { committed }),
+            None => Step::answer(Reply::Watermark { committed }),
         }
     }
 
@@ -145,7 +145,7 @@ impl Oss {
                 ticket,
                 mtime,
                 under,
-                life,
+                boot_epoch,
             } => {
                 let write = Write {
                     object,
@@ -153,7 +153,7 @@ impl Oss {
                     data: part(bulk, place)?,
                     change: Change::by(ticket, mtime)?,
                     under,
-                    life,
+                    boot_epoch,
                 };
                 self.write(now, client, &write)
             }

@@ -19,8 +19,8 @@ pub(crate) struct Write<'a> {
     pub data: &'a [u8],
     pub change: Change,
     pub under: LockHandle,
-    /// The life it is meant for; zero: any.
-    pub life: BootEpoch,
+    /// The boot it is meant for; zero: any.
+    pub boot_epoch: BootEpoch,
 }
 
 impl Oss {
@@ -32,7 +32,7 @@ impl Oss {
         write: &Write<'_>,
     ) -> Outcome<Step> {
         let range = file_range(write.offset, write.data.len() as u64)?;
-        self.is_meant_for_this_life(write.life)?;
+        self.is_meant_for_this_boot(write.boot_epoch)?;
         let right = match write.under {
             UNDER_MDT => self.is_first_to_write(now, client, write.object, write.change.ticket)?,
             LockHandle(0) => {
@@ -75,9 +75,9 @@ impl Oss {
         Ok(self.locks.is_free(now, client, wish))
     }
 
-    /// What comes late, of a time when an earlier life was known, was sent anew for this one.
-    pub(crate) fn is_meant_for_this_life(&self, life: BootEpoch) -> Outcome<()> {
-        let is_meant = life == BootEpoch(0) || life == self.recovery.life;
+    /// What comes late, of a time when an earlier boot was known, was sent anew for this one.
+    pub(crate) fn is_meant_for_this_boot(&self, boot_epoch: BootEpoch) -> Outcome<()> {
+        let is_meant = boot_epoch == BootEpoch(0) || boot_epoch == self.recovery.boot_epoch;
         is_meant.then_some(()).ok_or(FsError::Stale.into())
     }
 

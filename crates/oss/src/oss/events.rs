@@ -168,7 +168,7 @@ impl Oss {
         }
         match job {
             Job::Append(append) => self.append_locked(now, append),
-            Job::Reshape(reshape) => self.reshape_locked(now, &reshape),
+            Job::Resize(resize) => self.resize_locked(now, &resize),
             Job::Seek(seek) => self.seek_locked(&seek),
             Job::Glimpse { object } => self.glimpsed(object, glimpses, busy),
             Job::Announce { object, .. } => self.announced(now, client, object),

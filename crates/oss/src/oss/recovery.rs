@@ -1,4 +1,4 @@
-//! The first moments of a later life, in the core: who is waited for, and what waits.
+//! The first moments of a later boot, in the core: who is waited for, and what waits.
 
 use base::limits::HELD_BYTES_MAX;
 use base::{BootEpoch, ClientId, FsError, Tick, Timestamp};
@@ -95,13 +95,13 @@ impl Oss {
         &mut self,
         now: Tick,
         wall: Timestamp,
-        (client, life): (ClientId, BootEpoch),
+        (client, boot_epoch): (ClientId, BootEpoch),
         out: &mut Outbox,
     ) -> Outcome<Step> {
         let Some(uuid) = self.clients_here.get(&client).copied() else {
             return Step::answer(Reply::Done);
         };
-        if life != self.recovery.life {
+        if boot_epoch != self.recovery.boot_epoch {
             return Step::answer(Reply::Done);
         }
         self.is_back(now, wall, uuid, out);
@@ -114,7 +114,7 @@ impl Oss {
         Ok(Step::Sync)
     }
 
-    /// Clients of an earlier life are waited for.
+    /// Clients of an earlier boot are waited for.
     pub(crate) fn is_recovering(&self) -> bool {
         self.recovery.window.is_open()
     }
@@ -208,7 +208,7 @@ fn runs_at_once(request: &Request) -> bool {
         | Request::Cancel { .. }
         | Request::Convert { .. }
         | Request::StatFs
-        | Request::Witness { .. }
+        | Request::Watermark { .. }
         | Request::Join { .. } => true,
         // Others wait until the client that asks is settled, and in a window there is nothing to inherit.
         Request::Inherit { .. } => true,

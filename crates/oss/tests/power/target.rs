@@ -7,7 +7,7 @@ use std::time::Duration;
 use base::{BootEpoch, ByteRange, ClientId, Fid, FsError, LockHandle, Tick, Timestamp, Transno};
 use layout::ObjectId;
 use oss::records::{SEALS, TABLES};
-use oss::{Call, Life, Oss, Output, SyncTicket, SyncWork, Syncer};
+use oss::{Boot, Call, Oss, Output, SyncTicket, SyncWork, Syncer};
 use rpc::Departure;
 use rpc::window::RECOVERY_WINDOW;
 use storage::{
@@ -15,7 +15,7 @@ use storage::{
 };
 use wire::handshake::ClientUuid;
 use wire::mdt::WriteTicket;
-use wire::ost::{AllocateMode, Progress, Request};
+use wire::ost::{AllocateMode, Request, Watermark};
 
 use super::{Objects, Power, Records};
 
@@ -26,7 +26,7 @@ const WALL: Timestamp = Timestamp {
     secs: 1000,
     nanos: 0,
 };
-/// A life in which nobody is waited for.
+/// A boot in which nobody is waited for.
 const ALONE: (BootEpoch, Duration) = (BootEpoch(1), Duration::ZERO);
 /// No object of a script is longer.
 const LONGEST: usize = 1 << 18;
@@ -99,7 +99,7 @@ impl Step {
                 ticket: ticket(*epoch),
                 mtime,
                 under,
-                life: BootEpoch(0),
+                boot_epoch: BootEpoch(0),
             },
             Step::Truncate { object, size } => Request::Truncate {
                 object: id(*object),
@@ -107,7 +107,7 @@ impl Step {
                 ticket: plain,
                 mtime,
                 under,
-                life: BootEpoch(0),
+                boot_epoch: BootEpoch(0),
             },
             Step::Allocate {
                 object,
@@ -120,11 +120,11 @@ impl Step {
                 ticket: plain,
                 mtime,
                 under,
-                life: BootEpoch(0),
+                boot_epoch: BootEpoch(0),
             },
             Step::Destroy { object, epoch } => Request::Destroy {
                 objects: vec![(id(*object), *epoch)],
-                progress: Progress::default(),
+                watermark: Watermark::default(),
             },
             Step::Sync => Request::Sync,
             Step::Second | Step::Settle => return None,
@@ -169,7 +169,7 @@ impl Done {
         }
     }
 
-    /// A target lives anew, and has everything up to `committed`: what is beyond is sent again.
+    /// A target restarts, and has everything up to `committed`: what is beyond is sent again.
     pub fn come_back(&mut self, committed: Transno) {
         let lost = |(_, transno): &(&usize, &Transno)| **transno > committed;
         let lost = self
@@ -231,9 +231,9 @@ fn stored(number: u32) -> storage::ObjectId {
     storage::ObjectId::new(id(number).fid, 0)
 }
 
-/// One life of a target.
+/// One boot of a target.
 pub struct Target {
-    life: BootEpoch,
+    boot_epoch: BootEpoch,
     pub oss: Oss,
     pub kv: Arc<Kv>,
     pub store: Arc<Objects>,
@@ -255,11 +255,11 @@ impl Target {
         Target::open_on(&records, disks, power)
     }
 
-    /// The life of this number: clients of the one before are waited for.
-    pub fn begin(disks: &Disks, power: &Power, life: u64) -> Result<Target> {
+    /// The boot of this number: clients of the one before are waited for.
+    pub fn begin(disks: &Disks, power: &Power, boot_epoch: u64) -> Result<Target> {
         let records = Records::new(disks.records.clone(), power);
         let objects = Objects::new(disks.objects.clone(), power);
-        Target::open_with(&records, objects, (BootEpoch(life), RECOVERY_WINDOW))
+        Target::open_with(&records, objects, (BootEpoch(boot_epoch), RECOVERY_WINDOW))
     }
 
     /// The same; cuts the power where that fails.
@@ -287,19 +287,19 @@ impl Target {
         let kv = Arc::new(Kv::open(records.clone(), &TABLES, options)?);
         let store = Arc::new(store);
         let sealed = Arc::new(SealedObjects::new(store.clone(), kv.clone(), SEALS));
-        let life = Life {
+        let boot = Boot {
             epoch,
             now: Tick(1_000_000_000),
             wall: Timestamp::default(),
             window,
         };
         Ok(Target {
-            life: epoch,
+            boot_epoch: epoch,
             oss: Oss::open(
                 sealed.clone(),
                 kv.clone(),
                 dlm::Limits::default(),
-                life,
+                boot,
                 Pace::usual(),
             )?,
             syncer: Syncer::new(sealed.clone(), kv.clone(), Pace::usual()),
@@ -422,7 +422,9 @@ impl Target {
 
     /// `client` says that it has written all it had. It is answered when that is durable.
     pub fn join(&mut self, client: ClientId) -> std::result::Result<(), Off> {
-        let request = Request::Join { life: self.life };
+        let request = Request::Join {
+            boot_epoch: self.boot_epoch,
+        };
         let tag = self.send(client, request, &[])?;
         self.work()?;
         match self.replies.remove(&tag) {

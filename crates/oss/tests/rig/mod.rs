@@ -10,7 +10,7 @@ use base::{BootEpoch, ByteRange, ClientId, Fid, FsError, LockHandle, Tick, Times
 use dlm::Mode;
 use layout::ObjectId;
 use oss::records::{SEALS, TABLES};
-use oss::{Answer, Call, Life, Oss, Output, SyncTicket, SyncWork, Syncer};
+use oss::{Answer, Boot, Call, Oss, Output, SyncTicket, SyncWork, Syncer};
 use rpc::window::RECOVERY_WINDOW;
 use rpc::{ClientUuid, Departure};
 use storage::{Kv, KvOptions, MemDisk, ObjectMemory, Pace, SealedObjects};
@@ -59,7 +59,7 @@ pub struct Rig {
     pub disk: Disk,
     pub kv: Arc<Kv>,
     pub syncer: Syncer,
-    pub life: Life,
+    pub boot: Boot,
     pub now: Tick,
     pub wall: Timestamp,
     pub replies: BTreeMap<u64, (Result<Answer, FsError>, Transno)>,
@@ -86,30 +86,30 @@ impl Rig {
             store: Arc::new(ObjectMemory::new(bytes)),
             records,
         };
-        let life = Life {
+        let boot = Boot {
             epoch: BootEpoch(1),
             now: Tick(1_000_000_000),
             wall: second(1_000_000),
             window: RECOVERY_WINDOW,
         };
-        Rig::open(disk, life)
+        Rig::open(disk, boot)
     }
 
-    fn open(disk: Disk, life: Life) -> Rig {
+    fn open(disk: Disk, boot: Boot) -> Rig {
         let options = KvOptions::new("OST0").manual();
         let kv = Arc::new(Kv::open(disk.records.clone(), &TABLES, options).expect("a kv"));
         let limits = dlm::Limits::default();
         let store = SealedObjects::new(disk.store.clone(), kv.clone(), SEALS);
         let store = Arc::new(store);
-        let oss = Oss::open(store.clone(), kv.clone(), limits, life, Pace::usual());
+        let oss = Oss::open(store.clone(), kv.clone(), limits, boot, Pace::usual());
         Rig {
             oss: oss.expect("a target"),
             syncer: Syncer::new(store, kv.clone(), Pace::usual()),
             disk,
             kv,
-            life,
-            now: life.now,
-            wall: life.wall,
+            boot,
+            now: boot.now,
+            wall: boot.wall,
             replies: BTreeMap::new(),
             callbacks: Vec::new(),
             syncs: Vec::new(),
@@ -123,15 +123,15 @@ impl Rig {
 
     /// The process dies and starts again: what the disks have is what is left.
     pub fn restart(self) -> Rig {
-        let life = Life {
-            epoch: BootEpoch(self.life.epoch.0 + 1),
+        let boot = Boot {
+            epoch: BootEpoch(self.boot.epoch.0 + 1),
             now: self.now,
             wall: self.wall,
-            ..self.life
+            ..self.boot
         };
         let disk = self.disk;
         drop((self.oss, self.syncer, self.kv));
-        Rig::open(disk, life)
+        Rig::open(disk, boot)
     }
 
     /// The machine loses power and starts again: what was synced is what is left.
@@ -264,8 +264,8 @@ impl Rig {
 
     /// `client` says that all it had is written.
     pub fn join(&mut self, client: ClientId) -> u64 {
-        let life = self.life.epoch;
-        self.send(client, Request::Join { life }, &[])
+        let boot_epoch = self.boot.epoch;
+        self.send(client, Request::Join { boot_epoch }, &[])
     }
 
     pub fn pass(&mut self, time: Duration) {
@@ -338,7 +338,7 @@ impl Rig {
             ticket,
             mtime: self.wall,
             under,
-            life: BootEpoch(0),
+            boot_epoch: BootEpoch(0),
         };
         self.ask(client, request, data)
             .map(|answer| attr_of(&answer.reply))
@@ -381,7 +381,7 @@ impl Rig {
             ticket,
             mtime,
             under,
-            life: BootEpoch(0),
+            boot_epoch: BootEpoch(0),
         };
         self.send(client, request, &[])
     }
@@ -395,7 +395,7 @@ impl Rig {
             ticket: TICKET,
             mtime: self.wall,
             under,
-            life: BootEpoch(0),
+            boot_epoch: BootEpoch(0),
         }
     }
 

@@ -18,9 +18,12 @@ use crate::transport::{self, Transport};
 
 /// How often deadlines and silence are looked at.
 const TICK: Duration = Duration::from_millis(250);
-/// The wait after the first round of addresses that led nowhere; doubles up to the longest.
+/// The wait after the first round of addresses that led nowhere; doubles up to the longest. A server
+/// that begins again is found so much later at most.
 const BACKOFF_FIRST: Duration = Duration::from_millis(20);
-const BACKOFF_LONGEST: Duration = Duration::from_secs(2);
+const BACKOFF_LONGEST: Duration = Duration::from_millis(500);
+/// The wait after a refusal by a target that may be served as it was, or by another server.
+const BACKOFF_UNSERVED: Duration = Duration::from_secs(2);
 /// The wait after a refusal, which only a person can mend.
 const BACKOFF_REFUSED: Duration = Duration::from_secs(30);
 
@@ -312,7 +315,7 @@ impl Connector {
             // A better copy may come, or another release.
             Some(refusal) if self.may_end(&refusal) => {
                 self.waits_for_another(refusal, "refuses us; calls wait");
-                BACKOFF_LONGEST
+                BACKOFF_UNSERVED
             }
             Some(refusal) if !may_come || refusal.reason != RefusalReason::NotServed => {
                 self.refused(refusal);
@@ -392,7 +395,7 @@ impl Connector {
         self.told = None;
         let mut state = lock(&self.inner.state);
         state.obstacle = None;
-        let (before, life) = (state.session.last_committed(), state.session.epoch());
+        let (before, boot_epoch) = (state.session.last_committed(), state.session.epoch());
         let begun = state.session.begin(&welcome);
         let committed = state.session.last_committed();
         let mut old = Vec::new();
@@ -417,7 +420,7 @@ impl Connector {
             Begun::Evicted(tokens) => {
                 self.evicted(tokens);
                 let epoch = welcome.boot_epoch;
-                self.inner.handler.begun(epoch, epoch != life);
+                self.inner.handler.begun(epoch, epoch != boot_epoch);
             }
         }
         self.inner

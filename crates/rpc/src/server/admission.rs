@@ -183,7 +183,7 @@ impl Shared {
     }
 
     /// Of a client that does not resume the session. Its welcome was lost under way, or the process
-    /// that it was for is gone, so that the client knows of none, or of one in another life of the
+    /// that it was for is gone, so that the client knows of none, or of one in another boot of the
     /// target. It is to get the same again; there is nothing in it that could be given up.
     fn unheard_of(
         &self,
@@ -284,15 +284,17 @@ fn enter(session: &Arc<Connected>) -> Result<(), Unwelcome> {
 }
 
 impl Target {
-    /// A peer that was told of more than is here, or knows a later life, has seen a better copy of this
+    /// A peer that was told of more than is here, or knows a later boot, has seen a better copy of this
     /// target, or lies: it is not let in. Another server's word stops the target. A client's never does,
     /// nor that of many: one who has the key can be any number of them, at any number of addresses.
     fn check_history(&self, hello: &Hello, info: &PeerInfo) -> Result<(), Refusal> {
-        let (ours, life) = (self.last_committed.get(), self.boot_epoch);
+        let (ours, boot_epoch) = (self.last_committed.get(), self.boot_epoch);
         let (told, known) = (hello.last_committed, hello.boot_epoch);
-        let found = match (told > ours, known > life) {
+        let found = match (told > ours, known > boot_epoch) {
             (true, _) => format!("it holds {ours}, a client was told of {told}"),
-            (false, true) => format!("this is its start {life}, a client knows its start {known}"),
+            (false, true) => {
+                format!("this is its start {boot_epoch}, a client knows its start {known}")
+            }
             (false, false) => return Ok(()),
         };
         let name = self.name;
@@ -307,7 +309,7 @@ impl Target {
         Err(Refusal::new(RefusalReason::Damaged, text))
     }
 
-    /// It knows an earlier life, and has no session: that life said that it is over.
+    /// It knows an earlier boot, and has no session: that boot said that it is over.
     fn was_given_up(&self, hello: &Hello) -> bool {
         let of_old = hello.boot_epoch != BootEpoch(0) && hello.boot_epoch != self.boot_epoch;
         of_old && hello.session == SessionId::NONE

@@ -24,7 +24,7 @@ pub type OnReply = Box<dyn FnOnce(Result<Message, Disrupted>) + Send>;
 pub struct PeerInfo {
     /// The mount's name.
     pub uuid: ClientUuid,
-    /// Which life of that mount.
+    /// Which incarnation of that mount.
     pub incarnation: u64,
     /// Where it came from when its session began.
     pub address: String,
@@ -32,7 +32,7 @@ pub struct PeerInfo {
     pub uid: Option<u32>,
     /// What it has proven, and so what it may ask for.
     pub credential: Credential,
-    /// An earlier life of the target gave it up, and told it: it has nothing of that life any more.
+    /// An earlier boot of the target gave it up, and told it: it has nothing of that boot any more.
     /// That need not have been durable.
     pub was_given_up: bool,
 }
@@ -420,12 +420,12 @@ impl Responder {
         self.request.xid
     }
 
-    /// The slot it occupies: a resend, to whatever life of the server, comes in the same one.
+    /// The slot it occupies: a resend, to whatever boot of the server, comes in the same one.
     pub fn slot(&self) -> u16 {
         self.request.slot
     }
 
-    /// Of a replay. What each of the requests was answered in an earlier life of this server, by
+    /// Of a replay. What each of the requests was answered in an earlier boot of this server, by
     /// which the same is to be done again. To be asked once.
     pub fn take_answered(&mut self) -> Option<Vec<ReplyMessage>> {
         self.request.answered.take()
@@ -442,7 +442,7 @@ impl Responder {
         self.send(reply);
     }
 
-    /// Leaves the request to the target's next life, which the client asks again: nothing is sent.
+    /// Leaves the request to the target's next boot, which the client asks again: nothing is sent.
     pub fn leave(mut self) {
         self.answered = true;
     }

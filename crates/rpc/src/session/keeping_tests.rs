@@ -1,4 +1,4 @@
-//! What a session keeps until it is durable, and what it sends a later life of its target.
+//! What a session keeps until it is durable, and what it sends a later boot of its target.
 
 use base::FsError;
 
@@ -234,13 +234,13 @@ fn who_was_given_up_does_nothing_again() {
 /// What the next process finds of what this one had done: shared, as memory is that outlives both.
 type Found = Arc<std::sync::Mutex<Vec<(u64, u64)>>>;
 
-/// Notes the life and the number of what was done last.
+/// Notes the boot and the number of what was done last.
 #[derive(Debug)]
 struct Note(Found);
 
 impl ReplayRecord for Note {
-    fn done_again(&self, (life, transno): (BootEpoch, Transno)) {
-        self.0.lock().unwrap().push((life.0, transno.0));
+    fn done_again(&self, (boot_epoch, transno): (BootEpoch, Transno)) {
+        self.0.lock().unwrap().push((boot_epoch.0, transno.0));
     }
 }
 
@@ -251,8 +251,8 @@ impl CallRecord for NoteMemo {
     fn launched(&self, _slot: u16, _xid: Xid) {}
 
     fn answered(self: Box<Self>, answered: &Answered<'_>) -> Option<Box<dyn ReplayRecord>> {
-        let (life, transno) = answered.done?;
-        self.0.lock().unwrap().push((life.0, transno.0));
+        let (boot_epoch, transno) = answered.done?;
+        self.0.lock().unwrap().push((boot_epoch.0, transno.0));
         Some(Box::new(Note(self.0)))
     }
 }
@@ -312,7 +312,7 @@ fn what_is_kept_is_remembered_with_its_number_until_it_is_durable() {
 }
 
 #[test]
-fn the_next_process_tells_a_later_life_what_the_one_before_had_done() {
+fn the_next_process_tells_a_later_boot_what_the_one_before_had_done() {
     let found = Found::default();
     let mut session = successor(&found);
     assert_eq!(session.kept().0, 4);
@@ -360,7 +360,7 @@ fn a_target_that_lives_on_is_told_nothing_again_and_waits_until_all_is_in_order(
     assert_eq!(next(&mut session).map(|sent| sent.1), Some(3));
 }
 
-/// The process before was telling a later life what it had lost when it was killed itself.
+/// The process before was telling a later boot what it had lost when it was killed itself.
 #[test]
 fn what_was_done_again_by_the_process_before_is_not_done_by_the_next() {
     let found = Found::default();
@@ -384,7 +384,7 @@ fn what_was_done_again_by_the_process_before_is_not_done_by_the_next() {
     session.lane_up(Lane::Control);
     assert_eq!(next(&mut session).map(|sent| sent.1), Some(4));
     answer(&mut session, (1, 4), 13);
-    // Both are lost with that life, and done again in the order of their effects.
+    // Both are lost with that boot, and done again in the order of their effects.
     session.begin(&welcome(3, 11, false));
     session.lane_up(Lane::Control);
     let again: Vec<u64> = std::iter::from_fn(|| next(&mut session).map(|sent| sent.1)).collect();

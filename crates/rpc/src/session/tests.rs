@@ -550,8 +550,8 @@ fn what_is_to_be_told_first_goes_before_word_that_this_client_is_ready() {
     assert!(world.client.poll_send(Lane::Control).is_some(), "the other");
 }
 
-/// Kinds of the frames that go when the server lives anew, with something to be told to it first.
-fn sent_to_a_new_life(world: &mut World) -> BTreeMap<&'static str, usize> {
+/// Kinds of the frames that go when the server restarts, with something to be told to it first.
+fn sent_to_a_new_boot(world: &mut World) -> BTreeMap<&'static str, usize> {
     let mut kinds = BTreeMap::new();
     for frame in &world.to_server {
         let kind = match frame.header.kind {
@@ -572,7 +572,7 @@ fn where_what_is_sent_again_takes_all_slots_nothing_can_be_told_first() {
     }
     world.client.hold_ready();
     world.restart();
-    let sent = sent_to_a_new_life(&mut world);
+    let sent = sent_to_a_new_boot(&mut world);
     assert_eq!((sent.get("ready"), sent.get("new")), (Some(&1), None));
 }
 
@@ -586,7 +586,7 @@ fn what_is_told_first_may_be_more_than_there_are_slots() {
     for n in 1..200 {
         world.call(n, Lane::Control, Urgency::Urgent);
     }
-    let sent = sent_to_a_new_life(&mut world);
+    let sent = sent_to_a_new_boot(&mut world);
     assert_eq!((sent.get("ready"), sent.get("again")), (None, Some(&1)));
     assert_eq!(sent["new"] + 1, usize::from(world.server.slots()));
 }

@@ -246,7 +246,7 @@ impl Machine {
         let rules = mds::Rules {
             osts: indexes.clone(),
             callback_deadline: TIMEOUT,
-            life: Some(BootEpoch(self.lives)),
+            boot_epoch: Some(BootEpoch(self.lives)),
             recovery_window: TIMEOUT,
             ..mds::Rules::default()
         };
@@ -281,7 +281,7 @@ impl Machine {
         kv: Arc<Kv>,
         objects: Powered,
     ) -> Result<(Served, Arc<LastCommitted>), String> {
-        let life = oss::Life {
+        let boot = oss::Boot {
             epoch: BootEpoch(self.lives),
             now: self.clock.tick(),
             wall: self.clock.now(),
@@ -293,7 +293,7 @@ impl Machine {
         };
         let sealed = SealedObjects::new(Arc::new(objects), kv.clone(), oss::records::SEALS);
         let store = Arc::new(sealed);
-        let oss = oss::Oss::open(store.clone(), kv.clone(), limits, life, Pace::usual());
+        let oss = oss::Oss::open(store.clone(), kv.clone(), limits, boot, Pace::usual());
         let oss = oss.map_err(|error| words(&error))?;
         let committed = LastCommitted::new(oss.committed());
         let syncer = oss::Syncer::new(store, kv, Pace::usual());

@@ -15,7 +15,7 @@ use super::{Cluster, Machine};
 const REST_MAX: Duration = Duration::from_secs(120);
 /// How often it is looked at meanwhile.
 const LOOK: Duration = Duration::from_secs(2);
-/// How long objects of lost files are searched for (`mds`, strays), and some more.
+/// How long objects of lost files are searched for (`mds`, leaks), and some more.
 const SEARCHES_MAX: Duration = Duration::from_secs(2000);
 /// How often it is looked meanwhile whether that goes on.
 const SEARCH_LOOK: Duration = Duration::from_secs(60);
@@ -60,7 +60,7 @@ impl Cluster {
 
     /// There may be objects of nobody that a search has yet to find. It comes again and again, for
     /// a while, since a client may write before it hears from the MDT that it was given up.
-    fn may_have_strays(&self) -> bool {
+    fn may_have_leaked_objects(&self) -> bool {
         let searched = self.mdt.searched();
         let objects = self.osts.iter().flat_map(Machine::stored);
         let mut sequences = objects.flatten().map(|object| object.fid.sequence());
@@ -70,11 +70,11 @@ impl Cluster {
     /// Waits until nothing is under way. What is left after all says so.
     pub fn come_to_rest(&self) -> Vec<String> {
         let left = self.left_soon();
-        if !left.is_empty() || !self.may_have_strays() {
+        if !left.is_empty() || !self.may_have_leaked_objects() {
             return left;
         }
         let mut waited = Duration::ZERO;
-        while self.may_have_strays() && waited < SEARCHES_MAX {
+        while self.may_have_leaked_objects() && waited < SEARCHES_MAX {
             threads::sleep(SEARCH_LOOK);
             waited += SEARCH_LOOK;
         }

@@ -19,7 +19,7 @@ const SETTLINGS_MAX: u32 = 4;
 
 /// A fence as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Sight {
+pub(super) struct ClaimView {
     pub claim: Sector,
     pub beat: Sector,
 }
@@ -65,7 +65,7 @@ pub(super) enum Doubt {
 enum Phase {
     Looking,
     Watching {
-        first: Box<Sight>,
+        first: Box<ClaimView>,
         since: Tick,
     },
     Claiming {
@@ -129,31 +129,36 @@ impl Claimant {
     }
 
     /// The fence was read; the reading began at `now`. `is_gone`: that process has ended for certain.
-    pub fn look(&mut self, now: Tick, sight: &Sight, is_gone: impl Fn(&Process) -> bool) -> Todo {
+    pub fn look(
+        &mut self,
+        now: Tick,
+        view: &ClaimView,
+        is_gone: impl Fn(&Process) -> bool,
+    ) -> Todo {
         match &mut self.phase {
-            Phase::Looking => self.first_look(now, sight, is_gone),
+            Phase::Looking => self.first_look(now, view, is_gone),
             Phase::Watching { first, since } => {
-                let (quiet, watched) = (**first == *sight, now.since(*since));
-                match Claim::decode(&sight.claim) {
+                let (quiet, watched) = (**first == *view, now.since(*since));
+                match Claim::decode(&view.claim) {
                     // Let go of, or ended, while it was watched.
                     Found::Claim(claim) if !claim.held || is_gone(&claim.process) => {
-                        self.first_look(now, sight, is_gone)
+                        self.first_look(now, view, is_gone)
                     }
                     found if !quiet => Todo::Lose(holder(found)),
                     found if watched >= self.pace.watch => {
-                        self.make_claim(now, sight, &found, false)
+                        self.make_claim(now, view, &found, false)
                     }
                     _ => Todo::LookAfter(self.pace.poll),
                 }
             }
             Phase::Claiming { .. } => Todo::Write(Box::new(self.mine)),
             Phase::Settling { since, beat, begun } => {
-                if sight.claim != self.mine {
-                    return Todo::Lose(holder(Claim::decode(&sight.claim)));
+                if view.claim != self.mine {
+                    return Todo::Lose(holder(Claim::decode(&view.claim)));
                 }
-                if *beat != sight.beat {
+                if *beat != view.beat {
                     // Who held it had not seen the claim yet.
-                    (*since, *beat, *begun) = (now, sight.beat, *begun + 1);
+                    (*since, *beat, *begun) = (now, view.beat, *begun + 1);
                     if *begun > SETTLINGS_MAX {
                         return Todo::Lose(Loss::HeldByUnknown);
                     }
@@ -187,8 +192,13 @@ impl Claimant {
         Todo::LookAfter(self.pace.poll)
     }
 
-    fn first_look(&mut self, now: Tick, sight: &Sight, is_gone: impl Fn(&Process) -> bool) -> Todo {
-        let found = Claim::decode(&sight.claim);
+    fn first_look(
+        &mut self,
+        now: Tick,
+        view: &ClaimView,
+        is_gone: impl Fn(&Process) -> bool,
+    ) -> Todo {
+        let found = Claim::decode(&view.claim);
         self.before = found.clone();
         match &found {
             Found::ForeignVersion(version) => return Todo::Lose(Loss::ForeignVersion(*version)),
@@ -196,20 +206,20 @@ impl Claimant {
             Found::Claim(claim) if !claim.held || is_gone(&claim.process) => {
                 // Without `flock`s others of that machine may try at the same time.
                 let quick = claim.process.kernel == self.me.kernel && !self.me.is_apart();
-                return self.make_claim(now, sight, &found, quick);
+                return self.make_claim(now, view, &found, quick);
             }
             Found::Claim(_) | Found::Unreadable => {
                 self.phase = Phase::Watching {
-                    first: Box::new(sight.clone()),
+                    first: Box::new(view.clone()),
                     since: now,
                 };
                 return Todo::LookAfter(self.pace.poll);
             }
         }
-        self.make_claim(now, sight, &found, false)
+        self.make_claim(now, view, &found, false)
     }
 
-    fn make_claim(&mut self, now: Tick, sight: &Sight, found: &Found, quick: bool) -> Todo {
+    fn make_claim(&mut self, now: Tick, view: &ClaimView, found: &Found, quick: bool) -> Todo {
         let before = match found {
             Found::Claim(claim) => claim.epoch,
             _ => 0,
@@ -224,7 +234,7 @@ impl Claimant {
         self.phase = Phase::Claiming {
             looked: now,
             quick,
-            beat: sight.beat,
+            beat: view.beat,
         };
         Todo::Write(Box::new(self.mine))
     }

@@ -16,7 +16,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::Pace;
 use super::block::{BEAT_AT, CLAIM_AT, Claim, FENCE_BYTES, Owner, SECTOR_BYTES, Sector};
-use super::claim::{Claimant, Doubt, Loss, Sight, Todo};
+use super::claim::{ClaimView, Claimant, Doubt, Loss, Todo};
 use super::lease::Lease;
 use super::process::Process;
 use crate::anchor::Anchor;
@@ -38,7 +38,7 @@ const WAIT: Duration = Duration::from_millis(50);
 /// Where a fence is kept.
 pub(super) trait Sectors: Send + Sync {
     /// Both sectors, as others would see them now.
-    fn read(&self) -> Result<Sight>;
+    fn read(&self) -> Result<ClaimView>;
     /// A claim, durably.
     fn write_claim(&self, claim: &Sector) -> Result<()>;
     /// A sign of life: for others to see, not to outlive a power cut.
@@ -111,14 +111,14 @@ fn failed(path: &Path, action: &'static str, error: &std::io::Error) -> StorageE
 }
 
 impl Sectors for FenceFile {
-    fn read(&self) -> Result<Sight> {
+    fn read(&self) -> Result<ClaimView> {
         let file = self.again()?;
         let read = |offset| {
             let mut sector = [0; SECTOR_BYTES];
             let read = file.read_exact_at(&mut sector, offset);
             read.map_err(self.error("read it")).map(|()| sector)
         };
-        Ok(Sight {
+        Ok(ClaimView {
             claim: read(CLAIM_AT)?,
             beat: read(BEAT_AT)?,
         })
@@ -232,10 +232,10 @@ struct Taker {
 
 impl Taker {
     fn step(&mut self, process: &Process, pace: Pace) -> Result<()> {
-        let (began, sight) = (tick(), self.sectors.read()?);
+        let (began, view) = (tick(), self.sectors.read()?);
         let mut todo = self
             .claimant
-            .look(began, &sight, |holder| holder.is_gone(process));
+            .look(began, &view, |holder| holder.is_gone(process));
         if let Todo::Write(claim) = &todo {
             self.sectors.write_claim(claim)?;
             todo = self.claimant.written(tick());
@@ -327,7 +327,7 @@ fn refused(at: &str, loss: Loss, me: &Process) -> StorageError {
 /// Lets go of a fence, if the claim of `lease` is what stands there.
 fn let_go(at: &str, sectors: &dyn Sectors, lease: &Lease) {
     let Some(free) = lease.let_go() else { return };
-    let is_ours = sectors.read().is_ok_and(|sight| lease.is(&sight.claim));
+    let is_ours = sectors.read().is_ok_and(|view| lease.is(&view.claim));
     if is_ours && let Err(error) = sectors.write_claim(&free) {
         tracing::warn!("{at}: the next start may have to wait: {error}");
     }
@@ -543,8 +543,8 @@ impl Shared {
     fn beat(&self, lease: &mut Lease) -> Result<std::result::Result<(), Loss>> {
         let began = tick();
         self.sectors.write_beat(&lease.beat())?;
-        let sight = self.sectors.read()?;
-        Ok(lease.seen(began, &sight.claim))
+        let view = self.sectors.read()?;
+        Ok(lease.seen(began, &view.claim))
     }
 
     fn lose(&self, why: String) {

@@ -7,7 +7,7 @@ use base::{Rng, SeededRng, Tick};
 
 use super::Pace;
 use super::block::{BEAT_AT, CLAIM_AT, Claim, FENCE_BYTES, Found, SECTOR_BYTES, Sector};
-use super::claim::{Claimant, Loss, Sight, Todo};
+use super::claim::{ClaimView, Claimant, Loss, Todo};
 use super::keeper::{Sectors, take};
 use super::lease::Lease;
 use super::process::Process;
@@ -32,11 +32,11 @@ fn at(millis: u64) -> Tick {
 }
 
 /// What is on the storage.
-struct Storage(Sight);
+struct Storage(ClaimView);
 
 impl Storage {
     fn new() -> Storage {
-        Storage(Sight {
+        Storage(ClaimView {
             claim: [0; SECTOR_BYTES],
             beat: [0; SECTOR_BYTES],
         })
@@ -320,11 +320,11 @@ impl Machine {
 struct OnDisk(FaultyDisk);
 
 impl Sectors for OnDisk {
-    fn read(&self) -> Result<Sight> {
-        let mut sight = Storage::new().0;
-        self.0.read(CLAIM_AT, &mut sight.claim)?;
-        self.0.read(BEAT_AT, &mut sight.beat)?;
-        Ok(sight)
+    fn read(&self) -> Result<ClaimView> {
+        let mut view = Storage::new().0;
+        self.0.read(CLAIM_AT, &mut view.claim)?;
+        self.0.read(BEAT_AT, &mut view.beat)?;
+        Ok(view)
     }
 
     fn write_claim(&self, claim: &Sector) -> Result<()> {

@@ -173,7 +173,7 @@ impl SealedObjects {
 
     /// Bytes of `range` are about to become others, or none: the same, but for segments of which
     /// nothing is known. Of those that lie in it whole nothing is known from then on.
-    fn begin_reshape(&self, id: ObjectId, range: ByteRange) -> Result<Change> {
+    fn begin_resize(&self, id: ObjectId, range: ByteRange) -> Result<Change> {
         let mut state = self.state();
         let known = self.known(&state, id, segments(range))?;
         let is_whole = |segment: &u64| {
@@ -317,14 +317,14 @@ impl SealedObjects {
     }
 
     /// Changes bytes of `range` by `work`, other than by writing them.
-    fn reshape<T>(
+    fn resize<T>(
         &self,
         id: ObjectId,
         range: ByteRange,
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         self.check_edges(id, range)?;
-        let change = self.begin_reshape(id, range)?;
+        let change = self.begin_resize(id, range)?;
         let result = work();
         self.end(&change, None);
         result
@@ -665,7 +665,7 @@ impl ObjectStore for SealedObjects {
             true => ByteRange::from(size),
             false => last_block(self.whole_size(id)?),
         };
-        self.reshape(id, range, || self.store.truncate(id, size))
+        self.resize(id, range, || self.store.truncate(id, size))
     }
 
     fn stat(&self, id: ObjectId) -> Result<Option<ObjectStat>> {
@@ -680,13 +680,13 @@ impl ObjectStore for SealedObjects {
 
     fn punch(&self, id: ObjectId, range: ByteRange) -> Result<()> {
         self.check_end(id)?;
-        self.reshape(id, range, || self.store.punch(id, range))
+        self.resize(id, range, || self.store.punch(id, range))
     }
 
     fn allocate(&self, id: ObjectId, range: ByteRange, keep_size: bool) -> Result<()> {
         // Of the bytes that are there none changes.
         let grown = last_block(self.whole_size(id)?);
-        self.reshape(id, grown, || self.store.allocate(id, range, keep_size))
+        self.resize(id, grown, || self.store.allocate(id, range, keep_size))
     }
 
     fn zero(&self, id: ObjectId, range: ByteRange, keep_size: bool) -> Result<()> {
@@ -696,7 +696,7 @@ impl ObjectStore for SealedObjects {
             // What is behind it stays as it is, and is checked by its sums.
             false => range,
         };
-        self.reshape(id, touched, || self.store.zero(id, range, keep_size))
+        self.resize(id, touched, || self.store.zero(id, range, keep_size))
     }
 
     fn seek_data(&self, id: ObjectId, offset: u64) -> Result<Option<u64>> {

@@ -6,7 +6,7 @@
 
 mod clock;
 mod mutator;
-mod walker;
+mod reader;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,7 +23,7 @@ use mounted::{Cluster, count, seed};
 
 use crate::clock::Clock;
 use crate::mutator::{Mutator, QUIET, survey};
-use crate::walker::{ORDERS, Order, Told, walk};
+use crate::reader::{ORDERS, Order, Told, walk};
 
 /// Mounts that change the tree.
 const CHANGERS: [usize; 2] = [1, 2];

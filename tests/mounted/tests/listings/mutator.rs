@@ -12,7 +12,7 @@ use base::{Rng, SeededRng};
 use model::listing::{Change, Found, Span};
 
 use crate::clock::Clock;
-use crate::walker::{found, is_dir};
+use crate::reader::{found, is_dir};
 
 /// A directory below the root that mutators of the whole tree leave alone.
 pub const QUIET: &str = "quiet";

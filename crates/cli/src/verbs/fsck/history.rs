@@ -1,7 +1,7 @@
 //! A target that is an older copy of what it was: others know how far it had come.
 
 use base::{TargetIndex, Transno};
-use mds::progress::seen;
+use mds::watermarks::seen;
 use oss::fsck::{Histories, forget_mdt, histories, last_sequence};
 use storage::{Kv, ObjectStore};
 

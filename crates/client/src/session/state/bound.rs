@@ -11,8 +11,6 @@ use crate::cache::directory::Directory;
 use crate::cache::holder::Holder;
 use crate::session::state::State;
 
-/// A list with more entries is long.
-const LONG_LIST: u64 = 1 << 14;
 /// Entries of a long list before and behind each reader that stay. Programs read names of 100,000
 /// files before they ask for the attributes of the first.
 const NEAR: usize = 1 << 17;
@@ -43,13 +41,13 @@ enum Need {
 impl State {
     /// Keeps within `max` bytes of file data, as far as what is unsent allows.
     pub fn shrink_bytes(&mut self, max: u64) {
-        if self.cached_bytes <= max {
+        if self.cache.cached_bytes() <= max {
             return;
         }
-        let with_data = self.inodes.iter().filter(|(_, inode)| inode.file.is_some());
-        let fids: Vec<Fid> = with_data.map(|(fid, _)| *fid).collect();
+        let with_data = self.cache.files().map(|(fid, _)| fid);
+        let fids: Vec<Fid> = with_data.collect();
         for fid in fids {
-            let surplus = self.cached_bytes.saturating_sub(max);
+            let surplus = self.cache.cached_bytes().saturating_sub(max);
             if surplus == 0 {
                 break;
             }
@@ -57,24 +55,16 @@ impl State {
         }
     }
 
-    /// The list of `dir` has grown.
-    pub fn has_grown(&mut self, dir: Fid) {
-        let directory = self.known(dir).and_then(|inode| inode.directory.as_ref());
-        if directory.is_some_and(|directory| directory.listed() > LONG_LIST) {
-            self.long.insert(dir);
-        }
-    }
-
     /// A step towards no more than `max` files, `asked` of which the kernel was asked to let go just
     /// now.
     pub fn shrink(&mut self, max: usize, asked: usize) -> Shrunk {
         let mut shrunk = Shrunk::default();
-        let surplus = self.len().saturating_sub(max + asked);
+        let surplus = self.cache.len().saturating_sub(max + asked);
         if surplus == 0 {
-            self.sweep_anew();
+            self.cache.sweep_anew();
             return shrunk;
         }
-        for dir in self.long.clone() {
+        for dir in self.cache.long_lists() {
             let done = shrunk.gone + shrunk.let_go.len();
             if done < surplus.min(STEP_MAX) {
                 self.sweep(dir, surplus.min(STEP_MAX) - done, &mut shrunk);
@@ -89,26 +79,17 @@ impl State {
 
     fn readers_of_long(&self) -> usize {
         let readers = |dir: &Fid| self.handles.readers(*dir).count();
-        self.long.iter().map(readers).sum()
-    }
-
-    /// What was let go lately is at the beginning of lists.
-    fn sweep_anew(&mut self) {
-        for dir in self.long.clone() {
-            if let Some(directory) = self.directory_mut(dir) {
-                directory.swept = 0;
-            }
-        }
-    }
-
-    fn directory_mut(&mut self, dir: Fid) -> Option<&mut Directory> {
-        self.known_mut(dir)?.directory.as_deref_mut()
+        self.cache.long_lists().iter().map(readers).sum()
     }
 
     /// Drops up to `count` entries that readers of a long list have passed, or says which of them
     /// the kernel has.
     fn sweep(&mut self, dir: Fid, count: usize, shrunk: &mut Shrunk) {
-        let Some(directory) = self.known(dir).and_then(|inode| inode.directory.as_ref()) else {
+        let Some(directory) = self
+            .cache
+            .known(dir)
+            .and_then(|inode| inode.directory.as_ref())
+        else {
             return;
         };
         let readers = self.handles.readers(dir);
@@ -136,24 +117,11 @@ impl State {
         }
         shrunk.more |= more;
         shrunk.gone += evicted.len();
-        self.drop_entries(dir, &evicted, last);
-    }
-
-    fn drop_entries(&mut self, dir: Fid, evicted: &[(u64, Fid)], swept: u64) {
-        if !evicted.is_empty() {
-            // The caller that was just told of one of these must not believe it for longer.
-            self.withdraw();
-        }
-        evicted.iter().for_each(|(_, fid)| self.drop_inode(*fid));
-        let cookies: Vec<u64> = evicted.iter().map(|(cookie, _)| *cookie).collect();
-        if let Some(directory) = self.directory_mut(dir) {
-            directory.swept = swept;
-            directory.forget_entries(&cookies);
-        }
+        self.cache.drop_entries(dir, &evicted, last);
     }
 
     fn need(&self, fid: Fid) -> Need {
-        let Some(inode) = self.known(fid) else {
+        let Some(inode) = self.cache.known(fid) else {
             return Need::Nobody;
         };
         let locked = self.locks.holds_any(fid) || self.locks.has_extents(fid);
@@ -168,18 +136,20 @@ impl State {
     /// Leaves `max` files, as far as nobody needs the others. If there are not so many of those, locks
     /// that were of no use for long go, and with them what they cover.
     fn thin_out(&mut self, max: usize) {
-        let surplus = self.len().saturating_sub(max);
-        if surplus == 0 || self.len() <= self.crowded_at {
+        let surplus = self.cache.len().saturating_sub(max);
+        if surplus == 0 || !self.cache.is_crowded() {
             return;
         }
-        let all = self.inodes.keys().copied();
-        let idle = all.filter(|fid| matches!(self.need(*fid), Need::Nobody));
+        let idle = self
+            .cache
+            .fids()
+            .filter(|fid| matches!(self.need(*fid), Need::Nobody));
         let idle: Vec<Fid> = idle.take(surplus).collect();
-        idle.iter().for_each(|fid| self.drop_inode(*fid));
-        self.crowded_at = 0;
+        idle.iter().for_each(|fid| self.cache.drop_inode(*fid));
+        self.cache.is_crowded_no_more();
         if idle.len() < surplus {
             self.locks.step(Holder::Mdt, CacheInput::Shrink);
-            self.crowded_at = self.len() + max / 16;
+            self.cache.is_crowded_with(max / 16);
         }
     }
 }

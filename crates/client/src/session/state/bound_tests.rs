@@ -32,10 +32,10 @@ fn with_list(in_kernel: bool, at: u64) -> State {
         };
         (number, listed)
     });
-    state.inode(DIR).directory().extend(0, entries, true);
-    state.has_grown(DIR);
+    state.cache.inode(DIR).directory().extend(0, entries, true);
+    state.cache.has_grown(DIR);
     for number in 1..=FILES {
-        let inode = state.inode(fid(number));
+        let inode = state.cache.inode(fid(number));
         inode.seen_in(DIR);
         inode.lookups = u64::from(in_kernel);
     }
@@ -46,7 +46,7 @@ fn with_list(in_kernel: bool, at: u64) -> State {
         at,
         fetches_tree: false,
     };
-    state.handles.add_dir(open);
+    state.add_dir(open);
     state
 }
 
@@ -64,26 +64,29 @@ fn shrink(state: &mut State, max: usize) -> Vec<Fid> {
 }
 
 fn list(state: &State) -> &Directory {
-    let inode = state.known(DIR).expect("known");
+    let inode = state.cache.known(DIR).expect("known");
     inode.directory.as_deref().expect("a directory")
 }
 
 #[test]
 fn what_a_reader_has_passed_goes_once_the_kernel_has_let_it_go() {
     let mut state = with_list(true, FILES);
-    let (max, stamp) = (state.len() - 20_000, state.stamp());
+    let (max, stamp) = (state.cache.len() - 20_000, state.cache.stamp());
     let let_go = shrink(&mut state, max);
     let expected: Vec<Fid> = (1..=20_000).map(fid).collect();
     assert_eq!(let_go, expected);
-    assert!(list(&state).is_complete() && state.stamp() == stamp);
+    assert!(list(&state).is_complete() && state.cache.stamp() == stamp);
     // One is in use.
     for fid in &let_go[1..] {
-        state.inode(*fid).lookups = 0;
+        state.cache.inode(*fid).lookups = 0;
     }
     let again = shrink(&mut state, max);
     assert_eq!(again, [fid(1)]);
-    assert_eq!(state.len(), max + 1);
-    assert!(state.stamp() > stamp, "answers under way are not believed");
+    assert_eq!(state.cache.len(), max + 1);
+    assert!(
+        state.cache.stamp() > stamp,
+        "answers under way are not believed"
+    );
     assert!(!list(&state).knows_after(1) && list(&state).knows_after(20_000));
     assert_eq!(list(&state).listed(), FILES - 19_999);
 }
@@ -95,7 +98,7 @@ fn what_the_kernel_does_not_have_goes_at_once_but_not_what_is_near() {
     assert_eq!(shrink(&mut state, 1000), [], "nor later");
     let near = NEAR as u64 + 1;
     assert_eq!(list(&state).listed(), near);
-    assert_eq!(state.len() as u64, near + 1);
+    assert_eq!(state.cache.len() as u64, near + 1);
     // The reader goes on, and then back.
     let mut state = with_list(false, 1);
     assert_eq!(shrink(&mut state, 1000), []);
@@ -107,17 +110,17 @@ fn what_the_kernel_does_not_have_goes_at_once_but_not_what_is_near() {
 #[test]
 fn within_the_bound_nothing_goes() {
     let mut state = with_list(false, FILES);
-    let max = state.len();
+    let max = state.cache.len();
     assert_eq!(shrink(&mut state, max), []);
-    assert!(list(&state).is_complete() && state.len() == max);
+    assert!(list(&state).is_complete() && state.cache.len() == max);
 }
 
 #[test]
 fn files_of_no_long_list_go_when_nobody_needs_them() {
     let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
-    (0..1000).for_each(|number| state.inode(fid(number)).lookups = number % 2);
+    (0..1000).for_each(|number| state.cache.inode(fid(number)).lookups = number % 2);
     assert_eq!(shrink(&mut state, 700), []);
-    assert_eq!(state.len(), 700);
+    assert_eq!(state.cache.len(), 700);
     assert_eq!(shrink(&mut state, 100), []);
-    assert_eq!(state.len(), 500, "the kernel has the others");
+    assert_eq!(state.cache.len(), 500, "the kernel has the others");
 }

@@ -7,9 +7,8 @@ use super::State;
 impl State {
     /// Everything up to `last_committed` is durable at the OST; each has numbers of its own.
     pub fn committed(&mut self, target: TargetIndex, last_committed: Transno) {
-        let told = self.durable.entry(target).or_default();
-        *told = last_committed.max(*told);
-        for fid in self.writeback.settled_by(target, last_committed) {
+        self.servers.committed(target, last_committed);
+        for fid in self.policies.writeback.settled_by(target, last_committed) {
             self.settle_file(fid);
         }
     }
@@ -17,29 +16,31 @@ impl State {
     /// The OST has answered a change of the file. It need not be durable; or it is by now, and that was
     /// told before anybody looked at the answer.
     pub fn answered(&mut self, fid: Fid) {
-        let ost = self.ost(fid);
-        let first = self.file(fid).first_unsettled;
-        self.writeback.is_uncommitted((fid, ost), Some(first));
+        let ost = self.cache.ost(fid);
+        let first = self.cache.file(fid).first_unsettled;
+        self.policies
+            .writeback
+            .is_uncommitted((fid, ost), Some(first));
         self.settle_file(fid);
     }
 
     /// Bytes of the file that its OST has are kept no longer than it says that they are not durable, also
     /// where others follow them without an end.
     fn settle_file(&mut self, fid: Fid) {
-        let ost = self.ost(fid);
-        let told = ost.and_then(|ost| self.durable.get(&ost).copied());
-        let records = self.records.clone();
-        let is_settled = match (self.file_known(fid), told) {
+        let ost = self.cache.ost(fid);
+        let told = ost.and_then(|ost| self.servers.durable(ost));
+        let file = self.cache.file_known(fid);
+        let is_settled = match (file, told) {
             (None, _) => true,
             (Some(file), Some(durable)) if file.can_settle(durable) => {
                 file.settle(durable);
-                file.forget_settled(fid, records.as_ref());
+                file.forget_settled(fid, self.journal.records());
                 file.committed
             }
             (Some(_), _) => false,
         };
         if is_settled {
-            self.writeback.is_uncommitted((fid, ost), None);
+            self.policies.writeback.is_uncommitted((fid, ost), None);
         }
         self.note(fid);
     }
@@ -48,8 +49,8 @@ impl State {
     /// of this mount on all of them nobody else has anything there that is not.
     pub fn may_be_undurable(&mut self, fid: Fid) -> bool {
         let is_locked = self.locks.reaches_eof(fid);
-        let is_uncommitted = self.writeback.may_lose(fid);
-        self.file_known(fid).is_some_and(|file| {
+        let is_uncommitted = self.policies.writeback.may_lose(fid);
+        self.cache.file_known(fid).is_some_and(|file| {
             let is_alone = is_locked || file.exclusive.is_some();
             !file.unsent && (is_uncommitted || !is_alone || !file.resizes.is_empty())
         })

@@ -9,19 +9,22 @@ use crate::executor::Oneshot;
 impl State {
     /// A process here has the file open to write it, or executes it, as far as the kernel has told.
     pub fn excludes_others(&mut self, fid: Fid) -> bool {
-        let is_written = self.file_known(fid).is_some_and(|file| file.writers > 0);
+        let is_written = self
+            .cache
+            .file_known(fid)
+            .is_some_and(|file| file.writers > 0);
         is_written || !self.handles.executing(fid).is_empty()
     }
 
     /// Resolves when that is over, or it seems that it goes on. None: it is over.
     pub fn wait_for_end_of_use(&mut self, fid: Fid, now: Tick) -> Option<Oneshot<()>> {
         self.excludes_others(fid)
-            .then(|| self.ending_uses.wait(fid, now))
+            .then(|| self.handles.wait_for_end_of_use(fid, now))
     }
 
     /// The file is open here for reading and the MDT was not told.
     pub fn has_unregistered_readers(&mut self, fid: Fid) -> bool {
-        self.file_known(fid).is_some_and(|file| {
+        self.cache.file_known(fid).is_some_and(|file| {
             file.is_kept() && file.read_opens.is_empty() && !file.is_kept_by_writers()
         })
     }

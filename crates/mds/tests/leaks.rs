@@ -110,7 +110,10 @@ fn list(world: &mut World, from: ObjectId, objects: &[ObjectId], next: Option<Ob
 }
 
 fn is_over(world: &World) -> bool {
-    let none = world.mds.store().is_empty(Table::Strays, &KeyRange::all());
+    let none = world
+        .mds
+        .store()
+        .is_empty(Table::LeakSearches, &KeyRange::all());
     none.expect("readable")
 }
 
@@ -295,7 +298,7 @@ fn what_a_repair_was_in_doubt_of_is_left() {
         let (world, sequence) = (&mut lost.world, lost.lost.fid.sequence());
         let nobody = SequenceOwner { client: NO_CLIENT };
         let mut batch = Batch::new();
-        apply(vec![Mutation::PutStray(sequence, nobody)], &mut batch);
+        apply(vec![Mutation::PutLeakSearch(sequence, nobody)], &mut batch);
         world.kv.commit(batch).expect("sound");
         world.ready(ClientId(2));
         match comes {
@@ -318,7 +321,7 @@ fn what_a_repair_was_in_doubt_of_is_left() {
 fn a_target_that_an_ost_knows_more_of_stops() {
     let Lost { mut world, .. } = given_up();
     let begun = world.outputs.iter().find_map(|output| match output {
-        Output::List { progress, .. } => Some(progress.begun),
+        Output::List { watermark, .. } => Some(watermark.begun),
         _ => None,
     });
     let (begun, mut out) = (begun.expect("asked"), Vec::new());

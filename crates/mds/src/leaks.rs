@@ -1,14 +1,6 @@
-//! Strays: objects of no file. A client makes a file and writes to it, durably at the OST; a crash
-//! takes the file from the target, and the client does not come back in time to make it again.
-//! docs/recovery.md, section 6.
-//!
-//! So OSTs are asked for the objects of that client's sequences, those that have a record and once,
-//! since that is much work, those that lost theirs. What is not a file's is removed: of these
-//! sequences no file is made any more. It is asked again, more and more seldom, for where the client
-//! lives, what it had sent to an OST may come late.
-//!
-//! Records say of which sequences; where a search stands is in memory, and a restart begins anew. One
-//! message per OST is under way.
+//! The search for leaked objects: objects of a file that a crash took from this target, and that its client
+//! did not make again. Each OST lists the objects of that client's sequences, and those without a file are
+//! removed (docs/recovery.md, section 6).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -28,8 +20,8 @@ use crate::txn::Txn;
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 /// By how much longer it takes each time.
 pub(crate) const SELDOM: u32 = 4;
-/// When the next time would be later than this after the one before, the search is over: after half an
-/// hour, far longer than a client that can reach an OST keeps unwritten data from it.
+/// The longest pause of a search. It ends after half an hour, far longer than a client that can reach an OST
+/// keeps unwritten data from it.
 pub(crate) const LATE: Duration = Duration::from_secs(3600);
 
 /// What a client whose sequences end may have made, and the target not have.
@@ -51,16 +43,16 @@ pub(crate) fn end_sequence(
 ) -> Result<(), Failure> {
     if txn
         .store()
-        .contains(Table::Strays, &keys::sequence(sequence))?
+        .contains(Table::LeakSearches, &keys::sequence(sequence))?
     {
         let nobody = SequenceOwner { client: NO_CLIENT };
-        txn.change(Mutation::RemoveStray(sequence));
+        txn.change(Mutation::RemoveLeakSearch(sequence));
         txn.change(Mutation::PutSequence(sequence, nobody));
         return Ok(());
     }
     txn.change(Mutation::RemoveSequence(sequence));
     if lacks == MayLack::Files {
-        txn.change(Mutation::PutStray(
+        txn.change(Mutation::PutLeakSearch(
             sequence,
             SequenceOwner { client: owner },
         ));
@@ -98,7 +90,7 @@ impl Search {
 
 /// What is searched for, and where.
 #[derive(Debug, Default)]
-pub(crate) struct Strays {
+pub(crate) struct LeakSearches {
     pub sequences: BTreeSet<u64>,
     pub osts: BTreeSet<TargetIndex>,
     pub searches: BTreeMap<(TargetIndex, u64), Search>,
@@ -106,18 +98,18 @@ pub(crate) struct Strays {
     pub asked: BTreeSet<TargetIndex>,
 }
 
-impl Strays {
-    /// What the records of an earlier life say.
-    pub fn open(store: &Store, osts: &[TargetIndex]) -> Result<Strays, Failure> {
-        let mut strays = Strays::default();
-        strays.add_osts(osts);
+impl LeakSearches {
+    /// What the records of an earlier boot say.
+    pub fn open(store: &Store, osts: &[TargetIndex]) -> Result<LeakSearches, Failure> {
+        let mut searches = LeakSearches::default();
+        searches.add_osts(osts);
         let all = KeyRange::all();
-        store.scan(Table::Strays, &all, |key, owner: SequenceOwner| {
+        store.scan(Table::LeakSearches, &all, |key, owner: SequenceOwner| {
             let sequence = keys::parse_sequence(key).ok_or_else(|| missing("sequence", "MDT"))?;
-            strays.search(sequence, owner);
+            searches.search(sequence, owner);
             Ok(ControlFlow::Continue(()))
         })?;
-        Ok(strays)
+        Ok(searches)
     }
 
     /// There are these OSTs too.
@@ -134,7 +126,7 @@ impl Strays {
     /// `mutations` are about to be stored.
     pub fn note(&mut self, mutations: &[Mutation]) {
         for mutation in mutations {
-            if let Mutation::PutStray(sequence, owner) = mutation {
+            if let Mutation::PutLeakSearch(sequence, owner) = mutation {
                 self.search(*sequence, *owner);
             }
         }

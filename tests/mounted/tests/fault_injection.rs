@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use base::SeededRng;
 use mounted::{
-    Cluster, Layout, SmallDisk, Trouble, Troubles, Work, count, in_own_network, run, seed, tool,
+    Cluster, FaultInjection, FaultKind, Layout, SmallDisk, Work, count, in_own_network, run, seed,
+    tool,
 };
 
 /// What the servers have, so that it can be filled.
@@ -24,7 +25,7 @@ const DISK: u64 = 2 << 30;
 const LONG: Duration = Duration::from_secs(300);
 const MOUNTS: usize = 2;
 /// Of each kind one.
-const ALL_KINDS: u64 = Trouble::ALL.len() as u64;
+const ALL_KINDS: u64 = FaultKind::ALL.len() as u64;
 
 /// Unpacks, compares, removes half of it.
 const TAR: &str = "
@@ -200,20 +201,20 @@ fn programs_outlive(count: u64, places: &[&str]) {
         let limit = LONG + Duration::from_secs(10 * count);
         let watch = cluster.watch(limit, "all the programs");
         let rng = SeededRng::new(seed());
-        let mut troubles = Troubles::new(cluster, rng).with_disk(disk.path(), &place.full);
+        let mut faults = FaultInjection::new(cluster, rng).with_disk(disk.path(), &place.full);
         for number in 0..count {
-            troubles.pass_a_moment();
+            faults.pass_a_moment();
             if running.iter().any(|(_, run)| run.has_ended()) {
                 break;
             }
-            println!("{number}: {}", troubles.meet_any());
+            println!("{number}: {}", faults.inject_any());
         }
         running.iter().for_each(|(_, run)| run.is_enough());
         for (name, run) in running {
             println!("{name}: {} rounds", run.end());
         }
         drop(watch);
-        nothing_is_left(troubles.end());
+        nothing_is_left(faults.end());
     });
 }
 
@@ -234,23 +235,23 @@ const TOGETHER: &[&str] = &["mgs,mdt,ost"];
 const APART: &[&str] = &["mgs,mdt", "ost0", "ost1"];
 
 #[test]
-fn programs_outlive_troubles() {
-    programs_outlive(count("GLINT_TROUBLES", ALL_KINDS), TOGETHER);
+fn programs_outlive_faults() {
+    programs_outlive(count("GLINT_FAULTS", ALL_KINDS), TOGETHER);
 }
 
 #[test]
-fn programs_outlive_troubles_of_servers_apart() {
-    programs_outlive(count("GLINT_TROUBLES", ALL_KINDS), APART);
+fn programs_outlive_faults_of_servers_apart() {
+    programs_outlive(count("GLINT_FAULTS", ALL_KINDS), APART);
 }
 
 #[test]
 #[ignore = "soak: a quarter of an hour"]
-fn soak_programs_outlive_hundreds_of_troubles() {
+fn soak_programs_outlive_hundreds_of_faults() {
     programs_outlive(300, TOGETHER);
 }
 
 #[test]
 #[ignore = "soak: a quarter of an hour"]
-fn soak_programs_outlive_hundreds_of_troubles_of_servers_apart() {
+fn soak_programs_outlive_hundreds_of_faults_of_servers_apart() {
     programs_outlive(300, APART);
 }

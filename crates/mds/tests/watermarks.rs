@@ -1,15 +1,14 @@
-//! How far the target and its OSTs have come is told to each other, so that either is known again when
-//! it is an older copy of what it was.
+//! Watermarks: the target and its OSTs recognize an older copy of each other.
 
 mod support;
 
 use std::time::Duration;
 
 use base::{Fid, TargetIndex, Transno};
-use mds::progress::{Told, seen};
+use mds::watermarks::{Acknowledged, seen};
 use mds::{Output, Rules};
 use support::*;
-use wire::ost::Progress;
+use wire::ost::Watermark;
 
 const OST: TargetIndex = TargetIndex(0);
 const SECOND: Duration = Duration::from_secs(1);
@@ -19,15 +18,15 @@ fn world() -> World {
 }
 
 /// What OSTs were told: how far the target has come, and how far they had.
-fn told(world: &mut World) -> Vec<(TargetIndex, Progress, Transno)> {
-    let is_word = |output: &mut Output| matches!(output, Output::Witness { .. });
+fn told(world: &mut World) -> Vec<(TargetIndex, Watermark, Transno)> {
+    let is_word = |output: &mut Output| matches!(output, Output::Watermark { .. });
     let words = world.outputs.extract_if(.., is_word);
     let words = words.filter_map(|output| match output {
-        Output::Witness {
+        Output::Watermark {
             ost,
-            progress,
+            watermark,
             seen,
-        } => Some((ost, progress, seen)),
+        } => Some((ost, watermark, seen)),
         _ => None,
     });
     words.collect()
@@ -35,46 +34,46 @@ fn told(world: &mut World) -> Vec<(TargetIndex, Progress, Transno)> {
 
 fn answer(world: &mut World, ours: Transno, committed: u64) {
     let (now, mut out) = ((world.tick, world.wall), Vec::new());
-    let told = Told {
+    let told = Acknowledged {
         ours,
         committed: Transno(committed),
     };
-    world.mds.witnessed(now, OST, told, &mut out);
+    world.mds.watermark_heard(now, OST, told, &mut out);
     world.outputs.extend(out);
 }
 
 /// The one word to the one OST there is.
-fn only(world: &mut World) -> (Progress, Transno) {
+fn only(world: &mut World) -> (Watermark, Transno) {
     match told(world)[..] {
-        [(OST, progress, seen)] => (progress, seen),
+        [(OST, watermark, seen)] => (watermark, seen),
         ref other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn an_ost_is_told_at_once_of_a_life_and_soon_of_changes() {
+fn an_ost_is_told_at_once_of_a_boot_and_soon_of_changes() {
     let mut world = world();
     let client = world.connect(1);
     world.advance(SECOND);
-    let (progress, seen) = only(&mut world);
+    let (watermark, seen) = only(&mut world);
     assert_eq!(
-        (progress.committed, seen),
+        (watermark.committed, seen),
         (world.mds.last_committed(), Transno(0))
     );
     world.touch(client, Fid::ROOT, "a");
     world.flush();
     world.advance(SECOND * 100);
     assert_eq!(told(&mut world), [], "one word at a time");
-    answer(&mut world, progress.committed, 0);
+    answer(&mut world, watermark.committed, 0);
     assert_eq!(told(&mut world), []);
     world.advance(SECOND);
-    let (progress, _) = only(&mut world);
-    assert_eq!(progress.committed, world.mds.last_committed());
-    answer(&mut world, progress.committed, 0);
+    let (watermark, _) = only(&mut world);
+    assert_eq!(watermark.committed, world.mds.last_committed());
+    answer(&mut world, watermark.committed, 0);
     world.advance(SECOND * 59);
     assert_eq!(told(&mut world), [], "nothing has changed");
     world.advance(SECOND);
-    assert_eq!(only(&mut world).0, progress, "and the OST may have");
+    assert_eq!(only(&mut world).0, watermark, "and the OST may have");
 }
 
 #[test]
@@ -82,12 +81,12 @@ fn an_ost_that_cannot_be_told_is_told_later() {
     let mut world = world();
     world.advance(SECOND);
     only(&mut world);
-    world.mds.witness_failed(world.tick, OST);
+    world.mds.watermark_failed(world.tick, OST);
     world.advance(SECOND * 4);
     assert_eq!(told(&mut world), []);
     world.advance(SECOND);
     only(&mut world);
-    world.mds.witness_failed(world.tick, OST);
+    world.mds.watermark_failed(world.tick, OST);
     world.set_osts(&[OST, TargetIndex(1)]);
     world.advance(SECOND);
     let osts: Vec<_> = told(&mut world).into_iter().map(|(ost, ..)| ost).collect();
@@ -98,8 +97,8 @@ fn an_ost_that_cannot_be_told_is_told_later() {
 fn how_far_an_ost_had_come_is_known_after_a_crash() {
     let mut world = world();
     world.advance(SECOND);
-    let (progress, _) = only(&mut world);
-    answer(&mut world, progress.committed, 30);
+    let (watermark, _) = only(&mut world);
+    answer(&mut world, watermark.committed, 30);
     world.flush();
     world.crash();
     world.advance(SECOND);
@@ -112,13 +111,13 @@ fn how_far_an_ost_had_come_is_known_after_a_crash() {
 fn what_is_said_to_an_ost_about_it_changes_nothing_that_is_said_again() {
     let mut world = world();
     world.advance(SECOND);
-    let (progress, _) = only(&mut world);
-    answer(&mut world, progress.committed, 30);
+    let (watermark, _) = only(&mut world);
+    answer(&mut world, watermark.committed, 30);
     world.flush();
     world.advance(SECOND);
-    let (progress, seen) = only(&mut world);
+    let (watermark, seen) = only(&mut world);
     assert_eq!(seen, Transno(30));
-    answer(&mut world, progress.committed, 30);
+    answer(&mut world, watermark.committed, 30);
     world.flush();
     world.advance(SECOND * 2);
     assert_eq!(told(&mut world), [], "else there would be no end");

@@ -1,4 +1,4 @@
-//! OSTs are asked for objects that no file has.
+//! Asks OSTs for leaked objects, which no file has, and has them removed.
 
 use base::{TargetIndex, Tick, Timestamp};
 use layout::ObjectId;
@@ -13,12 +13,12 @@ use crate::store::Failure;
 impl Mds {
     /// Asks every OST that can be asked now.
     pub(crate) fn send_searches(&mut self, out: &mut Vec<Output>) {
-        let (due, progress) = (self.strays.due(self.now), self.progress());
+        let (due, watermark) = (self.leaks.due(self.now), self.watermark());
         out.extend(due.into_iter().map(|(ost, from, unrecorded)| Output::List {
             ost,
             from,
             unrecorded,
-            progress,
+            watermark,
         }));
     }
 
@@ -36,12 +36,12 @@ impl Mds {
             return;
         }
         let sequence = from.fid.sequence();
-        let over = self.strays.told(now, (ost, sequence), next);
-        let done = self.condemn_strays((ost, sequence), objects);
+        let over = self.leaks.told(now, (ost, sequence), next);
+        let done = self.condemn_leaked_objects((ost, sequence), objects);
         let done = done.and_then(|()| match over {
             false => Ok(()),
             true => self.upkeep(|txn, _| {
-                txn.change(Mutation::RemoveStray(sequence));
+                txn.change(Mutation::RemoveLeakSearch(sequence));
                 Ok(())
             }),
         });
@@ -53,27 +53,27 @@ impl Mds {
 
     /// The OST could not be reached or refused: it is asked again in a while.
     pub fn list_failed(&mut self, now: Tick, ost: TargetIndex) {
-        self.strays.failed(now, ost);
+        self.leaks.failed(now, ost);
     }
 
-    /// Of these objects those are to be removed that are nobody's.
-    fn condemn_strays(
+    /// Removes those of these objects that no file has.
+    fn condemn_leaked_objects(
         &mut self,
         (ost, sequence): (TargetIndex, u64),
         objects: &[ObjectId],
     ) -> Result<(), Failure> {
-        let mut strays = Vec::new();
+        let mut leaked = Vec::new();
         let of_sequence = objects.iter().filter(|of| of.fid.sequence() == sequence);
         for object in of_sequence {
             if claim(&self.store, ost, *object)? == Claim::Nobodys {
-                strays.push(*object);
+                leaked.push(*object);
             }
         }
-        if strays.is_empty() {
+        if leaked.is_empty() {
             return Ok(());
         }
         tracing::info!(
-            objects = strays.len(),
+            objects = leaked.len(),
             "OST{}: objects of files that a client lost, and that are removed",
             ost.0
         );
@@ -82,7 +82,7 @@ impl Mds {
                 open_epoch: opens.last_epoch(),
                 transno: txn.transno,
             };
-            for ObjectId { fid, stripe } in strays {
+            for ObjectId { fid, stripe } in leaked {
                 txn.change(Mutation::PutDestroy(ost, fid, stripe, destroy));
             }
             Ok(())
@@ -90,6 +90,6 @@ impl Mds {
     }
 
     pub(crate) fn next_search(&self) -> Option<Tick> {
-        self.strays.next()
+        self.leaks.next()
     }
 }

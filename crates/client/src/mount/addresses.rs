@@ -138,7 +138,7 @@ impl Following {
             looks: Vec::new(),
             waited: 0,
         };
-        let thread = Builder::new().name("client-places".to_owned());
+        let thread = Builder::new().name("client-addresses".to_owned());
         let thread = thread.spawn(move || follower.run());
         Ok(Following {
             shared,
@@ -288,7 +288,7 @@ impl Follower {
             let frames = peer.counters().frames_received();
             let seems = look.again(peer.outstanding() > 0, frames);
             if seems == Seems::Quiet {
-                peer.ask_for_life();
+                peer.ask_for_sign_of_life();
             }
             misses || peer.state() != PeerState::Connected || seems == Seems::Silent
         })

@@ -1,6 +1,6 @@
-//! How far the target has come, told to OSTs with all that it asks of them, and now and then
-//! without. They know a target that is an older copy of what it was, and do nothing for it. And how
-//! far they have come, so that they are known in the same way. docs/recovery.md, section 6.
+//! Peer watermarks: the last durable change of this target, which OSTs remember, and the last durable change
+//! of each OST, which this target remembers. Each side recognizes an older copy of the other
+//! (docs/recovery.md, section 6).
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -13,39 +13,39 @@ use crate::keys::{self, Table};
 use crate::records::SeenOst;
 use crate::store::{Failure, Store, missing};
 
-/// Between two words to an OST while we change: so much of our history an older copy may lack and not
-/// be known by it.
+/// Time between two reports to an OST while this target changes. An older copy that lacks less than this is
+/// not recognized.
 pub(crate) const SOON: Duration = Duration::from_secs(1);
-/// Between two words while we do not: the OST may.
+/// Time between two reports while only the OST may change.
 pub(crate) const SELDOM: Duration = Duration::from_secs(60);
-/// After how long an OST that could not be reached is told again.
+/// Time until an OST that could not be reached gets the next report.
 pub(crate) const RETRY: Duration = Duration::from_secs(5);
 
-/// What an OST and we told each other to be durable.
+/// The watermarks that an OST and this target acknowledged to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
-    /// Our changes.
+pub struct Acknowledged {
+    /// The last durable change of this target.
     pub ours: Transno,
-    /// The OST's.
+    /// That of the OST.
     pub committed: Transno,
 }
 
-/// An OST, as far as it knows of us and we of it.
+/// The watermarks shared with one OST.
 #[derive(Debug)]
-pub(crate) struct Witness {
-    pub told: Told,
-    /// It was told and has not answered.
+pub(crate) struct PeerWatermark {
+    pub acknowledged: Acknowledged,
+    /// A report is under way.
     pub asked: bool,
-    /// It is not told again before,
+    /// No report before this moment.
     pub rests: Tick,
-    /// and is told then, in any case.
+    /// The next report at this moment at the latest.
     pub due: Tick,
 }
 
-impl Witness {
-    pub fn of(seen: Transno) -> Witness {
-        Witness {
-            told: Told {
+impl PeerWatermark {
+    pub fn of(seen: Transno) -> PeerWatermark {
+        PeerWatermark {
+            acknowledged: Acknowledged {
                 ours: Transno(0),
                 committed: seen,
             },
@@ -56,7 +56,7 @@ impl Witness {
     }
 
     pub fn next(&self, committed: Transno) -> Tick {
-        match self.told.ours < committed {
+        match self.acknowledged.ours < committed {
             true => self.rests,
             false => self.due,
         }
@@ -68,38 +68,37 @@ impl Witness {
     }
 }
 
-/// All OSTs.
+/// The watermarks shared with all OSTs.
 #[derive(Debug, Default)]
-pub(crate) struct Witnesses {
-    pub osts: BTreeMap<TargetIndex, Witness>,
-    /// How far those had come that are not named yet.
+pub(crate) struct PeerWatermarks {
+    pub osts: BTreeMap<TargetIndex, PeerWatermark>,
+    /// Watermarks of OSTs that are not listed yet.
     pub seen: BTreeMap<TargetIndex, Transno>,
 }
 
-impl Witnesses {
-    /// With what an earlier life knew of them.
-    pub fn open(store: &Store, osts: &[TargetIndex]) -> Result<Witnesses, Failure> {
-        let mut witnesses = Witnesses {
+impl PeerWatermarks {
+    /// Reads the watermarks that an earlier boot stored.
+    pub fn open(store: &Store, osts: &[TargetIndex]) -> Result<PeerWatermarks, Failure> {
+        let mut watermarks = PeerWatermarks {
             seen: seen(store)?,
-            ..Witnesses::default()
+            ..PeerWatermarks::default()
         };
-        witnesses.add_osts(osts);
-        Ok(witnesses)
+        watermarks.add_osts(osts);
+        Ok(watermarks)
     }
 
-    /// There are these OSTs too.
+    /// Adds OSTs.
     pub fn add_osts(&mut self, osts: &[TargetIndex]) {
         for ost in osts {
             let seen = self.seen.get(ost).copied().unwrap_or_default();
-            self.osts.entry(*ost).or_insert(Witness::of(seen));
+            self.osts.entry(*ost).or_insert(PeerWatermark::of(seen));
         }
     }
 
-    /// They can be reached from now on, or elsewhere: the client that could not be told is told at
-    /// once.
+    /// The OSTs have new addresses: each gets a report at once.
     pub fn hurry(&mut self) {
-        for witness in self.osts.values_mut() {
-            (witness.rests, witness.due) = (Tick::default(), Tick::default());
+        for watermark in self.osts.values_mut() {
+            (watermark.rests, watermark.due) = (Tick::default(), Tick::default());
         }
     }
 
@@ -109,7 +108,7 @@ impl Witnesses {
     }
 }
 
-/// How far each OST had come, by what it told.
+/// The stored watermark of each OST.
 pub fn seen(store: &Store) -> Result<BTreeMap<TargetIndex, Transno>, Failure> {
     let mut seen = BTreeMap::new();
     store.scan(Table::Osts, &KeyRange::all(), |key, record: SeenOst| {

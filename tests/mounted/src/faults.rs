@@ -21,7 +21,7 @@ const SPACE_IS_SEEN: Duration = Duration::from_secs(2);
 
 /// One kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
+pub enum FaultKind {
     /// Servers are killed and started again.
     KillServers,
     /// Servers stand still for a moment.
@@ -40,45 +40,45 @@ pub enum Trouble {
     FillDisk,
 }
 
-impl Trouble {
+impl FaultKind {
     /// All kinds.
-    pub const ALL: [Trouble; 8] = [
-        Trouble::KillServers,
-        Trouble::FreezeServers,
-        Trouble::FreezeMount,
-        Trouble::KillMount,
-        Trouble::KillMountAndServers,
-        Trouble::Cut,
-        Trouble::KillServersBehindCut,
-        Trouble::FillDisk,
+    pub const ALL: [FaultKind; 8] = [
+        FaultKind::KillServers,
+        FaultKind::FreezeServers,
+        FaultKind::FreezeMount,
+        FaultKind::KillMount,
+        FaultKind::KillMountAndServers,
+        FaultKind::Cut,
+        FaultKind::KillServersBehindCut,
+        FaultKind::FillDisk,
     ];
 }
 
 /// A cluster of supervised mounts with links, in trouble.
-pub struct Troubles {
+pub struct FaultInjection {
     cluster: Cluster,
     rng: SeededRng,
     /// Where the servers' disk is, if it can be filled, and how often it was, or is no longer, full.
     disk: Option<(PathBuf, Arc<AtomicU64>)>,
     /// Kinds that have not come yet.
-    to_come: Vec<Trouble>,
+    to_come: Vec<FaultKind>,
 }
 
-impl Troubles {
+impl FaultInjection {
     /// None yet.
-    pub fn new(cluster: Cluster, rng: SeededRng) -> Troubles {
-        Troubles {
+    pub fn new(cluster: Cluster, rng: SeededRng) -> FaultInjection {
+        FaultInjection {
             cluster,
             rng,
             disk: None,
-            to_come: Trouble::ALL.to_vec(),
+            to_come: FaultKind::ALL.to_vec(),
         }
     }
 
     /// The same with a disk to be filled; `changes` is odd while it is full.
-    pub fn with_disk(self, disk: &Path, changes: &Arc<AtomicU64>) -> Troubles {
+    pub fn with_disk(self, disk: &Path, changes: &Arc<AtomicU64>) -> FaultInjection {
         let disk = Some((disk.to_owned(), changes.clone()));
-        Troubles { disk, ..self }
+        FaultInjection { disk, ..self }
     }
 
     /// The cluster, in no more trouble.
@@ -97,28 +97,28 @@ impl Troubles {
     }
 
     /// One of them: first each kind once, in any order. What it was.
-    pub fn meet_any(&mut self) -> String {
+    pub fn inject_any(&mut self) -> String {
         let kind = match self.to_come.len() {
-            0 => Trouble::ALL[self.rng.below(Trouble::ALL.len() as u64) as usize],
+            0 => FaultKind::ALL[self.rng.below(FaultKind::ALL.len() as u64) as usize],
             left => {
                 let one = self.rng.below(left as u64) as usize;
                 self.to_come.swap_remove(one)
             }
         };
-        self.meet(kind)
+        self.inject(kind)
     }
 
     /// One of this kind. What it was.
-    pub fn meet(&mut self, kind: Trouble) -> String {
+    pub fn inject(&mut self, kind: FaultKind) -> String {
         match kind {
-            Trouble::KillServers => self.kill_servers(),
-            Trouble::FreezeServers => self.freeze_servers(),
-            Trouble::FreezeMount => self.freeze_mount(),
-            Trouble::KillMount => self.kill_mount(),
-            Trouble::KillMountAndServers => self.kill_mount_and_servers(),
-            Trouble::Cut => self.cut(),
-            Trouble::KillServersBehindCut => self.kill_servers_behind_a_cut(),
-            Trouble::FillDisk => self.fill(),
+            FaultKind::KillServers => self.kill_servers(),
+            FaultKind::FreezeServers => self.freeze_servers(),
+            FaultKind::FreezeMount => self.freeze_mount(),
+            FaultKind::KillMount => self.kill_mount(),
+            FaultKind::KillMountAndServers => self.kill_mount_and_servers(),
+            FaultKind::Cut => self.cut(),
+            FaultKind::KillServersBehindCut => self.kill_servers_behind_a_cut(),
+            FaultKind::FillDisk => self.fill(),
         }
     }
 

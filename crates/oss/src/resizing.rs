@@ -18,28 +18,28 @@ pub(crate) enum Shape {
 
 /// One change of an object's shape, and by which right.
 #[derive(Debug)]
-pub(crate) struct Reshape {
+pub(crate) struct Resize {
     pub object: ObjectId,
     pub shape: Shape,
     pub change: Change,
     /// A lock that is held over what changes; none: the target takes one of its own.
     pub under: Option<LockHandle>,
-    /// The life it is meant for; zero: any.
-    pub life: BootEpoch,
+    /// The boot it is meant for; zero: any.
+    pub boot_epoch: BootEpoch,
 }
 
-impl Reshape {
+impl Resize {
     /// What is asked, where that can be done.
-    pub fn of(request: &Request) -> Result<Reshape, FsError> {
-        let (object, shape, ticket, mtime, under, life) = match *request {
+    pub fn of(request: &Request) -> Result<Resize, FsError> {
+        let (object, shape, ticket, mtime, under, boot_epoch) = match *request {
             Request::Truncate {
                 object,
                 size,
                 ticket,
                 mtime,
                 under,
-                life,
-            } => (object, Shape::Size(size), ticket, mtime, under, life),
+                boot_epoch,
+            } => (object, Shape::Size(size), ticket, mtime, under, boot_epoch),
             Request::Allocate {
                 object,
                 range,
@@ -47,23 +47,23 @@ impl Reshape {
                 ticket,
                 mtime,
                 under,
-                life,
+                boot_epoch,
             } => (
                 object,
                 Shape::Range(range, mode),
                 ticket,
                 mtime,
                 under,
-                life,
+                boot_epoch,
             ),
             _ => return Err(FsError::NotSupported),
         };
-        Ok(Reshape {
+        Ok(Resize {
             object,
             shape: shape.checked()?,
             change: Change::by(ticket, mtime)?,
             under: Some(under).filter(|under| !matches!(*under, LockHandle(0) | UNDER_MDT)),
-            life,
+            boot_epoch,
         })
     }
 }

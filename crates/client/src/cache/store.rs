@@ -1,0 +1,497 @@
+//! Everything that is cached: all files, and the sums over them. Locks keep entries valid; `session::state`
+//! brings the two together.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use base::{Fid, FsError, Name, TargetIndex, Timestamp};
+use wire::Attr;
+
+use crate::cache::directory::Directory;
+use crate::cache::file::FileState;
+use crate::cache::inode::{Covered, Inode};
+use crate::cache::invalidations::PendingInvalidations;
+use crate::cache::local_changes::{LocalChange, LocalChanges, NameChange};
+use crate::cache::memory::{Held, Memory};
+use crate::cache::stamps::{AskedExtent, Mark, Withdrawals};
+use crate::cache::write_errors::WriteErrors;
+use crate::executor::Oneshot;
+use crate::journal::failures::Failures;
+
+/// A list with more entries is long.
+const LONG_LIST: u64 = 1 << 14;
+
+/// The cache.
+pub(crate) struct Cache {
+    /// Boxed, so that the map's empty places cost little.
+    inodes: HashMap<Fid, Box<Inode>>,
+    memory: Memory,
+    withdrawals: Withdrawals,
+    /// What was done to names here.
+    changes: LocalChanges,
+    /// Names that the kernel is still to forget.
+    invalidations: PendingInvalidations,
+    /// Calls of this client under way that remove names of files not known by those.
+    blind_removals: u32,
+    /// Of files that are not in use any more.
+    write_errors: WriteErrors,
+    /// Directories with long lists.
+    long: BTreeSet<Fid>,
+    /// Eviction looks at all files only above this number of them.
+    crowded_at: usize,
+    /// How many files were looked at.
+    #[cfg(test)]
+    looked_at: std::cell::Cell<usize>,
+}
+
+impl Cache {
+    /// `stamp` is read without the state's lock by those who hand answers over.
+    pub fn new(stamp: Arc<AtomicU64>) -> Cache {
+        Cache {
+            inodes: HashMap::new(),
+            memory: Memory::default(),
+            withdrawals: Withdrawals::new(stamp),
+            changes: LocalChanges::default(),
+            invalidations: PendingInvalidations::default(),
+            blind_removals: 0,
+            write_errors: WriteErrors::default(),
+            long: BTreeSet::new(),
+            crowded_at: 0,
+            #[cfg(test)]
+            looked_at: std::cell::Cell::default(),
+        }
+    }
+
+    /// For tests of how many files something looks at.
+    fn counts_look(&self) {
+        #[cfg(test)]
+        self.looked_at.set(self.looked_at.get() + 1);
+    }
+
+    /// How many files were looked at.
+    #[cfg(test)]
+    pub fn looked_at(&self) -> usize {
+        self.looked_at.get()
+    }
+}
+
+/// Files.
+impl Cache {
+    /// The file, made unknown if it was not there.
+    pub fn inode(&mut self, fid: Fid) -> &mut Inode {
+        self.counts_look();
+        self.inodes.entry(fid).or_default()
+    }
+
+    /// The file, if known.
+    pub fn known(&self, fid: Fid) -> Option<&Inode> {
+        self.counts_look();
+        self.inodes.get(&fid).map(|inode| &**inode)
+    }
+
+    /// The file, if known.
+    pub fn known_mut(&mut self, fid: Fid) -> Option<&mut Inode> {
+        self.counts_look();
+        self.inodes.get_mut(&fid).map(|inode| &mut **inode)
+    }
+
+    /// The file's open state, made if need be.
+    pub fn file(&mut self, fid: Fid) -> &mut FileState {
+        self.inode(fid).file.get_or_insert_default()
+    }
+
+    /// The file's open state, if it has one.
+    pub fn file_known(&mut self, fid: Fid) -> Option<&mut FileState> {
+        self.known_mut(fid)?.file.as_deref_mut()
+    }
+
+    /// LocalChanges a file's bytes, and the sums over all files.
+    pub fn with_pages<R>(&mut self, fid: Fid, change: impl FnOnce(&mut FileState) -> R) -> R {
+        let inode = self.inodes.entry(fid).or_default();
+        let file = inode.file.get_or_insert_default();
+        let before = Held::by(&file.pages);
+        let result = change(file);
+        self.memory.change(before, Held::by(&file.pages));
+        result
+    }
+
+    /// Every file with open state.
+    pub fn files(&self) -> impl Iterator<Item = (Fid, &FileState)> {
+        let known = self.inodes.iter();
+        known.filter_map(|(fid, inode)| Some((*fid, inode.file.as_deref()?)))
+    }
+
+    /// Every file known.
+    pub fn fids(&self) -> impl Iterator<Item = Fid> {
+        self.inodes.keys().copied()
+    }
+
+    /// How many files are known.
+    pub fn len(&self) -> usize {
+        self.inodes.len()
+    }
+
+    /// The OST that has the file's bytes, once its attributes are known.
+    pub fn ost(&self, fid: Fid) -> Option<TargetIndex> {
+        self.known(fid).and_then(Inode::ost)
+    }
+
+    /// Drops the open state of a file that is in use no more. Its write error stays. `is_locked`: a lock on
+    /// its bytes is held.
+    pub fn drop_unused_file(&mut self, fid: Fid, is_locked: bool) {
+        let inode = self.inodes.get_mut(&fid);
+        let is_unused = |file: &mut Box<FileState>| file.is_idle() && !is_locked;
+        let Some(file) = inode.and_then(|inode| inode.file.take_if(is_unused)) else {
+            return;
+        };
+        self.memory.change(Held::by(&file.pages), Held::default());
+        if let Some(error) = file.failures.unreported() {
+            self.write_errors.add(fid, error);
+        }
+    }
+
+    /// Nothing in the file would be missed, locks aside. Attributes of a file the kernel has dropped are
+    /// kept while a lease still covers them: they are what the next lookup wants.
+    pub fn is_unused(&self, fid: Fid) -> bool {
+        self.inodes.get(&fid).is_some_and(|inode| {
+            inode.is_idle() && matches!(inode.covered, Covered::No | Covered::Refused)
+        })
+    }
+
+    /// Nothing is known of the file any more.
+    pub fn drop_inode(&mut self, fid: Fid) {
+        let directory = self.inodes.remove(&fid).and_then(|inode| inode.directory);
+        if let Some(directory) = directory {
+            self.long.remove(&fid);
+            self.withdrawals.dropped(directory.withdrawn);
+        }
+    }
+}
+
+/// Memory.
+impl Cache {
+    /// Bytes written here and not yet sent.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.memory.dirty_bytes()
+    }
+
+    /// Memory that bytes of files take here.
+    pub fn cached_bytes(&self) -> u64 {
+        self.memory.cached_bytes()
+    }
+
+    /// Resolves when there may be fewer than `max` unsent bytes. None: there are no more now.
+    pub fn wait_for_room(&mut self, max: u64) -> Option<Oneshot<()>> {
+        self.memory.wait_for_room(max)
+    }
+
+    /// Bytes were sent.
+    pub fn make_room(&mut self) {
+        self.memory.make_room();
+    }
+
+    /// The list of `dir` has grown.
+    pub fn has_grown(&mut self, dir: Fid) {
+        let directory = self.known(dir).and_then(|inode| inode.directory.as_ref());
+        if directory.is_some_and(|directory| directory.listed() > LONG_LIST) {
+            self.long.insert(dir);
+        }
+    }
+
+    /// Directories with long lists.
+    pub fn long_lists(&self) -> Vec<Fid> {
+        self.long.iter().copied().collect()
+    }
+
+    /// What was let go lately is at the beginning of lists.
+    pub fn sweep_anew(&mut self) {
+        for dir in self.long_lists() {
+            if let Some(directory) = self.directory_mut(dir) {
+                directory.swept = 0;
+            }
+        }
+    }
+
+    fn directory_mut(&mut self, dir: Fid) -> Option<&mut Directory> {
+        self.known_mut(dir)?.directory.as_deref_mut()
+    }
+
+    /// Drops entries of a list that was looked at as far as `swept`.
+    pub fn drop_entries(&mut self, dir: Fid, evicted: &[(u64, Fid)], swept: u64) {
+        if !evicted.is_empty() {
+            // The caller that was just told of one of these must not believe it for longer.
+            self.withdraw();
+        }
+        evicted.iter().for_each(|(_, fid)| self.drop_inode(*fid));
+        let cookies: Vec<u64> = evicted.iter().map(|(cookie, _)| *cookie).collect();
+        if let Some(directory) = self.directory_mut(dir) {
+            directory.swept = swept;
+            directory.forget_entries(&cookies);
+        }
+    }
+
+    /// There are more files than there were when nothing more could be dropped.
+    pub fn is_crowded(&self) -> bool {
+        self.len() > self.crowded_at
+    }
+
+    /// Looking at all files is of no use before there are `more`.
+    pub fn is_crowded_with(&mut self, more: usize) {
+        self.crowded_at = self.len() + more;
+    }
+
+    /// Enough files were dropped.
+    pub fn is_crowded_no_more(&mut self) {
+        self.crowded_at = 0;
+    }
+}
+
+/// Withdrawals.
+impl Cache {
+    /// When it is, in withdrawals.
+    pub fn stamp(&self) -> u64 {
+        self.withdrawals.stamp()
+    }
+
+    /// Something cached is withdrawn: answers being prepared are used once.
+    pub fn withdraw(&mut self) {
+        self.withdrawals.withdraw();
+    }
+
+    /// Something of a directory is withdrawn: what is on its way about it teaches nothing.
+    pub fn withdraw_from(&mut self, dir: Fid) -> &mut Directory {
+        let stamp = self.withdrawals.withdraw();
+        let directory = self.inode(dir).directory();
+        directory.withdrawn = stamp;
+        directory
+    }
+
+    /// Something of every directory is withdrawn, of those that are not known as well. Returns when.
+    pub fn withdraw_from_all(&mut self) -> u64 {
+        let stamp = self.withdrawals.withdraw();
+        self.withdrawals.dropped(stamp);
+        stamp
+    }
+
+    /// To be taken before a question about `dir` is sent, and given with its answer.
+    pub fn mark(&self, dir: Fid) -> Mark {
+        Mark {
+            dir,
+            asked: self.stamp(),
+            changes: self.changes.count(),
+        }
+    }
+
+    /// Nothing of the directory was withdrawn since the question was asked.
+    pub fn is_current(&self, mark: Mark) -> bool {
+        let inode = self.inodes.get(&mark.dir);
+        let directory = inode.and_then(|inode| inode.directory.as_ref());
+        let withdrawn = directory.map_or(0, |directory| directory.withdrawn);
+        self.withdrawals.are_before(mark.asked, withdrawn)
+    }
+
+    /// A lock on the file's bytes is about to be asked for.
+    pub fn asks_extent(&mut self, fid: Fid) -> AskedExtent {
+        AskedExtent {
+            written: self.file(fid).written,
+            stamp: self.stamp(),
+        }
+    }
+}
+
+/// Names.
+impl Cache {
+    /// A call of this mount changed a name. `current`: a lease covers that.
+    pub fn name_changed(&mut self, dir: Fid, name_change: NameChange, current: bool) {
+        let change = LocalChange {
+            name_change,
+            current,
+        };
+        self.changes.push(dir, change.clone());
+        self.inode(dir).directory().changed(change);
+    }
+
+    /// What this mount did to names of the mark's directory since then; `None`: more than is remembered.
+    pub fn changes_since(&self, mark: Mark) -> Option<impl Iterator<Item = &LocalChange>> {
+        self.changes.since(mark.dir, mark.changes)
+    }
+
+    /// This mount has perhaps changed `name` since then.
+    pub fn may_have_changed(&self, mark: Mark, name: &Name) -> bool {
+        self.changes.may_name(mark.dir, mark.changes, name)
+    }
+
+    /// How often the names of `dir` were withdrawn as a whole.
+    pub fn child_epoch(&self, dir: Fid) -> Option<u64> {
+        let directory = self.inodes.get(&dir)?.directory.as_ref();
+        directory.map(|directory| directory.child_epoch)
+    }
+
+    /// The kernel may come to the file by a name that is about to go.
+    pub fn has_stale_names(&self, fid: Fid) -> bool {
+        self.known(fid).is_some_and(Inode::has_stale_names)
+    }
+
+    /// The kernel is told to forget a name of `fid`. Returns whether that is a directory.
+    pub fn begin_invalidation(&mut self, dir: Fid, name: &Name, fid: Fid) -> bool {
+        self.invalidations.begin(dir, name.clone(), fid);
+        let inode = self.inode(fid);
+        inode.name_goes();
+        inode.is_directory()
+    }
+
+    /// The kernel has forgotten the name.
+    pub fn end_invalidation(&mut self, dir: Fid, name: Name, fid: Fid) {
+        self.invalidations.end(dir, name, fid);
+        if let Some(inode) = self.known_mut(fid) {
+            inode.name_forgotten();
+        }
+    }
+
+    /// The names that the kernel is still to forget of `fid`.
+    pub fn names_invalidated(&self, fid: Fid) -> Vec<(Fid, Name)> {
+        self.invalidations.of(fid)
+    }
+
+    /// What the kernel may take `name` for, other than `fid`, to which it leads.
+    pub fn mistaken(&self, dir: Fid, name: &Name, fid: Fid) -> Vec<Fid> {
+        self.invalidations.mistaken(dir, name, fid)
+    }
+
+    /// A call of this client is about to remove the name of a file that is not known by it.
+    pub fn begin_blind_removal(&mut self) {
+        self.blind_removals += 1;
+    }
+
+    /// Such a call has ended.
+    pub fn end_blind_removal(&mut self) {
+        self.blind_removals -= 1;
+    }
+
+    /// A call of this client may be removing the file.
+    pub fn may_be_removed(&self, fid: Fid) -> bool {
+        self.blind_removals > 0 || self.known(fid).is_some_and(Inode::is_losing_names)
+    }
+}
+
+/// Times, sizes and errors of files.
+impl Cache {
+    /// The time of a change of the file's content, made now. Later than what was set or written
+    /// before, also where the MDT's clock, or that of another writer, is ahead of this one. So each
+    /// change moves it.
+    pub fn content_time(&self, fid: Fid, now: Timestamp) -> Timestamp {
+        let Some(inode) = self.inodes.get(&fid) else {
+            return now;
+        };
+        let set = inode.attr.as_ref().map(|attr| attr.mtime_set.next());
+        let written = inode.file.as_ref().map(|file| file.known.mtime.next());
+        [set, written]
+            .into_iter()
+            .flatten()
+            .fold(now, Timestamp::later)
+    }
+
+    /// The last time at which bytes were written, as far as it is known here.
+    pub fn last_written(&self, fid: Fid) -> Option<Timestamp> {
+        let file = self.inodes.get(&fid)?.file.as_ref()?;
+        Some(file.known.mtime).filter(|mtime| *mtime != Timestamp::default())
+    }
+
+    /// The attributes with the size as the MDT has it, which may be old. Not for who has it open
+    /// here: what the kernel takes for the end of file is where reading ends.
+    pub fn known_lazily(&self, fid: Fid) -> Option<Attr> {
+        let inode = self.inodes.get(&fid)?;
+        let is_open = |file: &FileState| file.readers + file.writers > 0 || !file.is_idle();
+        match inode.file.as_deref().is_some_and(is_open) {
+            true => None,
+            false => inode.attr.clone(),
+        }
+    }
+
+    /// The files with write errors that were not reported yet. They count as reported hereby.
+    pub fn take_write_errors(&mut self) -> WriteErrors {
+        let mut write_errors = std::mem::take(&mut self.write_errors);
+        for (fid, inode) in &mut self.inodes {
+            let failures = inode.file.as_mut().map(|file| &mut file.failures);
+            let error: Option<FsError> = failures.and_then(Failures::report);
+            if let Some(error) = error {
+                write_errors.add(*fid, error);
+            }
+        }
+        write_errors
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::Tick;
+
+    use super::*;
+
+    const DIR: Fid = Fid(7);
+    const FILE: Fid = Fid(8);
+
+    fn cache() -> Cache {
+        Cache::new(Arc::new(AtomicU64::new(0)))
+    }
+
+    #[test]
+    fn an_answer_is_current_until_something_of_its_directory_is_withdrawn() {
+        let mut cache = cache();
+        let mark = cache.mark(DIR);
+        cache.withdraw();
+        cache.withdraw_from(FILE);
+        assert!(cache.is_current(mark), "that was of another");
+        cache.withdraw_from(DIR);
+        assert!(!cache.is_current(mark) && cache.is_current(cache.mark(DIR)));
+        let mark = cache.mark(DIR);
+        cache.withdraw_from(DIR);
+        cache.drop_inode(DIR);
+        assert!(
+            !cache.is_current(mark),
+            "also when it is not known any more"
+        );
+        let mark = cache.mark(DIR);
+        assert_eq!(cache.withdraw_from_all(), cache.stamp());
+        assert!(!cache.is_current(mark));
+    }
+
+    #[test]
+    fn what_is_lost_of_a_file_is_told_once_although_the_file_is_dropped() {
+        let mut cache = cache();
+        cache.with_pages(FILE, |file| file.pages.write(0, b"lost", Tick(0)));
+        cache.drop_unused_file(FILE, false);
+        assert!(cache.file_known(FILE).is_some(), "it has bytes to send");
+        cache.with_pages(FILE, FileState::lose_unwritten);
+        assert_eq!(cache.dirty_bytes(), 0);
+        cache.drop_unused_file(FILE, true);
+        assert!(cache.file_known(FILE).is_some(), "a lock is held");
+        cache.drop_unused_file(FILE, false);
+        assert!(cache.file_known(FILE).is_none() && cache.is_unused(FILE));
+        assert_eq!(cache.take_write_errors().len(), 1);
+        assert_eq!(cache.take_write_errors().len(), 0);
+    }
+
+    #[test]
+    fn a_file_may_be_removed_while_a_call_removes_its_name_or_an_unknown_one() {
+        let mut cache = cache();
+        cache.begin_blind_removal();
+        assert!(cache.may_be_removed(FILE));
+        cache.end_blind_removal();
+        assert!(!cache.may_be_removed(FILE));
+        cache.inode(FILE).begin_losing_name();
+        assert!(cache.may_be_removed(FILE) && !cache.may_be_removed(DIR));
+    }
+
+    #[test]
+    fn a_name_is_stale_until_the_kernel_has_forgotten_it() {
+        let mut cache = cache();
+        let name = Name::new(b"name").expect("a good name");
+        assert!(!cache.begin_invalidation(DIR, &name, FILE));
+        assert!(cache.has_stale_names(FILE));
+        assert_eq!(cache.names_invalidated(FILE), [(DIR, name.clone())]);
+        cache.end_invalidation(DIR, name, FILE);
+        assert!(!cache.has_stale_names(FILE) && cache.names_invalidated(FILE).is_empty());
+    }
+}

@@ -1,0 +1,195 @@
+//! What comes with answers of servers: locks, and what they cover. An answer to what was asked before
+//! something was withdrawn, or before its server restarted, brings less.
+
+use base::{Fid, LockHandle, TargetIndex};
+use dlm::{Bits, Mode};
+use wire::attr::{Cover, DirState, Grant, Node};
+use wire::mdt::Lease;
+use wire::ost::ObjectAttr;
+
+use super::State;
+use crate::cache::bits::{EXCLUSIVE, own_bits};
+use crate::cache::holder::Holder;
+use crate::cache::inode::Covered;
+use crate::cache::stamps::{AskedExtent, Mark};
+
+impl State {
+    /// The servers were told that what the process before left is in order. Its locks are gone, and
+    /// so are those that came with answers to what was asked before now.
+    pub fn settle(&mut self, osts: impl Iterator<Item = TargetIndex>) {
+        self.void_answers();
+        osts.for_each(|target| self.void_extents(target));
+        self.locks.settle();
+    }
+
+    /// A lock came with an answer to what was asked at `mark`. False: the answer is to be used once, as with
+    /// [`Locks::take_grant`]. If that was before the MDT restarted,
+    /// nobody knows here which of its lives granted the lock: it is given back unseen, or the life
+    /// that is now would wait for it.
+    pub fn take_asked(&mut self, grant: &Grant, mark: Mark) -> bool {
+        match self.servers.is_of_this_life(mark) {
+            true => self.locks.take_grant(grant),
+            false => {
+                self.locks.refuse(Holder::Mdt, grant.handle);
+                false
+            }
+        }
+    }
+
+    /// The MDT has restarted, or given up on this client. What it was asked before is void, and so
+    /// are the locks that came with it, also where nothing was known of a directory.
+    pub fn void_answers(&mut self) {
+        let stamp = self.cache.withdraw_from_all();
+        self.servers.void_answers(stamp);
+    }
+
+    /// The MDT has given up on this client: others may have changed since what it held.
+    pub fn void_changes(&mut self) {
+        self.servers.void_changes(self.cache.stamp());
+    }
+
+    /// Answers of the OST's life before bring no locks.
+    pub fn void_extents(&mut self, target: TargetIndex) {
+        self.cache.withdraw();
+        self.servers.void_extents(target, self.cache.stamp());
+    }
+
+    /// It was asked for in the OST's present life, and its lock is this process's.
+    pub fn is_extent_current(&self, target: TargetIndex, asked: AskedExtent) -> bool {
+        self.locks.is_settled() && self.servers.is_of_this_life_of(target, asked)
+    }
+
+    /// The lease that came with an answer covers `bits` of the directory.
+    pub fn take_lease(&mut self, lease: &Lease, bits: Bits, mark: Mark) -> bool {
+        let Lease::Held(grant) = lease else {
+            return false;
+        };
+        let held = grant.fid == mark.dir && self.take_asked(grant, mark);
+        held && self.cache.is_current(mark) && self.locks.holds(mark.dir, bits)
+    }
+
+    /// Attributes came in an answer about a child of the mark's directory.
+    pub fn take_node(&mut self, node: &Node, mark: Mark) {
+        let dir = mark.dir;
+        let owned = self.take_cover(node, mark);
+        // Of a lock that came to nobody's use this is so by one that came before.
+        let has_mode = matches!(node.cover, Cover::Own(_))
+            && self.servers.is_of_this_life(mark)
+            && self.locks.holds(node.fid, Bits::PERM);
+        let child_epoch = match node.cover {
+            Cover::Parent
+                if dir != node.fid
+                    && self.cache.is_current(mark)
+                    && self.locks.holds(dir, Bits::CHILD) =>
+            {
+                self.cache.child_epoch(dir)
+            }
+            _ => None,
+        };
+        let inode = self.cache.inode(node.fid);
+        if dir != Fid::NONE && dir != node.fid {
+            inode.seen_in(dir);
+        }
+        // Under the EX lock the truth is here, but for what only the MDT changes.
+        if let (true, Some(attr)) = (inode.is_exclusive(), inode.attr.as_mut()) {
+            if node.attr.version >= attr.version {
+                attr.nlink = node.attr.nlink;
+                attr.has_xattrs = node.attr.has_xattrs;
+                attr.ctime = attr.ctime.later(node.attr.ctime);
+                attr.version = node.attr.version;
+            }
+            return;
+        }
+        if !inode.take(node.attr.clone()) {
+            return;
+        }
+        inode.covered = match (owned, child_epoch) {
+            (true, _) => Covered::Own,
+            (false, Some(child_epoch)) => Covered::Parent { child_epoch },
+            (false, None) if node.cover == Cover::None => Covered::Refused,
+            (false, None) if has_mode => Covered::Mode,
+            (false, None) => Covered::No,
+        };
+        if !node.attr.has_xattrs {
+            inode.set_xattrs(None);
+        }
+    }
+
+    /// The file is this client's alone again, as it was before the MDT restarted: the truth about it
+    /// is here.
+    pub fn regain(&mut self, grant: &Grant, node: &Node, mark: Mark) {
+        let file = self.cache.file(node.fid);
+        file.exclusive = Some(grant.handle);
+        file.waiters.wake_all();
+        self.take_node(node, mark);
+        let is_held = self.locks.holds(node.fid, own_bits(node.attr.kind));
+        match is_held {
+            true => self.cache.inode(node.fid).covered = Covered::Own,
+            // It is called back already.
+            false => drop(self.lose_exclusive(node.fid)),
+        }
+    }
+
+    /// The EX lock on the inode is gone, if there was one, and what it covered is valid no more. The
+    /// bytes are left to the caller.
+    pub fn lose_exclusive(&mut self, fid: Fid) -> Option<LockHandle> {
+        let handle = self.cache.file_known(fid)?.lose_exclusive()?;
+        let inode = self.cache.inode(fid);
+        inode.covered = Covered::No;
+        inode.set_xattrs(None);
+        Some(handle)
+    }
+
+    /// Takes the lock that came with a node; true if it covers the attributes.
+    fn take_cover(&mut self, node: &Node, mark: Mark) -> bool {
+        let Cover::Own(grant) = &node.cover else {
+            return false;
+        };
+        if !self.take_asked(grant, mark) {
+            return false;
+        }
+        // What is left of such a lock, after most of it was called back, is not it.
+        let is_exclusive = Bits(grant.bits).contains(EXCLUSIVE);
+        if is_exclusive && Mode::from_index(grant.mode) == Some(Mode::EX) {
+            let attr = &node.attr;
+            let known = ObjectAttr {
+                size: attr.size,
+                blocks: attr.blocks,
+                // A time that was set to the future is not one of bytes.
+                mtime: attr.mtime.min(attr.mtime_set),
+            };
+            let file = self.cache.file(node.fid);
+            // Later answers tell of the same lock; then what is known here is newer.
+            if file.exclusive != Some(grant.handle) {
+                file.exclusive = Some(grant.handle);
+                file.known = known;
+            }
+        }
+        self.locks.holds(node.fid, own_bits(node.attr.kind))
+    }
+
+    /// A directory's attributes after an operation of this client in it. False: no lease covers its
+    /// names, or a withdrawal has overtaken the answer, so what it says of names is not to be kept.
+    pub fn take_dir(&mut self, dir: &DirState, mark: Mark) -> bool {
+        // Version zero: others are changing the directory too, nothing here covers it.
+        let current = self.cache.is_current(mark) && dir.version != 0;
+        let inode = self.cache.inode(dir.fid);
+        if inode.take(dir.attr.clone()) && !current {
+            inode.covered = Covered::No;
+        }
+        // What no lease covers is not to be kept: a lease that comes later would not make it true.
+        current && self.locks.holds(dir.fid, Bits::NAMES)
+    }
+
+    /// A directory's attributes came with a lease on it.
+    pub fn take_leased_dir(&mut self, dir: &DirState, lease_holds_attr: bool) {
+        let inode = self.cache.inode(dir.fid);
+        if inode.take(dir.attr.clone()) {
+            inode.covered = if lease_holds_attr {
+                Covered::Own
+            } else {
+                Covered::No
+            };
+        }
+    }
+}
