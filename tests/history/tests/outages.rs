@@ -1,5 +1,5 @@
-//! A mount that is evicted, or dies without a supervisor, loses no more than SEMANTICS says, and all other
-//! mounts go on as one file system.
+//! A mount that is evicted, or dies without a supervisor, loses no more than SEMANTICS says. All other mounts
+//! go on as one file system.
 // SEMANTICS: crash.eviction, crash.mount
 
 use std::collections::BTreeMap;

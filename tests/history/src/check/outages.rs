@@ -1,9 +1,5 @@
-//! What outages excuse (crash.eviction, crash.mount). A history is settled before it is checked: what its
-//! outages may have taken, and nobody else has seen, is left out; the rest must be linearizable.
-//!
-//! - A call of the mount that only looks, made in an outage, counts from the begin of the outage.
-//! - Bytes that the mount had not sent, and no `fsync` had made durable, may be gone as a whole.
-//! - What failed in an outage was done by its end, or never.
+//! What outages excuse (SEMANTICS: crash.eviction, crash.mount). A history is settled before it is checked:
+//! without what its outages may have taken, and nobody else has seen, it must be linearizable.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -96,7 +92,11 @@ impl<'a> Excuses<'a> {
     }
 }
 
-/// The history without what its outages have taken.
+/// The history without what its outages have taken:
+///
+/// - A call of the mount that only looks, made in an outage, counts from the begin of the outage.
+/// - Bytes that the mount had not sent, and no `fsync` had made durable, may be gone as a whole.
+/// - What failed in an outage was done by its end, or never.
 pub(super) fn settle(history: &[Event], outages: &[Outage]) -> Vec<Event> {
     let mut events = history.to_vec();
     if outages.is_empty() {

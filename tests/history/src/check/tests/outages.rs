@@ -47,12 +47,12 @@ impl History {
     }
 
     #[track_caller]
-    fn is_excused(self) {
+    fn excused(self) {
         assert_eq!(self.found(Cause::Evicted), []);
     }
 
     #[track_caller]
-    fn is_found(self, what: &str) {
+    fn found_as(self, what: &str) {
         let found = self.found(Cause::Evicted);
         let one = found.first().expect("a violation");
         assert!(one.what.contains(what), "{}", one.what);
@@ -69,23 +69,23 @@ fn unsynced() -> History {
 #[test]
 fn what_was_written_just_before_and_not_synced_may_be_gone_as_a_whole() {
     let gone = |history: History| history.read(210, 211, 0).on(OTHER);
-    gone(unsynced()).is_excused();
-    gone(unsynced().read(97, 98, 7).on(OUT)).is_excused();
-    gone(unsynced().read(150, 151, 7).on(OUT)).is_excused();
-    unsynced().read(210, 211, 7).on(OTHER).is_excused();
+    gone(unsynced()).excused();
+    gone(unsynced().read(97, 98, 7).on(OUT)).excused();
+    gone(unsynced().read(150, 151, 7).on(OUT)).excused();
+    unsynced().read(210, 211, 7).on(OTHER).excused();
     // Others, or its own mount once it was told, have seen it.
-    gone(unsynced().read(97, 98, 7).on(OTHER)).is_found(GONE);
-    gone(unsynced().read(201, 202, 7).on(OUT)).is_found(GONE);
-    gone(History::new().write(95, 96, 7).on(OTHER)).is_found(GONE);
-    gone(History::new().write(20, 21, 7).on(OUT).how("pwrite")).is_found(GONE);
-    gone(History::new().write(201, 202, 7).on(OUT)).is_found(GONE);
+    gone(unsynced().read(97, 98, 7).on(OTHER)).found_as(GONE);
+    gone(unsynced().read(201, 202, 7).on(OUT)).found_as(GONE);
+    gone(History::new().write(95, 96, 7).on(OTHER)).found_as(GONE);
+    gone(History::new().write(20, 21, 7).on(OUT).how("pwrite")).found_as(GONE);
+    gone(History::new().write(201, 202, 7).on(OUT)).found_as(GONE);
 }
 
 #[test]
 fn what_was_synced_is_never_gone() {
     let gone = |history: History| history.read(210, 211, 0).on(OTHER);
     let synced = History::new().write(95, 96, 7).on(OUT).how("pwrite+fsync");
-    gone(synced).is_found(GONE);
+    gone(synced).found_as(GONE);
     // By another process, or through the same open file, be it after the outage.
     let part = Object {
         part: 1,
@@ -95,11 +95,11 @@ fn what_was_synced_is_never_gone() {
         let call = history.call(part, times, Call::Write(8), Outcome::Done);
         call.on(OUT).how("pwrite+fsync")
     };
-    gone(sync(unsynced(), (97, 98))).is_found(GONE);
-    gone(sync(unsynced(), (205, 206))).is_excused();
-    gone(sync(unsynced().by(9), (205, 206)).by(9)).is_found(GONE);
+    gone(sync(unsynced(), (97, 98))).found_as(GONE);
+    gone(sync(unsynced(), (205, 206))).excused();
+    gone(sync(unsynced().by(9), (205, 206)).by(9)).found_as(GONE);
     let told = sync(unsynced().by(9), (202, 203)).by(9).failing(libc::EIO);
-    gone(sync(told, (205, 206)).by(9)).is_excused();
+    gone(sync(told, (205, 206)).by(9)).excused();
 }
 
 #[test]
@@ -111,11 +111,11 @@ fn stores_are_lost_at_any_age_and_renames_and_sizes_never() {
         let read = write.call(object, (210, 211), Call::Read, Outcome::Value(0));
         read.on(OTHER)
     };
-    of_kind(Kind::Word, "store").is_excused();
-    of_kind(Kind::Word, "store+msync").is_found(GONE);
-    of_kind(Kind::Word, "pwrite").is_found(GONE);
-    of_kind(Kind::Replaced, "write+rename").is_found(GONE);
-    of_kind(Kind::Size, "ftruncate").is_found(GONE);
+    of_kind(Kind::Word, "store").excused();
+    of_kind(Kind::Word, "store+msync").found_as(GONE);
+    of_kind(Kind::Word, "pwrite").found_as(GONE);
+    of_kind(Kind::Replaced, "write+rename").found_as(GONE);
+    of_kind(Kind::Size, "ftruncate").found_as(GONE);
 }
 
 #[test]
@@ -124,17 +124,17 @@ fn only_the_mount_itself_and_only_until_it_is_told_sees_what_was() {
         let old = History::new().write(10, 11, 6).on(OTHER);
         old.write(150, 151, 7).on(OTHER)
     };
-    replaced().read(160, 161, 6).on(OUT).is_excused();
-    replaced().read(199, 210, 6).on(OUT).is_excused();
-    replaced().read(201, 202, 6).on(OUT).is_found("two values");
+    replaced().read(160, 161, 6).on(OUT).excused();
+    replaced().read(199, 210, 6).on(OUT).excused();
+    replaced().read(201, 202, 6).on(OUT).found_as("two values");
     replaced()
         .read(160, 161, 6)
         .on(OTHER)
-        .is_found("two values");
-    replaced().read(160, 161, 0).on(OUT).is_found(GONE);
+        .found_as("two values");
+    replaced().read(160, 161, 0).on(OUT).found_as(GONE);
     let torn = Outcome::Flawed("torn".to_owned());
     let torn = replaced().call(REGISTER, (160, 161), Call::Read, torn);
-    torn.on(OUT).is_found("torn");
+    torn.on(OUT).found_as("torn");
 }
 
 #[test]
@@ -143,15 +143,15 @@ fn what_failed_is_done_by_the_end_or_never() {
         let write = History::new().write(150, 190, 7).on(OUT);
         write.failing(libc::EIO)
     };
-    failed().read(210, 211, 0).on(OTHER).is_excused();
-    failed().read(210, 211, 7).on(OTHER).is_excused();
+    failed().read(210, 211, 0).on(OTHER).excused();
+    failed().read(210, 211, 7).on(OTHER).excused();
     failed()
         .read(160, 161, 7)
         .on(OUT)
         .read(210, 211, 0)
-        .is_excused();
+        .excused();
     let late = failed().write(210, 211, 8).on(OTHER);
-    late.read(220, 221, 7).on(OTHER).is_found("two values");
+    late.read(220, 221, 7).on(OTHER).found_as("two values");
 }
 
 #[test]
@@ -160,22 +160,22 @@ fn errors_are_excused_on_the_mount_until_it_is_told_and_by_the_first_fsync_after
         let write = History::new().write(begin, begin + 1, 7).on(OUT).by(9);
         write.how(how).failing(libc::EIO)
     };
-    synced(150, "pwrite").is_excused();
-    synced(210, "pwrite").is_found("Input/output");
-    synced(150, "pwrite").on(OTHER).is_found("Input/output");
-    synced(90, "pwrite+fsync").is_found("Input/output");
+    synced(150, "pwrite").excused();
+    synced(210, "pwrite").found_as("Input/output");
+    synced(150, "pwrite").on(OTHER).found_as("Input/output");
+    synced(90, "pwrite+fsync").found_as("Input/output");
     let first = || synced(210, "pwrite+fsync");
-    first().is_excused();
+    first().excused();
     let again = first().write(220, 221, 8).on(OUT).by(9);
     again
         .how("pwrite+fsync")
         .failing(libc::EIO)
-        .is_found("Input/output");
+        .found_as("Input/output");
     let never = Outcome::Nothing;
     let never = History::new().call(REGISTER, (150, NEVER), Call::Write(7), never);
-    never.is_excused();
+    never.excused();
     let gone = |errno| synced(150, "pwrite").failing(errno);
-    gone(libc::ENOTCONN).is_found("not connected");
+    gone(libc::ENOTCONN).found_as("not connected");
     assert_eq!(gone(libc::ENOTCONN).found(Cause::Died), []);
     assert_eq!(gone(libc::ESTALE).found(Cause::Died).len(), 1);
 }
@@ -189,43 +189,40 @@ fn a_log_lacks_what_was_not_sent_and_nothing_else() {
         log.append(150, 151, 3).on(OTHER)
     };
     let seen = |log: History, outcome| log.call(LOG, (210, 211), Call::ReadAll, outcome).on(OTHER);
-    seen(log("append"), gap(&[1, 3])).is_excused();
-    log("append")
-        .records(210, 211, &[1, 3])
-        .on(OTHER)
-        .is_excused();
+    seen(log("append"), gap(&[1, 3])).excused();
+    log("append").records(210, 211, &[1, 3]).on(OTHER).excused();
     log("append")
         .records(97, 98, &[1, 2])
         .records(210, 211, &[1, 3])
         .on(OTHER)
-        .is_excused();
+        .excused();
     log("append")
         .records(210, 211, &[1, 2, 3])
         .on(OTHER)
-        .is_excused();
+        .excused();
     // What others appended, or what was synced, stays; and so does what others have seen.
     log("append")
         .records(210, 211, &[1])
         .on(OTHER)
-        .is_found("in no read");
-    seen(log("append+fsync"), gap(&[1, 3])).is_found("NULs");
+        .found_as("in no read");
+    seen(log("append+fsync"), gap(&[1, 3])).found_as("NULs");
     let without = log("append+fsync").records(210, 211, &[1, 3]);
-    without.on(OTHER).is_found("in no read");
+    without.on(OTHER).found_as("in no read");
     let seen_before = log("append").records(97, 98, &[1, 2]).on(OTHER);
     seen_before
         .records(210, 211, &[1, 3])
         .on(OTHER)
-        .is_found("same place");
+        .found_as("same place");
 }
 
 #[test]
 fn names_are_never_lost() {
     let made = History::new().made(150, 151, 2).on(OUT);
-    made.listed(210, 211, &[]).on(OTHER).is_found("lacks");
+    made.listed(210, 211, &[]).on(OTHER).found_as("lacks");
     let made = History::new().made(150, 151, 2).on(OTHER);
-    made.listed(160, 161, &[]).on(OUT).is_excused();
+    made.listed(160, 161, &[]).on(OUT).excused();
     let made = History::new().made(150, 151, 2).on(OTHER);
-    made.listed(205, 206, &[]).on(OUT).is_found("lacks");
+    made.listed(205, 206, &[]).on(OUT).found_as("lacks");
     let held = History::new().held(1, (90, 91), (150, 151)).busy(160, 161);
-    held.on(OUT).is_excused();
+    held.on(OUT).excused();
 }
