@@ -55,6 +55,7 @@ pub struct Callers {
     pub kinds: Vec<Kind>,
     /// They begin no more calls after this.
     pub deadline: u64,
+    seconds: u64,
     running: Vec<(usize, Running)>,
     started: usize,
 }
@@ -74,7 +75,8 @@ impl Callers {
             seed,
             habits,
             kinds,
-            deadline: now() + seconds * 1_000_000_000,
+            deadline: 0,
+            seconds,
             running: Vec::new(),
             started: 0,
         }
@@ -83,6 +85,7 @@ impl Callers {
     /// Makes what all work on, and starts some processes on each mount.
     pub fn begin(&mut self, cluster: &Cluster) {
         self.run(cluster, LONG, &["prepare", &root(cluster, 0)]);
+        self.deadline = now() + self.seconds * 1_000_000_000;
         for mount in (0..cluster.mount_count() * PROCESSES).map(|one| one % cluster.mount_count()) {
             self.start(cluster, mount);
         }
