@@ -8,7 +8,7 @@ TOOLS := target/tools
 SECONDS ?= 60
 PREFIX ?= /usr/local
 SEED ?= 1
-.PHONY: help build install demo check test soak sim sim-trace planted deps deps-run tools clean
+.PHONY: help build install demo check test gate soak sim sim-trace planted deps deps-run tools clean
 
 # Debian packages, each with its reason. To build and run:
 define PACKAGES_RUN
@@ -60,12 +60,18 @@ check: deps-run ## format, lints, tidy, licences, documentation
 # A part of the tests: CRATE and NAME, both optional.
 SELECTED := $(if $(CRATE),--crate $(CRATE)) $(if $(NAME),--name $(NAME))
 
+# The target that runs meanwhile, on processors that the tests leave idle.
+MEANWHILE ?=
+
 test: deps $(if $(filter-out mounted,$(CRATE)),,tools) ## all tests and a minute of simulated clusters; a part of them: CRATE=client NAME=part-of-a-name
 	@failed=0; \
-	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(CARGO) xtask test $(SELECTED) || failed=1; \
+	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(CARGO) xtask test $(SELECTED) $(if $(MEANWHILE),--meanwhile $(MEANWHILE)) || failed=1; \
 	$(if $(strip $(SELECTED)),,target/debug/glint-sim 30 1 & first=$$!; target/debug/glint-sim 30 1000001 || failed=1; \
 	wait $$first || failed=1;) \
 	exit $$failed
+
+gate: ## check and test, one in the pauses of the other
+	@$(MAKE) test MEANWHILE=check
 
 soak: tools ## the same with millions of operations: an hour and more
 	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(CARGO) test --workspace --release -- --ignored soak --nocapture
@@ -81,15 +87,19 @@ LIMIT ?= 120
 planted: ## bugs put into a copy of the tree are found by simulated clusters: RUNS=3 LIMIT=120; half an hour
 	$(CARGO) xtask planted --runs $(RUNS) --limit $(LIMIT)
 
+# They wait for mounts, so only what makes and compares bytes is optimised. Both share their dependencies.
+INSTALL := CARGO_PROFILE_DEV_DEBUG=0 $(CARGO) install --quiet --locked --debug \
+	--config profile.dev.package.fsx.opt-level=2 --root $(TOOLS) --target-dir $(TOOLS)/build
+
 tools: $(TOOLS)/bin/pjdfstest $(TOOLS)/bin/fsx ## conformance tests of other projects, as programs
 
 $(TOOLS)/bin/pjdfstest: | deps
 	@echo "will install pjdfstest into $(TOOLS): checks that a mount behaves as POSIX says"
-	$(CARGO) install --quiet --locked --root $(TOOLS) pjdfstest@0.2.2
+	$(INSTALL) pjdfstest@0.2.2
 
 $(TOOLS)/bin/fsx: | deps
 	@echo "will install fsx into $(TOOLS): random reads and writes of one file on a mount"
-	$(CARGO) install --quiet --locked --root $(TOOLS) fsx@0.3.2
+	$(INSTALL) fsx@0.3.2
 
 deps-run: ## Debian packages needed to build and run
 	@PACKAGES="$$PACKAGES_RUN" SUDO="$(SUDO)" .ci/install

@@ -28,7 +28,8 @@ usage: cargo xtask GATE
   planted   bugs put into a copy of the tree, one at a time, are found by simulated clusters;
             [--only NAME]... [--runs 3] [--limit 120 (seconds)]
   test      all tests, several programs at a time, and the time of each;
-            [PART-OF-A-PROGRAM'S-NAME]... [--crate CRATE] [--name PART-OF-A-TEST'S-NAME] [--jobs 6]";
+            [PART-OF-A-PROGRAM'S-NAME]... [--crate CRATE] [--name PART-OF-A-TEST'S-NAME] [--jobs 6]
+            [--meanwhile TARGET-OF-THE-MAKEFILE (on idle processors)]";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);

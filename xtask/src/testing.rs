@@ -4,6 +4,7 @@
 //! that compute don't. `.ci/long` names those that start first, `.ci/alone` those that run last, one by one.
 
 mod admission;
+mod meanwhile;
 mod processors;
 mod program;
 mod running;
@@ -15,6 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use admission::{Admission, Machine};
+use meanwhile::Meanwhile;
 use processors::Processors;
 use program::Program;
 use running::{How, Running};
@@ -34,6 +36,8 @@ struct Selection {
     test: Option<String>,
     /// Programs that run at a time, at most.
     jobs: usize,
+    /// The target of the Makefile that runs in their pauses.
+    meanwhile: Option<String>,
 }
 
 impl Selection {
@@ -43,6 +47,7 @@ impl Selection {
             package: None,
             test: None,
             jobs: admission::JOBS,
+            meanwhile: None,
         };
         let mut left = arguments.iter();
         while let Some(argument) = left.next() {
@@ -59,9 +64,14 @@ impl Selection {
                 "--name" => {
                     selection.test = Some(value().ok_or("--name wants a part of a test's name")?);
                 }
+                "--meanwhile" => {
+                    let target = value().ok_or("--meanwhile wants a target of the Makefile")?;
+                    selection.meanwhile = Some(target);
+                }
                 flag if flag.starts_with('-') => {
                     return Err(format!(
-                        "there is no {flag}, only --crate CRATE, --name PART and --jobs N"
+                        "there is no {flag}, only --crate CRATE, --name PART, --jobs N and \
+                         --meanwhile TARGET"
                     ));
                 }
                 name => selection.programs.push(name.to_owned()),
@@ -113,8 +123,15 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<String, String> {
         glint: built.glint.as_deref(),
         test: selection.test.as_deref(),
     };
-    run_programs(first, selection.jobs, how, &mut summary)?;
-    run_programs(last, 1, how, &mut summary)?;
+    let meanwhile = selection.meanwhile.as_deref();
+    let meanwhile = meanwhile.map(|target| Meanwhile::start(root, target));
+    let meanwhile = meanwhile.transpose()?;
+    let ran = run_programs(first, selection.jobs, how, &mut summary)
+        .and_then(|()| run_programs(last, 1, how, &mut summary));
+    if let Some(meanwhile) = meanwhile {
+        summary.add(meanwhile.end()?.told());
+    }
+    ran?;
     println!("{}", summary.table(&long));
     summary.verdict(begun.elapsed())
 }
@@ -171,11 +188,19 @@ mod tests {
         };
         let asked = parse("pairs --jobs 1 fsx").unwrap();
         assert_eq!((asked.jobs, asked.programs.len()), (1, 2));
+        let gate = parse("--meanwhile check").unwrap();
+        assert_eq!(gate.meanwhile.as_deref(), Some("check"));
         let one = parse("--crate base --name fid").unwrap();
         assert_eq!(one.package.as_deref(), Some("base"));
         assert_eq!(one.test.as_deref(), Some("fid"));
         for bad in [
-            "--jobs", "--jobs 0", "--jobs x", "--seeds", "--crate", "--name",
+            "--jobs",
+            "--jobs 0",
+            "--jobs x",
+            "--seeds",
+            "--crate",
+            "--name",
+            "--meanwhile",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }

@@ -1,13 +1,4 @@
-//! Records in the memory: whole, or not there.
-//!
-//! ```text
-//! page 0       cells: words with a number, each stored by itself
-//! spans map    a byte's worth of word for each span: the size of its blocks, 0 while it is unused
-//! spans        SPAN_BYTES each, cut into blocks of one size
-//! block        word 0: kind and length, 0 while it is free; word 1: mark; bytes
-//! ```
-//! A record is made by writing its bytes and its mark, then word 0; it ends by a zero there. Which
-//! blocks are free is known to the process alone, and found out anew by the next one.
+//! Records in the memory. Each is whole, or not there.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,7 +39,17 @@ pub enum Share {
     Most,
 }
 
-/// Who puts, changes and ends records. Cheap to clone.
+/// Puts, changes and ends records. Cheap to clone. The memory looks so:
+///
+/// ```text
+/// page 0       cells: words with a number, each stored by itself
+/// spans map    a byte's worth of word for each span: the size of its blocks, 0 while it is unused
+/// spans        SPAN_BYTES each, cut into blocks of one size
+/// block        word 0: kind and length, 0 while it is free; word 1: mark; bytes
+/// ```
+///
+/// A record begins when its bytes and its mark are written, and then word 0. It ends by a zero there. Each
+/// process finds out anew which blocks are free.
 #[derive(Clone)]
 pub struct Records(Arc<Shared>);
 

@@ -1,17 +1,5 @@
-//! The oracle: what a POSIX file system on Linux answers, as simple as can be.
-//!
-//! - [`Model`] is the truth behind the calls: files by id, names, bytes, attributes.
-//! - [`Process`] makes path-level calls on it, as a process under Linux would.
-//! - [`Directory`] makes the same calls on a real directory: a mount, or a tmpfs.
-//! - [`Generator`] draws [`Op`]s from a seed; [`compare()`] holds a model against a real directory.
-//! - [`History`] tells whether a listing that ran beside changes could have been.
-//! - [`Trial`] does all of it, operation by operation, on one mount or on several in turn.
-//!
-//! That the oracle itself is right is proven by running random operations on it and on tmpfs.
-//!
-//! Invariant: callers are root or own everything they touch: permission bits of others are checked
-//! by a mount's kernel, not by what this models. Sticky directories and inherited groups are the
-//! file system's own work and are modelled.
+//! The oracle: what a POSIX file system on Linux answers, as simple as possible. Random operations on it and
+//! on tmpfs prove it. Callers are root or own all they touch, for the kernel of a mount checks permissions.
 
 pub mod compare;
 pub mod directory;

@@ -1,13 +1,5 @@
-//! What two ends say before the first request. docs/wire.md, "Handshake", is the normative text.
-//!
-//! ```text
-//! client                                server
-//!   Hello      ───────────────────────▶
-//!              ◀───────────────────────  Challenge   (TCP: proves the target's key)
-//!   Proof      ───────────────────────▶              (TCP: proves it back)
-//!              ◀───────────────────────  Welcome, or at any point Refusal
-//! ```
-//! Where the kernel vouches for the peer and neither end wants more, there is no challenge and no proof.
+//! The messages before the first request: Hello, Challenge, Proof, Welcome or Refusal. docs/wire.md,
+//! "Handshake", is normative.
 
 #[cfg(test)]
 mod tests;

@@ -1,16 +1,4 @@
-//! The list of planted bugs: text files that say what of which source is to be replaced by what.
-//!
-//! ```text
-//! bug NAME
-//! in crates/…/src/….rs
-//! breaks what is not true any more
-//! <<<
-//! lines of the source, which are there once
-//! ===
-//! what stands there instead
-//! >>>
-//! ```
-//! Empty lines and those with a `#` in front count between bugs only.
+//! The list of planted bugs: text files that say which lines of a source are replaced by which.
 
 use std::fs;
 use std::path::Path;
@@ -74,7 +62,18 @@ pub fn read(root: &Path) -> Result<Vec<Bug>, String> {
     Ok(bugs)
 }
 
-/// The bugs in one file of the list.
+/// Reads the bugs of one file of the list. Empty lines and lines with a `#` in front count between bugs only.
+///
+/// ```text
+/// bug NAME
+/// in crates/…/src/….rs
+/// breaks what is not true any more
+/// <<<
+/// lines of the source, which are there once
+/// ===
+/// what stands there instead
+/// >>>
+/// ```
 pub fn parse(file: &str, text: &str) -> Result<Vec<Bug>, String> {
     let (mut bugs, mut lines) = (Vec::new(), (1..).zip(text.lines()));
     while let Some((at, line)) = lines.next() {

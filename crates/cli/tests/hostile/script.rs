@@ -1,21 +1,4 @@
-//! Scripts: what a hostile peer does, line by line, and what must come of it.
-//!
-//! ```text
-//! ## name of the script
-//! to ost0                      who is spoken to: mgs, mdt0, ost0
-//! as client                    client, server, stranger (no key), climber (a client that says it is a server)
-//! over unix                    tcp, unless said
-//! connect FIELD=VALUE ...      a hello with these fields, and the proof
-//! send NAME FIELD=VALUE ...    a request; FIELD as in ticket.open_epoch
-//! frame FIELD=VALUE ...        the next request's header: slot, xid, session, epoch, resent, replay, kind
-//! say OPCODE NAME              a handshake message of that number, with a hello's bytes
-//! bytes HEX                    raw
-//! idle N                       so many connections more that say nothing
-//! sweep                        each request of the target, each of its fields at its borders and beyond
-//! cut                          each request, cut off at each byte, and one byte longer
-//! hang up                      without a word
-//! expect OUTCOME | OUTCOME     of the line before
-//! ```
+//! Scripts of a hostile peer: what it does, line by line, and what must come of it.
 
 use std::io;
 
@@ -27,6 +10,24 @@ use crate::peer::{Await, Outcome, Peer, Place, Who, hello};
 use crate::requests;
 use crate::shape::Node;
 
+/// A script, read from text:
+///
+/// ```text
+/// ## name of the script
+/// to ost0                      who is spoken to: mgs, mdt0, ost0
+/// as client                    client, server, stranger (no key), climber (a client that says it is a server)
+/// over unix                    tcp, unless said
+/// connect FIELD=VALUE ...      a hello with these fields, and the proof
+/// send NAME FIELD=VALUE ...    a request; FIELD as in ticket.open_epoch
+/// frame FIELD=VALUE ...        the next request's header: slot, xid, session, epoch, resent, replay, kind
+/// say OPCODE NAME              a handshake message of that number, with a hello's bytes
+/// bytes HEX                    raw
+/// idle N                       so many connections more that say nothing
+/// sweep                        each request of the target, each of its fields at its borders and beyond
+/// cut                          each request, cut off at each byte, and one byte longer
+/// hang up                      without a word
+/// expect OUTCOME | OUTCOME     of the line before
+/// ```
 pub struct Script {
     pub name: String,
     pub lines: Vec<String>,

@@ -148,7 +148,7 @@ impl Inode {
     /// This client has the EX lock: the truth about it is here.
     pub fn is_exclusive(&self) -> bool {
         let file = self.file.as_ref();
-        file.is_some_and(|file| file.exclusive.is_some())
+        file.is_some_and(|file| file.locks.is_exclusive())
     }
 
     fn change_rare<R>(&mut self, change: impl FnOnce(&mut Rare) -> R) -> R {
@@ -272,7 +272,7 @@ impl Inode {
     /// Somebody has it open here.
     pub fn is_open(&self) -> bool {
         let file = self.file.as_ref();
-        file.is_some_and(|file| file.readers + file.writers > 0)
+        file.is_some_and(|file| file.opens.is_open())
     }
 
     pub fn is_directory(&self) -> bool {
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn an_open_file_answers_for_itself_while_a_name_of_it_goes() {
         let mut inode = Inode::default();
-        inode.file.get_or_insert_default().readers = 1;
+        inode.file.get_or_insert_default().opens.add_reader();
         inode.name_goes();
         let stat = |inode: &Inode| inode.answer_astray(Reached::Stat).is_ok();
         assert!(

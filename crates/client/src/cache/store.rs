@@ -5,11 +5,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use base::{Fid, FsError, Name, TargetIndex, Timestamp};
+use base::{Fid, Name, TargetIndex, Timestamp};
 use wire::Attr;
 
 use crate::cache::directory::Directory;
 use crate::cache::file::FileState;
+use crate::cache::file_errors::FileErrors;
 use crate::cache::inode::{Covered, Inode};
 use crate::cache::invalidations::PendingInvalidations;
 use crate::cache::local_changes::{LocalChange, LocalChanges, NameChange};
@@ -17,7 +18,6 @@ use crate::cache::memory::{Held, Memory};
 use crate::cache::stamps::{AskedExtent, Mark, Withdrawals};
 use crate::cache::write_errors::WriteErrors;
 use crate::executor::Oneshot;
-use crate::journal::failures::Failures;
 
 /// A list with more entries is long.
 const LONG_LIST: u64 = 1 << 14;
@@ -146,7 +146,7 @@ impl Cache {
             return;
         };
         self.memory.change(Held::by(&file.pages), Held::default());
-        if let Some(error) = file.failures.unreported() {
+        if let Some(error) = file.errors.unreported() {
             self.write_errors.add(fid, error);
         }
     }
@@ -294,7 +294,7 @@ impl Cache {
     /// A lock on the file's bytes is about to be asked for.
     pub fn asks_extent(&mut self, fid: Fid) -> AskedExtent {
         AskedExtent {
-            written: self.file(fid).written,
+            written: self.file(fid).durability.written(),
             stamp: self.stamp(),
         }
     }
@@ -385,7 +385,7 @@ impl Cache {
             return now;
         };
         let set = inode.attr.as_ref().map(|attr| attr.mtime_set.next());
-        let written = inode.file.as_ref().map(|file| file.known.mtime.next());
+        let written = inode.file.as_ref().map(|file| file.object.mtime().next());
         [set, written]
             .into_iter()
             .flatten()
@@ -395,14 +395,14 @@ impl Cache {
     /// The last time at which bytes were written, as far as it is known here.
     pub fn last_written(&self, fid: Fid) -> Option<Timestamp> {
         let file = self.inodes.get(&fid)?.file.as_ref()?;
-        Some(file.known.mtime).filter(|mtime| *mtime != Timestamp::default())
+        Some(file.object.mtime()).filter(|mtime| *mtime != Timestamp::default())
     }
 
     /// The attributes with the size as the MDT has it, which may be old. Not for who has it open
     /// here: what the kernel takes for the end of file is where reading ends.
     pub fn known_lazily(&self, fid: Fid) -> Option<Attr> {
         let inode = self.inodes.get(&fid)?;
-        let is_open = |file: &FileState| file.readers + file.writers > 0 || !file.is_idle();
+        let is_open = |file: &FileState| file.opens.is_open() || !file.is_idle();
         match inode.file.as_deref().is_some_and(is_open) {
             true => None,
             false => inode.attr.clone(),
@@ -413,9 +413,8 @@ impl Cache {
     pub fn take_write_errors(&mut self) -> WriteErrors {
         let mut write_errors = std::mem::take(&mut self.write_errors);
         for (fid, inode) in &mut self.inodes {
-            let failures = inode.file.as_mut().map(|file| &mut file.failures);
-            let error: Option<FsError> = failures.and_then(Failures::report);
-            if let Some(error) = error {
+            let errors = inode.file.as_mut().map(|file| &mut file.errors);
+            if let Some(error) = errors.and_then(FileErrors::report) {
                 write_errors.add(*fid, error);
             }
         }

@@ -5,7 +5,6 @@ use wire::mdt::{Caller, Privileges, Reply, Request, SetAttr};
 use wire::{Attr, FileKind, SizeState};
 
 use crate::cache::attributes::apply_locally;
-use crate::cache::attributes::dropped_privileges;
 use crate::cache::file::FileState;
 use crate::cache::inode::{Covered, Inode, Reached};
 use crate::executor::Oneshot;
@@ -222,7 +221,7 @@ impl Client {
         let exclusive = state
             .cache
             .file_known(node.fid)
-            .is_some_and(|file| file.exclusive.is_some());
+            .is_some_and(|file| file.locks.is_exclusive());
         let valid = !exclusive && state.attr_valid(node.fid) && state.cache.is_current(mark);
         match (valid, &node.cover) {
             (true, wire::Cover::None | wire::Cover::Parent) => {
@@ -267,12 +266,12 @@ impl Client {
         let (Some(file), Some(attr)) = (inode.file.as_mut(), inode.attr.as_mut()) else {
             return false;
         };
-        if file.exclusive.is_none() {
+        if !file.locks.is_exclusive() {
             return false;
         }
         let before = attr.mtime_set.later(attr.ctime).later(written);
         apply_locally(attr, change, now.later(before));
-        merge_change(&mut file.changed, change, attr);
+        file.change.merge(change, attr);
         state.journal_change(fid);
         true
     }
@@ -309,18 +308,4 @@ impl Client {
             other => Err(unexpected(&other)),
         }
     }
-}
-
-/// Adds `change` to what is to be told later, as the values it led to.
-fn merge_change(told: &mut SetAttr, change: &SetAttr, attr: &Attr) {
-    use wire::mdt::SetTime::At;
-    told.mode = change.mode.or(told.mode);
-    if dropped_privileges(change) != Privileges::Keep {
-        told.mode = Some(attr.mode);
-    }
-    told.uid = change.uid.or(told.uid);
-    told.gid = change.gid.or(told.gid);
-    told.atime = change.atime.map(|_| At(attr.atime)).or(told.atime);
-    told.mtime = change.mtime.map(|_| At(attr.mtime)).or(told.mtime);
-    told.ctime = Some(attr.ctime);
 }

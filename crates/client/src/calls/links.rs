@@ -224,7 +224,7 @@ impl Client {
                 None => state.cache.fids().collect(),
             };
             fids.retain(|fid| {
-                let is_new = |file: &mut FileState| file.changed.uid.is_some();
+                let is_new = |file: &mut FileState| file.change.attrs().uid.is_some();
                 state.cache.file_known(*fid).is_some_and(is_new)
             });
             fids
@@ -416,7 +416,7 @@ mod tests {
         }
         state.cache.inode(FILE).lookups = 1;
         take(&mut state, &alone(), asked);
-        state.cache.file(FILE).exclusive.is_some()
+        state.cache.file(FILE).locks.is_exclusive()
     }
 
     #[test]

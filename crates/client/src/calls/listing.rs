@@ -57,7 +57,7 @@ impl Client {
         if !keep {
             directory.kernel_pages = None;
         }
-        state.cache.file(fid).readers += 1;
+        state.cache.file(fid).opens.add_reader();
         let statahead = Statahead::new();
         let open = DirHandle {
             fid,

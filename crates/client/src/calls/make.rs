@@ -4,10 +4,10 @@ use base::{Fid, FsError};
 use wire::FileKind;
 use wire::mdt::{Access, Caller, NewFile, OpenHandle, OpenIntent, Reply, Request, WriteTicket};
 
-use crate::cache::file::WriteOpen;
 use crate::cache::handle::HandleId;
 use crate::cache::listed::Listed;
 use crate::cache::local_changes::NameChange;
+use crate::cache::registration::WriteOpen;
 use crate::cache::stamps::Mark;
 use crate::policy::readahead::ReadAhead;
 use crate::session::client::{Client, Entry, NewNode, Place, unexpected};
@@ -101,13 +101,13 @@ impl Client {
             let mut state = self.lock();
             let file = state.cache.file(fid);
             match access.write {
-                true => file.writers += 1,
-                false => file.readers += 1,
+                true => file.opens.add_writer(),
+                false => file.opens.add_reader(),
             }
             if access.read {
-                file.lookers += 1;
+                file.opens.add_looker();
             }
-            let reported = file.failures.at_open();
+            let reported = file.errors.at_open();
             let readahead = ReadAhead::new();
             state.add_file(FileHandle {
                 fid,
@@ -245,7 +245,8 @@ impl Client {
             let mut state = self.lock();
             if state.servers.is_of_this_life(mark) {
                 if access.write {
-                    state.cache.file(fid).write_open = Some(WriteOpen { handle, ticket });
+                    let registration = &mut state.cache.file(fid).registration;
+                    registration.register_writers(WriteOpen { handle, ticket });
                 }
                 return Ok(handle);
             }

@@ -8,12 +8,12 @@ use wire::Cover;
 use wire::mdt::{Access, OpenHandle, OpenIntent, Reply, Request, SetAttr};
 use wire::ost;
 
-use crate::cache::file::{FileState, Standing, WriteOpen};
+use crate::cache::file::FileState;
 use crate::cache::handle::HandleId;
 use crate::cache::holder::Holder;
+use crate::cache::registration::{Standing, WriteOpen};
 use crate::coherence::watch::Watching;
 use crate::executor::{AT_ONCE, each_of, join_all, spawn};
-use crate::journal::errors::{close as close_failures, report as report_failures};
 use crate::policy::readahead::ReadAhead;
 use crate::session::client::{Client, StateGuard, unexpected};
 use crate::session::handles::FileHandle;
@@ -90,16 +90,16 @@ impl Client {
         };
         let file = state.cache.file(fid);
         match access {
-            Access { write: true, .. } => file.writers += 1,
-            Access { exec: true, .. } => file.readers += 1,
+            Access { write: true, .. } => file.opens.add_writer(),
+            Access { exec: true, .. } => file.opens.add_reader(),
             // Counted already.
             _ => {}
         }
         if access.read || access.exec {
-            file.lookers += 1;
+            file.opens.add_looker();
         }
-        let keep_cache = file.kernel_pages && !access.write;
-        let reported = file.failures.at_open();
+        let keep_cache = file.kernel.has_pages() && !access.write;
+        let reported = file.errors.at_open();
         let readahead = ReadAhead::new();
         let handle = FileHandle {
             fid,
@@ -136,10 +136,13 @@ impl Client {
                 let Some(file) = state.cache.file_known(fid) else {
                     return Ok(());
                 };
-                if file.write_open.is_none() || file.writers > 0 {
+                if !file.registration.has_writers() || file.opens.is_written() {
                     return Ok(());
                 }
-                (file.is_closing().then(|| file.waiters.wait()), file.written)
+                (
+                    file.registration.is_closing().then(|| file.waiters.wait()),
+                    file.durability.written(),
+                )
             };
             if let Some(wait) = wait {
                 wait.await;
@@ -151,7 +154,7 @@ impl Client {
                 let mut state = self.lock();
                 let file = state.cache.file(fid);
                 file.settle(written);
-                if file.writers == 0 && file.write_open.is_some() {
+                if !file.opens.is_written() && file.registration.has_writers() {
                     state.policies.writeback.closes(fid);
                 }
             }
@@ -170,10 +173,12 @@ impl Client {
             let stays = covered && !state.cache.may_be_removed(fid);
             let file = state.cache.file(fid);
             // At once, for who removes the name meanwhile.
-            file.readers += 1;
-            file.shared |= covered;
+            file.opens.add_reader();
+            if covered {
+                file.registration.share();
+            }
             let open_elsewhere =
-                file.is_kept_by_writers() || (file.shared && !file.read_opens.is_empty());
+                file.registration.is_kept_by_writers() || file.registration.has_sharing_readers();
             if stays || open_elsewhere {
                 bump(&self.0.stats.open_hit);
                 return Ok(state);
@@ -184,11 +189,11 @@ impl Client {
         let file = state.cache.file(fid);
         match registered {
             Ok(handle) => {
-                file.shared = true;
-                file.read_opens.push(handle);
+                file.registration.share();
+                file.registration.register_readers(handle);
             }
             Err(failure) => {
-                file.readers -= 1;
+                file.opens.remove_reader();
                 return Err(failure);
             }
         }
@@ -202,7 +207,10 @@ impl Client {
                 let mut state = self.lock();
                 state.policies.writeback.closes_no_more(fid);
                 let file = state.cache.file(fid);
-                match (file.is_closing(), file.write_open.is_some()) {
+                match (
+                    file.registration.is_closing(),
+                    file.registration.has_writers(),
+                ) {
                     (true, _) => file.waiters.wait(),
                     (false, true) => {
                         bump(&self.0.stats.open_hit);
@@ -226,7 +234,7 @@ impl Client {
     }
 
     pub(crate) async fn drop_kernel_pages(&self, fid: Fid) {
-        let had = std::mem::take(&mut self.lock().cache.file(fid).kernel_pages);
+        let had = self.lock().cache.file(fid).kernel.take_pages();
         if had {
             self.0
                 .forget(Forget::Pages {
@@ -317,13 +325,12 @@ impl Client {
         }
         let file = state.cache.file(fid);
         if access.write {
-            let before = file.write_open.replace(WriteOpen { handle, ticket });
-            file.size_asked = false;
+            let surplus = file
+                .registration
+                .register_writers(WriteOpen { handle, ticket });
             file.stands(Standing::Known);
-            // Two asked at once: one use is enough, and the MDT counts each.
-            let closing = file.closing;
-            if let Some(before) = before.filter(|before| Some(before.handle) != closing) {
-                self.end_uses(fid, vec![before.handle]);
+            if let Some(surplus) = surplus {
+                self.end_uses(fid, vec![surplus]);
             }
         }
         Ok(Registered::Now(handle))
@@ -349,9 +356,10 @@ impl Client {
     pub(crate) fn readers_known(&self, fid: Fid, handle: OpenHandle) {
         let ended = {
             let mut state = self.lock();
-            match state.cache.file_known(fid).filter(|file| file.is_kept()) {
+            let file = state.cache.file_known(fid);
+            match file.filter(|file| file.opens.is_kept()) {
                 Some(file) => {
-                    file.read_opens.push(handle);
+                    file.registration.register_readers(handle);
                     Vec::new()
                 }
                 None => vec![handle],
@@ -366,10 +374,7 @@ impl Client {
         let open = state.handles.file(handle).ok_or(FsError::BadHandle)?;
         let (fid, told) = (open.fid, open.reported);
         let file = state.cache.file(fid);
-        let result = file.failures.close(told);
-        if result.is_err() {
-            close_failures(file.remembered_failures.as_ref());
-        }
+        let result = file.errors.close(told);
         drop(state);
         self.send_rewritten(fid);
         result
@@ -385,7 +390,7 @@ impl Client {
         let file = state.cache.file(fid);
         let mut ended = match gone.access.write {
             true => {
-                file.writers -= 1;
+                file.opens.remove_writer();
                 Vec::new()
             }
             false => file.reader_gone(),
@@ -395,7 +400,7 @@ impl Client {
         }
         let file = state.cache.file(fid);
         ended.extend(gone.exec);
-        if file.writers == 0 && file.write_open.is_some() {
+        if !file.opens.is_written() && file.registration.has_writers() {
             state.policies.writeback.closes(fid);
         }
         state.drop_if_idle(fid);
@@ -455,20 +460,12 @@ impl Client {
         let fid = fid.ok_or(FsError::BadHandle)?;
         self.make_durable(fid, range).await?;
         let mut state = self.lock();
-        let Some(open) = state.handles.file(handle) else {
-            return Ok(());
-        };
-        let mut told = open.reported;
-        let result = state.cache.file(fid).failures.sync(&mut told);
-        if let Some(open) = state.handles.file(handle) {
-            open.reported = told;
+        let State { cache, handles, .. } = &mut *state;
+        let record = handles.record(handle);
+        match handles.file(handle) {
+            Some(open) => cache.file(fid).errors.sync(&mut open.reported, record),
+            None => Ok(()),
         }
-        if result.is_err() && state.journal.records().is_some() {
-            let record = state.handles.record(handle);
-            let failures = state.cache.file(fid).remembered_failures.as_ref();
-            report_failures(record, failures, told);
-        }
-        result
     }
 
     /// Bytes at the OST, attributes and names at the MDT: neither waits for the other.

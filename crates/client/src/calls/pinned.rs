@@ -38,7 +38,7 @@ impl Client {
             if entry.attr.kind == FileKind::Directory {
                 return Ok(entry);
             }
-            self.lock().cache.file(entry.fid).pins += 1;
+            self.lock().cache.file(entry.fid).opens.pin();
             match self.register(entry.fid, READING, OpenIntent::Reopen).await {
                 Ok(handle) => {
                     self.readers_known(entry.fid, handle);
@@ -62,7 +62,7 @@ impl Client {
 
     /// Keeps what the caller has found by [`Client::lookup_pinned`] while he asks about it.
     pub fn pin(&self, fid: Fid) -> PinnedFile {
-        self.lock().cache.file(fid).pins += 1;
+        self.lock().cache.file(fid).opens.pin();
         let client = self.clone();
         PinnedFile { client, fid }
     }

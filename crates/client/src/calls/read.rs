@@ -44,11 +44,10 @@ impl Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         let mut state = self.client.lock();
-        if let Some(file) = state.cache.file_known(self.fid) {
-            file.users -= 1;
-            if file.users == 0 {
-                file.waiters.wake_all();
-            }
+        if let Some(file) = state.cache.file_known(self.fid)
+            && file.locks.end_use()
+        {
+            file.waiters.wake_all();
         }
     }
 }
@@ -154,14 +153,14 @@ impl Client {
         let end = range.end.min(size.unwrap_or(u64::MAX));
         let file = state.cache.file(fid);
         if range.start >= end {
-            file.users += 1;
+            file.locks.begin_uses(1);
             file.answers_read(range, to);
             return Ok((Plan::Done(Vec::new()), Some(Pin::new(self, fid))));
         }
         let wanted = ByteRange::new(range.start, end);
         let (pieces, holes) = gather(file, wanted);
         if holes.is_empty() {
-            file.users += 1;
+            file.locks.begin_uses(1);
             file.answers_read(range, to);
             let pin = Pin::new(self, fid);
             self.read_on_with_others(&mut state, fid);
@@ -170,14 +169,11 @@ impl Client {
             self.hand_over(&mut state, handle, fid, wanted);
             return Ok((Plan::Done(pieces), Some(pin)));
         }
-        if holes
-            .iter()
-            .any(|hole| file.fetching.iter().any(|busy| busy.overlaps(*hole)))
-        {
+        if holes.iter().any(|hole| file.fetches.overlap(*hole)) {
             return Ok((Plan::Wait(file.waiters.wait()), None));
         }
-        file.users += 1;
-        file.fetching.extend(&holes);
+        file.locks.begin_uses(1);
+        file.fetches.begin(&holes);
         let asked = file.pages.generation();
         Ok((
             Plan::Fetch {
@@ -201,7 +197,7 @@ impl Client {
     /// The size, where the lock tells it.
     fn size_under(&self, state: &mut State, fid: Fid, under: LockHandle) -> Option<u64> {
         let knows = under == LockHandle(0) || state.locks.reaches_eof(fid);
-        knows.then(|| state.cache.file(fid).known.size)
+        knows.then(|| state.cache.file(fid).object.size())
     }
 
     /// Brings missing bytes into the cache. What the OST does not have reads as zeros.
@@ -215,7 +211,7 @@ impl Client {
         let result = self.fetch_holes(fid, under, &holes, asked).await;
         let mut state = self.lock();
         if let Some(file) = state.cache.file_known(fid) {
-            file.fetching.retain(|busy| !holes.contains(busy));
+            file.fetches.end(&holes);
             file.waiters.wake_all();
         }
         result
@@ -230,7 +226,7 @@ impl Client {
     ) -> Result<(), FsError> {
         let target = self.target_of(fid)?;
         for hole in holes {
-            let unsent = self.lock().cache.file(fid).unsent;
+            let unsent = self.lock().cache.file(fid).object.is_unsent();
             let bytes = match unsent {
                 true => Bytes::new(),
                 false => self.read_object(fid, target, *hole, under).await?,
@@ -274,9 +270,9 @@ impl Client {
         }
         let known = {
             let mut state = self.lock();
-            let exclusive = state.cache.file(fid).exclusive.is_some();
+            let exclusive = state.cache.file(fid).locks.is_exclusive();
             let knows = exclusive || state.locks.reaches_eof(fid);
-            knows.then(|| state.cache.file(fid).known.size)
+            knows.then(|| state.cache.file(fid).object.size())
         };
         let size = match known {
             Some(size) => size,
@@ -358,10 +354,10 @@ impl Client {
     ) {
         let file = state.cache.file(fid);
         let holes = file.pages.holes(range).into_iter().flat_map(requests);
-        let free = |hole: &ByteRange| !file.fetching.iter().any(|busy| busy.overlaps(*hole));
+        let free = |hole: &ByteRange| !file.fetches.overlap(*hole);
         let free: Vec<ByteRange> = holes.filter(free).collect();
-        file.users += free.len() as u32;
-        file.fetching.extend(&free);
+        file.locks.begin_uses(free.len() as u32);
+        file.fetches.begin(&free);
         let asked = file.pages.generation();
         for hole in free {
             let (pin, client) = (Pin::new(self, fid), self.clone());

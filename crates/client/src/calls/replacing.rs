@@ -53,7 +53,7 @@ impl Client {
     }
 
     async fn settle_bytes(&self, fid: Fid) -> Result<(), FsError> {
-        let failed = |client: &Client| client.lock().cache.file(fid).failures.last();
+        let failed = |client: &Client| client.lock().cache.file(fid).errors.last();
         let before = failed(self);
         let is_needed = |state: &mut State| state.may_be_undurable(fid);
         self.write_out_durably(fid, ByteRange::ALL, is_needed)
@@ -97,7 +97,7 @@ impl Client {
         let rewritten = {
             let mut state = self.lock();
             let file = state.cache.file_known(fid);
-            file.is_some_and(|file| std::mem::take(&mut file.emptied) && file.is_unsent())
+            file.is_some_and(|file| file.object.take_emptied() && file.is_unsent())
         };
         if !rewritten {
             return;
@@ -126,7 +126,7 @@ impl State {
             return false;
         };
         let file = inode.file.as_ref();
-        let is_alone = file.is_some_and(|file| file.exclusive.is_some());
+        let is_alone = file.is_some_and(|file| file.locks.is_exclusive());
         let is_regular = |attr: &Attr| attr.kind == FileKind::Regular;
         let is_settled =
             is_alone || self.locks.reaches_eof(fid) || (self.attr_valid(fid) && self.is_exact(fid));

@@ -140,7 +140,7 @@ impl Client {
             // There may be no room for it: then they must be somewhere. Durable, where the last of
             // them go and so could not be sent again: with them would go the size.
             self.write_out_durably(fid, ByteRange::ALL, |state| {
-                let size = state.cache.file(fid).known.size;
+                let size = state.cache.file(fid).object.size();
                 state.policies.writeback.may_lose(fid) && shape.removes().end >= size
             })
             .await?;
@@ -171,7 +171,7 @@ impl Client {
                     state.answered(fid);
                 }
                 self.resized(fid, &begun);
-                self.lock().cache.file(fid).known.blocks = attr.blocks;
+                self.lock().cache.file(fid).object.learn_blocks(attr.blocks);
                 if !begun.is_remembered {
                     bump(&self.0.stats.unremembered);
                     self.sync_target(target).await?;
@@ -195,8 +195,8 @@ impl Client {
         let mut state = self.lock();
         let mtime = state.cache.content_time(fid, self.0.clock.now());
         let file = state.cache.file(fid);
-        let is_sent = shape != Shape::Size(0) || !file.unsent;
-        let ticket = file.write_open.map(|open| open.ticket);
+        let is_sent = shape != Shape::Size(0) || !file.object.is_unsent();
+        let ticket = file.registration.ticket();
         if is_sent && ticket.is_none() {
             return Err(Resized::NoTicket);
         }
@@ -207,18 +207,14 @@ impl Client {
             .put_resize(fid, (shape, is_sent), ticket, mtime);
         let is_remembered = remembered.is_some();
         state.with_pages(fid, |file| {
-            let before = file.known;
+            let before = file.object.attr();
             file.pages.discard(shape.removes());
             if let Shape::Range(..) = shape {
                 file.in_kernel.begin_change(shape.removes());
             }
             if let Shape::Size(size) = shape {
-                file.emptied |= size == 0 && before.size > 0;
-                file.known.size = size;
+                file.object.resize(size);
                 file.content_changed(mtime);
-                if size == 0 {
-                    file.known.blocks = 0;
-                }
             }
             if !is_sent {
                 return Err(Resized::Done);
@@ -228,7 +224,7 @@ impl Client {
                 shape,
                 ticket,
                 mtime,
-                restarts: file.restarts,
+                restarts: file.durability.restarts(),
                 before,
                 is_remembered,
             })
@@ -239,7 +235,8 @@ impl Client {
         self.lock().with_pages(fid, |file| {
             // Again: a read that overtook the request has brought what was there before it.
             file.pages.discard(begun.shape.removes());
-            file.known.size = begun.shape.size_after(file.known.size);
+            file.object
+                .was_resized(begun.shape.size_after(file.object.size()));
             file.content_changed(begun.mtime);
         });
     }
@@ -248,8 +245,7 @@ impl Client {
         let mut state = self.lock();
         let file = state.cache.file(fid);
         file.resizes.refused(begun.id);
-        file.known.size = begun.before.size;
-        file.known.blocks = begun.before.blocks;
+        file.object.was_not_resized(begun.before);
     }
 
     /// Waits until what the OST's restart took is there again.
@@ -276,7 +272,7 @@ impl Client {
     pub(crate) fn end_use(&self, fid: Fid) {
         let mut state = self.lock();
         let file = state.cache.file(fid);
-        file.users -= 1;
+        file.locks.end_use();
         file.waiters.wake_all();
     }
 
@@ -288,7 +284,7 @@ impl Client {
                 let mut state = self.lock();
                 match covering(&mut state, fid, ByteRange::ALL, Mode::PW, By::WriteBack)? {
                     Covering::Lock(under) => {
-                        state.cache.file(fid).users += 1;
+                        state.cache.file(fid).locks.begin_uses(1);
                         return Ok(under);
                     }
                     Covering::Wait(wait) => Some(wait),
@@ -307,7 +303,7 @@ impl Client {
     /// The right to change the file's bytes, for a call that has no handle.
     pub(crate) async fn begin_writing(&self, fid: Fid) -> Result<(), FsError> {
         self.open_for_writing(fid).await?;
-        self.lock().cache.file(fid).writers += 1;
+        self.lock().cache.file(fid).opens.add_writer();
         Ok(())
     }
 
@@ -315,8 +311,8 @@ impl Client {
     pub(crate) fn end_writing(&self, fid: Fid) {
         let mut state = self.lock();
         let file = state.cache.file(fid);
-        file.writers -= 1;
-        if file.writers == 0 && file.write_open.is_some() {
+        file.opens.remove_writer();
+        if !file.opens.is_written() && file.registration.has_writers() {
             state.policies.writeback.closes(fid);
         }
     }
@@ -326,7 +322,7 @@ impl Client {
         loop {
             let (change, asked) = {
                 let mut state = self.lock();
-                if state.cache.file(fid).exclusive.is_some() {
+                if state.cache.file(fid).locks.is_exclusive() {
                     return Ok(());
                 }
                 let size = state.size_to_report(fid, false);

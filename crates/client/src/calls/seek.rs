@@ -25,7 +25,7 @@ impl Client {
         if blocks.is_some_and(|blocks| blocks.saturating_mul(BLOCK_BYTES) >= size) {
             return Ok(if hole { size } else { offset });
         }
-        let never_sent = self.lock().cache.file(fid).unsent;
+        let never_sent = self.lock().cache.file(fid).object.is_unsent();
         if never_sent {
             return match hole {
                 true => Ok(offset),

@@ -170,7 +170,7 @@ impl Client {
         may_forget: bool,
     ) -> Result<Attempt, FsError> {
         let mut state = self.lock();
-        if write_back && state.cache.file(fid).lapsing > 0 {
+        if write_back && state.cache.file(fid).kernel.is_lapsing() {
             // A failure would be told to the next call on the file, be it a read.
             state.with_pages(fid, FileState::lose_store);
             return Ok(Attempt::Put(Put::gone(offset)));
@@ -210,7 +210,7 @@ impl Client {
             return Ok(Attempt::Held(range));
         }
         let end = at + data.len() as u64;
-        let is_announced = end > state.cache.file(fid).known.size && !state.grows_alone(fid);
+        let is_announced = end > state.cache.file(fid).object.size() && !state.grows_alone(fid);
         let remembered = self.put(&mut state, fid, at, data);
         if remembered {
             state.journal.note_written();
@@ -239,7 +239,7 @@ impl Client {
             return None;
         }
         // What the kernel holds is true as long as the lock stays.
-        file.users += 1;
+        file.locks.begin_uses(1);
         Some(Outdated {
             range,
             pages,
@@ -277,9 +277,13 @@ impl Client {
     /// Puts pages that the kernel writes back: what it stored into them. They may be older than what
     /// was written past the kernel since it read them, and reach beyond the end of file.
     fn put_back(&self, state: &mut State, fid: Fid, at: u64, data: &[u8]) -> bool {
-        let knows_end = state.cache.file(fid).exclusive.is_some() || state.locks.reaches_eof(fid);
+        let knows_end = state.cache.file(fid).locks.is_exclusive() || state.locks.reaches_eof(fid);
         let file = state.cache.file(fid);
-        let end = if knows_end { file.known.size } else { u64::MAX };
+        let end = if knows_end {
+            file.object.size()
+        } else {
+            u64::MAX
+        };
         let pages =
             written_at(at, data).and_then(|pages| pages.intersection(ByteRange::new(0, end)));
         let Some(pages) = pages else {
@@ -299,7 +303,7 @@ impl Client {
         let now = state.cache.content_time(fid, self.0.clock.now());
         let told_time = state.with_pages(fid, |file| {
             file.pages.write(at, data, tick);
-            let told_time = file.changed.mtime.is_some();
+            let told_time = file.change.attrs().mtime.is_some();
             file.wrote(ByteRange::new(at, at + data.len() as u64), now);
             told_time
         });
@@ -316,9 +320,9 @@ fn leaves_hole(state: &mut State, fid: Fid, handle: HandleId, at: u64) -> bool {
     let Some(reported) = state.handles.file(handle).map(|open| open.reported) else {
         return false;
     };
-    let knows_end = state.cache.file(fid).exclusive.is_some() || state.locks.reaches_eof(fid);
+    let knows_end = state.cache.file(fid).locks.is_exclusive() || state.locks.reaches_eof(fid);
     let file = state.cache.file(fid);
-    knows_end && at > file.known.size && file.failures.lacks_space(reported)
+    knows_end && at > file.object.size() && file.errors.lacks_space(reported)
 }
 
 /// Who wants the lock.
@@ -347,7 +351,7 @@ fn place(
     append: bool,
 ) -> Result<Option<(u64, ByteRange)>, FsError> {
     let at = match append {
-        true => state.cache.file(fid).known.size,
+        true => state.cache.file(fid).object.size(),
         false => offset,
     };
     let range = ByteRange::at(at, len as u64).ok_or(FsError::FileTooBig)?;

@@ -110,7 +110,7 @@ mod tests {
     fn what_was_known_under_the_lock_of_who_made_the_file_goes_with_it() {
         let file = Fid(7);
         let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
-        state.cache.file(file).exclusive = Some(LockHandle(1));
+        state.cache.file(file).locks.grant_exclusive(LockHandle(1));
         let values = vec![(b"user.a".to_vec(), b"old".to_vec())];
         state.cache.inode(file).set_xattrs(Some(values));
         assert_eq!(state.lose_exclusive(file), Some(LockHandle(1)));

@@ -190,7 +190,7 @@ fn uncover(state: &mut State, child: Fid) {
 /// The attributes under this client's EX lock.
 fn glimpsed(state: &State, fid: Fid) -> Option<Glimpsed> {
     let inode = state.cache.known(fid)?;
-    inode.file.as_ref()?.exclusive?;
+    inode.file.as_ref()?.locks.exclusive()?;
     let mut attr = state.seen(fid)?;
     // The holder's size is exact, and the OST, which would be asked otherwise, has not heard of it.
     attr.size_state = wire::SizeState::Strict;

@@ -4,8 +4,9 @@ use base::{ByteRange, Fid, FsError, LockHandle, TargetIndex};
 use dlm::Mode;
 use wire::ost;
 
-use crate::cache::file::{Revoking, Standing};
+use crate::cache::file_locks::Revoking;
 use crate::cache::holder::Holder;
+use crate::cache::registration::Standing;
 use crate::cache::stamps::AskedExtent;
 use crate::executor::{Oneshot, spawn};
 use crate::session::client::{Client, StateGuard, unexpected};
@@ -45,21 +46,21 @@ pub(crate) fn covering(
 ) -> Result<Covering, FsError> {
     let (from_kernel, writes) = (by != By::Call, by == By::WriteBack);
     let file = state.cache.file(fid);
-    match file.standing {
+    match file.registration.standing() {
         Standing::Known => {}
         Standing::InDoubt => return Ok(Covering::Wait(file.waiters.wait())),
         Standing::Gone => return Err(FsError::Stale),
     }
-    let forgetting = file.revoking == Revoking::Forgetting && from_kernel;
-    let leaving = file.leaving;
-    if file.exclusive.is_some() && !file.is_closing() {
-        return Ok(match file.revoking {
+    let forgetting = file.locks.revoking() == Revoking::Forgetting && from_kernel;
+    let leaving = file.locks.leaving();
+    if file.locks.is_exclusive() && !file.registration.is_closing() {
+        return Ok(match file.locks.revoking() {
             Revoking::No => Covering::Lock(LockHandle(0)),
             _ if forgetting => Covering::Lock(LockHandle(0)),
             _ => Covering::Wait(file.waiters.wait()),
         });
     }
-    if file.is_closing() {
+    if file.registration.is_closing() {
         return Ok(Covering::Wait(file.waiters.wait()));
     }
     // Whatever its mode, a lock that is being given back keeps what is read under it true until the
@@ -88,9 +89,9 @@ pub(crate) fn covering(
 /// The mode that reads need: while the file can be written through a mapping here, pages the
 /// kernel takes are covered by PW (hazard 7).
 pub(crate) fn read_mode(state: &mut State, fid: Fid) -> Mode {
-    match state.cache.file(fid).writers {
-        0 => Mode::PR,
-        _ => Mode::PW,
+    match state.cache.file(fid).opens.is_written() {
+        false => Mode::PR,
+        true => Mode::PW,
     }
 }
 
@@ -112,7 +113,7 @@ impl Client {
             let mut state = self.lock();
             // Something may have come since the caller looked, and would wake nobody again.
             match covering(&mut state, fid, ByteRange::ALL, mode, by)? {
-                Covering::No => state.cache.file(fid).asking.wait(mode),
+                Covering::No => state.cache.file(fid).locks.wait_for_extent(mode),
                 _ => return Ok(()),
             }
         };
@@ -120,7 +121,12 @@ impl Client {
             let client = self.clone();
             spawn(async move {
                 let result = client.ask(fid, mode).await;
-                client.lock().cache.file(fid).asking.answered(mode, result);
+                client
+                    .lock()
+                    .cache
+                    .file(fid)
+                    .locks
+                    .extent_answered(mode, result);
             });
         }
         // Forgotten with the file: there is something to look at.
@@ -162,10 +168,10 @@ impl Client {
                 let mut state = self.lock();
                 if !state.is_extent_current(target, asked) {
                     state.locks.refuse(Holder::Ost(target), grant.handle);
-                    state.cache.file(fid).asking.look_again();
+                    state.cache.file(fid).locks.look_again();
                     return None;
                 }
-                let written = state.cache.file(fid).written;
+                let written = state.cache.file(fid).durability.written();
                 if written == asked.written {
                     take_extent(&mut state, fid, target, grant, attr);
                     return Some(state);
@@ -176,7 +182,7 @@ impl Client {
                 Ok(now) => attr = now,
                 Err(error) => {
                     tracing::debug!("{fid}: its size is not known for certain: {error}");
-                    asked.written = self.lock().cache.file(fid).written;
+                    asked.written = self.lock().cache.file(fid).durability.written();
                 }
             }
         }
@@ -194,12 +200,12 @@ pub(crate) fn take_extent(
     // Also under a lock that is wanted back: what was changed under it may not be answered yet.
     let knew = state.locks.reaches_eof(fid);
     state.locks.extent_granted(target, grant);
-    state.cache.file(fid).asking.look_again();
+    state.cache.file(fid).locks.look_again();
     if knew {
         return;
     }
     let file = state.cache.file(fid);
-    file.known = file.with_unsent(attr);
+    file.object.learn(file.with_unsent(attr));
 }
 
 #[cfg(test)]
@@ -253,7 +259,7 @@ mod tests {
     #[test]
     fn nothing_is_written_under_a_second_lock_while_the_first_leaves_with_the_bytes() {
         let mut state = with_one_revoked();
-        state.cache.file(FILE).revoking = Revoking::Forgetting;
+        state.cache.file(FILE).locks.begin_revoking();
         assert_eq!(cover(&mut state, By::Call), "none");
         granted(&mut state, 2);
         for by in [By::Call, By::Read, By::WriteBack] {
@@ -264,12 +270,12 @@ mod tests {
             );
         }
         let file = state.cache.file(FILE);
-        (file.revoking, file.leaving) = (Revoking::WritingOut, Some(LockHandle(1)));
+        file.locks.begin_writing_out(LockHandle(1));
         assert_eq!(cover(&mut state, By::Call), "later");
         assert_eq!(cover(&mut state, By::WriteBack), "later");
         assert_eq!(cover(&mut state, By::Read), "the second");
         let file = state.cache.file(FILE);
-        (file.revoking, file.leaving) = (Revoking::No, None);
+        file.locks.end_revoking();
         let dropped = dlm::CacheInput::Dropped {
             handle: LockHandle(1),
         };
@@ -281,7 +287,7 @@ mod tests {
     fn a_lock_that_leaves_alone_has_another_asked_for() {
         let mut state = with_one_revoked();
         let file = state.cache.file(FILE);
-        (file.revoking, file.leaving) = (Revoking::WritingOut, Some(LockHandle(1)));
+        file.locks.begin_writing_out(LockHandle(1));
         for by in [By::Call, By::Read, By::WriteBack] {
             assert_eq!(cover(&mut state, by), "none", "{by:?}");
         }

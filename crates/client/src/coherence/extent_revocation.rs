@@ -4,7 +4,8 @@
 
 use base::{ByteRange, Fid, FsError, LockHandle};
 
-use crate::cache::file::{FileState, Revoking};
+use crate::cache::file::FileState;
+use crate::cache::file_locks::Revoking;
 use crate::cache::holder::Holder;
 use crate::session::client::Client;
 use crate::session::kernel::Forget;
@@ -39,11 +40,11 @@ impl Client {
                 let mut state = self.lock();
                 state.cache.withdraw();
                 let file = state.cache.file(fid);
-                match file.revoking {
+                match file.locks.revoking() {
                     Revoking::No if may(file) => {
-                        file.revoking = Revoking::Forgetting;
+                        file.locks.begin_revoking();
                         // Reads that wait for a lock may have pages locked that are to go.
-                        file.asking.look_again();
+                        file.locks.look_again();
                         return;
                     }
                     _ => file.waiters.wait(),
@@ -60,7 +61,7 @@ impl Client {
             let had = {
                 let mut state = self.lock();
                 let file = state.cache.file(fid);
-                file.refilled = false;
+                file.kernel.begin_forgetting();
                 file.is_known_to_kernel()
             };
             if had {
@@ -71,13 +72,12 @@ impl Client {
                 let wait = {
                     let mut state = self.lock();
                     let file = state.cache.file(fid);
-                    match (file.users, file.refilled) {
-                        (0, true) => break,
-                        (0, false) => {
-                            file.revoking = Revoking::WritingOut;
-                            file.leaving = Some(handle);
+                    match (file.locks.is_used(), file.kernel.is_refilled()) {
+                        (false, true) => break,
+                        (false, false) => {
+                            file.locks.begin_writing_out(handle);
                             if range == ByteRange::ALL {
-                                file.kernel_pages = false;
+                                file.kernel.take_pages();
                             }
                             return;
                         }
@@ -102,12 +102,11 @@ impl Client {
         state.drop_extent(fid, (holder, handle));
         state.with_pages(fid, |file| {
             if let Err(error) = written {
-                file.failures.add(error);
+                file.errors.add(error);
             }
             file.pages.discard(range);
             file.resizes.give_up(FsError::Io);
-            file.revoking = Revoking::No;
-            file.leaving = None;
+            file.locks.end_revoking();
             file.waiters.wake_all();
         });
         state.handles.forget_readahead(fid);
@@ -117,8 +116,9 @@ impl Client {
     /// The EX lock on the inode is wanted back: bytes to the OST, attributes to the MDT.
     pub(crate) async fn revoke_exclusive(&self, handle: LockHandle, fid: Fid) {
         // A Close under the lock is on its way and takes it along: without the lock it would be refused.
-        self.begin_revoking(fid, |file| !file.is_closing()).await;
-        if self.lock().cache.file(fid).exclusive != Some(handle) {
+        self.begin_revoking(fid, |file| !file.registration.is_closing())
+            .await;
+        if self.lock().cache.file(fid).locks.exclusive() != Some(handle) {
             let nothing = ByteRange::new(0, 0);
             self.finish_revoking(fid, nothing, Ok(()), (Holder::Mdt, handle));
             return self.send_releases();
@@ -134,7 +134,7 @@ impl Client {
         {
             let mut state = self.lock();
             // Where the MDT has restarted meanwhile there may be another.
-            if state.cache.file(fid).exclusive == Some(handle) {
+            if state.cache.file(fid).locks.exclusive() == Some(handle) {
                 state.lose_exclusive(fid);
             }
         }

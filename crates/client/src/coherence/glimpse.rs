@@ -44,7 +44,7 @@ impl Client {
             let file = state.cache.known(fid).and_then(|inode| inode.file.as_ref());
             match file {
                 None => return Ok(attr),
-                Some(file) if file.written == asked => {
+                Some(file) if file.durability.written() == asked => {
                     return Ok(file.with_unsent_blocks(file.with_unsent(attr)));
                 }
                 // What was unsent then was sent since, and the answer may be older.
@@ -57,6 +57,6 @@ impl Client {
     fn last_written(&self, fid: Fid) -> Transno {
         let state = self.lock();
         let file = state.cache.known(fid).and_then(|inode| inode.file.as_ref());
-        file.map_or(Transno(0), |file| file.written)
+        file.map_or(Transno(0), |file| file.durability.written())
     }
 }

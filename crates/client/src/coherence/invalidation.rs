@@ -30,7 +30,7 @@ impl Invalidation {
     /// accepted and dropped.
     pub fn lapse(&mut self, file: &mut FileState, fid: Fid) {
         if file.is_known_to_kernel() {
-            file.lapsing += 1;
+            file.kernel.begin_lapse();
             self.lapsing.push(fid);
         }
     }
@@ -57,7 +57,7 @@ impl Client {
         let range = ByteRange::ALL;
         self.0.forget(Forget::Pages { fid, range }).await;
         let mut state = self.lock();
-        state.cache.file(fid).lapsing -= 1;
+        state.cache.file(fid).kernel.end_lapse();
         state.drop_if_idle(fid);
     }
 

@@ -37,7 +37,11 @@ impl Client {
                 Cover::Bits(bits) => {
                     let exclusive = {
                         let mut state = client.lock();
-                        state.cache.file_known(fid).and_then(|file| file.exclusive) == Some(handle)
+                        state
+                            .cache
+                            .file_known(fid)
+                            .and_then(|file| file.locks.exclusive())
+                            == Some(handle)
                     };
                     match exclusive {
                         true => client.revoke_exclusive(handle, fid).await,

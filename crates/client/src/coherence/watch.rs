@@ -11,7 +11,8 @@ use dlm::{CacheInput, Mode};
 use wire::SizeState;
 use wire::ost::{ExtentGrant, Reply, Request};
 
-use crate::cache::file::{FileState, Watch};
+use crate::cache::file::FileState;
+use crate::cache::file_locks::Watch;
 use crate::cache::holder::Holder;
 use crate::cache::stamps::AskedExtent;
 use crate::executor::{AT_ONCE, each_of, oneshot, spawn};
@@ -32,11 +33,11 @@ impl State {
     /// A handle by which the file can be read is gone.
     pub fn looker_goes(&mut self, fid: Fid) {
         let file = self.cache.file(fid);
-        file.lookers -= 1;
-        if file.lookers == 0
-            && let Watch::Held(holder, handle) = std::mem::take(&mut file.watch)
+        file.opens.remove_looker();
+        if !file.opens.is_looked_at()
+            && let Some(watch) = file.locks.take_watch()
         {
-            self.locks.unused((holder, handle));
+            self.locks.unused(watch);
         }
     }
 
@@ -49,20 +50,21 @@ impl State {
             .is_some_and(|attr| attr.size_state == SizeState::Strict);
         let is_covered = (is_strict && self.attr_valid(fid)) || self.locks.holds_to_eof(fid);
         self.cache.file_known(fid).is_some_and(|file| {
-            let is_watched = matches!(file.watch, Watch::Held(..));
-            file.lookers > 0 && file.exclusive.is_none() && !is_watched && !is_covered
+            file.opens.is_looked_at()
+                && !file.locks.is_exclusive()
+                && !file.locks.is_watched()
+                && !is_covered
         })
     }
 
     /// The file's end is this client's alone to move, and nobody watches it.
     pub fn grows_alone(&mut self, fid: Fid) -> bool {
-        self.cache.file(fid).exclusive.is_some() || self.locks.holds_alone(fid)
+        self.cache.file(fid).locks.is_exclusive() || self.locks.holds_alone(fid)
     }
 
     /// A lock that lets others write goes, but for as much as it takes to watch the file.
     pub fn drop_extent(&mut self, fid: Fid, (holder, handle): (Holder, LockHandle)) {
-        let watches =
-            |file: &mut FileState| file.lookers > 0 && !matches!(file.watch, Watch::Held(..));
+        let watches = |file: &mut FileState| file.opens.is_looked_at() && !file.locks.is_watched();
         let is_to_watch =
             matches!(holder, Holder::Ost(_)) && self.cache.file_known(fid).is_some_and(watches);
         let mode = Mode::CR;
@@ -72,7 +74,7 @@ impl State {
         };
         self.locks.step(holder, input);
         if is_to_watch && self.locks.mode_of(holder, handle) == Some(mode) {
-            self.cache.file(fid).watch = Watch::Held(holder, handle);
+            self.cache.file(fid).locks.hold_watch(holder, handle);
         }
     }
 }
@@ -87,10 +89,10 @@ impl Client {
                     return Ok(());
                 }
                 let file = state.cache.file(fid);
-                match file.watch {
+                match file.locks.watch() {
                     Watch::Asked => Some(file.waiters.wait()),
                     _ => {
-                        file.watch = Watch::Asked;
+                        file.locks.ask_to_watch();
                         None
                     }
                 }
@@ -106,9 +108,7 @@ impl Client {
         let result = self.ask_for_watch(fid, how).await;
         let mut state = self.lock();
         if let Some(file) = state.cache.file_known(fid) {
-            if file.watch == Watch::Asked {
-                file.watch = Watch::No;
-            }
+            file.locks.watch_answered();
             file.waiters.wake_all();
         }
         state.drop_if_idle(fid);
@@ -121,7 +121,7 @@ impl Client {
             let mut state = self.lock();
             (
                 state.cache.asks_extent(fid),
-                state.cache.file(fid).writers > 0,
+                state.cache.file(fid).opens.is_written(),
             )
         };
         let request = Request::Watch {
@@ -138,7 +138,7 @@ impl Client {
         };
         if Mode::from_index(grant.mode) != Some(Mode::CR) {
             let kept = self.keep_extent(fid, (target, &grant), attr, asked).await;
-            if let Some(size) = kept.map(|mut state| state.cache.file(fid).known.size) {
+            if let Some(size) = kept.map(|mut state| state.cache.file(fid).object.size()) {
                 self.raise(fid, size).await;
             }
             return Ok(());
@@ -156,7 +156,7 @@ impl Client {
         self.0.kernel.extend(fid, size, done);
         told.await;
         if let Some(file) = self.lock().cache.file_known(fid) {
-            file.raised = file.raised.max(size);
+            file.kernel.raise(size);
         }
     }
 
@@ -167,7 +167,7 @@ impl Client {
             let is_looked_at = state
                 .cache
                 .file_known(fid)
-                .is_some_and(|file| file.lookers > 0);
+                .is_some_and(|file| file.opens.is_looked_at());
             is_looked_at
                 .then(|| state.seen(fid))
                 .flatten()
@@ -182,9 +182,7 @@ impl Client {
     /// it comes to it, and they may have more bytes by then: so it hears of that by a notice first.
     pub(crate) async fn raise_before(&self, fid: Fid, size: u64) {
         let is_larger = self.lock().cache.file_known(fid).is_some_and(|file| {
-            let is_larger = size > file.raised && (file.lookers > 0 || file.kernel_pages);
-            file.raised = file.raised.min(size);
-            is_larger
+            file.kernel.answer_size(size) && (file.opens.is_looked_at() || file.kernel.has_pages())
         });
         if is_larger {
             self.raise(fid, size).await;
@@ -198,7 +196,7 @@ impl Client {
             if state
                 .cache
                 .file_known(fid)
-                .is_none_or(|file| file.lookers == 0)
+                .is_none_or(|file| !file.opens.is_looked_at())
             {
                 // Nobody looks any more.
                 state.locks.give_up_or_refuse(holder, handle);
@@ -286,7 +284,7 @@ impl Client {
     pub(crate) fn raise_watched(&self) {
         let watched: Vec<Fid> = {
             let state = self.lock();
-            let is_watched = |file: &FileState| matches!(file.watch, Watch::Held(..));
+            let is_watched = |file: &FileState| file.locks.is_watched();
             let files = state.cache.files().filter(|(_, file)| is_watched(file));
             files.map(|(fid, _)| fid).collect()
         };
@@ -301,7 +299,7 @@ impl Client {
 
     /// The same for a file of which nobody waited until it was watched: it may have grown by then.
     pub(crate) async fn raise_if_watched(&self, fid: Fid) {
-        let is_watched = |file: &mut FileState| matches!(file.watch, Watch::Held(..));
+        let is_watched = |file: &mut FileState| file.locks.is_watched();
         if !self.lock().cache.file_known(fid).is_some_and(is_watched) {
             return;
         }
@@ -346,12 +344,12 @@ impl State {
         let is_wanted = self
             .cache
             .file_known(fid)
-            .is_some_and(|file| file.lookers > 0 && !matches!(file.watch, Watch::Held(..)));
+            .is_some_and(|file| file.opens.is_looked_at() && !file.locks.is_watched());
         if self.locks.mode_of(holder, grant.handle).is_none() {
             return false;
         }
         match is_wanted {
-            true => self.cache.file(fid).watch = Watch::Held(holder, grant.handle),
+            true => self.cache.file(fid).locks.hold_watch(holder, grant.handle),
             false => self.locks.unused((holder, grant.handle)),
         }
         is_wanted

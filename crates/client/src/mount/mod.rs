@@ -315,7 +315,7 @@ impl Client {
         {
             let mut state = self.lock();
             for fid in state.policies.writeback.closing() {
-                state.cache.file(fid).committed = true;
+                state.cache.file(fid).durability.commit();
                 state.note(fid);
             }
         }

@@ -48,7 +48,8 @@ impl WriteBack {
         self.dirty.set(fid, since(file.pages.dirty_since()));
         self.sending.set(fid, since(file.pages.sending_since()));
         if self.uncommitted.contains(fid) {
-            self.uncommitted.set(fid, Some((ost, file.first_unsettled)));
+            self.uncommitted
+                .set(fid, Some((ost, file.durability.first_unsettled())));
         }
         if file.is_settled() && self.closing.unsettled.remove(&fid) {
             self.closing.settled.insert(fid);
@@ -171,5 +172,86 @@ impl WriteBack {
     /// The file is one of them.
     pub fn may_lose(&self, fid: Fid) -> bool {
         self.uncommitted.contains(fid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::ByteRange;
+
+    use super::*;
+
+    const FILE: Fid = Fid(7);
+    const OTHER: Fid = Fid(8);
+    const HOME: Ost = Some(TargetIndex(0));
+    const AWAY: Ost = Some(TargetIndex(3));
+
+    /// A file with a byte written at `since`.
+    fn dirty(since: Tick) -> FileState {
+        let mut file = FileState::default();
+        file.pages.write(0, b"x", since);
+        file
+    }
+
+    fn dirty_fids(writeback: &WriteBack, ost: Ost, then: Tick) -> Vec<Fid> {
+        writeback.dirty_since(ost, then).collect()
+    }
+
+    #[test]
+    fn files_are_to_be_sent_by_ost_and_age_until_they_are_on_their_way() {
+        let mut writeback = WriteBack::default();
+        let (old, new) = (Tick(0), Tick(1 << 40));
+        let mut file = dirty(old);
+        writeback.note(FILE, HOME, &file);
+        writeback.note(OTHER, AWAY, &dirty(new));
+        assert_eq!(writeback.osts(), [HOME, AWAY]);
+        assert_eq!(dirty_fids(&writeback, HOME, old), [FILE]);
+        assert_eq!(dirty_fids(&writeback, AWAY, old), []);
+        assert_eq!(dirty_fids(&writeback, AWAY, new), [OTHER]);
+        file.pages.take_dirty(ByteRange::ALL, 1, 1);
+        writeback.note(FILE, HOME, &file);
+        assert_eq!(dirty_fids(&writeback, HOME, new), []);
+        let unwritten: Vec<Fid> = writeback.unwritten_since(HOME, new).collect();
+        assert_eq!(unwritten, [FILE]);
+        assert!(!writeback.is_all_durable());
+    }
+
+    #[test]
+    fn what_an_ost_may_lose_is_settled_by_its_number() {
+        let mut writeback = WriteBack::default();
+        writeback.is_uncommitted((FILE, HOME), Some(Transno(5)));
+        writeback.is_uncommitted((OTHER, AWAY), Some(Transno(3)));
+        assert_eq!(writeback.settled_by(TargetIndex(0), Transno(4)), []);
+        assert_eq!(writeback.settled_by(TargetIndex(0), Transno(5)), [FILE]);
+        assert!(writeback.may_lose(FILE) && writeback.uncommitted_count() == 2);
+        writeback.is_uncommitted((FILE, HOME), None);
+        writeback.is_uncommitted((OTHER, AWAY), None);
+        assert!(writeback.is_all_durable());
+    }
+
+    #[test]
+    fn a_file_is_closed_when_nothing_of_it_waits_for_its_ost() {
+        let mut writeback = WriteBack::default();
+        writeback.closes(FILE);
+        writeback.closes_later(FILE);
+        assert_eq!(writeback.closable().count(), 0);
+        writeback.note(FILE, HOME, &dirty(Tick(0)));
+        assert_eq!(writeback.closable().count(), 0);
+        writeback.note(FILE, HOME, &FileState::default());
+        assert!(writeback.closable().eq([FILE]));
+        writeback.closes_no_more(FILE);
+        assert_eq!(writeback.closing(), []);
+    }
+
+    #[test]
+    fn frames_are_bounded_and_changes_are_taken_once() {
+        let mut writeback = WriteBack::default();
+        (0..FRAMES_MAX).for_each(|_| writeback.begin_frame());
+        assert!(!writeback.may_send() && !writeback.sends_nothing());
+        (0..FRAMES_MAX).for_each(|_| writeback.end_frame());
+        assert!(writeback.may_send() && writeback.sends_nothing());
+        writeback.is_changed(FILE);
+        assert_eq!(writeback.take_changed(), [FILE]);
+        assert_eq!(writeback.take_changed(), []);
     }
 }

@@ -11,11 +11,11 @@ fn leave(life: &mut Life) {
     life.state.cache.inode(FILE).lookups = 2;
     life.state.note_lookups(FILE);
     let _ = life.open();
-    let fail = |file: &mut crate::cache::file::FileState| file.failures.add(FsError::NoSpace);
+    let fail = |file: &mut crate::cache::file::FileState| file.errors.add(FsError::NoSpace);
     life.state.with_pages(FILE, fail);
     let file = life.state.cache.file(FILE);
-    file.exclusive = Some(LockHandle(5));
-    file.changed.mode = Some(5);
+    file.locks.grant_exclusive(LockHandle(5));
+    file.change.merge(&mode(5), &attr_at(TargetIndex(0)));
     life.state.journal_change(FILE);
     let now = base::Timestamp::default();
     resize(life, Shape::Size(2));

@@ -181,16 +181,7 @@ impl TakeoverState {
         let further = further.filter_map(|found| FurtherNode::inherit(&found.bytes, found.record));
         state.journal.adopt_further_nodes(further);
         for failed in self.take(FAILED).into_iter().filter_map(errors::found) {
-            let file = state.cache.file(failed.fid);
-            // The process before may have been about to forget one that it knew less of.
-            if file
-                .failures
-                .last()
-                .is_none_or(|(_, count)| count < failed.count)
-            {
-                file.failures = failed.failures;
-                file.remembered_failures = Some(failed.remembered);
-            }
+            state.cache.file(failed.fid).errors.inherit(failed);
         }
         for found in self.take(WRITTEN) {
             state.journal.adopt_written(&found.bytes, found.record);
@@ -263,9 +254,9 @@ impl TakeoverState {
         state.journal.add_written(part.origin);
         state.with_pages(part.fid, |file| {
             file.pages.write(part.offset, &part.bytes, base::Tick(0));
-            file.known.mtime = file.known.mtime.later(part.mtime);
+            file.object.was_changed(part.mtime);
             let end = part.offset + part.bytes.len() as u64;
-            file.known.size = file.known.size.max(end);
+            file.object.grow(end);
             file.remembered.adopt(&self.records, found);
         });
     }
@@ -287,11 +278,12 @@ fn restore_resize(state: &mut State, found: FoundResize) {
     } = found.resize;
     state.journal.adopt_resized(found.unanswered);
     state.with_pages(fid, |file| {
-        file.known.mtime = file.known.mtime.later(mtime);
+        file.object.was_changed(mtime);
         if let Some(undurable) = found.undurable {
             file.resizes.inherit(shape, ticket, undurable);
         }
-        file.known.size = shape.size_after(file.known.size);
+        file.object
+            .was_resized(shape.size_after(file.object.size()));
         // What it took may be there still, where the process before ended in its midst.
         file.pages.discard(shape.removes());
     });
@@ -316,11 +308,11 @@ fn restore_handle(state: &mut State, body: HandleBody, reported: Reported, recor
     let (fid, id) = (body.fid, HandleId(body.id));
     let file = state.cache.file(fid);
     match body.access.write {
-        true => file.writers += 1,
-        false => file.readers += 1,
+        true => file.opens.add_writer(),
+        false => file.opens.add_reader(),
     }
     if !body.directory && (body.access.read || body.access.exec) {
-        file.lookers += 1;
+        file.opens.add_looker();
     }
     if body.directory {
         let open = DirHandle {
@@ -545,7 +537,7 @@ impl Client {
                 let mut state = self.lock();
                 if !state.servers.may_report(mark) {
                     // It went with an eviction: others may have changed the same since.
-                    state.cache.file(fid).failures.add(FsError::Io);
+                    state.cache.file(fid).errors.add(FsError::Io);
                     return Ok(());
                 }
                 state.servers.mdt_life()
@@ -572,7 +564,12 @@ impl Client {
             let (exec, mark) = (state.handles.executing(fid), state.cache.mark(fid));
             let file = state.cache.file(fid);
             let dirty = file.pages.dirty_bytes() > 0 || file.resizes.is_lost();
-            (file.readers > 0, file.writers > 0 || dirty, exec, mark)
+            (
+                file.opens.is_read(),
+                file.opens.is_written() || dirty,
+                exec,
+                mark,
+            )
         };
         let opened = Opened {
             fid,

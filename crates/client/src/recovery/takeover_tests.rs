@@ -21,9 +21,9 @@ mod in_order;
 
 use crate::executor::Origin;
 use crate::journal::call_records::RequestRecord;
-use crate::journal::errors::{close as close_failures, report as report_failures};
 use crate::journal::record::encode;
 use crate::policy::readahead::ReadAhead;
+use crate::rig::attr_at;
 use crate::session::handles::FileHandle;
 use crate::session::locks::Locks;
 use crate::session::state::State;
@@ -68,7 +68,7 @@ impl Life {
     }
 
     fn open(&mut self) -> HandleId {
-        let reported = self.state.cache.file(FILE).failures.at_open();
+        let reported = self.state.cache.file(FILE).errors.at_open();
         self.state.add_file(FileHandle {
             fid: FILE,
             access: Access::default(),
@@ -77,6 +77,14 @@ impl Life {
             exec: None,
             reported,
         })
+    }
+}
+
+/// A change of the mode.
+fn mode(mode: u16) -> SetAttr {
+    SetAttr {
+        mode: Some(mode),
+        ..SetAttr::default()
     }
 }
 
@@ -202,7 +210,8 @@ fn open_files() {
                 _ => 1..=1,
             };
             assert!(right.contains(&open), "{open} after step {told}");
-            assert_eq!(next.state.cache.file(FILE).readers, open as u32);
+            let opens = &next.state.cache.file(FILE).opens;
+            assert_eq!(opens.is_read(), open > 0);
         },
     );
 }
@@ -213,12 +222,13 @@ fn attributes_changed_under_a_lock() {
         |life| {
             for step in 1..=4 {
                 let file = life.state.cache.file(FILE);
-                file.exclusive = Some(LockHandle(5));
-                file.changed.mode = Some(step as u16);
+                file.locks.grant_exclusive(LockHandle(5));
+                file.change
+                    .merge(&mode(step as u16), &attr_at(TargetIndex(0)));
                 life.state.journal_change(FILE);
                 life.tell(step);
             }
-            life.state.cache.file(FILE).remembered_change = None;
+            life.state.cache.file(FILE).change.keep_record(None);
             life.tell(5);
         },
         |next, told| {
@@ -415,8 +425,7 @@ fn errors_that_nobody_was_told_of() {
         |life| {
             let (one, two) = (life.open(), life.open());
             life.tell(1);
-            let fail =
-                |file: &mut crate::cache::file::FileState| file.failures.add(FsError::NoSpace);
+            let fail = |file: &mut crate::cache::file::FileState| file.errors.add(FsError::NoSpace);
             life.state.with_pages(FILE, fail);
             life.tell(2);
             let _ = two;
@@ -449,14 +458,12 @@ fn what_a_close_has_said() {
     at_every_store(
         |life| {
             let one = life.open();
-            let fail =
-                |file: &mut crate::cache::file::FileState| file.failures.add(FsError::NoSpace);
+            let fail = |file: &mut crate::cache::file::FileState| file.errors.add(FsError::NoSpace);
             life.state.with_pages(FILE, fail);
             life.tell(1);
             let told = life.state.handles.file(one).unwrap().reported;
             let file = life.state.cache.file(FILE);
-            file.failures.close(told).unwrap_err();
-            close_failures(file.remembered_failures.as_ref());
+            file.errors.close(told).unwrap_err();
             life.tell(2);
         },
         |next, step| {
@@ -465,16 +472,16 @@ fn what_a_close_has_said() {
                 .handles
                 .file(HandleId(1))
                 .map(|open| open.reported);
-            let failures = &mut next.state.cache.file(FILE).failures;
-            let mut later = failures.at_open();
+            let errors = &mut next.state.cache.file(FILE).errors;
+            let mut later = errors.at_open();
             match step {
                 0 => {}
-                1 => assert_eq!(failures.close(one.unwrap()), Err(FsError::NoSpace)),
-                _ => assert_eq!(failures.close(later), Ok(())),
+                1 => assert_eq!(errors.close(one.unwrap()), Err(FsError::NoSpace)),
+                _ => assert_eq!(errors.close(later), Ok(())),
             }
             if step > 0 {
-                assert_eq!(failures.close(one.unwrap()), Err(FsError::NoSpace));
-                assert_eq!(failures.sync(&mut later), Err(FsError::NoSpace));
+                assert_eq!(errors.close(one.unwrap()), Err(FsError::NoSpace));
+                assert_eq!(errors.sync(&mut later, None), Err(FsError::NoSpace));
             }
         },
     );
@@ -482,13 +489,8 @@ fn what_a_close_has_said() {
 
 /// What an fsync says.
 fn sync(state: &mut State, handle: HandleId) -> Result<(), FsError> {
-    let mut told = state.handles.file(handle).unwrap().reported;
-    let result = state.cache.file(FILE).failures.sync(&mut told);
-    state.handles.file(handle).unwrap().reported = told;
-    if result.is_err() {
-        let record = state.handles.record(handle);
-        let failures = state.cache.file(FILE).remembered_failures.as_ref();
-        report_failures(record, failures, told);
-    }
-    result
+    let record = state.handles.record(handle);
+    let open = state.handles.file(handle).unwrap();
+    let errors = &mut state.cache.file(FILE).errors;
+    errors.sync(&mut open.reported, record)
 }

@@ -11,9 +11,10 @@ use wire::mdt::{Access, OpenIntent, SetAttr};
 use wire::ost;
 
 use crate::cache::ahead::Sized;
-use crate::cache::file::{FileState, Standing, Watch};
+use crate::cache::file::FileState;
 use crate::cache::holder::Holder;
 use crate::cache::inode::Covered;
+use crate::cache::registration::Standing;
 use crate::cache::stamps::Mark;
 use crate::calls::attributes::changed_here;
 use crate::coherence::invalidation::Invalidation;
@@ -188,7 +189,7 @@ impl Client {
         }
         let mut state = self.lock();
         for fid in Vec::from_iter(state.cache.fids()) {
-            let uncovered = |file: &FileState| file.exclusive.is_none();
+            let uncovered = |file: &FileState| !file.locks.is_exclusive();
             if !is_there(&state, fid) {
                 continue;
             }
@@ -232,11 +233,11 @@ impl Client {
             result = self.register(fid, access, intent).await.map(|_| ());
             let mut state = self.lock();
             let file = state.cache.file(fid);
-            if intent == OpenIntent::ReopenExclusive && file.exclusive.is_none() {
+            if intent == OpenIntent::ReopenExclusive && !file.locks.is_exclusive() {
                 let (client, range) = (self.clone(), ByteRange::ALL);
                 spawn(async move { client.0.forget(Forget::Pages { fid, range }).await });
             }
-            if file.writers == 0 {
+            if !file.opens.is_written() {
                 state.policies.writeback.closes(fid);
             }
         }
@@ -273,8 +274,8 @@ impl Client {
         let mut state = self.lock();
         let file = state.cache.file_known(fid);
         file.is_none_or(|file| {
-            file.writers == 0
-                && !file.is_kept()
+            !file.opens.is_written()
+                && !file.opens.is_kept()
                 && !file.pages.may_be_lost()
                 && file.resizes.is_empty()
         })
@@ -291,7 +292,7 @@ impl Client {
         {
             let mut state = self.lock();
             if !state.servers.may_report(mark) {
-                state.cache.file(fid).failures.add(FsError::Io);
+                state.cache.file(fid).errors.add(FsError::Io);
                 return Ok(());
             }
         }
@@ -379,17 +380,15 @@ impl Client {
         forget: &mut Invalidation,
     ) -> Option<Opened> {
         let file = state.cache.file_known(fid)?;
-        if file.exclusive.is_some() && why == Void::Evicted {
+        if file.locks.is_exclusive() && why == Void::Evicted {
             forget.lapse(file, fid);
         }
         // Also who has closed it, as long as the MDT was not told: an OST may yet forget the bytes.
-        let write = file.write_open.take().is_some();
-        file.read_opens.clear();
-        let closing = file.closing.take().is_some();
+        let (write, closing) = file.registration.lose();
         let was_exclusive = file.lose_exclusive().is_some();
         if was_exclusive {
             // Its pages were covered by the lock that is void.
-            file.kernel_pages = false;
+            file.kernel.take_pages();
         }
         let is_loss_reported = why == Void::Evicted
             && state.with_pages(fid, |file| {
@@ -397,11 +396,8 @@ impl Client {
             });
         let file = state.cache.file_known(fid)?;
         file.waiters.wake_all();
-        let read = file.is_kept();
-        let (change, remembered) = (
-            std::mem::take(&mut file.changed),
-            file.remembered_change.take(),
-        );
+        let read = file.opens.is_kept();
+        let (change, remembered) = file.change.take();
         if !(read || write) {
             return None;
         }
@@ -435,25 +431,25 @@ fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &
     };
     let is_evicted = why == Void::Evicted;
     // What the MDT's lock covers stays.
-    let stays = is_evicted && file.exclusive.is_some();
+    let stays = is_evicted && file.locks.is_exclusive();
     if is_evicted && !stays {
         forget.lapse(file, fid);
-    } else if file.kernel_pages || file.sized != Sized::No {
+    } else if file.kernel.was_told() {
         forget.forget(Forget::Pages {
             fid,
             range: ByteRange::ALL,
         });
     }
-    file.sized = Sized::No;
+    file.kernel.set_sized(Sized::No);
     if stays {
-        file.watch = Watch::No;
+        file.locks.take_watch();
         return;
     }
     state.with_pages(fid, |file| {
-        file.watch = Watch::No;
+        file.locks.take_watch();
         match why {
             Void::Restarted(_) => {
-                file.restarts += 1;
+                file.durability.restarted();
                 file.pages.server_restarted(now);
                 file.resizes.lose();
             }
@@ -461,7 +457,7 @@ fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &
                 file.lose_unwritten();
             }
         }
-        file.kernel_pages = false;
+        file.kernel.take_pages();
         file.waiters.wake_all();
     });
 }

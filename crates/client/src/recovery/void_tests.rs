@@ -390,7 +390,7 @@ fn nothing_waits_for_a_watch_of_an_ost_that_goes_away() {
         .iter()
         .filter(|heard| is_watch(heard))
         .count();
-    mount.client().lock().cache.file(fid).watch = Watch::No;
+    mount.client().lock().cache.file(fid).locks.take_watch();
     let (told, comes) = channel();
     let client = mount.client().clone();
     spawn(async move {

@@ -31,10 +31,10 @@ impl Client {
     /// Uses of files that it believes the MDT to have on record.
     pub fn uses(&self) -> Vec<Fid> {
         let state = self.lock();
-        let files = state.cache.files().flat_map(|(fid, file)| {
-            let writes = usize::from(file.write_open.is_some());
-            std::iter::repeat_n(fid, writes + file.read_opens.len())
-        });
+        let files = state
+            .cache
+            .files()
+            .flat_map(|(fid, file)| std::iter::repeat_n(fid, file.registration.count()));
         let mut uses: Vec<Fid> = files.collect();
         uses.sort_unstable();
         uses
@@ -64,8 +64,7 @@ impl Client {
         note(files, "handles of files".to_owned());
         note(dirs, "handles of directories".to_owned());
         let is_left = |file: &FileState| {
-            let is_used = file.write_open.is_some() || !file.read_opens.is_empty();
-            is_used && file.writers == 0 && !file.is_kept()
+            file.registration.count() > 0 && !file.opens.is_written() && !file.opens.is_kept()
         };
         let left = state.cache.files().filter(|(_, file)| is_left(file));
         note(left.count(), "uses of files by nobody".to_owned());

@@ -85,10 +85,11 @@ impl State {
     pub fn journal_change(&mut self, fid: Fid) {
         self.policies.writeback.is_changed(fid);
         let file = self.cache.file(fid);
-        if let Some(under) = file.exclusive {
+        if let Some(under) = file.locks.exclusive() {
             let under = (under, self.servers.mdt_life());
             // The new one is there before the old one goes.
-            file.remembered_change = self.journal.put_change(fid, under, &file.changed);
+            let record = self.journal.put_change(fid, under, file.change.attrs());
+            file.change.keep_record(record);
         }
     }
 
@@ -100,7 +101,7 @@ impl State {
         fids.retain(|fid| {
             let ost = self.cache.ost(*fid);
             let file = self.cache.file_known(*fid);
-            file.is_some_and(|file| file.writers > 0)
+            file.is_some_and(|file| file.opens.is_written())
                 && holders.iter().any(|holder| match holder {
                     Holder::Mdt => true,
                     Holder::Ost(target) => ost.is_none_or(|ost| ost == *target),

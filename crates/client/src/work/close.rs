@@ -6,7 +6,7 @@ use handover::Record;
 use rpc::Urgency;
 use wire::mdt::{OpenHandle, OpenIntent, Reply, Request, SetAttr, SizeUpdate};
 
-use crate::cache::file::{FileState, Revoking};
+use crate::cache::file::FileState;
 use crate::cache::inode::Covered;
 use crate::cache::stamps::Mark;
 use crate::calls::attributes::changed_here;
@@ -104,9 +104,9 @@ impl Client {
             .into_iter()
             .find_map(|fid| {
                 let file = state.cache.file_known(fid)?;
-                let is_unused = file.writers == 0 && file.write_open.is_some();
-                let is_revoked = is_unused && (file.users > 0 || file.revoking != Revoking::No);
-                (file.is_closing() || is_revoked).then(|| file.waiters.wait())
+                let is_unused = !file.opens.is_written() && file.registration.has_writers();
+                let is_revoked = is_unused && (file.locks.is_used() || file.locks.is_revoking());
+                (file.registration.is_closing() || is_revoked).then(|| file.waiters.wait())
             })
     }
 
@@ -120,7 +120,7 @@ impl Client {
         fids.retain(|fid| is_due(&state, *fid) && !knows_what_to_report(&state, *fid));
         fids.truncate(batch_max);
         for fid in &fids {
-            state.cache.file(*fid).size_asked = true;
+            state.cache.file(*fid).registration.ask_size();
         }
         self.wish_for_sizes(&mut state, &fids)
     }
@@ -146,8 +146,8 @@ impl Client {
             .filter_map(|fid| {
                 let file = state.cache.file_known(fid)?;
                 let ready = is_ready(file) && has_pages(file);
-                let under = file.exclusive.filter(|_| ready)?;
-                file.revoking = Revoking::Forgetting;
+                let under = file.locks.exclusive().filter(|_| ready)?;
+                file.locks.begin_revoking();
                 Some((fid, under))
             })
             .collect()
@@ -159,7 +159,7 @@ impl Client {
         let closing = {
             let mut state = self.lock();
             let file = state.cache.file(fid);
-            (file.revoking, file.leaving) = (Revoking::No, None);
+            file.locks.end_revoking();
             let ready = is_ready(file);
             let closing = ready.then(|| self.prepare(&mut state, fid)).flatten();
             state.cache.file(fid).waiters.wake_all();
@@ -211,7 +211,7 @@ impl Client {
         let mut state = self.lock();
         let refused = reply.is_err();
         let file = state.cache.file(fid);
-        if file.closing != Some(closing.handle) {
+        if !file.registration.end_close(closing.handle) {
             // The MDT has restarted, and this use was told of anew: it is closed once more.
             drop(state);
             if refused {
@@ -219,11 +219,6 @@ impl Client {
             }
             return;
         }
-        file.closing = None;
-        file.size_asked = false;
-        // A use that was asked for before this one ended, and was told of since, goes on.
-        file.write_open
-            .take_if(|open| open.handle == closing.handle);
         // An answer may have come that is newer than this one.
         let exclusive = state.lose_exclusive(fid);
         match reply {
@@ -309,7 +304,7 @@ impl Client {
                 return Ok(());
             };
             let changes = self.take_changes(&mut state, fid, under);
-            state.cache.file(fid).users += 1;
+            state.cache.file(fid).locks.begin_uses(1);
             (changes, Pin::new(self, fid))
         };
         self.tell(changes).await
@@ -321,8 +316,7 @@ impl Client {
         let dir = state.cache.inode(fid).dir();
         let size = state.size_to_report(fid, false);
         let file = state.cache.file(fid);
-        let remembered = file.remembered_change.take();
-        let change = std::mem::take(&mut file.changed);
+        let (change, remembered) = file.change.take();
         Changed {
             fid,
             dir,
@@ -357,7 +351,7 @@ impl Client {
                 if state.servers.may_report(mark) {
                     return Err(error);
                 }
-                state.cache.file(fid).failures.add(FsError::Io);
+                state.cache.file(fid).errors.add(FsError::Io);
                 Ok(())
             }
             told => told,
@@ -367,7 +361,7 @@ impl Client {
     fn holds_exclusive(&self, fid: Fid, under: LockHandle) -> bool {
         let mut state = self.lock();
         let file = state.cache.file_known(fid);
-        file.is_some_and(|file| file.exclusive == Some(under))
+        file.is_some_and(|file| file.locks.exclusive() == Some(under))
     }
 }
 
@@ -426,23 +420,24 @@ fn knows_what_to_report(state: &State, fid: Fid) -> bool {
         .cache
         .known(fid)
         .and_then(|inode| inode.file.as_deref());
-    file.is_some_and(|file| file.size_asked) || state.size_to_report(fid, true).is_some()
+    file.is_some_and(|file| file.registration.was_size_asked())
+        || state.size_to_report(fid, true).is_some()
 }
 
 /// No writer, nothing unsent, nothing at the OST that a power cut would take.
 fn is_ready(file: &FileState) -> bool {
-    file.writers == 0
-        && file.write_open.is_some()
-        && !file.is_closing()
-        && file.users == 0
-        && file.writing == 0
-        && file.revoking == Revoking::No
+    !file.opens.is_written()
+        && file.registration.has_writers()
+        && !file.registration.is_closing()
+        && !file.locks.is_used()
+        && file.durability.writing() == 0
+        && !file.locks.is_revoking()
         && file.is_settled()
 }
 
 /// The kernel may have pages that nothing covers after the Close.
 fn has_pages(file: &FileState) -> bool {
-    file.exclusive.is_some() && file.kernel_pages
+    file.locks.is_exclusive() && file.kernel.has_pages()
 }
 
 impl Client {
@@ -452,17 +447,15 @@ impl Client {
         let leased = state.locks.holds(dir, Bits::CHILD);
         let mark = state.cache.mark(dir);
         let file = state.cache.file_known(fid)?;
-        let open = file.write_open?;
-        let under = file.exclusive.unwrap_or(LockHandle(0));
+        let handle = file.registration.begin_close()?;
+        let under = file.locks.exclusive().unwrap_or(LockHandle(0));
         let mut forget = Vec::new();
         // Attributes that the kernel has under the EX lock; of pages it has none.
-        if file.exclusive.is_some() && !leased {
+        if file.locks.is_exclusive() && !leased {
             forget.push(Forget::Attributes { fid, dir });
         }
-        file.closing = Some(open.handle);
-        let readers_stay = file.is_kept() && file.read_opens.is_empty();
-        let remembered = file.remembered_change.take();
-        let change = std::mem::take(&mut file.changed);
+        let readers_stay = file.opens.is_kept() && !file.registration.has_readers();
+        let (change, remembered) = file.change.take();
         let change = SetAttr {
             size: state.size_to_report(fid, true),
             ..change
@@ -478,7 +471,7 @@ impl Client {
         Some(Closing {
             fid,
             mark,
-            handle: open.handle,
+            handle,
             change,
             under,
             readers_stay,

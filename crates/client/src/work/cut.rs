@@ -36,7 +36,7 @@ impl State {
 
     /// The lock here under which all behind `end` can be changed.
     fn held_behind(&mut self, fid: Fid, end: u64) -> Option<LockHandle> {
-        match self.cache.file(fid).exclusive {
+        match self.cache.file(fid).locks.exclusive() {
             Some(_) => Some(UNDER_MDT),
             None => {
                 let behind = ByteRange::from(end);
@@ -74,11 +74,11 @@ impl Client {
         let file = state.cache.file(fid);
         match done {
             // Its next life is asked for it again, as for all that the OST may have lost.
-            _ if file.restarts != begun.restarts => {}
+            _ if file.durability.restarts() != begun.restarts => {}
             Ok((attr, transno)) => {
                 file.sent(transno);
                 file.resizes.done(begun.id, transno);
-                file.known.blocks = attr.blocks;
+                file.object.learn_blocks(attr.blocks);
             }
             Err(error) => {
                 tracing::error!("{fid}: what had no space could not be cut off: {error}");
@@ -94,11 +94,11 @@ impl Client {
         let mut state = self.lock();
         let file = state.cache.file_known(fid)?;
         let end = file.resizes.cut_due()?;
-        if file.writing > 0 {
+        if file.durability.writing() > 0 {
             return None;
         }
-        let ticket = file.write_open?.ticket;
-        let is_sent = !file.unsent;
+        let ticket = file.registration.ticket()?;
+        let is_sent = !file.object.is_unsent();
         let Some((under, target)) = state
             .held_behind(fid, end)
             .zip(state.cache.ost(fid))
@@ -121,7 +121,7 @@ impl Client {
             target,
             id: file.resizes.begin(shape, ticket, remembered.flatten()),
             request: shape.request(object_of(fid), (ticket, mtime), (under, life)),
-            restarts: file.restarts,
+            restarts: file.durability.restarts(),
             is_remembered,
         })
     }

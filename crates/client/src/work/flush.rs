@@ -11,7 +11,7 @@ use wire::frame::Bulk;
 use wire::mdt::WriteTicket;
 use wire::ost::{ObjectAttr, Reply, Request, UNDER_MDT};
 
-use crate::cache::file::{FileState, WriteOpen};
+use crate::cache::file::FileState;
 use crate::cache::holder::Holder;
 use crate::cache::pages::{Loss, PageCache, WriteOut};
 use crate::executor::{each_of, join_all, spawn};
@@ -77,8 +77,8 @@ impl WriteFrame {
             .unwrap_or(LockHandle(0));
         let life = state.life_of(fid);
         let file = state.cache.file(fid);
-        file.writing += 1;
-        let under = if file.exclusive.is_some() {
+        file.durability.begin_write();
+        let under = if file.locks.is_exclusive() {
             UNDER_MDT
         } else {
             under
@@ -88,12 +88,12 @@ impl WriteFrame {
             offset: out.offset,
             bulk: (self.bulk.len() as u32, out.bytes.len() as u32),
             ticket,
-            mtime: file.known.mtime,
+            mtime: file.object.mtime(),
             under,
             boot_epoch: life,
         });
         self.bulk.append(std::mem::take(&mut out.bytes));
-        let restarts = file.restarts;
+        let restarts = file.durability.restarts();
         self.sent.push(Sent {
             fid,
             out,
@@ -124,7 +124,8 @@ impl Client {
                 let file = state.cache.file(fid);
                 let sent = frame.as_ref().map_or(0, |frame| frame.sent.len());
                 // Frames overtake each other: none may be on its way that this one is to follow.
-                let is_last = file.pages.is_sent(range) && file.writing as usize == sent;
+                let is_last =
+                    file.pages.is_sent(range) && file.durability.writing() as usize == sent;
                 (frame, is_last, wait)
             };
             match frame {
@@ -219,7 +220,7 @@ impl Client {
         self.lock()
             .cache
             .file_known(fid)
-            .map_or(0, |file| file.restarts)
+            .map_or(0, |file| file.durability.restarts())
     }
 
     /// Sends what is of `target` and was dirty at `then`, and waits until the OST has it.
@@ -365,12 +366,12 @@ fn written(
         Err(error) => Err(error),
     };
     let (is_again, loss) = state.with_pages(fid, |file| {
-        file.writing -= 1;
+        file.durability.end_write();
         file.waiters.wake_all();
         let is_again = match attr {
             Err(FsError::TryAgain) => true,
             // The lock it was sent under is of the OST's old life.
-            Err(FsError::Stale) => file.restarts != restarts,
+            Err(FsError::Stale) => file.durability.restarts() != restarts,
             _ => false,
         };
         match attr {
@@ -397,7 +398,10 @@ fn written(
     let cut = end.filter(|end| state.is_cut_at(fid, *end));
     if loss != Loss::Nothing {
         // What is here of the file is not what the OST has, its size neither.
-        let exclusive = state.cache.file_known(fid).and_then(|file| file.exclusive);
+        let exclusive = state
+            .cache
+            .file_known(fid)
+            .and_then(|file| file.locks.exclusive());
         state.locks.give_up_bytes(fid, exclusive);
     }
     match cut {
@@ -414,7 +418,7 @@ fn note_lost(file: &mut FileState, fid: Fid, out: &WriteOut, error: FsError) -> 
     }
     let offset = out.offset;
     tracing::error!("{fid}: bytes from {offset} could not be written: {error}");
-    file.failures.add(match error {
+    file.errors.add(match error {
         // Their right to be written went with an eviction.
         FsError::Stale => FsError::Io,
         error => error,
@@ -425,8 +429,8 @@ fn note_lost(file: &mut FileState, fid: Fid, out: &WriteOut, error: FsError) -> 
 fn note_written(file: &mut FileState, out: WriteOut, attr: ObjectAttr, transno: Transno) {
     file.pages.written(out.id, transno);
     // Answers overtake each other, and a later change may have made it more blocks.
-    if transno >= file.written {
-        file.known.blocks = attr.blocks;
+    if transno >= file.durability.written() {
+        file.object.learn_blocks(attr.blocks);
     }
     file.sent(transno);
 }
@@ -441,7 +445,10 @@ fn take_frame(state: &mut State, fids: &[Fid], range: ByteRange) -> Option<Write
             continue;
         };
         let file = state.cache.file(*fid);
-        let Some(WriteOpen { ticket, .. }) = file.write_open.filter(|_| !file.resizes.is_lost())
+        let Some(ticket) = file
+            .registration
+            .ticket()
+            .filter(|_| !file.resizes.is_lost())
         else {
             continue;
         };
@@ -490,7 +497,7 @@ fn due_at(state: &mut State, ost: TargetIndex, then: Tick) -> Vec<Fid> {
         let oldest = look_at_ages(state, *fid, PageCache::oldest_dirty);
         let file = state.cache.file_known(*fid);
         oldest.is_some_and(|oldest| oldest <= then)
-            && file.is_some_and(|file| file.write_open.is_some())
+            && file.is_some_and(|file| file.registration.has_writers())
     });
     due.take(WRITES_MAX).collect()
 }

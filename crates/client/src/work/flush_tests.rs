@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use wire::ost::ExtentGrant;
 
 use super::*;
+use crate::cache::registration::WriteOpen;
 use crate::journal::failures::Reported;
 use crate::rig::attr_at;
 use crate::session::locks::Locks;
@@ -22,7 +23,7 @@ struct Written {
 impl Written {
     fn new(bytes: &[u8]) -> Written {
         let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
-        let reported = state.cache.file(FILE).failures.at_open();
+        let reported = state.cache.file(FILE).errors.at_open();
         state.with_pages(FILE, |file| file.pages.write(0, bytes, NOW));
         Written { state, reported }
     }
@@ -32,11 +33,11 @@ impl Written {
         let file = self.state.cache.file(FILE);
         let mut outs = file.pages.take_dirty(range, range.len(), 1);
         assert_eq!(outs.len(), 1);
-        file.writing += 1;
+        file.durability.begin_write();
         Sent {
             fid: FILE,
             out: outs.remove(0),
-            restarts: file.restarts,
+            restarts: file.durability.restarts(),
             under: None,
         }
     }
@@ -60,8 +61,8 @@ impl Written {
         self.state
             .cache
             .file(FILE)
-            .failures
-            .sync(&mut self.reported)
+            .errors
+            .sync(&mut self.reported, None)
     }
 }
 
@@ -86,7 +87,7 @@ fn who_opens_after_an_eviction_was_told_is_not_told_of_a_late_answer() {
     assert!(file.evicted());
     assert_eq!(file.sync(), Err(FsError::Io));
     file.answered(sent, FsError::Stale);
-    file.reported = file.state.cache.file(FILE).failures.at_open();
+    file.reported = file.state.cache.file(FILE).errors.at_open();
     assert_eq!(file.sync(), Ok(()));
 }
 
@@ -144,12 +145,19 @@ fn what_another_ost_made_durable_says_nothing_of_this_files_bytes() {
     };
     written(&mut file.state, sent, Ok(answer), Transno(5));
     file.state.committed(TargetIndex(0), Transno(9));
-    assert!(!file.state.cache.file(FILE).committed && file.state.policies.writeback.may_lose(FILE));
+    assert!(
+        !file.state.cache.file(FILE).durability.is_committed()
+            && file.state.policies.writeback.may_lose(FILE)
+    );
     file.state.committed(HERE, Transno(4));
-    assert!(!file.state.cache.file(FILE).committed && file.state.policies.writeback.may_lose(FILE));
+    assert!(
+        !file.state.cache.file(FILE).durability.is_committed()
+            && file.state.policies.writeback.may_lose(FILE)
+    );
     file.state.committed(HERE, Transno(5));
     assert!(
-        file.state.cache.file(FILE).committed && file.state.policies.writeback.is_all_durable()
+        file.state.cache.file(FILE).durability.is_committed()
+            && file.state.policies.writeback.is_all_durable()
     );
 }
 
@@ -167,14 +175,18 @@ fn what_is_durable_before_its_answer_is_looked_at_is_durable() {
     let (reply, transno) = answer(5);
     written(&mut file.state, sent, reply, transno);
     assert!(
-        file.state.cache.file(FILE).committed && file.state.policies.writeback.is_all_durable()
+        file.state.cache.file(FILE).durability.is_committed()
+            && file.state.policies.writeback.is_all_durable()
     );
     let more = |file: &mut FileState| file.pages.write(0, b"more", NOW);
     file.state.with_pages(FILE, more);
     let sent = file.send(ByteRange::new(0, 4));
     let (reply, transno) = answer(6);
     written(&mut file.state, sent, reply, transno);
-    assert!(!file.state.cache.file(FILE).committed && file.state.policies.writeback.may_lose(FILE));
+    assert!(
+        !file.state.cache.file(FILE).durability.is_committed()
+            && file.state.policies.writeback.may_lose(FILE)
+    );
 }
 
 /// A file that is written to for hours is kept as far as it must be, not whole.
@@ -194,7 +206,10 @@ fn of_a_file_written_without_an_end_only_what_is_not_durable_is_kept() {
     let undurable = |file: &mut Written| file.state.cache.file(FILE).pages.undurable_bytes();
     file.state.committed(HERE, Transno(6));
     assert_eq!(undurable(&mut file), 1);
-    assert!(!file.state.cache.file(FILE).committed && file.state.policies.writeback.may_lose(FILE));
+    assert!(
+        !file.state.cache.file(FILE).durability.is_committed()
+            && file.state.policies.writeback.may_lose(FILE)
+    );
     let sent = file.send(ByteRange::new(3, 4));
     written(&mut file.state, sent, answer(), Transno(8));
     assert_eq!(undurable(&mut file), 2);
@@ -203,7 +218,8 @@ fn of_a_file_written_without_an_end_only_what_is_not_durable_is_kept() {
     file.state.committed(HERE, Transno(8));
     assert_eq!(undurable(&mut file), 0);
     assert!(
-        file.state.cache.file(FILE).committed && file.state.policies.writeback.is_all_durable()
+        file.state.cache.file(FILE).durability.is_committed()
+            && file.state.policies.writeback.is_all_durable()
     );
 }
 
@@ -229,7 +245,11 @@ fn what_is_not_durable_when_an_eviction_comes_may_be_lost() {
 #[test]
 fn of_a_file_that_lost_bytes_the_mdt_is_told_no_size() {
     let mut file = Written::new(b"four");
-    file.state.cache.file(FILE).exclusive = Some(LockHandle(1));
+    file.state
+        .cache
+        .file(FILE)
+        .locks
+        .grant_exclusive(LockHandle(1));
     assert!(file.state.size_to_report(FILE, true).is_some());
     let sent = file.send(ByteRange::new(0, 4));
     file.answered(sent, FsError::NoSpace);
@@ -272,7 +292,8 @@ fn many_dirty() -> State {
     for number in 0..MANY {
         let (fid, since) = (Fid(number), Tick(0).after(Duration::from_secs(number)));
         state.cache.inode(fid).take(attr_at(HOME));
-        state.cache.file(fid).write_open = Some(WriteOpen {
+        let registration = &mut state.cache.file(fid).registration;
+        registration.register_writers(WriteOpen {
             handle: wire::mdt::OpenHandle(1),
             ticket: WriteTicket::default(),
         });

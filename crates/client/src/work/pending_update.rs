@@ -21,7 +21,7 @@ impl PendingUpdate {
     /// Begins an update of `fid`.
     pub fn new(client: &Client, state: &mut State, fid: Fid) -> PendingUpdate {
         let generation = state.policies.pending_updates.begin();
-        state.cache.file(fid).pending_updates += 1;
+        state.cache.file(fid).change.begin_update();
         PendingUpdate {
             client: client.clone(),
             fid,
@@ -35,7 +35,7 @@ impl Drop for PendingUpdate {
         let mut state = self.client.lock();
         state.policies.pending_updates.acknowledged(self.generation);
         if let Some(file) = state.cache.file_known(self.fid) {
-            file.pending_updates -= 1;
+            file.change.end_update();
             file.waiters.wake_all();
         }
         state.drop_if_idle(self.fid);

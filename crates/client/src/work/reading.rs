@@ -53,7 +53,7 @@ impl Client {
     /// The bytes of `fid` are read from their start, and nothing covers them. True: they are on
     /// their way, with those of the files after it.
     pub(crate) fn comes_with_others(&self, state: &mut State, fid: Fid) -> bool {
-        match state.cache.file(fid).ahead {
+        match state.cache.file(fid).fetches.ahead() {
             Ahead::Coming => return true,
             Ahead::Refused => return false,
             Ahead::No | Ahead::Came(_) => {}
@@ -65,7 +65,7 @@ impl Client {
         let Some(path) = spot_of(state, fid).and_then(|spot| path_to(state, spot)) else {
             return false;
         };
-        if state.cache.file(fid).writers > 0 {
+        if state.cache.file(fid).opens.is_written() {
             return false;
         }
         let comes = |state: &mut State, stream: Option<StreamId>| {
@@ -73,7 +73,7 @@ impl Client {
                 return false;
             };
             self.ask_ahead(state, stream, Some((fid, size)));
-            state.cache.file(fid).ahead == Ahead::Coming
+            state.cache.file(fid).fetches.ahead() == Ahead::Coming
         };
         let waiting = state.policies.files.waits_within(&path);
         comes(state, waiting) || {
@@ -85,11 +85,11 @@ impl Client {
     /// The bytes of `fid` are read, and are at hand.
     pub(crate) fn read_on_with_others(&self, state: &mut State, fid: Fid) {
         let file = state.cache.file(fid);
-        let Ahead::Came(stream) = file.ahead else {
+        let Ahead::Came(stream) = file.fetches.ahead() else {
             return;
         };
-        file.ahead = Ahead::No;
-        let size = file.known.size;
+        file.fetches.set_ahead(Ahead::No);
+        let size = file.object.size();
         bump(&self.0.stats.statahead_files_hit);
         let now = state.locks.now();
         state.policies.files.read(stream, size, now);
@@ -136,7 +136,7 @@ impl Client {
             let mut state = self.lock();
             let untouched = |state: &State, fid: Fid| {
                 let file = state.cache.known(fid).and_then(|inode| inode.file.as_ref());
-                file.is_none_or(|file| file.writers == 0 && file.pages.cached_bytes() == 0)
+                file.is_none_or(|file| !file.opens.is_written() && file.pages.cached_bytes() == 0)
             };
             let wanted = fids.iter().filter(|fid| untouched(&state, **fid));
             let files = wanted.filter_map(|fid| Some((*fid, small_size(&state, *fid)?)));
@@ -167,7 +167,8 @@ impl Client {
             };
             let asks = state.cache.asks_extent(fid);
             let file = state.cache.file(fid);
-            (file.users, file.ahead) = (file.users + 1, Ahead::Coming);
+            file.locks.begin_uses(1);
+            file.fetches.set_ahead(Ahead::Coming);
             let wanted = Wanted {
                 fid,
                 size,
@@ -241,7 +242,7 @@ impl Client {
                 (false, None) => Ahead::Refused,
             };
             let file = state.cache.file(wanted.fid);
-            file.ahead = ahead;
+            file.fetches.set_ahead(ahead);
             file.waiters.wake_all();
         }
         count

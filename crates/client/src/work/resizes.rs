@@ -68,14 +68,14 @@ impl Client {
             let Some(next) = file.resizes.next_lost() else {
                 return false;
             };
-            let (right, no_lock) = ((next.ticket, file.known.mtime), (LockHandle(0), life));
+            let (right, no_lock) = ((next.ticket, file.object.mtime()), (LockHandle(0), life));
             let request = next.shape.request(object_of(fid), right, no_lock);
-            (next.id, file.restarts, request)
+            (next.id, file.durability.restarts(), request)
         };
         let done = self.0.change_object(target, request, Urgency::Urgent).await;
         let mut state = self.lock();
         let file = state.cache.file(fid);
-        if file.restarts != begun {
+        if file.durability.restarts() != begun {
             return true;
         }
         match done {
@@ -85,7 +85,7 @@ impl Client {
             }
             Err(error) => {
                 tracing::error!("{fid}: its size or space could not be changed again: {error}");
-                file.failures.add(error);
+                file.errors.add(error);
                 file.resizes.give_up(error);
             }
         }

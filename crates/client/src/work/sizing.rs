@@ -32,10 +32,10 @@ impl Client {
     pub(crate) fn size_missed(&self, state: &mut State, fid: Fid) -> Option<Oneshot<()>> {
         let (window_min, window_max) = self.sizes_window()?;
         if let Some(file) = state.cache.file_known(fid) {
-            if file.ahead == Ahead::Coming {
+            if file.fetches.ahead() == Ahead::Coming {
                 return Some(file.waiters.wait());
             }
-            if file.writers > 0 {
+            if file.opens.is_written() {
                 return None;
             }
         }
@@ -56,11 +56,11 @@ impl Client {
         let Some(file) = state
             .cache
             .file_known(fid)
-            .filter(|f| f.sized == Sized::Ahead)
+            .filter(|f| f.kernel.sized() == Sized::Ahead)
         else {
             return;
         };
-        file.sized = Sized::Used;
+        file.kernel.set_sized(Sized::Used);
         bump(&self.0.stats.statahead_agl_hit);
         let dir = state
             .cache
@@ -99,7 +99,7 @@ impl Client {
         let fids: Vec<Fid> = files.iter().map(|(_, fid)| *fid).collect();
         let requests = self.wish_for_sizes(state, &fids);
         for fid in &fids {
-            state.cache.file(*fid).sized = Sized::Ahead;
+            state.cache.file(*fid).kernel.set_sized(Sized::Ahead);
         }
         let targets: Vec<TargetIndex> = requests.iter().map(|(target, _)| *target).collect();
         let cookies: Vec<u64> = files.iter().map(|(cookie, _)| *cookie).collect();
@@ -122,10 +122,10 @@ impl Client {
         let mut refused = Vec::new();
         for (cookie, fid) in &files {
             let file = state.cache.file_known(*fid);
-            let Some(file) = file.filter(|file| file.ahead == Ahead::Refused) else {
+            let Some(file) = file.filter(|file| file.fetches.ahead() == Ahead::Refused) else {
                 continue;
             };
-            file.sized = Sized::No;
+            file.kernel.set_sized(Sized::No);
             refused.push(*cookie);
             state.drop_if_idle(*fid);
         }
@@ -189,7 +189,7 @@ fn choose(state: &State, ask: &Ask) -> Chosen {
 fn target_without_size(state: &State, dir: Fid, fid: Fid) -> Option<TargetIndex> {
     let inode = state.cache.known(fid).filter(|inode| inode.dir() == dir)?;
     let untouched = inode.file.as_ref().is_none_or(|file| {
-        let asked = matches!(file.ahead, Ahead::Coming | Ahead::Refused);
+        let asked = matches!(file.fetches.ahead(), Ahead::Coming | Ahead::Refused);
         file.is_idle() && file.pages.cached_bytes() == 0 && !asked
     });
     let attr = inode.attr.as_ref()?;

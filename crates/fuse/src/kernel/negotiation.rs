@@ -1,21 +1,4 @@
-//! The handshake: what the kernel offers, what a file system wishes, what both agree on.
-//!
-//! | flag | protocol | Linux | 5.14 | 6.1 |
-//! |---|---|---|---|---|
-//! | HANDLE_KILLPRIV_V2, SETXATTR_EXT | 7.33 | 5.12 | yes | yes |
-//! | SYNCFS (operation) | 7.34 | 5.14 | yes | yes |
-//! | INIT_EXT, SECURITY_CTX | 7.36 | 5.17 | no | yes |
-//! | TMPFILE (operation) | 7.37 | 6.1 | no | yes |
-//! | HAS_EXPIRE_ONLY, CREATE_SUPP_GROUP | 7.38 | 6.2, 6.3 | no | no |
-//! | DIRECT_IO_ALLOW_MMAP, STATX (operation) | 7.39 | 6.6 | no | no |
-//! | PASSTHROUGH, NO_EXPORT_SUPPORT, HAS_RESEND | 7.40 | 6.9 | no | no |
-//! | ALLOW_IDMAP | 7.41 | 6.12 | no | no |
-//! | OVER_IO_URING | 7.42 | 6.14 | no | no |
-//! | REQUEST_TIMEOUT | 7.43 | 6.15 | no | no |
-//! | INC_EPOCH (notice) | 7.44 | 6.16 | no | no |
-//! | PRUNE (notice), COPY_FILE_RANGE_64 (operation) | 7.45 | 6.18 | no | no |
-//!
-//! Distribution kernels carry later features under old numbers; a mask emulates the oldest.
+//! The handshake: what the kernel offers, what a file system wants, and what both agree on.
 
 use std::time::Duration;
 
@@ -47,6 +30,24 @@ const NEVER: InitFlags = InitFlags::WRITEBACK_CACHE
     .with(InitFlags::SECURITY_CTX);
 
 /// The kernel to act as if under: its features as of that version, newer ones hidden.
+///
+/// The features, and the first kernel that has each. Distribution kernels carry later features under old
+/// numbers; a mask emulates the oldest.
+///
+/// | flag | protocol | Linux | 5.14 | 6.1 |
+/// |---|---|---|---|---|
+/// | HANDLE_KILLPRIV_V2, SETXATTR_EXT | 7.33 | 5.12 | yes | yes |
+/// | SYNCFS (operation) | 7.34 | 5.14 | yes | yes |
+/// | INIT_EXT, SECURITY_CTX | 7.36 | 5.17 | no | yes |
+/// | TMPFILE (operation) | 7.37 | 6.1 | no | yes |
+/// | HAS_EXPIRE_ONLY, CREATE_SUPP_GROUP | 7.38 | 6.2, 6.3 | no | no |
+/// | DIRECT_IO_ALLOW_MMAP, STATX (operation) | 7.39 | 6.6 | no | no |
+/// | PASSTHROUGH, NO_EXPORT_SUPPORT, HAS_RESEND | 7.40 | 6.9 | no | no |
+/// | ALLOW_IDMAP | 7.41 | 6.12 | no | no |
+/// | OVER_IO_URING | 7.42 | 6.14 | no | no |
+/// | REQUEST_TIMEOUT | 7.43 | 6.15 | no | no |
+/// | INC_EPOCH (notice) | 7.44 | 6.16 | no | no |
+/// | PRUNE (notice), COPY_FILE_RANGE_64 (operation) | 7.45 | 6.18 | no | no |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KernelLevel {
     /// All that the running kernel offers.

@@ -1,15 +1,4 @@
-//! Answers that carry names and attributes, and their withdrawal, kept in order (hazards 1, 3, 4).
-//!
-//! An answer is checked and written while the gate is held; a withdrawal passes the gate before it
-//! tells the kernel. So an answer made before a withdrawal either goes out with timeouts of zero,
-//! or is written before the kernel is told to forget. One trap is left: an answer written but not
-//! yet digested by the thread that asked, for an inode the kernel does not have yet. Such answers
-//! are remembered until that thread asks again; the withdrawal then waits at the directory's lock,
-//! which the thread holds until it has digested the answer.
-//!
-//! Without that lock an answer about a name that the kernel has already is digested. A file's name is
-//! dropped for good, whatever comes later; a directory's is only expired, and that would be undone: it
-//! is expired once more when all who were told of it have digested that.
+//! Keeps replies with names and attributes in order with their withdrawals (hazards 1, 3, 4).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,7 +61,19 @@ struct Waiter {
     digesting: Vec<Late>,
 }
 
-/// The kernel's caches of one mount.
+/// The order of replies and withdrawals of one mount.
+///
+/// A reply is checked and written while the gate is held. A withdrawal passes the gate before it tells the
+/// kernel. So a reply made before a withdrawal has timeouts of zero, or is written before the kernel is told
+/// to forget.
+///
+/// One case is left: a reply that was written, and that the asking thread has not processed yet, for an inode
+/// that the kernel does not have. Such replies are remembered until the thread asks again. The withdrawal
+/// then waits at the directory's lock, which that thread holds until it has processed the reply.
+///
+/// A reply about a name that the kernel has already is processed without that lock. A file name is dropped
+/// for good. A directory name is only expired, which such a reply would undo, so it is expired once more
+/// afterwards.
 #[derive(Default)]
 pub struct Gate {
     pub(super) nodes: Nodes,

@@ -1,14 +1,5 @@
-//! A [`Disk`] that notices damage: every 4 KiB block read is the block that was written there.
-//!
-//! The engine above checks its pages only when it repairs itself, so this layer checks every read.
-//! Layout (docs/disk.md, "Checked disk"): four head slots, then groups of one block of checksums
-//! and the 1024 blocks they cover. Block 0 of the logical disk, the head, is what the engine
-//! overwrites in place: it lives in the slots, is written once a sync, alternates between two
-//! pairs, and its second copy is written after the sync, so that at every moment one whole synced
-//! head exists, and one lost slot never brings back an older head.
-//!
-//! A block that was never synced may fail its check after a power cut. The engine never reads such
-//! a block: it writes anew only where nothing synced points to.
+//! A [`Disk`] that notices damage: every 4 KiB block read is the block that was written there. docs/disk.md,
+//! "Checked disk", describes the layout.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -35,7 +26,14 @@ const SECTOR: usize = 512;
 const SUMS_PER_SECTOR: u64 = (SECTOR / 4) as u64;
 const BLOCK_64: u64 = BLOCK as u64;
 
-/// Checks what it reads from the disk below. Takes whole blocks, apart from the head.
+/// Checks what it reads from the disk below. Takes whole blocks, apart from the head. The engine above checks
+/// its pages only when it repairs itself.
+///
+/// The engine overwrites block 0, the head, in place. So the head lives in four slots: it is written once a
+/// sync, alternates between two pairs, and its second copy is written after the sync. One whole synced head
+/// always exists, and one lost slot never brings back an older head.
+///
+/// A block that was never synced may fail its check after a power cut. The engine never reads such a block.
 #[derive(Debug)]
 pub struct CheckedDisk<D> {
     disk: D,

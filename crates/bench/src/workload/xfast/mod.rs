@@ -1,24 +1,5 @@
-//! The tables and figures of the talk on Xfast (Qian and Liu, Extreme File Attribute Stat
-//! Acceleration, 2023), measured here.
-//!
-//! An [`Experiment`] makes its files once, through the file system, and then measures cells: a
-//! [`Mode`] of prefetch, and what the experiment varies. Each cell is measured some times, each time
-//! with nothing cached, by the program that the talk uses (`ls -l`, `find -uid 0`); what is kept is
-//! the median. A run that comes to the time limit is stopped and shown as more than that, and the
-//! cell is not run again; the tables have no number that was not measured.
-//!
-//! | experiment | the talk's | varies |
-//! |---|---|---|
-//! | [`Listing`] | client-side caching, FLAT(1,1) | files in a directory; cold and warm; prefetch off and on |
-//! | [`Writers`] | statahead with write conflicts | programs that write in the directory through another mount |
-//! | [`Grid`] | impact of statahead_max and batch_max | both |
-//! | [`Trees`] | find using FLAT and DFS | modes, on several source trees |
-//! | [`RoundTrips`] | FLAT and DFS at latencies | round trips, and modes |
-//! | [`Harmless`] | | work that prefetch cannot help; pairs of runs with it off and on |
-//! | [`Huge`] | | files in one very large directory |
-//!
-//! Measuring fills a [`Column`], a label for each cell; drawing reads the cells of a column again and
-//! is pure. What one mode is called in all of them is in [`Mode`].
+//! The experiments of the talk on Xfast (Qian and Liu, Extreme File Attribute Stat Acceleration, 2023), with
+//! Glint. Drawing a table or a figure is pure: it reads the measured [`Column`]s.
 
 mod appender;
 mod grid;
@@ -65,7 +46,22 @@ pub struct Effort {
     pub stop: StopFlag,
 }
 
-/// One of the talk's.
+/// One experiment of the talk. It makes its files once through the file system, then measures cells: a
+/// [`Mode`] of prefetch, and what the experiment varies.
+///
+/// A cell is measured several times with empty caches, by the program that the talk uses (`ls -l`,
+/// `find -uid 0`), and the median counts. A run that reaches the time limit is stopped, shown as longer than
+/// that, and not repeated.
+///
+/// | experiment | the talk's | varies |
+/// |---|---|---|
+/// | [`Listing`] | client-side caching, FLAT(1,1) | files in a directory; cold and warm; prefetch off and on |
+/// | [`Writers`] | statahead with write conflicts | programs that write in the directory through another mount |
+/// | [`Grid`] | impact of statahead_max and batch_max | both |
+/// | [`Trees`] | find using FLAT and DFS | modes, on several source trees |
+/// | [`RoundTrips`] | FLAT and DFS at latencies | round trips, and modes |
+/// | [`Harmless`] | | work that prefetch cannot help; pairs of runs with it off and on |
+/// | [`Huge`] | | files in one very large directory |
 pub trait Experiment {
     /// In one word.
     fn name(&self) -> &'static str;

@@ -44,3 +44,25 @@ impl AccessPattern {
         self.is_breadth
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: Fid = Fid(1);
+
+    #[test]
+    fn a_step_past_directories_below_is_breadth_first_until_one_goes_below() {
+        let mut pattern = AccessPattern::default();
+        pattern.step(Fid(2), ROOT);
+        pattern.step(Fid(3), ROOT);
+        assert!(!pattern.is_breadth(), "there was nothing below");
+        pattern.finds_subdirectories();
+        pattern.step(Fid(3), ROOT);
+        assert!(!pattern.is_breadth(), "the same step twice");
+        pattern.step(Fid(4), ROOT);
+        assert!(pattern.is_breadth());
+        pattern.step(Fid(5), Fid(4));
+        assert!(!pattern.is_breadth());
+    }
+}

@@ -119,7 +119,7 @@ impl State {
     /// is here.
     pub fn regain(&mut self, grant: &Grant, node: &Node, mark: Mark) {
         let file = self.cache.file(node.fid);
-        file.exclusive = Some(grant.handle);
+        file.locks.grant_exclusive(grant.handle);
         file.waiters.wake_all();
         self.take_node(node, mark);
         let is_held = self.locks.holds(node.fid, own_bits(node.attr.kind));
@@ -160,9 +160,9 @@ impl State {
             };
             let file = self.cache.file(node.fid);
             // Later answers tell of the same lock; then what is known here is newer.
-            if file.exclusive != Some(grant.handle) {
-                file.exclusive = Some(grant.handle);
-                file.known = known;
+            if file.locks.exclusive() != Some(grant.handle) {
+                file.locks.grant_exclusive(grant.handle);
+                file.object.learn(known);
             }
         }
         self.locks.holds(node.fid, own_bits(node.attr.kind))

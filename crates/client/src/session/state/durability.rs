@@ -17,7 +17,7 @@ impl State {
     /// told before anybody looked at the answer.
     pub fn answered(&mut self, fid: Fid) {
         let ost = self.cache.ost(fid);
-        let first = self.cache.file(fid).first_unsettled;
+        let first = self.cache.file(fid).durability.first_unsettled();
         self.policies
             .writeback
             .is_uncommitted((fid, ost), Some(first));
@@ -32,10 +32,10 @@ impl State {
         let file = self.cache.file_known(fid);
         let is_settled = match (file, told) {
             (None, _) => true,
-            (Some(file), Some(durable)) if file.can_settle(durable) => {
+            (Some(file), Some(durable)) if file.durability.can_settle(durable) => {
                 file.settle(durable);
                 file.forget_settled(fid, self.journal.records());
-                file.committed
+                file.durability.is_committed()
             }
             (Some(_), _) => false,
         };
@@ -51,8 +51,8 @@ impl State {
         let is_locked = self.locks.reaches_eof(fid);
         let is_uncommitted = self.policies.writeback.may_lose(fid);
         self.cache.file_known(fid).is_some_and(|file| {
-            let is_alone = is_locked || file.exclusive.is_some();
-            !file.unsent && (is_uncommitted || !is_alone || !file.resizes.is_empty())
+            let is_alone = is_locked || file.locks.is_exclusive();
+            !file.object.is_unsent() && (is_uncommitted || !is_alone || !file.resizes.is_empty())
         })
     }
 }

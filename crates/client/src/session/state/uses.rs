@@ -12,7 +12,7 @@ impl State {
         let is_written = self
             .cache
             .file_known(fid)
-            .is_some_and(|file| file.writers > 0);
+            .is_some_and(|file| file.opens.is_written());
         is_written || !self.handles.executing(fid).is_empty()
     }
 
@@ -25,7 +25,9 @@ impl State {
     /// The file is open here for reading and the MDT was not told.
     pub fn has_unregistered_readers(&mut self, fid: Fid) -> bool {
         self.cache.file_known(fid).is_some_and(|file| {
-            file.is_kept() && file.read_opens.is_empty() && !file.is_kept_by_writers()
+            file.opens.is_kept()
+                && !file.registration.has_readers()
+                && !file.registration.is_kept_by_writers()
         })
     }
 

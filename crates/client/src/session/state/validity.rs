@@ -51,7 +51,9 @@ impl State {
     pub fn stat_valid(&self, fid: Fid) -> bool {
         let file = self.cache.known(fid).and_then(|inode| inode.file.as_ref());
         let stays = file.is_none_or(|file| {
-            file.sized == Sized::No || file.exclusive.is_some() || self.locks.holds_to_eof(fid)
+            file.kernel.sized() == Sized::No
+                || file.locks.is_exclusive()
+                || self.locks.holds_to_eof(fid)
         });
         stays && self.attr_valid(fid)
     }
@@ -67,8 +69,8 @@ impl State {
     pub fn stored_blocks(&self, fid: Fid) -> Option<u64> {
         let inode = self.cache.known(fid).filter(|_| self.stat_valid(fid))?;
         match &inode.file {
-            Some(file) if file.exclusive.is_some() || self.locks.reaches_eof(fid) => {
-                Some(file.known.blocks)
+            Some(file) if file.locks.is_exclusive() || self.locks.reaches_eof(fid) => {
+                Some(file.object.blocks())
             }
             _ => {
                 let attr = inode.attr.as_ref();
@@ -96,7 +98,7 @@ impl State {
         let Some(file) = &inode.file else {
             return (attr.size_state == SizeState::Strict).then_some(attr);
         };
-        if file.exclusive.is_some() || self.locks.reaches_eof(fid) {
+        if file.locks.is_exclusive() || self.locks.reaches_eof(fid) {
             merge_object(&mut attr, file.shown());
             return Some(attr);
         }
@@ -106,11 +108,11 @@ impl State {
     /// What this client may say of the size: only what its locks let nobody else change.
     pub fn size_to_report(&self, fid: Fid, committed: bool) -> Option<SizeUpdate> {
         let file = self.cache.known(fid)?.file.as_ref()?;
-        if file.exclusive.is_none() && !self.locks.reaches_eof(fid) {
+        if !file.locks.is_exclusive() && !self.locks.reaches_eof(fid) {
             return None;
         }
         // Bytes that are lost do not count: the OST knows where those end that are not.
-        if file.failures.is_any() {
+        if file.errors.is_any() {
             return None;
         }
         let ObjectAttr {
