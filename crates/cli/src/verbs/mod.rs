@@ -32,11 +32,11 @@ pub enum Verb {
     Format(format::Format),
     /// Serve the targets of directories.
     Serve(serve::Serve),
-    /// Mount a file system that others serve.
+    /// Mount a file system that is served elsewhere.
     Mount(mount::MountVerb),
     /// Unmount; a mount that is in use stays, and the users are listed.
     Umount(umount::Umount),
-    /// How things stand with the mounts of this machine and the targets they use.
+    /// Show the state of mounts, targets and servers.
     Status(status::Status),
     /// The targets of a file system: list them, remove one that is gone.
     Target(target::TargetVerb),

@@ -37,13 +37,12 @@ pub struct MountVerb {
     /// The file with the file system's key (DIR/key of a server), needed over TCP.
     #[arg(long)]
     key: Option<PathBuf>,
-    /// Options, separated by commas: hard (default: calls wait for servers that are away), soft and
-    /// timeout=SECONDS (they fail with EIO after 30 s, or that long), ro, allow_other, key=FILE and
-    /// insecure (as --key and --insecure), lazysize (sizes of files that are open for writing elsewhere
-    /// may be old, and cost less), kernel=5.14|6.1 (use no more of the kernel than these have), and what
-    /// mount(8) has: suid and dev (root's; without these no program runs with another's rights, and no
-    /// device can be opened), noexec, noatime; nosuid, nodev, rw, exec, defaults, _netdev, nofail, auto,
-    /// noauto, user, x-… change nothing.
+    /// Options, separated by commas. hard (the default): calls wait for servers that are away. soft: calls
+    /// fail with EIO after 30 s; timeout=SECONDS: after that time. ro, allow_other. key=FILE, insecure: as
+    /// --key and --insecure. lazysize: sizes of files that are open for writing elsewhere may be old, and
+    /// cost less. kernel=5.14|6.1: use no newer features of the kernel. Of mount(8): noexec, noatime, and for
+    /// root suid and dev (without these setuid bits have no effect, and no device can be opened). nosuid,
+    /// nodev, rw, exec, defaults, _netdev, nofail, auto, noauto, user and x-… change nothing.
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<MountOption>,
     /// End with a failure if the MGS, or then the MDT, does not answer within so many seconds. Without

@@ -25,8 +25,8 @@ rules by which requests wait. For example
 pub struct Param {
     #[command(subcommand)]
     what: What,
-    /// The mount to ask; `glint up` answers for what it serves, too. Without this and --dir all
-    /// mounts of this machine and all servers of this user.
+    /// The mount to ask. A mount of `glint up` answers for its targets, too. Without --mount and --dir all
+    /// mounts of this machine and all servers of this user are asked.
     #[arg(long, global = true)]
     mount: Option<PathBuf>,
     /// Ask the server of this directory.

@@ -9,15 +9,15 @@ use storage::{State, TargetDir};
 use crate::control::{self, Answer, Endpoint, Question, ServerStatus, TargetStatus, ask_all};
 use crate::output::{complain, say, say_json, shown};
 
-/// How things stand with the mounts of this machine and the targets they use, and with its servers.
-/// Whom they wait for after a restart, for how long still, who is back and who was given up.
+/// The state of the mounts of this machine, of the targets they use, and of its servers. After a restart it
+/// shows which clients a target waits for and for how long, which are back, and which were evicted.
 #[derive(Args)]
 pub struct Status {
     /// One mount, or the server of a directory; all mounts of this machine and all servers of this
     /// user if not given.
     #[arg(value_name = "MNT|DIR")]
     point: Option<PathBuf>,
-    /// Name the clients that targets gave up, too, and not only their number.
+    /// Show the names of evicted clients, not only their number.
     #[arg(long)]
     given_up: bool,
     /// As JSON.

@@ -34,10 +34,10 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// Forget a target that nobody serves any more: mounts made from now on do without it.
+    /// Remove a target that is no longer served. Later mounts do without it.
     ///
-    /// What files have on an OST that is removed is lost to them. Its number is not given to another
-    /// target; the target itself is known again when it is served.
+    /// Files lose the bytes that they have on a removed OST. Its number is not given to another target. The
+    /// target is listed again as soon as it is served.
     Remove {
         /// Which: mdt0, ost3.
         #[arg(value_parser = parse_role)]
