@@ -5,6 +5,7 @@ mod directories;
 mod errors;
 mod locks;
 mod logs;
+mod outages;
 mod registers;
 #[cfg(test)]
 mod tests;
@@ -13,15 +14,18 @@ use std::collections::BTreeMap;
 
 use crate::event::Event;
 use crate::object::{Kind, Object};
+use crate::outage::Outage;
 
 pub use directories::is_directory;
 
 /// What is excused, by what SEMANTICS says of the faults that come.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Policy {
     /// The disk is full at times. Calls may fail with `ENOSPC`, and what one wrote that then failed
     /// may have been seen until it failed (crash.full, op.fsync).
     pub full: bool,
+    /// Mounts were evicted, or died (crash.eviction, crash.mount).
+    pub outages: Vec<Outage>,
 }
 
 /// Calls that contradict each other.
@@ -62,12 +66,13 @@ impl Violation {
 }
 
 /// All violations in a history, of each object the first few.
-pub fn check(history: &[Event], policy: Policy) -> Vec<Violation> {
+pub fn check(history: &[Event], policy: &Policy) -> Vec<Violation> {
+    let mut found = errors::check(history, policy);
+    let settled = outages::settle(history, &policy.outages);
     let mut objects: BTreeMap<Object, Vec<&Event>> = BTreeMap::new();
-    for event in history {
+    for event in &settled {
         objects.entry(event.object).or_default().push(event);
     }
-    let mut found = errors::check(history, policy);
     for (object, mut events) in objects {
         events.sort_by_key(|event| event.begin);
         found.extend(match object.kind {

@@ -47,6 +47,8 @@ pub enum Outcome {
     Value(u64),
     /// These records were there, in this order.
     Records(Vec<u64>),
+    /// The same, and bytes between them that are no record.
+    Gapped(Vec<u64>, String),
     /// The log was so many bytes long, on so many blocks of 512 bytes.
     Sizes(u64, u64),
     /// Somebody has the lock.
@@ -78,6 +80,9 @@ pub struct Event {
     pub object: Object,
     /// By which system call.
     pub how: String,
+    /// Which of the files that its process has opened was used; 0: none, or one that was opened for this
+    /// call alone.
+    pub file: u64,
     /// The call.
     pub call: Call,
     /// Its result.
@@ -85,6 +90,11 @@ pub struct Event {
 }
 
 impl Event {
+    /// The caller asked for what it wrote to be durable.
+    pub fn syncs(&self) -> bool {
+        self.how.contains("sync")
+    }
+
     /// The caller was told that it was done.
     pub fn is_done(&self) -> bool {
         !matches!(self.outcome, Outcome::Failed(_) | Outcome::Nothing)
@@ -97,6 +107,10 @@ impl Event {
             false => NEVER,
         }
     }
+}
+
+fn one_word(text: &str) -> String {
+    text.replace([' ', ';', '\n'], "_")
 }
 
 fn joined<T: fmt::Display>(list: &[T]) -> String {
@@ -154,11 +168,14 @@ impl fmt::Display for Outcome {
             Outcome::Done => f.write_str("done"),
             Outcome::Value(value) => write!(f, "value={value:x}"),
             Outcome::Records(records) => write!(f, "records={}", joined(records)),
+            Outcome::Gapped(records, what) => {
+                write!(f, "gapped={}|{}", joined(records), one_word(what))
+            }
             Outcome::Sizes(bytes, blocks) => write!(f, "sizes={bytes},{blocks}"),
             Outcome::Busy => f.write_str("busy"),
             Outcome::Names(names) => write!(f, "names={}", joined(names)),
             Outcome::Number(number) => write!(f, "number={number}"),
-            Outcome::Flawed(what) => write!(f, "flawed={}", what.replace([' ', ';', '\n'], "_")),
+            Outcome::Flawed(what) => write!(f, "flawed={}", one_word(what)),
             Outcome::Failed(errno) => write!(f, "failed={errno}"),
             Outcome::Nothing => f.write_str("nothing"),
         }
@@ -171,14 +188,19 @@ impl FromStr for Outcome {
     fn from_str(text: &str) -> Result<Outcome, String> {
         let bad = || format!("no outcome: {text}");
         let (name, rest) = text.split_once('=').unwrap_or((text, ""));
-        let list = || -> Result<Vec<u64>, String> {
-            let words = rest.split(',').filter(|word| !word.is_empty());
+        let list_of = |text: &str| -> Result<Vec<u64>, String> {
+            let words = text.split(',').filter(|word| !word.is_empty());
             words.map(|word| word.parse().map_err(|_| bad())).collect()
         };
+        let list = || list_of(rest);
         Ok(match name {
             "done" => Outcome::Done,
             "value" => Outcome::Value(u64::from_str_radix(rest, 16).map_err(|_| bad())?),
             "records" => Outcome::Records(list()?),
+            "gapped" => {
+                let (records, what) = rest.split_once('|').ok_or_else(bad)?;
+                Outcome::Gapped(list_of(records)?, what.to_owned())
+            }
             "sizes" => match list()?[..] {
                 [bytes, blocks] => Outcome::Sizes(bytes, blocks),
                 _ => return Err(bad()),

@@ -35,7 +35,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
             kinds,
         ] => {
             let habits = Habits {
-                syncs: syncs == "syncs",
+                syncs: number(syncs)?,
                 flushes: flushes == "flushes",
             };
             let worker = worker(root, record, (process, mount), number(seed)?, habits)?;
@@ -45,7 +45,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
         }
         ["look", root, record, process, mount] => {
             let habits = Habits {
-                syncs: false,
+                syncs: 1,
                 flushes: false,
             };
             let worker = worker(root, record, (process, mount), 1, habits)?;

@@ -60,6 +60,13 @@ impl Kind {
     pub fn all() -> Vec<Kind> {
         KINDS.iter().map(|(kind, _)| *kind).collect()
     }
+
+    /// Those that `GLINT_HISTORY_KINDS` names, if it is there.
+    pub fn chosen() -> Option<Vec<Kind>> {
+        let words = std::env::var("GLINT_HISTORY_KINDS").ok()?;
+        let kinds = words.split(',').map(str::parse);
+        Some(kinds.map(|kind| kind.expect("a kind of objects")).collect())
+    }
 }
 
 /// One object: which of its kind, and which part of that.

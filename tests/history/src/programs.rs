@@ -27,14 +27,16 @@ use crate::recorder::Recorder;
 const PLACE: &str = "history";
 /// Logs, locks and directories are left for new ones after this: what is stuck, or long, is left behind.
 const AGE: u64 = 2_000_000_000;
+/// Processes of one history, each with names and sizes of its own.
+const PROCESSES_MAX: u32 = 4096;
 /// The longest rest between two calls, in microseconds.
 const REST_MAX: u64 = 1500;
 
 /// How a process goes about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Habits {
-    /// Each write is followed by `fsync`, and is done when both are.
-    pub syncs: bool,
+    /// One write in so many is followed by `fsync`, and is done when both are.
+    pub syncs: u64,
     /// Each store into a mapping is followed by `msync`, and is done when both are.
     pub flushes: bool,
 }
@@ -90,6 +92,7 @@ pub fn prepare(root: &Path) -> io::Result<()> {
 impl Worker {
     /// One that works below the mount `root`.
     pub fn new(root: &Path, process: u32, seed: u64, habits: Habits, recorder: Recorder) -> Worker {
+        assert!(process < PROCESSES_MAX, "too many processes");
         Worker {
             dir: root.join(PLACE),
             process,
@@ -119,7 +122,7 @@ impl Worker {
 
     /// Whether this write is to be durable when it is done.
     fn syncs(&mut self) -> bool {
-        self.habits.syncs || self.chance(12)
+        self.chance(self.habits.syncs)
     }
 
     /// Works on objects of these kinds until `deadline`.

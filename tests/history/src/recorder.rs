@@ -35,12 +35,22 @@ impl Recorder {
         about: &[(Object, Call)],
         work: impl FnOnce() -> Vec<Outcome>,
     ) -> Vec<Outcome> {
+        self.calls_through(how, about, || (work(), 0))
+    }
+
+    /// The same; `work` says through which open file, too.
+    pub fn calls_through(
+        &mut self,
+        how: &str,
+        about: &[(Object, Call)],
+        work: impl FnOnce() -> (Vec<Outcome>, u64),
+    ) -> Vec<Outcome> {
         let parts: Vec<String> = about.iter().map(|(o, c)| format!("{o} {c}")).collect();
         self.line(&format!("B {} {how};{}\n", now(), parts.join(";")));
-        let outcomes = work();
+        let (outcomes, file) = work();
         let end = now();
         let parts: Vec<String> = outcomes.iter().map(Outcome::to_string).collect();
-        self.line(&format!("E {end};{}\n", parts.join(";")));
+        self.line(&format!("E {end} {file};{}\n", parts.join(";")));
         outcomes
     }
 
@@ -52,7 +62,21 @@ impl Recorder {
         call: Call,
         work: impl FnOnce() -> Outcome,
     ) -> Outcome {
-        let mut outcomes = self.calls(how, &[(object, call)], || vec![work()]);
+        self.call_through(how, object, call, || (work(), 0))
+    }
+
+    /// The same; `work` says through which open file, too.
+    pub fn call_through(
+        &mut self,
+        how: &str,
+        object: Object,
+        call: Call,
+        work: impl FnOnce() -> (Outcome, u64),
+    ) -> Outcome {
+        let mut outcomes = self.calls_through(how, &[(object, call)], || {
+            let (outcome, file) = work();
+            (vec![outcome], file)
+        });
         outcomes.pop().unwrap_or(Outcome::Nothing)
     }
 }
@@ -82,15 +106,17 @@ pub fn parse(text: &str) -> Result<Vec<Event>, String> {
                         end: NEVER,
                         object: object.parse()?,
                         how: how.to_owned(),
+                        file: 0,
                         call: call.parse()?,
                         outcome: Outcome::Nothing,
                     });
                 }
             }
-            ["E", end] => {
+            ["E", end, file] => {
                 let end = end.parse().map_err(|_| format!("no time: {line}"))?;
+                let file = file.parse().map_err(|_| format!("no file: {line}"))?;
                 for (event, outcome) in events[open..].iter_mut().zip(parts) {
-                    (event.end, event.outcome) = (end, outcome.parse()?);
+                    (event.end, event.file, event.outcome) = (end, file, outcome.parse()?);
                 }
             }
             // The last line of a process that was killed as it wrote.
@@ -124,10 +150,13 @@ mod tests {
                 Outcome::Flawed("two values; torn".into()),
             ]
         });
+        recorder.call_through("read", log, Call::ReadAll, || {
+            (Outcome::Gapped(vec![1, 2], "NULs".into()), 7)
+        });
         recorder.line("B 5 read;log:7:0 readall\n");
         let text = std::fs::read_to_string(&path).expect("it is there");
         let events = parse(&text).expect("it can be read");
-        assert_eq!(events.len(), 4);
+        assert_eq!(events.len(), 5);
         assert_eq!((events[0].process, events[0].mount), (3, 1));
         assert_eq!(events[0].call, Call::Append(0x1f));
         assert!(events[0].begin <= events[0].end && events[0].end <= events[1].begin);
@@ -136,8 +165,10 @@ mod tests {
             events[2].outcome,
             Outcome::Flawed("two_values__torn".into())
         );
+        let gapped = Outcome::Gapped(vec![1, 2], "NULs".into());
+        assert_eq!((events[3].file, &events[3].outcome), (7, &gapped));
         assert_eq!(
-            (events[3].end, &events[3].outcome),
+            (events[4].end, &events[4].outcome),
             (NEVER, &Outcome::Nothing)
         );
     }

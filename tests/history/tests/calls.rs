@@ -3,46 +3,24 @@
 // SEMANTICS: cache.names, cache.attributes, cache.pages, op.append, op.rename, op.mmap, crash.server
 // SEMANTICS: crash.mount, crash.full
 
-#![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
-
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::{Child, Command};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::{Rng, SeededRng};
-use history::check::{Policy, Violation, check};
+use history::check::Policy;
 use history::clock::now;
-use history::event::Event;
 use history::object::Kind;
 use history::programs::Habits;
-use history::recorder::parse;
-use history::report::{Fault, describe};
+use history::report::Fault;
+use history::run::{Callers, LONG, Running, hog, judge};
 use mounted::{Cluster, FaultInjection, FaultKind, Layout, SmallDisk, count, in_own_network, seed};
 
 const CALLER: &str = env!("CARGO_BIN_EXE_glint-caller");
 const MOUNTS: usize = 3;
-const PROCESSES: usize = 3;
 /// What the servers have.
 const DISK: u64 = 1 << 30;
-/// How long calls may take to return after all is well; and each look at what there is, as long again as
-/// that was made.
-const LONG: Duration = Duration::from_secs(90);
 /// Pauses between two faults, in milliseconds.
 const PAUSE: (u64, u64) = (400, 2500);
-/// Violations of one sort that are told.
-const TOLD_MAX: usize = 2;
-
-/// A process that is ended with this.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// A run.
 struct Plan {
@@ -69,13 +47,6 @@ impl Plan {
         Plan { kinds, ..self }
     }
 
-    fn kinds(&self) -> Vec<Kind> {
-        match std::env::var("GLINT_HISTORY_KINDS") {
-            Ok(kinds) => kinds.split(',').map(|kind| kind.parse().unwrap()).collect(),
-            Err(_) => self.kinds.clone(),
-        }
-    }
-
     fn is_full(&self) -> bool {
         self.faults.contains(&FaultKind::FillDisk)
     }
@@ -89,7 +60,7 @@ impl Plan {
             FaultKind::KillServersBehindCut,
         ];
         Habits {
-            syncs: self.is_full(),
+            syncs: if self.is_full() { 1 } else { 12 },
             flushes: self.is_full() || kills.iter().any(|kill| self.faults.contains(kill)),
         }
     }
@@ -106,76 +77,33 @@ impl Plan {
             for _ in 0..MOUNTS {
                 cluster.mount_with(&["--supervisor"]);
             }
-            let records = cluster.local();
             let rng = SeededRng::new(seed);
             let injection =
                 FaultInjection::new(cluster, rng).with_disk(disk.path(), &Default::default());
-            let (cluster, faults) = self.work(injection, seed, &records);
-            let history = histories(&records);
-            let policy = Policy {
-                full: self.is_full(),
-            };
-            tell(&history, &faults, policy);
-            drop(cluster);
+            self.work(injection, seed);
         });
     }
 
     /// All processes work while things fail; then what there is in the end is looked at on each mount.
-    fn work(
-        &self,
-        mut injection: FaultInjection,
-        seed: u64,
-        records: &Path,
-    ) -> (Cluster, Vec<Fault>) {
-        let root = injection.cluster().root(0);
-        caller(
-            &["prepare", &root.display().to_string()],
-            LONG,
-            injection.cluster(),
-        );
-        let deadline = now() + self.seconds * 1_000_000_000;
-        let hogs: Vec<Running> = (0..self.hogs).map(|_| hog()).collect();
+    fn work(&self, mut injection: FaultInjection, seed: u64) {
+        let kinds = Kind::chosen().unwrap_or_else(|| self.kinds.clone());
+        let (cluster, time) = (injection.cluster(), (seed, self.seconds));
+        let mut callers = Callers::new(CALLER, cluster, time, self.habits(), kinds);
         let limit = Duration::from_secs(self.seconds) + LONG;
-        let watch = injection.cluster().watch(limit, "all calls");
-        let running: Vec<Running> = (0..MOUNTS * PROCESSES)
-            .map(|process| self.start(injection.cluster(), process, (seed, deadline), records))
-            .collect();
-        let faults = self.meet(&mut injection, seed, deadline);
-        running.into_iter().for_each(ends_well);
-        drop(watch);
-        drop(hogs);
-        for mount in 0..MOUNTS {
-            let root = injection.cluster().root(mount).display().to_string();
-            let process = MOUNTS * PROCESSES + mount;
-            let record = records
-                .join(format!("record{process}"))
-                .display()
-                .to_string();
-            let (process, mount) = (process.to_string(), mount.to_string());
-            let words = ["look", &root, &record, &process, &mount];
-            caller(&words, limit, injection.cluster());
-        }
-        (injection.end(), faults)
-    }
-
-    fn start(
-        &self,
-        cluster: &Cluster,
-        process: usize,
-        (seed, deadline): (u64, u64),
-        records: &Path,
-    ) -> Running {
-        let mount = process % MOUNTS;
-        let habits = self.habits();
-        let kinds: Vec<String> = self.kinds().iter().map(Kind::to_string).collect();
-        let mut caller = Command::new(CALLER);
-        caller.arg("work").arg(cluster.root(mount));
-        caller.arg(records.join(format!("record{process}")));
-        caller.args([process.to_string(), mount.to_string(), seed.to_string()]);
-        caller.arg(if habits.syncs { "syncs" } else { "-" });
-        caller.arg(if habits.flushes { "flushes" } else { "-" });
-        caller.args([deadline.to_string(), kinds.join(",")]);
-        Running(caller.spawn().unwrap())
+        let hogs: Vec<Running> = (0..self.hogs).map(|_| hog()).collect();
+        callers.begin(cluster);
+        let watch = cluster.watch(limit, "all calls");
+        let faults = self.meet(&mut injection, seed, callers.deadline);
+        callers.wait(|_, _| false);
+        drop((watch, hogs));
+        callers.look(injection.cluster(), limit);
+        let cluster = injection.end();
+        let policy = Policy {
+            full: self.is_full(),
+            ..Policy::default()
+        };
+        judge(&callers.history(), &faults, &policy);
+        drop(cluster);
     }
 
     fn meet(&self, injection: &mut FaultInjection, seed: u64, deadline: u64) -> Vec<Fault> {
@@ -198,56 +126,6 @@ impl Plan {
     }
 }
 
-fn hog() -> Running {
-    let mut hog = Command::new("sh");
-    Running(hog.args(["-c", "while :; do :; done"]).spawn().unwrap())
-}
-
-/// Runs a process to its end.
-fn caller(words: &[&str], limit: Duration, cluster: &Cluster) {
-    let mut caller = Command::new(CALLER);
-    let status = cluster.timed_for(limit, words[0], || caller.args(words).status());
-    assert!(status.unwrap().success(), "{words:?}");
-}
-
-fn ends_well(mut running: Running) {
-    let status = running.0.wait().unwrap();
-    assert!(status.success(), "a caller ends with {status}");
-}
-
-fn histories(records: &Path) -> Vec<Event> {
-    let files = (0..).map(|process| records.join(format!("record{process}")));
-    let texts = files.map_while(|path| std::fs::read_to_string(path).ok());
-    texts.flat_map(|text| parse(&text).unwrap()).collect()
-}
-
-/// Panics with what contradicts itself: of each sort the first ones.
-fn tell(history: &[Event], faults: &[Fault], policy: Policy) {
-    let began = Instant::now();
-    let violations = check(history, policy);
-    let (calls, took) = (history.len(), began.elapsed());
-    let found = violations.len();
-    println!(
-        "{calls} calls, {} faults: {found} violations ({took:?})",
-        faults.len()
-    );
-    let mut sorts: BTreeMap<String, Vec<&Violation>> = BTreeMap::new();
-    for violation in &violations {
-        sorts.entry(violation.sort()).or_default().push(violation);
-    }
-    let texts = sorts.iter().map(|(sort, violations)| {
-        let told = violations.iter().take(TOLD_MAX);
-        let told: String = told.map(|one| describe(one, history, faults)).collect();
-        format!("{} times: {sort}\n{told}", violations.len())
-    });
-    let texts: Vec<String> = texts.collect();
-    assert!(
-        violations.is_empty(),
-        "{found} violations\n{}",
-        texts.join("\n")
-    );
-}
-
 /// So many run beside, where the machine is to be busy.
 const BUSY: u64 = 6;
 
@@ -256,7 +134,6 @@ fn all_but(not_yet: &[Kind]) -> Vec<Kind> {
     let all = Kind::all().into_iter();
     all.filter(|kind| !not_yet.contains(kind)).collect()
 }
-
 #[test]
 fn calls_without_faults_are_those_of_one_file_system() {
     let plan = Plan::of(&[], 0, 20);

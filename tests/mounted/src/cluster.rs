@@ -20,6 +20,8 @@ use crate::process::{Process, START_AND_END};
 use crate::server::Server;
 use crate::watchdog::{PATIENCE, Watch, Watchdog, abort};
 
+/// How long a process that is killed may take to end, where nothing keeps it.
+const DYING_MAX: Duration = Duration::from_secs(5);
 /// Said by a mount that was asked to end and is in use.
 const REFUSAL: &str = "; still mounted";
 
@@ -444,6 +446,17 @@ impl Cluster {
         let process = &mut self.mounts[number].process;
         process.kill();
         self.watchdog.remove(process.pid());
+    }
+
+    /// The same; where its kernel waits for a read from it, so that it cannot end, the dead mount is
+    /// taken off by force.
+    pub fn kill_mount_by_force(&mut self, number: usize) {
+        let mount = &mut self.mounts[number];
+        mount.process.signal(Signal::SIGKILL);
+        if !mount.process.ends_within(DYING_MAX) {
+            abort(mount.process.pid(), &mount.point);
+        }
+        self.kill_mount(number);
     }
 
     /// Kills the process that serves mount `number` for its supervisor. False: none does just now.

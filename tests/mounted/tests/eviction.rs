@@ -22,6 +22,8 @@ const GONE_MAX: Duration = Duration::from_secs(15);
 const BY_MDT: &str = "Mdt evicted this mount";
 const BY_OST: &str = "Ost(TargetIndex(0)) evicted this mount";
 const EVICTED: &str = "evicted this mount";
+/// What it says when it has dropped all that it had of one of them.
+const DROPPED: &str = "caches dropped after the eviction";
 
 fn names(dir: &Path) -> Vec<String> {
     let listed = fs::read_dir(dir).unwrap();
@@ -413,14 +415,16 @@ fn stores_of_an_evicted_mount_do_not_arrive(made_by: usize) {
     let maker = cluster.root(made_by).to_owned();
     // What is handed over before all this stays in the mount.
     cluster.set_param(0, "dirty_age_ms", 60_000);
-    let mapping = cluster.timed("storing", || {
+    let (mapping, opened) = cluster.timed("storing", || {
         fs::create_dir(maker.join("dir")).unwrap();
         fs::write(maker.join("dir/file"), [b'.'; 8192]).unwrap();
         let file = File::open(maker.join("dir/file")).unwrap();
         file.sync_all().unwrap();
-        let mapping = Mapping::new(&one.join("dir/file"), 8192).unwrap();
+        let (path, mut options) = (one.join("dir/file"), File::options());
+        let opened = options.read(true).write(true).open(&path).unwrap();
+        let mapping = Mapping::new(&path, 8192).unwrap();
         mapping.store(0, b"too late");
-        mapping
+        (mapping, opened)
     });
     cluster.freeze_mount(0);
     cluster.timed("theirs", || {
@@ -430,9 +434,15 @@ fn stores_of_an_evicted_mount_do_not_arrive(made_by: usize) {
         file.sync_all().unwrap();
     });
     cluster.thaw_mount(0);
-    cluster.wait_for_log(0, EVICTED);
+    cluster.wait_for_log(0, DROPPED);
+    cluster.timed("who does not sync is not told", || {
+        let mut bytes = [0; 8];
+        opened.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"theirs, ");
+    });
     assert!(Command::new("true").status().unwrap().success());
     cluster.timed("what is there", || {
+        assert_eq!([synced(&opened), synced(&opened)], [LOST, Ok(())]);
         let lost = mapping.sync().map_err(|error| error.raw_os_error());
         let there = fs::read(two.join("dir/file")).unwrap();
         assert_eq!(lost, Err(Some(libc::EIO)), "{:?}", &there[..9]);

@@ -144,6 +144,13 @@ impl FileState {
         lost
     }
 
+    /// What was stored into a page of the kernel went with an eviction. Each open file is told once.
+    pub fn lose_store(&mut self) {
+        if self.errors.unreported().is_none() {
+            self.errors.add(FsError::Io);
+        }
+    }
+
     /// What was changed under the EX lock and not told went with an eviction. Returns whether there
     /// was anything.
     pub fn lose_pending_updates(&mut self) -> bool {

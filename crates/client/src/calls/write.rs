@@ -4,6 +4,7 @@ use base::limits::FILE_BYTES_MAX;
 use base::{ByteRange, Fid, FsError};
 use dlm::Mode;
 
+use crate::cache::file::FileState;
 use crate::cache::handle::HandleId;
 use crate::cache::kernel_pages::Moment;
 use crate::calls::read::Pin;
@@ -52,6 +53,18 @@ struct Put {
     outdated: Option<Outdated>,
     /// The end of a file that became longer, where others may watch that.
     grown: Option<u64>,
+}
+
+impl Put {
+    /// Of bytes that are put nowhere.
+    fn gone(at: u64) -> Put {
+        Put {
+            at,
+            remembered: true,
+            outdated: None,
+            grown: None,
+        }
+    }
 }
 
 /// What of the kernel a write has made old.
@@ -158,8 +171,9 @@ impl Client {
     ) -> Result<Attempt, FsError> {
         let mut state = self.lock();
         if write_back && state.cache.file(fid).kernel.is_lapsing() {
-            // The kernel tells who syncs it.
-            return Err(FsError::Io);
+            // A failure would be told to the next call on the file, be it a read.
+            state.with_pages(fid, FileState::lose_store);
+            return Ok(Attempt::Put(Put::gone(offset)));
         }
         let file = state.cache.file(fid);
         if !write_back && file.resizes.is_cut() {

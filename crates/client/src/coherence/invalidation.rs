@@ -14,7 +14,8 @@ use crate::session::state::State;
 pub(crate) struct Invalidation {
     whats: Vec<Forget>,
     lapsing: Vec<Fid>,
-    names: Vec<Oneshot<()>>,
+    /// Names, and pages that are written back first.
+    later: Vec<Oneshot<()>>,
 }
 
 impl Invalidation {
@@ -25,7 +26,8 @@ impl Invalidation {
     }
 
     /// The lock on a file's bytes went with an eviction, and with it what was stored into pages of
-    /// the kernel. It writes those back before it forgets them (hazard 6), and is refused.
+    /// the kernel. It writes those back before it forgets them (hazard 6), which is
+    /// accepted and dropped.
     pub fn lapse(&mut self, file: &mut FileState, fid: Fid) {
         if file.is_known_to_kernel() {
             file.kernel.begin_lapse();
@@ -34,14 +36,19 @@ impl Invalidation {
     }
 
     /// Waits until the kernel has forgotten all of it.
-    pub async fn done(self, client: &Client) {
+    pub async fn done(mut self, client: &Client) {
         for fid in self.lapsing {
+            let (done, gone) = oneshot();
+            self.later.push(gone);
             let client = client.clone();
-            spawn(async move { client.forget_lapsed(fid).await });
+            spawn(async move {
+                client.forget_lapsed(fid).await;
+                done.send(());
+            });
         }
         let whats = self.whats.into_iter();
         join_all(whats.map(|what| client.0.forget(what)).collect()).await;
-        join_all(self.names).await;
+        join_all(self.later).await;
     }
 }
 
@@ -110,7 +117,7 @@ impl Client {
         invalidation.forget(Forget::Attributes { fid, dir });
         let late = self.forget_name_later(state, dir, name, fid);
         if waits {
-            invalidation.names.push(late);
+            invalidation.later.push(late);
         }
     }
 

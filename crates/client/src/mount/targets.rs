@@ -86,7 +86,7 @@ impl ClientHandler for Handler {
 
     fn evicted(&self) {
         tracing::error!(
-            "{:?} evicted this mount: caches dropped, unwritten data of open files is lost",
+            "{:?} evicted this mount: unwritten data of open files is lost",
             self.holder
         );
         let mut gave_up = self.gave_up.lock().unwrap_or_else(|p| p.into_inner());

@@ -84,7 +84,13 @@ impl Client {
             all.report(self);
         }
         let client = self.clone();
-        spawn(async move { forget.done(&client).await });
+        spawn(async move {
+            forget.done(&client).await;
+            if why == Void::Evicted {
+                // What is read from here on is read anew.
+                tracing::warn!("{holder:?}: caches dropped after the eviction");
+            }
+        });
         let client = self.clone();
         spawn(async move {
             each_of(reopen, AT_ONCE, |opened| client.reopen(opened)).await;

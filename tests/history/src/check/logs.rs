@@ -32,7 +32,7 @@ fn appended(event: &Event) -> Option<u64> {
 }
 
 /// Looks at all calls about one log: of each sort the first violation.
-pub(super) fn check(events: &[&Event], policy: Policy) -> Vec<Violation> {
+pub(super) fn check(events: &[&Event], policy: &Policy) -> Vec<Violation> {
     let log = Log::of(events);
     let undone = |event: &&Event| matches!(event.outcome, Outcome::Failed(_));
     // Where an append failed, what it wrote may have been seen, and its place may stay empty.
@@ -77,7 +77,7 @@ impl<'a> Log<'a> {
     /// Bytes that are no record, with the appends at either side, and those acknowledged that no read
     /// finds.
     fn flaw(&self, read: &'a Event) -> Option<Violation> {
-        let Outcome::Flawed(what) = &read.outcome else {
+        let (Outcome::Flawed(what) | Outcome::Gapped(_, what)) = &read.outcome else {
             return None;
         };
         let is_near = |id: &u64| what.contains(&format!("{id:x}")) || !self.place.contains_key(id);

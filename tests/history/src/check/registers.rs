@@ -58,7 +58,7 @@ impl<'a> Group<'a> {
 }
 
 /// Looks at all calls about one register.
-pub(super) fn check(events: &[&Event], policy: Policy) -> Vec<Violation> {
+pub(super) fn check(events: &[&Event], policy: &Policy) -> Vec<Violation> {
     let (groups, mut found) = group(events, policy);
     if let Some((one, other)) = conflict(&groups) {
         let what = match one.value == 0 || other.value == 0 {
@@ -72,7 +72,7 @@ pub(super) fn check(events: &[&Event], policy: Policy) -> Vec<Violation> {
 }
 
 /// The calls by their values; and reads that follow no write.
-fn group<'a>(events: &[&'a Event], policy: Policy) -> (Vec<Group<'a>>, Vec<Violation>) {
+fn group<'a>(events: &[&'a Event], policy: &Policy) -> (Vec<Group<'a>>, Vec<Violation>) {
     let mut groups = BTreeMap::from([(0, Group::initial())]);
     for event in events {
         if let Call::Write(value) = event.call {

@@ -1,5 +1,7 @@
 //! Histories that are known to be right, or wrong, so that the checker can fail.
 
+mod outages;
+
 use super::*;
 use crate::event::{Call, NEVER, Outcome};
 use crate::record::length;
@@ -41,6 +43,7 @@ impl History {
             end: times.1,
             object,
             how: "call".to_owned(),
+            file: 0,
             call,
             outcome,
         });
@@ -115,13 +118,13 @@ impl History {
 
     #[track_caller]
     fn passes(self) {
-        assert_eq!(check(&self.0, Policy::default()), []);
+        assert_eq!(check(&self.0, &Policy::default()), []);
     }
 
     /// The violation that is found, of which the calls are these by number.
     #[track_caller]
     fn fails_with(self, what: &str, calls: &[usize]) {
-        let found = check(&self.0, Policy::default());
+        let found = check(&self.0, &Policy::default());
         let one = found
             .first()
             .unwrap_or_else(|| panic!("nothing is found, not even: {what}"));
@@ -144,13 +147,16 @@ fn registers_that_could_be() {
     // What failed, or never returned, may have been done, now or later.
     let failed = Outcome::Failed(libc::ENOSPC);
     let maybe = |times, outcome| new().call(REGISTER, times, Call::Write(7), outcome);
-    let full = Policy { full: true };
+    let full = Policy {
+        full: true,
+        ..Policy::default()
+    };
     let history = maybe((2, 3), failed).read(4, 5, 0).read(6, 7, 7);
-    assert_eq!(check(&history.0, full), []);
+    assert_eq!(check(&history.0, &full), []);
     let mut history = maybe((2, NEVER), Outcome::Nothing)
         .read(4, 5, 0)
         .read(6, 7, 7);
-    assert_eq!(check(&history.0, full).len(), 1, "that it does not return");
+    assert_eq!(check(&history.0, &full).len(), 1, "that it does not return");
     history.0[0].end = 8;
     history.0[0].outcome = Outcome::Done;
     history.passes();
@@ -193,13 +199,16 @@ fn what_a_full_disk_takes_back_is_excused_until_the_write_fails() {
         let write = History::new().call(REGISTER, (2, 6), Call::Write(7), failed());
         write.read(3, 4, 7).read(7, 8, 0).read(9, 10, last)
     };
-    let full = Policy { full: true };
-    assert_eq!(check(&history(0).0, full), []);
-    assert_eq!(check(&history(7).0, full), [], "the target may do it yet");
+    let full = Policy {
+        full: true,
+        ..Policy::default()
+    };
+    assert_eq!(check(&history(0).0, &full), []);
+    assert_eq!(check(&history(7).0, &full), [], "the target may do it yet");
     let after = History::new().call(REGISTER, (2, 6), Call::Write(7), failed());
     let after = after.read(7, 8, 7).read(9, 10, 0);
-    assert_eq!(check(&after.0, full).len(), 1);
-    let found = check(&history(0).0, Policy::default());
+    assert_eq!(check(&after.0, &full).len(), 1);
+    let found = check(&history(0).0, &Policy::default());
     assert!(
         found.iter().any(|one| one.what.contains("No space left")),
         "{found:#?}"
@@ -228,7 +237,7 @@ fn every_history_of_a_register_is_judged_as_trying_all_orders_does() {
             event.begin = event.begin * 2 * count + number as u64;
             event.end = event.end * 2 * count + count + number as u64;
         }
-        let found = check(&history.0, Policy::default());
+        let found = check(&history.0, &Policy::default());
         let truth = has_order(&history.0, &mut vec![false; history.0.len()], 0);
         assert_eq!(
             found.is_empty(),

@@ -98,12 +98,14 @@ fn write(worker: &mut Worker, files: &mut Files, number: u32, (first, count): (u
     } else {
         how.to_owned()
     };
-    worker.recorder.calls(&how, &about, || {
-        let written = files.get(&path, way).and_then(|file| {
+    worker.recorder.calls_through(&how, &about, || {
+        let mut number = 0;
+        let file = files.numbered(&path, way, &mut number);
+        let written = file.and_then(|file| {
             file.write_all_at(bytes.get(), u64::from(first) * BLOCK as u64)?;
             if syncs { file.sync_data() } else { Ok(()) }
         });
-        vec![super::done(written); about.len()]
+        (vec![super::done(written); about.len()], number)
     });
 }
 
@@ -152,7 +154,7 @@ fn load(worker: &mut Worker, files: &mut Files, number: u32, part: u32) {
         .recorder
         .call("load", block(number, part), Call::Read, || {
             let mapping = files.mapping(&path, BLOCK * BLOCKS as usize);
-            outcome(mapping, |mapping| {
+            outcome(mapping, |(_, mapping)| {
                 Outcome::Value(mapping.load_word(part as usize * BLOCK))
             })
         });

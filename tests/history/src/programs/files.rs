@@ -25,8 +25,9 @@ pub enum Way {
 /// What is kept open.
 #[derive(Default)]
 pub struct Files {
-    files: HashMap<(PathBuf, Way), File>,
-    mappings: HashMap<PathBuf, Mapping>,
+    files: HashMap<(PathBuf, Way), (u64, File)>,
+    mappings: HashMap<PathBuf, (u64, Mapping)>,
+    opened: u64,
 }
 
 /// Opens `path`; the second is to be read as well.
@@ -44,23 +45,35 @@ pub fn open(path: &Path, way: Way) -> io::Result<File> {
 impl Files {
     /// The file `path`, kept or opened now.
     pub fn get(&mut self, path: &Path, way: Way) -> io::Result<&mut File> {
+        self.numbered(path, way, &mut 0)
+    }
+
+    /// The same, with a number that no other open file of the process has.
+    pub fn numbered(&mut self, path: &Path, way: Way, number: &mut u64) -> io::Result<&mut File> {
         if self.files.len() > KEPT_MAX {
             self.files.clear();
         }
         let key = (path.to_owned(), way);
         if !self.files.contains_key(&key) {
-            self.files.insert(key.clone(), open(path, way)?);
+            let file = open(path, way)?;
+            self.opened += 1;
+            self.files.insert(key.clone(), (self.opened, file));
         }
-        Ok(self.files.get_mut(&key).expect("it was just put there"))
+        let (its, file) = self.files.get_mut(&key).expect("it was just put there");
+        *number = *its;
+        Ok(file)
     }
 
-    /// The same, mapped.
-    pub fn mapping(&mut self, path: &Path, bytes: usize) -> io::Result<&Mapping> {
+    /// The file `path`, mapped, and its number.
+    pub fn mapping(&mut self, path: &Path, bytes: usize) -> io::Result<(u64, &Mapping)> {
         if !self.mappings.contains_key(path) {
             let mapping = Mapping::new(path, bytes)?;
-            self.mappings.insert(path.to_owned(), mapping);
+            self.opened += 1;
+            self.mappings
+                .insert(path.to_owned(), (self.opened, mapping));
         }
-        Ok(&self.mappings[path])
+        let (number, mapping) = &self.mappings[path];
+        Ok((*number, mapping))
     }
 
     /// Closes what is kept of `path`.

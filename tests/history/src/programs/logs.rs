@@ -43,34 +43,38 @@ fn append(worker: &mut Worker, files: &mut Files, number: u32) {
         (false, false) => "open+append",
     };
     let object = Object::whole(Kind::Log, number);
-    worker.recorder.call(how, object, Call::Append(id), || {
-        let mut write = || {
-            let mut fresh;
-            let file = match is_kept {
-                true => files.get(&path, Way::Append)?,
-                false => {
-                    fresh = open(&path, Way::Append)?;
-                    &mut fresh
+    worker
+        .recorder
+        .call_through(how, object, Call::Append(id), || {
+            let mut number = 0;
+            let mut write = || {
+                let mut fresh;
+                let file = match is_kept {
+                    true => files.numbered(&path, Way::Append, &mut number)?,
+                    false => {
+                        fresh = open(&path, Way::Append)?;
+                        &mut fresh
+                    }
+                };
+                let written = file.write(&bytes)?;
+                if syncs {
+                    file.sync_data()?;
                 }
+                Ok(written)
             };
-            let written = file.write(&bytes)?;
-            if syncs {
-                file.sync_data()?;
-            }
-            Ok(written)
-        };
-        outcome(write(), |written| match written == bytes.len() {
-            true => Outcome::Done,
-            false => Outcome::Flawed(format!("{written} of {} bytes are written", bytes.len())),
-        })
-    });
+            let written = outcome(write(), |written| match written == bytes.len() {
+                true => Outcome::Done,
+                false => Outcome::Flawed(format!("{written} of {} bytes are written", bytes.len())),
+            });
+            (written, number)
+        });
 }
 
 fn seen(bytes: &[u8]) -> Outcome {
     let parsed = parse(bytes);
     match parsed.flaw {
         None => Outcome::Records(parsed.records),
-        Some(flaw) => Outcome::Flawed(flaw),
+        Some(flaw) => Outcome::Gapped(parsed.records, flaw),
     }
 }
 

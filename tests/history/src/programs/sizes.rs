@@ -5,7 +5,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::path::Path;
 
 use super::files::{Files, Way};
-use super::{Worker, done, outcome};
+use super::{PROCESSES_MAX, Worker, done, outcome};
 use crate::event::{Call, Outcome};
 use crate::object::{Kind, Object};
 
@@ -41,18 +41,22 @@ fn truncate(worker: &mut Worker, files: &mut Files, object: Object) {
     let path = worker.dir.join(name(object));
     // Each process has sizes of its own.
     worker.made += 1;
-    let size = worker.made * 64 + u64::from(worker.process) + 1;
+    let size = worker.made * u64::from(PROCESSES_MAX) + u64::from(worker.process) + 1;
     let syncs = worker.syncs();
     let how = if syncs {
         "ftruncate+fsync"
     } else {
         "ftruncate"
     };
-    worker.recorder.call(how, object, Call::Write(size), || {
-        done(files.get(&path, Way::Usual).and_then(|file| {
+    let call = Call::Write(size);
+    worker.recorder.call_through(how, object, call, || {
+        let mut number = 0;
+        let file = files.numbered(&path, Way::Usual, &mut number);
+        let cut = file.and_then(|file| {
             file.set_len(size)?;
             if syncs { file.sync_all() } else { Ok(()) }
-        }))
+        });
+        (done(cut), number)
     });
 }
 

@@ -41,7 +41,9 @@ pub fn step(worker: &mut Worker, files: &mut Files) {
         2 | 3 => write(worker, files, (&path, at), object),
         4 | 5 => drop(worker.recorder.call("load", object, Call::Read, || {
             let mapping = files.mapping(&path, BYTES);
-            outcome(mapping, |mapping| Outcome::Value(mapping.load_word(at)))
+            outcome(mapping, |(_, mapping)| {
+                Outcome::Value(mapping.load_word(at))
+            })
         })),
         _ => read(worker, files, (&path, at), object),
     }
@@ -51,11 +53,15 @@ fn store(worker: &mut Worker, files: &mut Files, (path, at): (&Path, usize), obj
     let value = worker.unique();
     let flushes = worker.habits.flushes || worker.chance(4);
     let how = if flushes { "store+msync" } else { "store" };
-    worker.recorder.call(how, object, Call::Write(value), || {
-        done(files.mapping(path, BYTES).and_then(|mapping| {
+    let call = Call::Write(value);
+    worker.recorder.call_through(how, object, call, || {
+        let mut number = 0;
+        let stored = files.mapping(path, BYTES).and_then(|(its, mapping)| {
+            number = its;
             mapping.store_word(at, value);
             if flushes { mapping.sync() } else { Ok(()) }
-        }))
+        });
+        (done(stored), number)
     });
 }
 
@@ -63,11 +69,15 @@ fn write(worker: &mut Worker, files: &mut Files, (path, at): (&Path, usize), obj
     let value = worker.unique();
     let syncs = worker.syncs();
     let how = if syncs { "pwrite+fsync" } else { "pwrite" };
-    worker.recorder.call(how, object, Call::Write(value), || {
-        done(files.get(path, Way::Usual).and_then(|file| {
+    let call = Call::Write(value);
+    worker.recorder.call_through(how, object, call, || {
+        let mut number = 0;
+        let file = files.numbered(path, Way::Usual, &mut number);
+        let written = file.and_then(|file| {
             file.write_all_at(&value.to_le_bytes(), at as u64)?;
             if syncs { file.sync_data() } else { Ok(()) }
-        }))
+        });
+        (done(written), number)
     });
 }
 
