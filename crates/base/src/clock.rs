@@ -18,6 +18,12 @@ impl Tick {
         )
     }
 
+    /// `self - by`; `None` before the start.
+    pub fn before(self, by: Duration) -> Option<Tick> {
+        let by = u64::try_from(by.as_nanos()).ok()?;
+        self.0.checked_sub(by).map(Tick)
+    }
+
     /// How long after `earlier` this is; zero if it is not.
     pub fn since(self, earlier: Tick) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -73,6 +74,36 @@ fn what_it_had_sent_stays_and_others_go_on() {
     cluster.unmount(1);
     cluster.stop_server();
     assert_eq!(cluster.fsck(), None);
+}
+
+#[test]
+fn a_mode_that_was_changed_a_second_before_stays() {
+    let mut cluster = Cluster::that_evicts_after(TIMEOUT, 2);
+    let (one, two) = (cluster.root(0).join("file"), cluster.root(1).join("file"));
+    let sent = |cluster: &Cluster| {
+        let sent = &cluster.stats(0)["requests"]["setattr"];
+        sent.as_u64().unwrap_or(0)
+    };
+    let open = cluster.timed("work", || {
+        let mut open = File::create(&one).unwrap();
+        open.write_all(b"bytes").unwrap();
+        open.sync_all().unwrap();
+        let before = sent(&cluster);
+        open.set_permissions(PermissionsExt::from_mode(0o600))
+            .unwrap();
+        while sent(&cluster) == before {
+            thread::sleep(Duration::from_millis(20));
+        }
+        open.sync_all().unwrap();
+        assert_eq!(sent(&cluster), before + 1, "it is sent once");
+        open
+    });
+    cluster.kill_mount(0);
+    cluster.timed("looking", || {
+        let mode = fs::metadata(&two).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o600);
+    });
+    drop(open);
 }
 
 #[test]

@@ -272,7 +272,7 @@ impl Client {
         let before = attr.mtime_set.later(attr.ctime).later(written);
         apply_locally(attr, change, now.later(before));
         file.change.merge(change, attr);
-        state.journal_change(fid);
+        state.journal_change(fid, self.0.clock.tick());
         true
     }
 

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use base::{ByteRange, Fid, FsError};
+use base::{ByteRange, Fid, FsError, Tick};
 use rpc::Urgency;
 use wire::Cover;
 use wire::mdt::{Access, OpenHandle, OpenIntent, Reply, Request, SetAttr};
@@ -516,7 +516,7 @@ impl Client {
     }
 
     async fn report_all_changes(&self) -> Result<(), FsError> {
-        let fids = self.lock().policies.writeback.take_changed();
+        let fids = self.lock().policies.writeback.take_changed(Tick(u64::MAX));
         let told = each_of(fids, AT_ONCE, |fid| self.report_changes(fid)).await;
         told.into_iter().collect()
     }

@@ -308,7 +308,7 @@ impl Client {
             told_time
         });
         if told_time {
-            state.journal_change(fid);
+            state.journal_change(fid, tick);
         }
         state.journal_bytes(fid, now, at, data)
     }

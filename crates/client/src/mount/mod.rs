@@ -305,6 +305,7 @@ impl Client {
         self.shrink_cache();
         crate::cache::pages::give_back_some();
         self.flush_aged();
+        self.report_aged();
         self.close_ready();
         self.release_pinned();
         self.send_releases();

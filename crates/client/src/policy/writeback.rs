@@ -26,8 +26,8 @@ pub(crate) struct WriteBack {
     /// Changes that an OST has, but not durably, and the first of them, or one before it.
     uncommitted: Queue<(Ost, Transno)>,
     closing: Closing,
-    /// Attributes changed under the MDT's EX lock, perhaps told since.
-    changed: BTreeSet<Fid>,
+    /// Attributes changed under the MDT's EX lock, perhaps told since, and when the first of them was.
+    changed: Queue<Tick>,
     /// Frames of old bytes on their way.
     frames: u32,
 }
@@ -62,13 +62,17 @@ impl WriteBack {
     }
 
     /// Its attributes were changed under the MDT's EX lock.
-    pub fn is_changed(&mut self, fid: Fid) {
-        self.changed.insert(fid);
+    pub fn is_changed(&mut self, fid: Fid, now: Tick) {
+        if !self.changed.contains(fid) {
+            self.changed.set(fid, Some(now));
+        }
     }
 
-    /// Those that were, since this was asked last.
-    pub fn take_changed(&mut self) -> Vec<Fid> {
-        std::mem::take(&mut self.changed).into_iter().collect()
+    /// Those that were until `then`, since this was asked last.
+    pub fn take_changed(&mut self, then: Tick) -> Vec<Fid> {
+        let taken = Vec::from_iter(self.changed.within(Tick(0)..=then));
+        taken.iter().for_each(|fid| self.changed.set(*fid, None));
+        taken
     }
 
     /// Nobody writes it any more.
@@ -250,8 +254,10 @@ mod tests {
         assert!(!writeback.may_send() && !writeback.sends_nothing());
         (0..FRAMES_MAX).for_each(|_| writeback.end_frame());
         assert!(writeback.may_send() && writeback.sends_nothing());
-        writeback.is_changed(FILE);
-        assert_eq!(writeback.take_changed(), [FILE]);
-        assert_eq!(writeback.take_changed(), []);
+        writeback.is_changed(FILE, Tick(5));
+        writeback.is_changed(FILE, Tick(7));
+        assert_eq!(writeback.take_changed(Tick(4)), []);
+        assert_eq!(writeback.take_changed(Tick(5)), [FILE]);
+        assert_eq!(writeback.take_changed(Tick(u64::MAX)), []);
     }
 }

@@ -16,7 +16,7 @@ fn leave(life: &mut Life) {
     let file = life.state.cache.file(FILE);
     file.locks.grant_exclusive(LockHandle(5));
     file.change.merge(&mode(5), &attr_at(TargetIndex(0)));
-    life.state.journal_change(FILE);
+    life.state.journal_change(FILE, Tick(0));
     let now = base::Timestamp::default();
     resize(life, Shape::Size(2));
     assert!(life.state.journal_bytes(FILE, now, 2, b"new"));

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use base::{BootEpoch, FsError, Name, TargetIndex, TargetName, Transno, Xid};
+use base::{BootEpoch, FsError, Name, TargetIndex, TargetName, Tick, Transno, Xid};
 use handover::Death;
 use rpc::{Answered, CallRecord, ClientSecret, ReplayRecord};
 use wire::frame::{Payload, SessionId, Sub};
@@ -225,7 +225,7 @@ fn attributes_changed_under_a_lock() {
                 file.locks.grant_exclusive(LockHandle(5));
                 file.change
                     .merge(&mode(step as u16), &attr_at(TargetIndex(0)));
-                life.state.journal_change(FILE);
+                life.state.journal_change(FILE, Tick(0));
                 life.tell(step);
             }
             life.state.cache.file(FILE).change.keep_record(None);

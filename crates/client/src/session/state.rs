@@ -10,7 +10,7 @@ mod validity;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use base::{BootEpoch, Fid, Timestamp};
+use base::{BootEpoch, Fid, Tick, Timestamp};
 
 use crate::cache::file::FileState;
 use crate::cache::handle::HandleId;
@@ -82,8 +82,8 @@ impl State {
     }
 
     /// Attributes of the file were changed under the EX lock.
-    pub fn journal_change(&mut self, fid: Fid) {
-        self.policies.writeback.is_changed(fid);
+    pub fn journal_change(&mut self, fid: Fid, now: Tick) {
+        self.policies.writeback.is_changed(fid, now);
         let file = self.cache.file(fid);
         if let Some(under) = file.locks.exclusive() {
             let under = (under, self.servers.mdt_life());

@@ -1,5 +1,7 @@
 //! Closing at the MDT: after the last writer, when the bytes are durable, many in one message.
 
+use std::time::Duration;
+
 use base::{ByteRange, Fid, FsError, LockHandle};
 use dlm::Bits;
 use handover::Record;
@@ -12,7 +14,7 @@ use crate::cache::stamps::Mark;
 use crate::calls::attributes::changed_here;
 use crate::calls::open::READING;
 use crate::calls::read::Pin;
-use crate::executor::{Oneshot, spawn};
+use crate::executor::{AT_ONCE, Oneshot, each_of, spawn};
 use crate::session::client::Client;
 use crate::session::kernel::Forget;
 use crate::session::state::State;
@@ -308,6 +310,29 @@ impl Client {
             (changes, Pin::new(self, fid))
         };
         self.tell(changes).await
+    }
+
+    /// Reports attributes that were changed under an EX lock as long ago as bytes may lie unsent.
+    pub(crate) fn report_aged(&self) {
+        let age = Duration::from_millis(self.0.params.dirty_age_ms());
+        let Some(then) = self.0.clock.tick().before(age) else {
+            return;
+        };
+        let fids = self.lock().policies.writeback.take_changed(then);
+        if fids.is_empty() {
+            return;
+        }
+        let client = self.clone();
+        spawn(async move {
+            each_of(fids, AT_ONCE, |fid| client.report_in_background(fid)).await;
+        });
+    }
+
+    /// An error is told by the file's next `fsync`.
+    async fn report_in_background(&self, fid: Fid) {
+        if let Err(error) = self.report_changes(fid).await {
+            self.lock().cache.file(fid).errors.add(error);
+        }
     }
 
     /// Takes what was changed under the EX lock `under`, to be told.

@@ -483,7 +483,7 @@ fn unwritten_since(state: &mut State, target: TargetIndex, then: Tick) -> Vec<Fi
 
 /// Files of one OST with bytes older than `age`, a frame's worth: the oldest of each.
 fn due(state: &mut State, now: Tick, age: Duration) -> Option<Vec<Fid>> {
-    let then = Tick(now.0.checked_sub(age.as_nanos() as u64)?);
+    let then = now.before(age)?;
     find_osts(state, then);
     let osts = state.policies.writeback.osts().into_iter().flatten();
     let all = osts.map(|ost| due_at(state, ost, then));
