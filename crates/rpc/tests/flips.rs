@@ -4,10 +4,13 @@
 
 mod support;
 
-use std::io;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rpc::{Address, Batch, MemPort, Way};
 use support::{CHANGE, Over, PARK, Place, echo, reply_of};
@@ -104,5 +107,73 @@ fn a_client_that_was_not_told_of_its_session_is_not_given_up() {
     service.log.change(|log| {
         assert_eq!(log.sessions.len(), 1, "{:?}", log.lines);
         assert!(!log.lines.iter().any(|line| line.starts_with("expired")));
+    });
+}
+
+/// Copies frames to the client. Of the reply that makes `countdown` zero the body's length is wrong.
+fn relay(mut from: TcpStream, mut to: TcpStream, countdown: &AtomicU64) -> io::Result<()> {
+    loop {
+        let mut head = [0; wire::frame::HEADER_BYTES];
+        from.read_exact(&mut head)?;
+        let lengths = wire::frame::lengths(&head, usize::MAX).unwrap();
+        let mut rest = vec![0; lengths.body + lengths.bulk];
+        from.read_exact(&mut rest)?;
+        let is_reply = head[5] == wire::frame::FrameKind::Reply as u8;
+        let down = |left: u64| left.checked_sub(1);
+        if is_reply && countdown.fetch_update(Ordering::SeqCst, Ordering::SeqCst, down) == Ok(1) {
+            head[10] ^= 0x10;
+        }
+        to.write_all(&head)?;
+        to.write_all(&rest)?;
+    }
+}
+
+/// Listens in the server's place.
+fn relay_all(place: &Place, countdown: &Arc<AtomicU64>) -> Address {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = Address::Tcp(listener.local_addr().unwrap().to_string());
+    let (server, countdown) = (place.listen.to_string(), countdown.clone());
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (client, countdown) = (client.unwrap(), countdown.clone());
+            let Ok(server) = TcpStream::connect(&server) else {
+                continue;
+            };
+            let (mut to, mut from) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            thread::spawn(move || {
+                drop(io::copy(&mut from, &mut to));
+                drop(to.shutdown(Shutdown::Both));
+            });
+            thread::spawn(move || {
+                drop(relay(server, client.try_clone().unwrap(), &countdown));
+                drop(client.shutdown(Shutdown::Both));
+            });
+        }
+    });
+    address
+}
+
+/// The bytes that a length promises wrongly are not waited for: signs of life would go on coming.
+#[test]
+fn a_wrong_length_costs_a_connection_at_once() {
+    let mut place = Place::new(Over::Tcp);
+    let (_server, service) = place.serve(1);
+    let countdown = Arc::<AtomicU64>::default();
+    let mut config = place.config();
+    config.addresses = vec![relay_all(&place, &countdown)];
+    let (peer, _) = place.peer_with(config);
+    echo(&peer, "first");
+    countdown.store(1, Ordering::SeqCst);
+    let (done, is_done) = mpsc::channel();
+    let peer = Arc::new(peer);
+    let asking = peer.clone();
+    thread::spawn(move || {
+        echo(&asking, "second");
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(Duration::from_secs(10)).unwrap();
+    service.log.change(|log| {
+        assert!(log.lines.iter().any(|line| line.starts_with("resumed")));
+        assert_eq!(log.sessions.len(), 1, "{:?}", log.lines);
     });
 }

@@ -308,7 +308,7 @@ fn a_version_that_is_not_spoken_is_refused_naming_both() {
     };
     assert_eq!(refusal.reason, RefusalReason::Version);
     assert!(
-        refusal.text.contains("8 to 9") && refusal.text.contains("the server 3"),
+        refusal.text.contains("8 to 9") && refusal.text.contains("the server 4"),
         "{refusal}"
     );
     assert!(is_closed(stream));

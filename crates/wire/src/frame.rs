@@ -228,12 +228,14 @@ pub enum FrameError {
     Version(u8),
     /// Of no known kind.
     Kind(u8),
-    /// With flags or reserved bits that mean nothing.
+    /// With flags that mean nothing.
     Flags(u16),
     /// Larger than `FRAME_BYTES_MAX`, as sent or once expanded.
     TooLarge(u64),
     /// More sub-messages than `FRAME_REQUESTS_MAX`.
     TooMany(usize),
+    /// The header's lengths, or what stands beside them, are not what was sent.
+    Lengths,
     /// Header or body are not what was sent.
     Checksum,
     /// The bulk is not what was sent.
@@ -261,6 +263,7 @@ impl fmt::Display for FrameError {
                     "{count} sub-messages, over the limit of {FRAME_REQUESTS_MAX}"
                 )
             }
+            FrameError::Lengths => write!(f, "check of the lengths is wrong"),
             FrameError::Checksum => write!(f, "checksum of header and body is wrong"),
             FrameError::BulkChecksum => write!(f, "checksum of bulk data is wrong"),
             FrameError::Body(what) => write!(f, "malformed body: {what}"),
@@ -290,7 +293,7 @@ struct RawHeader {
     count: U16,
     slot: U16,
     credits: U16,
-    reserved: U16,
+    lengths_check: U16,
     session: U32,
     epoch: U32,
     xid: U64,
@@ -334,9 +337,12 @@ impl RawHeader {
             return Err(FrameError::Version(self.version));
         }
         let kind = FrameKind::from_byte(self.kind).ok_or(FrameError::Kind(self.kind))?;
-        let unknown = self.flags.get() & !FLAGS_KNOWN | self.reserved.get();
+        let unknown = self.flags.get() & !FLAGS_KNOWN;
         if unknown != 0 {
             return Err(FrameError::Flags(unknown));
+        }
+        if self.lengths_check.get() != self.check_lengths(kind) {
+            return Err(FrameError::Lengths);
         }
         match usize::from(self.count.get()) {
             count if count > FRAME_REQUESTS_MAX => Err(FrameError::TooMany(count)),
@@ -344,7 +350,21 @@ impl RawHeader {
         }
     }
 
-    fn encode(header: &Header, payload: &Payload, compact: bool) -> RawHeader {
+    /// What tells a wrong length before the bytes that it speaks of are waited for: the low half of the
+    /// crc32c of all that stands in front of the checksum. Handshakes have none, for ends of all versions
+    /// to understand them; they are short, and their time is bounded.
+    fn check_lengths(&self, kind: FrameKind) -> u16 {
+        match kind {
+            FrameKind::Handshake => 0,
+            _ => crc32c::crc32c(&self.as_bytes()[..CRC_AT]) as u16,
+        }
+    }
+
+    fn encode(
+        header: &Header,
+        payload: &Payload,
+        (body_bytes, compact): (usize, bool),
+    ) -> RawHeader {
         let mut flags = 0;
         if header.resent {
             flags |= FLAG_RESENT;
@@ -355,25 +375,27 @@ impl RawHeader {
         if compact {
             flags |= FLAG_COMPACT;
         }
-        RawHeader {
+        let mut raw = RawHeader {
             magic: U32::new(MAGIC),
             version: VERSION,
             kind: header.kind as u8,
             flags: U16::new(flags),
-            body_bytes: U32::new(0),
+            body_bytes: U32::new(body_bytes as u32),
             bulk_bytes: U32::new(payload.bulk.len() as u32),
             crc: U32::new(0),
             bulk_crc: U32::new(payload.bulk.checksum()),
             count: U16::new(payload.subs.len() as u16),
             slot: U16::new(header.slot),
             credits: U16::new(header.credits),
-            reserved: U16::new(0),
+            lengths_check: U16::new(0),
             session: U32::new(header.session.0),
             epoch: U32::new(header.epoch),
             xid: U64::new(header.xid.0),
             last_committed: U64::new(header.last_committed.0),
             transno: U64::new(header.transno.0),
-        }
+        };
+        raw.lengths_check = U16::new(raw.check_lengths(header.kind));
+        raw
     }
 
     fn decode(&self, kind: FrameKind) -> Header {
@@ -394,8 +416,6 @@ impl RawHeader {
 
 /// Offset of the checksum that covers header and body.
 const CRC_AT: usize = 16;
-/// Offset of the body's length.
-const BODY_BYTES_AT: usize = 8;
 
 impl Frame {
     /// A frame of `kind` that carries nothing.
@@ -413,10 +433,9 @@ impl Frame {
         out.resize(HEADER_BYTES, 0);
         put_plain(&self.payload.subs, &mut out);
         let compact = compact && put_compact(&mut out);
-        let raw = RawHeader::encode(&self.header, &self.payload, compact);
+        let body_bytes = out.len() - HEADER_BYTES;
+        let raw = RawHeader::encode(&self.header, &self.payload, (body_bytes, compact));
         out[..HEADER_BYTES].copy_from_slice(raw.as_bytes());
-        let body_bytes = (out.len() - HEADER_BYTES) as u32;
-        out[BODY_BYTES_AT..][..4].copy_from_slice(&body_bytes.to_le_bytes());
         let crc = crc32c::crc32c(&out);
         out[CRC_AT..][..4].copy_from_slice(&crc.to_le_bytes());
         Ok(out)

@@ -48,65 +48,82 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What every example's header ends with: slot to transno.
-const TAIL: &str = "0300400000000d0c0b0a09000000\
+/// Offset of the body's length, and of the check of the lengths.
+const BODY_BYTES_AT: usize = 8;
+const CHECK_AT: usize = 30;
+
+/// Slot and credits of every example's header; and what it ends with, session to transno.
+const SLOT: &str = "03004000";
+const TAIL: &str = "0d0c0b0a09000000\
                     08070605040302014d000000000000004e00000000000000";
 
-/// Kind, flags, body length, bulk length, both checksums, count; then [`TAIL`]; then the body.
-const GOLDEN: [(FrameKind, &str, &str); 11] = [
+/// Kind, flags, body length, bulk length, both checksums, count; behind [`SLOT`] the check of the lengths;
+/// behind [`TAIL`] the body.
+const GOLDEN: [(FrameKind, &str, &str, &str); 11] = [
     (
         FrameKind::Request,
-        "01010012000000090000001c9395be98976a280200",
+        "0101001200000009000000daebd77c98976a280200",
+        "f05d",
         "200000000200000061623000070000000000",
     ),
     (
         FrameKind::Reply,
-        "02000012000000000000003f555420000000000200",
+        "020000120000000000000037ff58c4000000000200",
+        "b981",
         "200000000200000061623000070000000000",
     ),
     (
         FrameKind::Callback,
-        "0300000b000000000000008611ca57000000000100",
+        "0300000b00000000000000ef6a0167000000000100",
+        "3106",
         "010000000300000078797a",
     ),
     (
         FrameKind::CallbackReply,
-        "0400000b00000000000000e0640d7e000000000100",
+        "0400000b0000000000000029171b2b000000000100",
+        "655a",
         "010000000300000078797a",
     ),
     (
         FrameKind::Handshake,
         "0500000b000000000000009a189770000000000100",
+        "0000",
         "010000000300000078797a",
     ),
     (
         FrameKind::Ping,
-        "06000000000000000000009187e62c000000000000",
+        "060000000000000000000093e45527000000000000",
+        "a540",
         "",
     ),
     (
         FrameKind::Pong,
-        "0700000000000000000000250aa718000000000000",
+        "07000000000000000000007f103613000000000000",
+        "64b7",
         "",
     ),
     (
         FrameKind::Ready,
-        "080000000000000000000078b18332000000000000",
+        "08000000000000000000009af430ce000000000000",
+        "fc8e",
         "",
     ),
     (
         FrameKind::Committed,
-        "0900000000000000000000cc3cc206000000000000",
+        "0900000000000000000000760053fa000000000000",
+        "3d79",
         "",
     ),
     (
         FrameKind::Evicted,
-        "0a0000000000000000000010aa005a000000000000",
+        "0a000000000000000000005bbcd543000000000000",
+        "8f17",
         "",
     ),
     (
         FrameKind::Goodbye,
-        "0b00000000000000000000a427416e000000000000",
+        "0b00000000000000000000b748b677000000000000",
+        "4ee0",
         "",
     ),
 ];
@@ -146,10 +163,10 @@ fn a_replay_carries_requests_and_answers() {
 
 #[test]
 fn golden_bytes_of_every_kind() {
-    for ((kind, head, body), listed) in GOLDEN.into_iter().zip(FrameKind::ALL) {
+    for ((kind, head, check, body), listed) in GOLDEN.into_iter().zip(FrameKind::ALL) {
         assert_eq!(kind, listed, "every kind has its golden bytes");
         let bytes = example(kind).encode(true).unwrap();
-        let golden = format!("474c4e5401{head}{TAIL}{body}");
+        let golden = format!("474c4e5401{head}{SLOT}{check}{TAIL}{body}");
         assert_eq!(hex(&bytes), golden, "{kind:?}");
     }
 }
@@ -243,10 +260,16 @@ fn reseal(frame: &Frame, flags: u16, body: &[u8]) -> Vec<u8> {
     head.extend_from_slice(body);
     head[6..8].copy_from_slice(&flags.to_le_bytes());
     head[BODY_BYTES_AT..][..4].copy_from_slice(&(body.len() as u32).to_le_bytes());
-    head[CRC_AT..][..4].fill(0);
-    let crc = crc32c::crc32c(&head);
+    check_lengths(&mut head);
+    let crc = checksum(&head);
     head[CRC_AT..][..4].copy_from_slice(&crc.to_le_bytes());
     head
+}
+
+/// Makes the check of the lengths right.
+fn check_lengths(head: &mut [u8]) {
+    let check = crc32c::crc32c(&head[..CRC_AT]) as u16;
+    head[CHECK_AT..][..2].copy_from_slice(&check.to_le_bytes());
 }
 
 #[test]
@@ -260,10 +283,28 @@ fn lengths_are_bounded_before_anything_is_read() {
     let mut huge = head;
     huge[BODY_BYTES_AT..][..4].fill(0xff);
     huge[12..16].fill(0xff);
+    assert_eq!(lengths(&huge, usize::MAX), Err(FrameError::Lengths));
+    check_lengths(&mut huge);
     assert!(matches!(
         lengths(&huge, usize::MAX),
         Err(FrameError::TooLarge(_))
     ));
+}
+
+/// Or what comes next would be taken for the rest of the frame, for as long as it takes to come.
+#[test]
+fn a_bit_that_flips_in_front_of_the_checksum_is_found_by_the_header_alone() {
+    for kind in FrameKind::ALL {
+        if kind == FrameKind::Handshake {
+            continue;
+        }
+        let head = example(kind).encode(true).unwrap();
+        for bit in 0..8 * CRC_AT {
+            let mut head = head.clone();
+            head[bit / 8] ^= 1 << (bit % 8);
+            assert!(lengths(&head, FRAME_BYTES_MAX).is_err(), "{kind:?}, {bit}");
+        }
+    }
 }
 
 #[test]
@@ -282,6 +323,7 @@ fn each_fault_has_its_name() {
     assert_eq!(spoilt(5, 12), FrameError::Kind(12));
     assert_eq!(spoilt(6, 0x80), FrameError::Flags(0x80));
     assert_eq!(spoilt(25, 0xff), FrameError::TooMany(0xff02));
+    assert_eq!(spoilt(8, 1), FrameError::Lengths);
     assert_eq!(spoilt(40, 0), FrameError::Checksum);
     assert_eq!(spoilt(70, 1), FrameError::Checksum);
     assert_eq!(
