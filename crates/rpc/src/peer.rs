@@ -320,7 +320,7 @@ impl Peer {
         lock(&self.inner.state).session.hold_ready()
     }
 
-    /// See [`Session::told`].
+    /// See [`Session::release_ready`].
     pub fn release_ready(&self, hold: u64) {
         lock(&self.inner.state).session.release_ready(hold);
         self.inner.pump(Lane::Control);

@@ -206,7 +206,7 @@ impl<T> Session<T> {
     /// A boot of the target that begins is to be told something before it hears that this client is
     /// ready. Urgent requests, which it answers at once. Others wait, which it would not answer
     /// before. Where what was asked of earlier boots takes all slots, these are told when the
-    /// others are answered. Returns what [`Session::told`] wants.
+    /// others are answered. Returns what [`Session::release_ready`] wants.
     pub fn hold_ready(&mut self) -> u64 {
         self.pending_updates = true;
         self.holds += 1;
