@@ -350,8 +350,8 @@ impl RawHeader {
         }
     }
 
-    /// What tells a wrong length before the bytes that it speaks of are waited for: the low half of the
-    /// crc32c of all that stands in front of the checksum. Handshakes have none, for ends of all versions
+    /// The low half of the crc32c of all that stands in front of the checksum. A wrong length is found by
+    /// it before the bytes that it promises are waited for. Handshakes have none, for ends of all versions
     /// to understand them; they are short, and their time is bounded.
     fn check_lengths(&self, kind: FrameKind) -> u16 {
         match kind {
