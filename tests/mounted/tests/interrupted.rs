@@ -89,9 +89,9 @@ fn a_change_that_is_made_after_its_call_was_interrupted_is_seen_on_its_own_mount
             loop {
                 // All that is cached here is asked for, and cached, while the call is under way.
                 look(&here.join(name));
-                let now = look(&there.join(name));
-                if now != before {
-                    break now;
+                if look(&there.join(name)) != before {
+                    // The change may have come between the steps of that look.
+                    break look(&there.join(name));
                 }
                 assert!(began.elapsed() < PATIENCE, "{name} is never done");
             }
